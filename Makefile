@@ -1,0 +1,61 @@
+# `make repro` and `make test` set up by themselves on a fresh machine; see README.md.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup repro retry test test-slow lint profile pins bench clean
+
+# uv does not read pip's own setting for local wheels; where it is empty everything comes from the index.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export RAY_USAGE_STATS_ENABLED := 0
+unexport PYTHONDONTWRITEBYTECODE  # without bytecode an import of torch and chronos takes most of a minute, in every worker
+UV := $(shell command -v uv || echo .uv/bin/uv)
+READY := .venv/.ready
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.uv/bin/uv:
+	python3 -m venv .uv
+	.uv/bin/pip install --quiet uv
+
+$(READY): pyproject.toml constraints.txt
+	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi
+	$(UV) venv --quiet --allow-existing --python 3.11 .venv
+	$(UV) pip install --quiet --python .venv/bin/python --constraint constraints.txt --requirements pyproject.toml --group dev
+	@touch $(READY)
+
+setup: $(READY)  ## the virtual environment, once
+
+repro: $(READY)  ## run what is out of date: params.yaml -> data/results.duckdb, data/report.html
+	@dvc repro
+	@python -m stages done
+
+retry: $(READY)  ## run again the jobs that failed for good
+	@TSFM_LENS_RETRY_FAILED=1 python -m stages retry
+
+test: $(READY) lint  ## lint, types, walls and the fast tests
+	@python -m pytest -q
+
+test-slow: $(READY)  ## faults, several nodes, whole pipelines, wheel
+	@python -m pytest -q -m slow
+
+lint: $(READY)
+	@ruff check -q .
+	@ruff format -q --check .
+	@mypy
+	@lint-imports >.lint-imports.log || (cat .lint-imports.log; rm -f .lint-imports.log; exit 1); rm -f .lint-imports.log
+
+profile: $(READY)  ## make params.yaml the profile NAME of params/ (NAME=smoke, NAME=paper)
+	@python -m stages plan params/$(NAME).yaml && cp params/$(NAME).yaml params.yaml
+
+pins:  ## resolve constraints.txt anew
+	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi
+	echo 'torch==2.13.0' | $(UV) pip compile pyproject.toml --all-extras --group dev --python-version 3.11 \
+	  --no-header --no-annotate --constraint - --output-file constraints.txt
+	sed -i 's/+cpu$$//' constraints.txt
+
+bench: $(READY)  ## every bench, quick
+	@for b in bench/*.py; do python $$b --quick || exit 1; done
+
+clean:  ## everything that can be made again, the DVC cache apart
+	rm -rf data .venv .uv

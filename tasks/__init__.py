@@ -1,0 +1,1 @@
+"""The work: arrays, models and tables in, numbers, tables and pictures out. Holds no state; knows no store."""
