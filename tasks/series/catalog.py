@@ -1,0 +1,45 @@
+"""What is known of every named data set: the isotropy paper's 22, their kin, and those inside packages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One data set. Fields of its source: kernelsynth `kernel`, folder `file` and perhaps `items`."""
+
+    name: str
+    source: str  # kernelsynth, bundled or folder
+    domain: str
+    horizon: int  # steps to forecast
+    freq: str = ""  # pandas alias; "" for synthetic series
+    kernel: str | None = None  # scikit-learn expression on a grid of 1024 steps
+    file: str | None = None  # Parquet file under the data root
+    items: str | None = None  # regular expression that whole item ids match
+    paper: str | None = None  # the isotropy paper's name for it, such as finance-1
+    paper_title: str | None = None  # as printed in its Table 3
+    stands_in_for: str | None = None  # not the paper's own: what it stands in for, and how it differs
+
+
+def _read(path: Path) -> Mapping[str, Entry]:
+    block: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    known = {field.name for field in fields(Entry)}
+    for name, facts in block.items():
+        if unknown := set(facts) - known:
+            raise ValueError(f"{path.name}: {name}: unknown {sorted(unknown)}, expected some of {sorted(known)}")
+    return MappingProxyType({name: Entry(name=name, **facts) for name, facts in block.items()})
+
+
+CATALOG: Mapping[str, Entry] = _read(Path(__file__).with_name("catalog.yaml"))
+
+
+def paper_datasets() -> dict[str, Entry]:
+    """The paper's 22 data sets by its names: linear-1 ... stochastic-2, energy-1 ... retail-2."""
+    return {entry.paper: entry for entry in CATALOG.values() if entry.paper is not None}

@@ -1,0 +1,187 @@
+"""Series from Parquet files of four columns, a row a series: item_id, start, freq, target."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tasks.errors import DataError
+from tasks.series.tables import list_values
+from tasks.series.types import Series, Skip
+from tasks.series.windows import seasonality
+
+MIN_LENGTH = 32  # steps of a usable series
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a source gave. available: usable series before sampling; skipped: the unusable ones, with why."""
+
+    series: list[Series]
+    skipped: list[Skip]
+    available: int
+
+
+def load_parquet(
+    path: Path,
+    *,
+    dataset: str | None = None,
+    domain: str = "",
+    items: str | Sequence[str] | None = None,
+    min_length: int = MIN_LENGTH,
+    sample: tuple[int, int] | None = None,
+) -> Loaded:
+    """The usable series of one file.
+
+    Args:
+        path: file with columns item_id (string), start (timestamp), freq (string: a pandas alias), target (list of
+            floats, NaN or null where missing).
+        dataset: name of the data set; the file's name where None.
+        domain: copied to every series.
+        items: regular expression that whole item ids must match, or the list of ids to take.
+        min_length: shorter series are skipped.
+        sample: (max_series, seed); a seeded sample, in file order, where more series are usable.
+
+    Raises:
+        DataError: names file, column, what was expected and found: a file or column that cannot be read, an id that is
+            null or stands twice, a frequency that pandas does not know, a filter that nothing matches.
+    """
+    table = _read(path)
+    table = table.filter(pa.array(_matches(table["item_id"].to_pylist(), items, path), pa.bool_()))
+    for freq in pc.unique(table["freq"]).to_pylist():
+        try:
+            seasonality(freq or "")
+        except DataError as error:
+            raise DataError(f"{path.name}, column 'freq': {error}") from error
+    name = dataset or path.stem
+    found = [
+        Series(name, item, values, domain, freq or "", start, provenance=f"file {path.name}")
+        for item, start, freq, values in zip(
+            table["item_id"].to_pylist(),
+            table["start"].to_pylist(),
+            table["freq"].to_pylist(),
+            list_values(table["target"]),
+            strict=True,
+        )
+    ]
+    return select(found, min_length=min_length, sample=sample)
+
+
+def load_folder(
+    folder: Path, *, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None
+) -> dict[str, Loaded]:
+    """Every Parquet file of a folder, by name; DataError where there is no folder or no such file in it."""
+    files = sorted(folder.glob("*.parquet")) if folder.is_dir() else []
+    if not files:
+        raise DataError(f"{folder}: expected a folder with Parquet files, got none; set datasets.root to one")
+    return {path.stem: load_parquet(path, min_length=min_length, sample=sample) for path in files}
+
+
+def select(found: Iterable[Series], *, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None) -> Loaded:
+    """The usable of these series, or a seeded sample (max_series, seed) in their order, and why others are not."""
+    usable, skipped = [], []
+    for one in found:
+        reason = unusable(one.values, min_length)
+        if reason is None:
+            usable.append(one)
+        else:
+            skipped.append(Skip(one.series, reason))
+    kept = usable
+    if sample is not None and len(usable) > sample[0]:
+        rng = np.random.default_rng(sample[1])
+        kept = [usable[i] for i in sorted(rng.choice(len(usable), size=sample[0], replace=False))]
+    return Loaded(kept, skipped, len(usable))
+
+
+def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:
+    """Why a series cannot be used, or None: empty, infinite, all NaN, too short, constant."""
+    observed = values[~np.isnan(values)]
+    if not len(values):
+        return "empty"
+    if not len(observed):
+        return "all NaN"
+    if np.isinf(observed).any():
+        return "infinite"
+    if len(values) < min_length:
+        return f"too short: under {min_length} steps"
+    return "constant" if observed.min() == observed.max() else None
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        file = pq.ParquetFile(path)
+        schema = file.schema_arrow
+    except FileNotFoundError as error:
+        raise DataError(f"{path.name}: no such file in {path.parent}; check the name and datasets.root") from error
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path.name}: expected a Parquet file, got {_short(error)}") from error
+    for column, (expected, fits) in _COLUMNS.items():
+        got = [field.type for field in schema if field.name == column]
+        if len(got) != 1 or not fits(got[0]):
+            what = ", ".join(map(str, got)) if got else f"none (columns: {', '.join(schema.names)})"
+            raise DataError(f"{path.name}, column {column!r}: expected one of type {expected}, got {what}")
+    try:
+        table = file.read(columns=list(_COLUMNS))
+        table.validate(full=True)  # text that is not UTF-8, list offsets that lead astray
+        table = table.set_column(0, "item_id", table["item_id"].cast(pa.string()))
+        table = table.set_column(1, "start", table["start"].cast(pa.timestamp("ms"), safe=False))
+        table = table.set_column(2, "freq", table["freq"].cast(pa.string()))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path.name}: the file is damaged or its text is not UTF-8: {_short(error)}") from error
+    counts = Counter(table["item_id"].to_pylist())
+    worst, times = max(counts.items(), key=lambda item: (item[0] is None, item[1]), default=("", 1))
+    if worst is None or times > 1:
+        raise DataError(
+            f"{path.name}, column 'item_id': expected every id once and none null, got {worst!r} {times} times"
+        )
+    return table
+
+
+def _matches(ids: Sequence[str], items: str | Sequence[str] | None, path: Path) -> list[bool]:
+    if items is None:
+        return [True] * len(ids)
+    if isinstance(items, str):
+        try:
+            pattern = re.compile(items)
+        except re.error as error:
+            raise DataError(f"items: expected a regular expression, got {items!r} ({error})") from error
+        matches = [pattern.fullmatch(one) is not None for one in ids]
+    else:
+        unknown = sorted(set(items) - set(ids))
+        if unknown:
+            raise DataError(f"{path.name}: item ids {unknown[:5]} are not in the file; it has {', '.join(ids[:5])} ...")
+        matches = [one in set(items) for one in ids]
+    if ids and not any(matches):
+        raise DataError(f"{path.name}: no item id matches {items!r}; it has {', '.join(ids[:5])} ...")
+    return matches
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_float_list(kind: pa.DataType) -> bool:
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(lists and pa.types.is_floating(kind.value_type))
+
+
+_COLUMNS: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
+    "item_id": ("string", _is_text),
+    "start": ("timestamp", lambda kind: bool(pa.types.is_timestamp(kind))),
+    "freq": ("string", _is_text),
+    "target": ("list<float>", _is_float_list),
+}

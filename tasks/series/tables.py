@@ -1,0 +1,71 @@
+"""Series as rows of the `series` table, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.errors import DataError
+from tasks.series.types import Series
+
+SCHEMA = pa.schema(
+    [
+        ("dataset", pa.string()),
+        ("series", pa.string()),
+        ("domain", pa.string()),
+        ("freq", pa.string()),
+        ("start", pa.timestamp("ms")),
+        ("values", pa.list_(pa.float32())),
+        ("kernel", pa.string()),
+        ("seed", pa.int64()),
+        ("provenance", pa.string()),
+    ]
+)
+
+
+def series_table(series: Iterable[Series]) -> pa.Table:
+    """One row a series, in the given order, with the columns of `SCHEMA`."""
+    rows = list(series)
+    columns: list[pa.Array] = []
+    for field in SCHEMA:
+        if field.name == "values":
+            columns.append(_lists([one.values for one in rows]))
+        else:
+            columns.append(pa.array([getattr(one, field.name) for one in rows], field.type))
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def table_series(table: pa.Table) -> list[Series]:
+    """The inverse of `series_table`.
+
+    Raises:
+        DataError: the table lacks a column, or one has another type.
+    """
+    for field in SCHEMA:
+        got = table.schema.field(field.name).type if field.name in table.schema.names else None
+        if got != field.type:
+            raise DataError(f"series table, column {field.name!r}: expected {field.type}, got {got or 'none'}")
+    rows = table.select([name for name in SCHEMA.names if name != "values"]).to_pylist()
+    return [Series(values=values, **row) for row, values in zip(rows, list_values(table["values"]), strict=True)]
+
+
+def list_values(column: pa.ChunkedArray) -> list[np.ndarray]:
+    """Float32 arrays of a column of lists of numbers; null elements become NaN, null lists empty."""
+    lists: list[np.ndarray] = []
+    for chunk in column.cast(pa.large_list(pa.float32())).chunks:
+        flat = chunk.values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+        ends = chunk.offsets.to_numpy()
+        missing = chunk.is_null().to_numpy(zero_copy_only=False)
+        for row, gone in enumerate(missing):
+            lists.append(flat[0:0] if gone else flat[ends[row] : ends[row + 1]])
+    return lists
+
+
+def _lists(values: list[np.ndarray]) -> pa.Array:
+    ends = np.cumsum([0, *(len(one) for one in values)])
+    flat = np.concatenate([np.empty(0, np.float32), *values]).astype(np.float32, copy=False)
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise DataError(f"series table: expected at most 2^31 - 1 values in one table, got {ends[-1]}; write several")
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(flat))

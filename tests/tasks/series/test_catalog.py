@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from tasks.series.catalog import CATALOG, _read, paper_datasets
+from tasks.series.kernelsynth import SYNTHETIC, kernel_expression, parse_kernel
+from tasks.series.windows import seasonality
+
+# isotropy.md, Table 4; transport has a stand-in with its own horizon
+HORIZONS = {
+    "energy-1": 48, "energy-2": 48, "nature-1": 30, "nature-2": 30, "finance-1": 30, "finance-2": 8,
+    "healthcare-1": 12, "healthcare-2": 30, "retail-1": 12, "retail-2": 8,
+}  # fmt: skip
+
+
+def test_the_paper_s_22_data_sets_are_there_with_its_horizons() -> None:
+    paper = paper_datasets()
+    assert set(paper) == {*SYNTHETIC, *HORIZONS, "transport-1", "transport-2"}
+    assert len(paper) == 22
+    assert {name: paper[name].horizon for name in HORIZONS} == HORIZONS
+    assert {paper[name].horizon for name in SYNTHETIC} == {64}
+
+
+def test_whatever_is_not_the_paper_s_own_says_so() -> None:
+    paper = paper_datasets()
+    assert {name for name, entry in paper.items() if entry.stands_in_for} == {
+        "energy-1", "energy-2", "nature-1", "nature-2", "transport-1", "transport-2", "retail-2",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(CATALOG))
+def test_an_entry_is_whole(name: str) -> None:
+    entry = CATALOG[name]
+    assert entry.name == name
+    assert entry.source in ("kernelsynth", "bundled", "folder")
+    assert (entry.kernel is not None) == (entry.source == "kernelsynth")
+    assert (entry.file is not None) == (entry.source == "folder")
+    assert entry.domain
+    assert entry.horizon > 0
+    assert seasonality(entry.freq) >= 1
+
+
+@pytest.mark.parametrize("name", list(SYNTHETIC))
+def test_the_catalog_and_the_generator_name_the_same_kernels(name: str) -> None:
+    entry = CATALOG[name]
+    assert entry.kernel == SYNTHETIC[name].expression() == kernel_expression(parse_kernel(entry.kernel))
+    assert entry.domain == SYNTHETIC[name].domain
+
+
+def test_entries_cannot_be_changed_and_unknown_fields_are_refused(tmp_path) -> None:
+    with pytest.raises(FrozenInstanceError):
+        CATALOG["nile"].horizon = 3
+    with pytest.raises(TypeError):
+        CATALOG["mine"] = CATALOG["nile"]
+    path = tmp_path / "catalog.yaml"
+    path.write_text("x: {source: folder, domain: a, horizon: 3, fiel: b}")
+    with pytest.raises(ValueError, match=r"catalog.yaml: x: unknown \['fiel'\], expected some of"):
+        _read(path)

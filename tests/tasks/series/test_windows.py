@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.errors import DataError
+from tasks.series.types import Series, Windows
+from tasks.series.windows import cut, last_windows, seasonality, spread_windows
+
+
+def _series(values: object, name: str = "a", freq: str = "h", dataset: str = "d") -> Series:
+    return Series(dataset, name, np.asarray(values, dtype=np.float32), freq=freq)
+
+
+def _naively_usable(one: Series, how: dict) -> list[int]:
+    steps, usable = len(one.values), []
+    for origin in range(1, steps - how["horizon"] + 1):
+        past = one.values[max(0, origin - how["context"]) : origin]
+        future = one.values[origin : origin + how["horizon"]]
+        held = how["held_out"] is None or origin >= int(steps * (1 - how["held_out"]))
+        if held and np.sum(~np.isnan(past)) >= how["min_context"] and not np.isnan(future).all():
+            usable.append(origin)
+    return usable
+
+
+@st.composite
+def _cases(draw: st.DrawFn) -> tuple[list[Series], dict]:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    share = draw(st.sampled_from([0.0, 0.2, 0.9]))
+    series = []
+    for index, steps in enumerate(draw(st.lists(st.integers(0, 60), min_size=1, max_size=6))):
+        values = rng.standard_normal(steps)
+        values[rng.random(steps) < share] = np.nan
+        series.append(_series(values, f"s{index}"))
+    context = draw(st.integers(1, 40))
+    how = {
+        "context": context,
+        "horizon": draw(st.integers(1, 20)),
+        "min_context": draw(st.integers(1, context)),
+        "held_out": draw(st.sampled_from([None, 0.2, 0.5, 1.0])),
+    }
+    return series, how
+
+
+def _check(windows: Windows, series: list[Series], how: dict) -> None:
+    by_name = {one.series: one for one in series}
+    pairs = list(zip(windows.series, windows.origin.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs), "a window stands twice"
+    assert windows.context.dtype == windows.future.dtype == np.float32
+    assert windows.context.shape == (len(pairs), how["context"])
+    assert windows.future.shape == (len(pairs), how["horizon"])
+    for row, (name, origin) in enumerate(pairs):
+        one = by_name[name]
+        assert origin in _naively_usable(one, how)
+        padded = np.concatenate([np.full(how["context"], np.nan), one.values[:origin]])[-how["context"] :]
+        np.testing.assert_array_equal(windows.context[row], padded)
+        np.testing.assert_array_equal(windows.future[row], one.values[origin : origin + how["horizon"]])
+
+
+@given(_cases(), st.integers(1, 7))
+@settings(deadline=None, max_examples=120)
+def test_cut_gives_each_series_its_share_and_names_those_without(case: tuple, per_series: int) -> None:
+    series, how = case
+    windows, skipped = cut(series, per_series=per_series, **how)
+    _check(windows, series, how)
+    for one in series:
+        origins = [o for name, o in zip(windows.series, windows.origin, strict=True) if name == one.series]
+        usable = _naively_usable(one, how)
+        assert len(origins) == min(per_series, len(usable))
+        assert not usable or origins[0] == usable[-1]
+        assert origins == sorted(origins, reverse=True)
+    assert [skip.series for skip in skipped] == [one.series for one in series if not _naively_usable(one, how)]
+
+
+@given(_cases(), st.integers(1, 60))
+@settings(deadline=None, max_examples=120)
+def test_spread_windows_gives_the_count_as_evenly_as_the_series_allow(case: tuple, count: int) -> None:
+    series, how = case
+    windows, _ = spread_windows(series, count=count, **how)
+    _check(windows, series, how)
+    capacity = {one.series: len(_naively_usable(one, how)) for one in series}
+    assert len(windows) == min(count, sum(capacity.values()))
+    shares = {name: windows.series.count(name) for name in capacity}
+    most = max(shares.values())
+    assert all(shares[name] in (most, most - 1, capacity[name]) for name in shares)
+
+
+@given(_cases())
+@settings(deadline=None, max_examples=120)
+def test_last_windows_end_where_the_series_end(case: tuple) -> None:
+    series, how = case
+    windows, skipped = last_windows(series, **how)
+    _check(windows, series, how)
+    lengths = {one.series: len(one.values) for one in series}
+    assert [o + how["horizon"] for o in windows.origin.tolist()] == [lengths[name] for name in windows.series]
+    usable = [one.series for one in series if len(one.values) - how["horizon"] in _naively_usable(one, how)]
+    assert windows.series == usable
+    assert sorted([*usable, *(skip.series for skip in skipped)]) == sorted(lengths)
+
+
+def test_origins_worked_by_hand() -> None:
+    windows, _ = cut([_series(np.arange(100.0))], context=20, horizon=10, per_series=4)
+    # full contexts have origins 20..90: 71 of them, at every 71/4 back from 90
+    assert windows.origin.tolist() == [90, 73, 55, 37]
+    assert windows.season == 24
+    np.testing.assert_array_equal(windows.future[0], np.arange(90.0, 100.0))
+
+
+def test_held_out_futures_lie_in_the_last_fifth() -> None:
+    windows, _ = cut([_series(np.arange(100.0))], context=30, horizon=5, per_series=99, held_out=0.2)
+    assert sorted(windows.origin.tolist()) == list(range(80, 96))
+
+
+@pytest.mark.parametrize(
+    ("values", "held_out", "reason"),
+    [
+        (np.arange(20.0), None, "too short for 16 steps of context and a horizon of 5"),
+        (np.arange(22.0), 0.1, "the held-out part is shorter than the horizon of 5"),
+        (np.r_[np.arange(30.0), np.full(5, np.nan)], None, "nothing is observed in the future"),
+        (np.r_[np.full(30, np.nan), np.arange(20.0)], None, "fewer than 16 observed steps in the context"),
+        ([], None, "too short for 16 steps of context and a horizon of 5"),
+    ],
+)
+def test_a_series_without_a_last_window_says_why(values: object, held_out: float | None, reason: str) -> None:
+    windows, skipped = last_windows([_series(values)], context=30, horizon=5, held_out=held_out)
+    assert (len(windows), skipped) == (0, [("a", reason)])
+    assert windows.context.shape == (0, 30)
+    assert windows.horizon == 5
+
+
+def test_where_series_are_more_than_windows_they_are_evenly_spaced() -> None:
+    series = [_series(np.arange(50.0), f"s{i}") for i in range(10)]
+    windows, _ = spread_windows(series, context=20, horizon=5, count=4)
+    assert windows.series == ["s0", "s2", "s5", "s7"]
+
+
+def test_mixed_frequencies_or_data_sets_are_refused() -> None:
+    for other in (_series(np.arange(50.0), "b", freq="D"), _series(np.arange(50.0), "b", dataset="e")):
+        with pytest.raises(DataError, match="expected one data set and frequency"):
+            last_windows([_series(np.arange(50.0)), other], context=20, horizon=5)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"horizon": 0}, {"min_context": 21}, {"min_context": 0}, {"held_out": 0.0}, {"held_out": 1.5}]
+)
+def test_arguments_out_of_range_are_refused(wrong: dict) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        last_windows([], **{"context": 20, "horizon": 5, **wrong})
+    for function, name in ((cut, "per_series"), (spread_windows, "count")):
+        with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
+            function([], context=20, horizon=5, **{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("freq", "season"),
+    [("30min", 48), ("5min", 288), ("h", 24), ("H", 24), ("D", 1), ("B", 5), ("W", 1), ("MS", 12), ("M", 12),
+     ("QS", 4), ("YS", 1), ("", 1)],
+)  # fmt: skip
+def test_seasons_are_gluonts_s_old_aliases_too(freq: str, season: int) -> None:
+    assert seasonality(freq) == season
+
+
+def test_an_unknown_frequency_is_named() -> None:
+    with pytest.raises(DataError, match=r"expected a pandas alias .* got 'fortnight'"):
+        seasonality("fortnight")
