@@ -1,0 +1,110 @@
+"""A unit of work and what it answers; knows neither Ray nor what is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of job: which function does it, which function loads what many jobs share.
+
+    entry: "module:function", called as entry(job, data, model) and answering a Result.
+    loader: "module:function", called as loader(job) where the job's group differs from the actor's last; or None.
+    table: the store's table that its rows belong to; by default that of its name.
+    """
+
+    name: str
+    version: int
+    entry: str
+    loader: str | None = None
+    table: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One unit of work. `spec` is plain data; `inputs` maps what is read to its fingerprint."""
+
+    task: Task
+    spec: Mapping[str, Any]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""  # jobs of one group share a loaded model; not part of the key
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 (hex) of task name and version, spec and inputs in canonical JSON."""
+        what = {
+            "task": self.task.name,
+            "version": self.task.version,
+            "spec": dict(self.spec),
+            "inputs": dict(self.inputs),
+        }
+        text = json.dumps(what, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def spec_json(self) -> str:
+        """The spec in canonical JSON."""
+        return json.dumps(dict(self.spec), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @property
+    def spec_seed(self) -> int:
+        """Seed of what must stay the same when an input changes, such as which rows of it are looked at."""
+        return int.from_bytes(hashlib.sha256(self.spec_json.encode()).digest()[:8], "big") >> 1
+
+    @property
+    def seed(self) -> int:
+        """Seed of everything random in this job: the first 63 bits of its key."""
+        return int(self.key[:16], 16) >> 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an entry answers: rows for the task's table, and at most one dump (tables of one schema, a row group each).
+
+    A job without rows would never be found done, so there is at least one; the dump's path, rows, bytes and
+    SHA-256 are added to the first row by the engine.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    dump: Iterable[pa.Table] | None = None
+    tokens: int | None = None  # tokens that were worked on, for the timing's tokens_per_s
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an entry or loader runs; no part of any key, so no result may depend on it beyond rounding."""
+
+    device: str = "cpu"  # for torch: "cpu" or "cuda:0"
+    divisor: int = 1  # doubled each time the job has run out of memory
+
+    def batch(self, size: int) -> int:
+        """The batch size to use where `size` is the usual one."""
+        return max(1, size // self.divisor)
+
+
+PLACE: ContextVar[Place] = ContextVar("PLACE")
+
+
+def place() -> Place:
+    """Device and batch limit of the running job; `Place()` outside a sweep."""
+    return PLACE.get(Place())
+
+
+class Port(NamedTuple):
+    """The store's side of a sweep: plain callables, the last three picklable because workers call them."""
+
+    missing: Callable[[Sequence[str]], Sequence[str]]  # keys -> those not stored, in the same order
+    append: Callable[[Sequence[Mapping[str, Any]]], None]  # records (see records.record) -> an atomic part
+    check: Callable[[Mapping[str, str]], None]  # inputs -> None, or raises when a fingerprint differs
+    read: Callable[[Job], Any]  # job -> the data its entry wants
+    write_dump: Callable[[Job, Iterable[pa.Table]], Mapping[str, Any]]  # -> path, rows, bytes, sha256

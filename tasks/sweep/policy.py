@@ -1,0 +1,95 @@
+"""What to do on a failure: a pure function, tested without a cluster."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from dataclasses import dataclass
+from enum import Enum
+
+TRANSIENT = frozenset(  # class names anywhere in an error's ancestry; by name, as ray and torch are not imported here
+    {
+        "RayActorError",  # the actor or its node died, or cannot be reached
+        "WorkerCrashedError",
+        "NodeDiedError",
+        "LocalRayletDiedError",
+        "ObjectLostError",
+        "OutOfMemoryError",  # torch's on the GPU, ray's on the host
+        "MemoryError",
+        "TimeoutError",
+        "ConnectionError",
+        "AcceleratorError",  # torch: the CUDA context of the process is lost
+    }
+)
+FATAL = frozenset({"SweepError", "OutOfDiskError"})
+FATAL_ERRNO = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})  # no further job could be stored
+MEMORY_WORDS = ("out of memory", "low on memory", "(oom)")  # CUDA's RuntimeError; ray's account of a killed worker
+
+
+class Action(Enum):
+    """What the engine does next."""
+
+    RETRY = "retry"
+    RECORD = "record"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One error as plain text, so that it crosses process borders whatever its class was."""
+
+    type: str
+    message: str
+    traceback: str
+    ancestry: frozenset[str]
+    errno: int | None = None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """The failure that an exception stands for; ray's wrapper of a worker's exception is taken off."""
+        cause = getattr(error, "cause", None)
+        if type(error).__name__.startswith("RayTaskError") and isinstance(cause, BaseException):
+            error = cause
+        return cls(
+            type=type(error).__name__,
+            message=str(error),
+            traceback="".join(traceback.format_exception(error)),
+            ancestry=frozenset(kind.__name__ for kind in type(error).__mro__),
+            errno=error.errno if isinstance(error, OSError) else None,
+        )
+
+    @property
+    def of_memory(self) -> bool:
+        """Whether memory, on the host or the GPU, was what lacked."""
+        text = self.message.lower()
+        return bool(self.ancestry & {"OutOfMemoryError", "MemoryError"}) or any(w in text for w in MEMORY_WORDS)
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same job may succeed at another time or place."""
+        return bool(self.ancestry & TRANSIENT) or self.of_memory
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do, and how a retry differs: with half the batch, on a new actor."""
+
+    action: Action
+    halve: bool = False
+    new_actor: bool = False
+
+
+def decide(failure: Failure, attempts: int, max_attempts: int) -> Decision:
+    """What to do after a job's or a load's `attempts`-th attempt has failed.
+
+    Fatal (no disk space, code missing on the workers): STOP. Transient: RETRY while attempts < max_attempts, with
+    half the batch where memory lacked. All else, and transient ones used up: RECORD.
+    """
+    if attempts < 1 or max_attempts < 1:
+        raise ValueError(f"attempts: got {attempts} of {max_attempts}, expected both at least 1")
+    new_actor = "AcceleratorError" in failure.ancestry
+    if failure.ancestry & FATAL or failure.errno in FATAL_ERRNO:
+        return Decision(Action.STOP)
+    if failure.transient and attempts < max_attempts:
+        return Decision(Action.RETRY, halve=failure.of_memory, new_actor=new_actor)
+    return Decision(Action.RECORD, new_actor=new_actor)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tasks.sweep.backlog import Backlog, shelf_of
+from tasks.sweep.jobs import Job, Task
+
+TASK = Task("t", 1, "m:f", "m:l")
+
+
+def jobs(count: int, groups: int = 1) -> list[Job]:
+    return [Job(TASK, {"n": n}, group=f"g{n * groups // count}") for n in range(count)]
+
+
+def drained(backlog: Backlog) -> list[int]:
+    numbers = []
+    while (shelf := backlog.choose({})) is not None:
+        numbers.append(backlog.pop(shelf).job.spec["n"])
+    return numbers
+
+
+def test_stored_jobs_are_left_out_and_counted_and_the_order_is_kept() -> None:
+    all_jobs = jobs(10)
+    have = {job.key for job in all_jobs[::3]}
+    backlog = Backlog(all_jobs, lambda keys: [k for k in keys if k not in have], chunk=4)
+    backlog.refill(100)
+    assert (backlog.planned, backlog.reused, len(backlog), backlog.complete) == (10, 4, 6, True)
+    assert drained(backlog) == [1, 2, 4, 5, 7, 8]
+
+
+def test_planning_reads_no_more_chunks_than_wanted() -> None:
+    read: list[int] = []
+
+    def stream() -> Iterator[Job]:
+        for job in jobs(100):
+            read.append(job.spec["n"])
+            yield job
+
+    asked: list[int] = []
+
+    def missing(keys: Sequence[str]) -> Sequence[str]:
+        asked.append(len(keys))
+        return keys
+
+    backlog = Backlog(stream(), missing, chunk=10)
+    backlog.refill(15)
+    assert (len(read), asked, len(backlog), backlog.complete, backlog.counted) == (20, [10, 10], 20, False, False)
+    backlog.refill(1000)
+    assert (len(backlog), backlog.complete, backlog.counted) == (100, True, True)
+
+
+def test_stored_chunks_are_skipped_until_one_has_work() -> None:
+    all_jobs = jobs(50)
+    last = all_jobs[-1].key
+    backlog = Backlog(all_jobs, lambda keys: [k for k in keys if k == last], chunk=10)
+    backlog.refill(1)
+    assert (len(backlog), backlog.reused) == (1, 49)
+
+
+def test_the_length_of_a_list_is_known_before_it_is_planned() -> None:
+    backlog = Backlog(jobs(50), lambda keys: keys, chunk=10)
+    backlog.refill(1)
+    assert (backlog.planned, backlog.counted, len(backlog)) == (50, True, 10)
+
+
+def test_a_job_named_twice_is_planned_once() -> None:
+    backlog = Backlog([*jobs(5), *jobs(5)], lambda keys: keys, chunk=3)
+    backlog.refill(100)
+    assert (backlog.planned, drained(backlog)) == (5, [0, 1, 2, 3, 4])
+
+
+def test_a_job_put_back_is_the_next() -> None:
+    backlog = Backlog(jobs(3), lambda keys: keys, chunk=10)
+    backlog.refill(1)
+    shelf = ("m:l", "g0")
+    attempt = backlog.pop(shelf)
+    backlog.back(attempt)
+    assert backlog.peek(shelf) is attempt and len(backlog) == 3
+
+
+@pytest.mark.parametrize(
+    ("served", "chosen"),
+    [({}, "g0"), ({"g0": 1}, "g1"), ({"g0": 1, "g1": 1}, "g2"), ({"g0": 1, "g1": 1, "g2": 2}, "g0")],
+)
+def test_an_idle_actor_takes_an_unserved_group_first_then_the_longest_queue(
+    served: dict[str, int], chosen: str
+) -> None:
+    backlog = Backlog(jobs(30, groups=3), lambda keys: keys, chunk=100)
+    backlog.refill(1)
+    assert backlog.choose({("m:l", group): count for group, count in served.items()}) == ("m:l", chosen)
+
+
+def test_jobs_without_a_loader_share_a_shelf() -> None:
+    plain = Task("p", 1, "m:f")
+    assert shelf_of(Job(plain, {}, group="a")) == shelf_of(Job(plain, {}, group="b")) != shelf_of(Job(TASK, {}))

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tasks.errors import DataError, HubError, ModelError, StaleInputError, SweepError
+from tasks.sweep.policy import Action, Decision, Failure, decide
+
+RETRY, RECORD, STOP = Action.RETRY, Action.RECORD, Action.STOP
+
+
+def named(name: str, text: str = "", *bases: type[Exception]) -> Exception:
+    """An exception of a library that need not be imported for its name."""
+    return type(name, bases or (Exception,), {})(text)
+
+
+DIED = named("ActorDiedError", "The actor died unexpectedly", type("RayActorError", (Exception,), {}))
+GPU_MEMORY = named("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB", RuntimeError)
+CASES = [
+    (DIED, Decision(RETRY), True),
+    (named("WorkerCrashedError"), Decision(RETRY), True),
+    (named("NodeDiedError"), Decision(RETRY), True),
+    (named("OwnerDiedError", "", type("ObjectLostError", (Exception,), {})), Decision(RETRY), True),
+    (TimeoutError("job took more than 5 s"), Decision(RETRY), True),
+    (ConnectionResetError("peer"), Decision(RETRY), True),
+    (GPU_MEMORY, Decision(RETRY, halve=True), True),
+    (RuntimeError("CUDA error: out of memory"), Decision(RETRY, halve=True), True),
+    (
+        named("ActorDiedError", "killed due to the node running low on memory"),
+        Decision(RETRY, halve=True),
+        True,
+    ),
+    (MemoryError(), Decision(RETRY, halve=True), True),
+    (named("AcceleratorError", "device-side assert", RuntimeError), Decision(RETRY, new_actor=True), True),
+    (StaleInputError("changed"), Decision(RECORD), False),
+    (DataError("all NaN"), Decision(RECORD), False),
+    (ModelError("no weights"), Decision(RECORD), False),
+    (HubError("404"), Decision(RECORD), False),
+    (ValueError("wrong"), Decision(RECORD), False),
+    (RuntimeError("shape mismatch"), Decision(RECORD), False),
+    (FileNotFoundError(2, "absent"), Decision(RECORD), False),
+    (SystemExit(1), Decision(RECORD), False),
+    (OSError(28, "No space left on device"), Decision(STOP), False),
+    (OSError(30, "Read-only file system"), Decision(STOP), False),
+    (SweepError("no such entry"), Decision(STOP), False),
+]
+
+
+@pytest.mark.parametrize(("error", "decision", "transient"), CASES, ids=lambda v: repr(v)[:40])
+def test_the_first_failure_is_retried_recorded_or_stops(
+    error: BaseException, decision: Decision, transient: bool
+) -> None:
+    failure = Failure.of(error)
+    assert decide(failure, 1, 3) == decision
+    assert failure.transient == transient
+
+
+@pytest.mark.parametrize(("error", "decision", "transient"), CASES, ids=lambda v: repr(v)[:40])
+def test_the_last_attempt_is_never_retried(error: BaseException, decision: Decision, transient: bool) -> None:
+    last = decide(Failure.of(error), 3, 3)
+    assert last.action is (STOP if decision.action is STOP else RECORD)
+    assert not last.halve and last.new_actor == decision.new_actor
+
+
+def test_transient_failures_are_tried_exactly_max_attempts_times() -> None:
+    actions = [decide(Failure.of(GPU_MEMORY), attempt, 4).action for attempt in range(1, 5)]
+    assert actions == [RETRY, RETRY, RETRY, RECORD]
+
+
+@pytest.mark.parametrize(("attempts", "limit"), [(0, 3), (1, 0)])
+def test_counts_that_cannot_be_are_refused(attempts: int, limit: int) -> None:
+    with pytest.raises(ValueError, match="expected both at least 1"):
+        decide(Failure.of(DIED), attempts, limit)
+
+
+def test_a_failure_keeps_type_message_and_traceback_and_is_picklable_whatever_the_error() -> None:
+    class Local(Exception):
+        def __init__(self, code: int, lock: object) -> None:
+            super().__init__(f"code {code}")
+            self.lock = lock
+
+    try:
+        raise Local(3, lambda: None)
+    except Local as error:
+        failure = pickle.loads(pickle.dumps(Failure.of(error)))
+    assert (failure.type, failure.message) == ("Local", "code 3")
+    assert "raise Local(3" in failure.traceback and {"Local", "Exception"} <= failure.ancestry
+
+
+def test_rays_wrapper_is_taken_off_a_workers_exception() -> None:
+    wrapped = named("RayTaskError(ValueError)", "ray: long text")
+    wrapped.cause = ValueError("inner")  # type: ignore[attr-defined]
+    failure = Failure.of(wrapped)
+    assert (failure.type, failure.message) == ("ValueError", "inner")

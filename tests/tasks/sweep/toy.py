@@ -1,0 +1,145 @@
+"""Work to hand out, with an execution log outside the store, and a store of JSON lines; run as a script, a driver."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tasks.errors import StaleInputError
+from tasks.sweep.jobs import Job, Port, Result, Task, place
+
+WORK = Task("toy", 1, "toy:entry", "toy:loader")
+PLAIN = Task("plain", 1, "toy:entry")
+
+
+def log(path: str, line: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, f"{line}\n".encode())
+    os.close(descriptor)
+
+
+def logged(path: str | Path, word: str) -> list[str]:
+    """What follows the word in each line of an execution log that begins with it."""
+    lines = Path(path).read_text().splitlines() if Path(path).exists() else []
+    return [line.removeprefix(f"{word} ") for line in lines if line.startswith(f"{word} ")]
+
+
+def loader(job: Job) -> str:
+    log(job.spec["log"], f"load {job.group}")
+    match job.spec.get("load"):
+        case "raise":
+            raise ValueError("checkpoint without weights")
+        case "die":
+            os._exit(3)
+        case "hang":
+            time.sleep(60)
+    return f"model {job.group}"
+
+
+def entry(job: Job, data: Any, model: str | None) -> Result:
+    spec = job.spec
+    log(spec["log"], f"run {spec['n']}")
+    match spec.get("do"):
+        case "raise":
+            raise ZeroDivisionError(f"job {spec['n']} is poisoned")
+        case "exit":
+            sys.exit(5)
+        case "die":
+            time.sleep(0.05)
+            os._exit(7)
+        case "hang":
+            time.sleep(60)
+        case "disk full":
+            raise OSError(28, "No space left on device")
+        case "memory":
+            if place().batch(8) > 4:
+                raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory")
+        case "unpicklable":
+            return Result([{"n": (n for n in ())}])
+        case "nothing":
+            return Result([])
+    time.sleep(spec.get("sleep", 0))
+    row = {"n": spec["n"], "model": model, "data": data, "seed": job.seed, "batch": place().batch(8)}
+    row |= {"threads": os.environ["OMP_NUM_THREADS"], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    return Result([row], dump=tables(spec["dump"]) if "dump" in spec else None, tokens=10)
+
+
+def tables(count: int) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    for index in range(count):
+        yield pa.table({"x": np.full(1_000_000, index, dtype=np.float64)})
+
+
+def make(numbers: Sequence[int], log_path: str | Path, task: Task = WORK, groups: int = 1, **spec: Any) -> list[Job]:
+    """One job a number, in groups g0, g1 ... of consecutive ones."""
+    return [
+        Job(task, {"n": n, "log": str(log_path), **spec}, group=f"g{index * groups // len(numbers)}")
+        for index, n in enumerate(numbers)
+    ]
+
+
+def stored(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for part in sorted(folder.glob("*.jsonl")) for line in part.read_text().splitlines()]
+
+
+def _missing(folder: Path, keys: Any) -> list[str]:
+    have = {record["key"] for record in stored(folder)}
+    return [key for key in keys if key not in have]
+
+
+def _append(folder: Path, records: Any) -> None:
+    text = "".join(json.dumps(record, default=str) + "\n" for record in records)
+    part = folder / f"{time.time_ns()}.tmp"
+    part.write_text(text)
+    part.rename(part.with_suffix(".jsonl"))
+
+
+def _check(inputs: Any) -> None:
+    for path, fingerprint in inputs.items():
+        if Path(path).read_text() != fingerprint:
+            raise StaleInputError(f"{path}: got {Path(path).read_text()!r}, expected {fingerprint!r}")
+
+
+def _read(job: Job) -> Any:
+    return f"data of {job.spec['n']}"
+
+
+def _write_dump(folder: Path, job: Job, dump: Any) -> dict[str, Any]:
+    path, rows, writer = folder / f"{job.key}.parquet", 0, None
+    for table in dump:
+        writer = writer or pq.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+        rows += len(table)
+    assert writer is not None
+    writer.close()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"path": str(path), "rows": rows, "bytes": path.stat().st_size, "sha256": digest, "pid": os.getpid()}
+
+
+def port(folder: Path) -> Port:
+    folder.mkdir(parents=True, exist_ok=True)
+    return Port(partial(_missing, folder), partial(_append, folder), _check, _read, partial(_write_dump, folder))
+
+
+def drive(store: str, log_path: str, count: str) -> None:
+    """A driver with a local Ray of its own."""
+    from tasks.sweep.cluster import Resources
+    from tasks.sweep.engine import run
+
+    jobs = make(range(int(count)), log_path, groups=2, sleep=0.05)
+    print(run(jobs, port(Path(store)), Resources(flush_seconds=0.5, drain_seconds=10)), flush=True)
+
+
+if __name__ == "__main__":
+    drive(*sys.argv[1:])
