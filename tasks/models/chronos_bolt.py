@@ -1,0 +1,188 @@
+"""Chronos-Bolt: instance-normed patches into a T5 encoder, quantiles of the whole horizon from one decoder token."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from tasks.errors import ModelError
+from tasks.models import t5
+from tasks.models.base import QUANTILES, Family
+from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
+from tasks.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+REQUIRED = (*t5.SHAPE, "context_length", "prediction_length")
+DEFAULTS = {  # config.json of the released amazon/chronos-bolt-*
+    "dropout_rate": 0.1,
+    "initializer_factor": 0.05,
+    "input_patch_size": 16,
+    "input_patch_stride": 16,
+    "quantiles": QUANTILES,
+    "use_reg_token": True,
+}
+
+
+class ChronosBolt(Family):
+    """Rows of the encoder: one a patch, then REG where the model has it. The decoder has one row a window.
+
+    A patch with no observed step is PADDING; there is no vocabulary, so `types` is empty.
+    """
+
+    name: ClassVar[str] = "chronos-bolt"
+    stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    network: Any  # chronos' ChronosBoltModelForForecasting
+
+    def __init__(self, network: Any, *, batch: int = 64) -> None:
+        """Wrap a ChronosBoltModelForForecasting; batch: windows a forward pass."""
+        self.network = network.eval()
+        self.batch = batch
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Random weights. Keys: REQUIRED, and those of DEFAULTS where they differ."""
+        from chronos.chronos_bolt import ChronosBoltModelForForecasting
+        from transformers import T5Config
+
+        full = t5.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        names = ("context_length", "prediction_length", "input_patch_size", "input_patch_stride", "use_reg_token")
+        t5_config = T5Config(
+            **{k: full[k] for k in (*t5.SHAPE, "dropout_rate", "initializer_factor")},
+            vocab_size=2 if full["use_reg_token"] else 1,
+            pad_token_id=0,
+            eos_token_id=1,
+            decoder_start_token_id=0,
+            chronos_pipeline_class="ChronosBoltPipeline",
+            chronos_config={**{k: full[k] for k in names}, "quantiles": [float(q) for q in full["quantiles"]]},
+        )
+        return cls(t5.build(lambda: ChronosBoltModelForForecasting(t5_config), seed))
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """A released or saved checkpoint, safetensors only. ModelError names the file that is wrong."""
+        from chronos.chronos_bolt import ChronosBoltModelForForecasting
+
+        folder = Path(folder)
+        chronos = t5.read_config(folder, cls.name)["chronos_config"]
+        if missing := {"input_patch_size", "input_patch_stride", "quantiles"} - set(chronos):
+            raise ModelError(
+                f"{folder / 'config.json'}: chronos_config lacks {sorted(missing)}, so this is no {cls.name} "
+                "checkpoint; name the family that it belongs to"
+            )
+        return cls(t5.load_network(ChronosBoltModelForForecasting, folder, device))
+
+    def save(self, folder: Path) -> None:
+        """config.json and model.safetensors, which `chronos.BaseChronosPipeline.from_pretrained` reads."""
+        self.network.save_pretrained(folder)
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Blocks a stack."""
+        return {"encoder": len(self.network.encoder.block), "decoder": len(self.network.decoder.block)}
+
+    @property
+    def width(self) -> int:
+        """d_model."""
+        return int(self.network.config.d_model)
+
+    @property
+    def max_context(self) -> int:
+        """Steps of context that the model reads; of longer contexts the last ones, as in the package."""
+        return int(self.network.chronos_config.context_length)
+
+    @property
+    def prediction_length(self) -> int:
+        """Steps answered in one go; longer horizons recur over the quantiles, as in the package."""
+        return int(self.network.chronos_config.prediction_length)
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Patches of the context, padded on the left to whole patches; one decoder row."""
+        config = self.network.chronos_config
+        size, stride = config.input_patch_size, config.input_patch_stride
+        padded = -(-min(context, self.max_context) // size) * size
+        return {"encoder": (padded - size) // stride + 1, "decoder": 1}
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """q, k, v, o (self and cross), mlp_in, mlp_out of both stacks.
+
+        The decoder reads one token, so its self-attention q and k never had a gradient: leave them out of spectra.
+        """
+        yield from t5.stack_weights("encoder", self.network.encoder)
+        yield from t5.stack_weights("decoder", self.network.decoder)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Quantile loss of the scaled future, the package's own forward; missing steps weigh nothing."""
+        device = self.network.device
+        loss: torch.Tensor = self.network(context=context.to(device), target=future.to(device)).loss
+        return loss
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        import torch
+
+        network = self.network
+        context, factor = t5.tamed(windows.context[:, -self.max_context :])
+        values = torch.from_numpy(context)
+        scaled, (loc, scale) = network.instance_norm(values)
+        masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
+        patches = torch.where(masks > 0, network.patch(scaled), 0.0)
+        observed = (masks.sum(dim=-1) > 0).numpy()
+        kinds = np.where(observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
+        if network.chronos_config.use_reg_token:
+            kinds = np.pad(kinds, ((0, 0), (0, 1)), constant_values=TokenKind.REG)
+        return Tokens(
+            arrays={
+                "patches": patches.numpy(),
+                "masks": masks.bool().numpy(),
+                "loc": (loc[:, 0].numpy() * factor).astype(np.float32),
+                "scale": (scale[:, 0].numpy() * factor).astype(np.float32),
+            },
+            kinds={"encoder": kinds, "decoder": np.full((len(windows), 1), TokenKind.FUTURE, dtype=np.int8)},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+        import torch
+
+        network, arrays = self.network.eval(), tokens.arrays
+        device = network.device
+
+        def forward(part: slice) -> None:
+            masks = torch.from_numpy(arrays["masks"][part].astype(np.float32)).to(device)
+            patches = torch.from_numpy(np.array(arrays["patches"][part])).to(device)
+            embedded = network.input_patch_embedding(torch.cat((patches, masks), dim=-1))
+            attended = (masks.sum(dim=-1) > 0).to(embedded.dtype)
+            if network.chronos_config.use_reg_token:
+                reg = network.shared(torch.full((len(embedded), 1), network.config.reg_token_id, device=device))
+                embedded = torch.cat((embedded, reg), dim=1)
+                attended = torch.cat((attended, attended.new_ones(len(embedded), 1)), dim=1)
+            encoded = network.encoder(attention_mask=attended, inputs_embeds=embedded).last_hidden_state
+            network.decode(embedded, attended, encoded)
+
+        stacks = {"encoder": network.encoder, "decoder": network.decoder}
+        yield from t5.run_captured(stacks, forward, len(tokens), self.batch)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        import torch
+        from chronos import ChronosBoltPipeline
+
+        context, factor = t5.tamed(windows.context[:, -self.max_context :])
+        pipeline = ChronosBoltPipeline(self.network.eval())
+        parts = []
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
+            for start in range(0, len(windows), self.batch):
+                part = torch.from_numpy(context[start : start + self.batch])
+                quantiles, _ = pipeline.predict_quantiles(
+                    part, prediction_length=windows.horizon, quantile_levels=list(levels)
+                )
+                parts.append(quantiles.numpy())
+        values: np.ndarray = np.moveaxis(np.concatenate(parts), 2, 1) * factor[:, None, None]  # [W, Q, H]
+        return values

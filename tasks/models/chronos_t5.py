@@ -1,0 +1,233 @@
+"""Chronos-T5 (Ansari et al. 2024): mean-scaled, quantised values as tokens of an encoder-decoder T5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from tasks.errors import ModelError
+from tasks.models import t5
+from tasks.models.base import Family
+from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
+from tasks.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+REQUIRED = (*t5.SHAPE, "n_tokens", "context_length", "prediction_length")
+DEFAULTS = {  # config.json of the released amazon/chronos-t5-*; dropout is theirs too
+    "dropout_rate": 0.1,
+    "initializer_factor": 0.05,
+    "low_limit": -15.0,
+    "high_limit": 15.0,
+    "num_samples": 20,
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+}
+PAD, EOS, SPECIAL = 0, 1, 2  # ids of padding and end, number of special ids, in every released config
+
+
+class ChronosT5(Family):
+    """Rows of the encoder: one a context step, then EOS. Rows of the decoder: START, then the future but its last step.
+
+    A row's type is its own input id, in both stacks. A decoder row is FUTURE where its own input was observed; row 0
+    reads the start token and stands for no value (kind START). As in training, missing future steps are read as PAD
+    and attended to, as T5 masks nothing in its decoder.
+    """
+
+    name: ClassVar[str] = "chronos-t5"
+    stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    network: Any  # transformers' T5ForConditionalGeneration
+
+    def __init__(self, network: Any, *, batch: int = 32) -> None:
+        """Wrap a T5ForConditionalGeneration whose config holds `chronos_config`; batch: windows a forward pass."""
+        from chronos.chronos import ChronosConfig
+
+        from tasks.models.t5_attention import use_windowwise
+
+        self.network = network.eval()
+        use_windowwise(network.encoder)
+        self.batch = batch
+        self.chronos = ChronosConfig(**network.config.chronos_config)
+        self._tokenizer = self.chronos.create_tokenizer()
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Random weights. Keys: REQUIRED, and those of DEFAULTS where they differ; input and output ids are tied."""
+        from transformers import T5Config, T5ForConditionalGeneration
+
+        full = t5.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        chronos = {
+            "tokenizer_class": "MeanScaleUniformBins",
+            "tokenizer_kwargs": {"low_limit": full["low_limit"], "high_limit": full["high_limit"]},
+            "n_special_tokens": SPECIAL,
+            "pad_token_id": PAD,
+            "eos_token_id": EOS,
+            "use_eos_token": True,
+            "model_type": "seq2seq",
+            **{k: full[k] for k in ("context_length", "prediction_length", "n_tokens")},
+            **{k: full[k] for k in ("num_samples", "temperature", "top_k", "top_p")},
+        }
+        t5_config = T5Config(
+            **{k: full[k] for k in (*t5.SHAPE, "dropout_rate", "initializer_factor")},
+            vocab_size=full["n_tokens"],
+            pad_token_id=PAD,
+            eos_token_id=EOS,
+            decoder_start_token_id=PAD,
+            chronos_pipeline_class="ChronosPipeline",
+            chronos_config=chronos,
+        )
+        return cls(t5.build(lambda: T5ForConditionalGeneration(t5_config), seed))
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """A released or saved checkpoint, safetensors only. ModelError names the file that is wrong."""
+        from transformers import T5ForConditionalGeneration
+
+        folder = Path(folder)
+        chronos = t5.read_config(folder, cls.name)["chronos_config"]
+        got = (chronos.get("model_type"), chronos.get("tokenizer_class"))
+        if got != ("seq2seq", "MeanScaleUniformBins"):
+            raise ModelError(
+                f"{folder / 'config.json'}: got model_type, tokenizer_class {got}, expected seq2seq, "
+                "MeanScaleUniformBins; name the family that the checkpoint belongs to"
+            )
+        return cls(t5.load_network(T5ForConditionalGeneration, folder, device))
+
+    def save(self, folder: Path) -> None:
+        """config.json and model.safetensors, which `chronos.BaseChronosPipeline.from_pretrained` reads."""
+        self.network.save_pretrained(folder)
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Blocks a stack."""
+        return {"encoder": len(self.network.encoder.block), "decoder": len(self.network.decoder.block)}
+
+    @property
+    def width(self) -> int:
+        """d_model."""
+        return int(self.network.config.d_model)
+
+    @property
+    def max_context(self) -> int:
+        """Steps of context that the model reads; of longer contexts the last ones, as in the package."""
+        return int(self.chronos.context_length)
+
+    @property
+    def prediction_length(self) -> int:
+        """Steps sampled in one go; longer horizons append the median and go on, as in the package."""
+        return int(self.chronos.prediction_length)
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Context steps; horizon less the last step, which no decoder row reads."""
+        return {"encoder": min(context, self.max_context), "decoder": horizon - 1}
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """q, k, v, o (self and cross), mlp_in, mlp_out of both stacks."""
+        yield from t5.stack_weights("encoder", self.network.encoder)
+        yield from t5.stack_weights("decoder", self.network.decoder)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Cross entropy of the future's ids and EOS, missing steps left out (chronos' scripts/training/train.py)."""
+        device = self.network.device
+        ids, mask, scale = self._context_ids(context.to(device))
+        labels = self._ids(future.to(device), scale)
+        labels = self._with_eos(labels.masked_fill(labels == PAD, -100))
+        loss: torch.Tensor = self.network(input_ids=ids, attention_mask=mask, labels=labels).loss
+        return loss
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        import torch
+
+        context, factor = t5.tamed(windows.context)
+        ids, mask, scale = self._context_ids(torch.from_numpy(context))
+        future = torch.from_numpy((windows.future / factor[:, None]).astype(np.float32))
+        start = torch.full((len(windows), 1), self.network.config.decoder_start_token_id)
+        decoder = torch.cat((start, self._ids(future, scale)), dim=1)[:, : windows.horizon].int().numpy()
+        encoder, observed = ids.int().numpy(), mask.numpy()
+        encoder_kinds = np.where(observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
+        if self.chronos.use_eos_token:
+            encoder_kinds[:, -1] = TokenKind.EOS
+        decoder_kinds = np.where(decoder == PAD, TokenKind.PADDING, TokenKind.FUTURE).astype(np.int8)
+        decoder_kinds[:, 0] = TokenKind.START
+        scales = (scale.numpy() * factor).astype(np.float32)
+        return Tokens(
+            arrays={"ids": encoder, "mask": observed, "scale": scales, "decoder_ids": decoder},
+            kinds={"encoder": encoder_kinds, "decoder": decoder_kinds},
+            types={"encoder": encoder, "decoder": decoder},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+        import torch
+
+        network, arrays = self.network.eval(), tokens.arrays
+        device = network.device
+
+        def forward(part: slice) -> None:
+            ids = torch.from_numpy(arrays["ids"][part].astype(np.int64)).to(device)
+            mask = torch.from_numpy(np.array(arrays["mask"][part])).to(device)
+            decoder_ids = torch.from_numpy(arrays["decoder_ids"][part].astype(np.int64)).to(device)
+            encoded = network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+            network.decoder(
+                input_ids=decoder_ids, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
+            )
+
+        stacks = {"encoder": network.encoder, "decoder": network.decoder}
+        yield from t5.run_captured(stacks, forward, len(tokens), self.batch)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        import torch
+
+        from tasks.models.t5_sampling import sample_ids
+
+        self.network.eval()
+        context, factor = t5.tamed(windows.context)
+        draws = np.stack([np.random.default_rng(seed).random((samples, windows.horizon)) for seed in seeds])
+        device, done, blocks = self.network.device, 0, []
+        history = torch.from_numpy(context)
+        while done < windows.horizon:  # the package's recursion: the (lower) median joins the context
+            steps = min(self.prediction_length, windows.horizon - done)
+            ids, mask, scale = self._context_ids(history)
+            uniforms = torch.from_numpy(draws[:, :, done : done + steps])
+            sampled = sample_ids(self.network, ids.to(device), mask.to(device), uniforms, self.chronos)
+            values = self._tokenizer.output_transform(sampled.cpu(), scale)
+            blocks.append(values)
+            history = torch.cat((history, values.median(dim=1).values), dim=-1)
+            done += steps
+        paths = torch.cat(blocks, dim=-1).numpy().astype(np.float64)  # [W, S, H]
+        quantiles: np.ndarray = np.moveaxis(np.quantile(paths, levels, axis=1), 0, 1) * factor[:, None, None]
+        return quantiles
+
+    def _context_ids(self, context: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Ids [B, T] with EOS, mask [B, T], scale [B]; the package's own transform, kept on the context's device."""
+        import torch
+
+        context = context[..., -self.max_context :].float()
+        observed = ~torch.isnan(context)
+        scale = torch.nansum(context.abs() * observed, dim=-1) / observed.sum(dim=-1)
+        scale = torch.where(scale > 0, scale, 1.0)
+        ids = self._ids(context, scale)
+        if not self.chronos.use_eos_token:
+            return ids, observed, scale
+        return self._with_eos(ids), torch.cat((observed, observed.new_ones(len(ids), 1)), dim=1), scale
+
+    def _ids(self, values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        boundaries = self._tokenizer.boundaries.to(values.device)
+        ids: torch.Tensor = (
+            torch.bucketize(values / scale[:, None], boundaries, right=True) + self.chronos.n_special_tokens
+        )
+        ids = ids.clamp(0, self.chronos.n_tokens - 1)
+        return ids.masked_fill(torch.isnan(values), PAD)
+
+    def _with_eos(self, ids: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        return torch.cat((ids, ids.new_full((len(ids), 1), EOS)), dim=1)

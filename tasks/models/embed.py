@@ -1,0 +1,123 @@
+"""The sweep's entry of stage embeddings: a token dump in, hidden states of every layer out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.models.tokenize import IDENTITY
+from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table
+from tasks.sweep.jobs import Job, Result, place
+
+if TYPE_CHECKING:
+    from tasks.models.base import Family
+
+KINDS = ("observation", "future")  # tokens that stand for values
+LARGEST_FLOAT16 = 6e4  # float16 ends at 65,504, and T5's residual stream can pass it
+
+
+def schema(width: int, dtype: str) -> pa.Schema:
+    """Columns of an embedding dump, states of `width` in float16 or float32."""
+    return pa.schema(
+        [
+            ("stack", pa.dictionary(pa.int8(), pa.string())),
+            ("layer", pa.int16()),
+            ("normed", pa.bool_()),
+            ("token", pa.int64()),
+            ("series", pa.dictionary(pa.int32(), pa.string())),
+            ("origin", pa.int64()),
+            ("position", pa.int32()),
+            ("kind", pa.int8()),
+            ("type", pa.int32()),
+            ("state", pa.list_(pa.float16() if dtype == "float16" else pa.float32(), width)),
+        ]
+    )
+
+
+def embed(job: Job, data: pa.Table, model: Family) -> Result:
+    """An embedding dump of a token dump, a table a (stack, layer, normed), and its row of `dumps`.
+
+    data: a token dump. job.spec: identity, `rows` (kept a stack at most, a seeded sample without replacement, the same
+    tokens in every layer), `batch`, `store_dtype`, and optionally `kinds` (names of TokenKind; by default KINDS).
+    States are stored as float16 only where that is asked for and every one of the dump is below LARGEST_FLOAT16.
+    """
+    tokens = tokens_from_table(data)
+    batch = place().batch(job.spec["batch"])
+    rows = kept_rows(tokens, job.spec.get("kinds", KINDS), job.spec["rows"], job.spec_seed)
+    kept = _kept_states(model, tokens, rows, batch)
+    largest = max(float(np.abs(layer.states).max()) for layer in kept)
+    dtype = "float16" if job.spec["store_dtype"] == "float16" and largest < LARGEST_FLOAT16 else "float32"
+    row = {name: job.spec[name] for name in IDENTITY}
+    row |= {"kind": "embeddings", "width": model.width, "dtype": dtype, "n_windows": len(tokens), "batch": batch}
+    worked = sum(kinds.size for kinds in tokens.kinds.values())
+    return Result([row], dump=_tables(kept, tokens, rows, schema(model.width, dtype)), tokens=worked)
+
+
+def kept_rows(tokens: Tokens, kinds: tuple[str, ...] | list[str], rows: int, seed: int) -> Mapping[str, np.ndarray]:
+    """Stack -> ascending ids (window * T + position) of the tokens that are kept, at most `rows`.
+
+    ValueError for a kind that is not known or where no stack has a token of these kinds.
+    """
+    names = [kind.name.lower() for kind in TokenKind]
+    if unknown := sorted(set(kinds) - set(names)):
+        raise ValueError(f"kinds: got {unknown}, expected some of {names}")
+    wanted = [TokenKind[kind.upper()] for kind in kinds]
+    found = {}
+    for index, (stack, values) in enumerate(tokens.kinds.items()):
+        ids = np.flatnonzero(np.isin(values, wanted))
+        if len(ids) > rows:
+            ids = np.sort(np.random.default_rng([seed, index]).choice(ids, rows, replace=False))
+        found[stack] = ids
+    if not any(map(len, found.values())):
+        raise ValueError(f"kinds: no stack has a token of {list(kinds)}; ask for others")
+    return found
+
+
+def _kept_states(model: Family, tokens: Tokens, rows: Mapping[str, np.ndarray], batch: int) -> list[LayerStates]:
+    """The kept rows [N, d] of every layer that has any."""
+    usual, model.batch = model.batch, batch
+    try:
+        return [_take(layer, rows[layer.stack]) for layer in model.hidden_states(tokens) if len(rows[layer.stack])]
+    finally:
+        model.batch = usual
+
+
+def _take(layer: LayerStates, ids: np.ndarray) -> LayerStates:
+    flat = layer.states.reshape(-1, layer.states.shape[-1])
+    return LayerStates(layer.stack, layer.layer, layer.normed, flat[ids])
+
+
+def _tables(
+    layers: list[LayerStates], tokens: Tokens, rows: Mapping[str, np.ndarray], columns: pa.Schema
+) -> Iterator[pa.Table]:
+    shared = {stack: _token_columns(tokens, stack, ids, columns) for stack, ids in rows.items()}
+    state_type = columns.field("state").type
+    for layer in layers:
+        count = len(layer.states)
+        flat = np.ascontiguousarray(layer.states, dtype=state_type.value_type.to_pandas_dtype()).reshape(-1)
+        arrays: dict[str, Any] = {
+            "stack": pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int8)), [layer.stack]),
+            "layer": pa.array(np.full(count, layer.layer, np.int16)),
+            "normed": pa.array(np.full(count, layer.normed)),
+            **shared[layer.stack],
+            "state": pa.FixedSizeListArray.from_arrays(pa.array(flat, state_type.value_type), state_type.list_size),
+        }
+        yield pa.table([arrays[name] for name in columns.names], schema=columns)
+
+
+def _token_columns(tokens: Tokens, stack: str, ids: np.ndarray, columns: pa.Schema) -> dict[str, pa.Array]:
+    kinds = tokens.kinds[stack]
+    window, position = np.divmod(ids, kinds.shape[1])
+    types = tokens.types.get(stack)
+    names = pa.array([tokens.series[w] for w in window.tolist()], pa.string()).dictionary_encode()
+    return {
+        "token": pa.array(ids, pa.int64()),
+        "series": names.cast(columns.field("series").type),
+        "origin": pa.array(np.asarray(tokens.origin)[window], pa.int64()),
+        "position": pa.array(position, pa.int32()),
+        "kind": pa.array(kinds[window, position], pa.int8()),
+        "type": pa.nulls(len(ids), pa.int32()) if types is None else pa.array(types[window, position], pa.int32()),
+    }

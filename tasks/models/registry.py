@@ -1,0 +1,143 @@
+"""Families by name and checkpoints by reference; nothing heavy is imported before it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import math
+import re
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.errors import ModelError, StaleInputError
+from tasks.models import hub
+from tasks.sweep.jobs import place
+
+if TYPE_CHECKING:
+    from tasks.models.base import Family
+    from tasks.sweep.jobs import Job
+
+FAMILIES = {
+    "chronos-t5": "tasks.models.chronos_t5:ChronosT5",
+    "chronos-bolt": "tasks.models.chronos_bolt:ChronosBolt",
+}
+EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
+ENTRY_POINTS = "tsfm_lens.families"  # group under which other packages name theirs: NAME = "module:Class"
+CHECKPOINT_FILES = ("config.json", "*.safetensors")  # what a fingerprint covers and what is fetched from the hub
+
+
+@dataclass(frozen=True)
+class ResolvedRef:
+    """A checkpoint at hand. fingerprint: SHA-256 of its files; source: folder or hub; revision: the hub's commit."""
+
+    folder: Path
+    fingerprint: str
+    source: str
+    revision: str | None = None
+
+    def pinned(self, reference: str) -> str:
+        """The reference that it was resolved from, with the hub's commit where it is of the hub: always these files."""
+        if self.source != "hub":
+            return reference
+        return f"{hub.PREFIX}{reference.removeprefix(hub.PREFIX).partition('@')[0]}@{self.revision}"
+
+
+def families() -> dict[str, str]:
+    """Name -> "module:Class", ours and those of installed packages; ours win."""
+    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)} | FAMILIES
+
+
+def family_class(name: str) -> type[Family]:
+    """The class of a family.
+
+    ValueError with near names and the list where the name is unknown; ModelError naming what to install where a
+    package is missing.
+    """
+    known = families()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=2)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ValueError(f"unknown family {name!r}; {hint}known: {', '.join(sorted(known))}")
+    module, _, attribute = known[name].partition(":")
+    try:
+        found: type[Family] = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise ModelError(f"family {name} ({known[name]}): {missing_package(error)}") from error
+    except AttributeError as error:
+        raise ModelError(f"family {name}: module {module} has no class {attribute!r}; mend its entry point") from error
+    return found
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """What to install for a module that is not there."""
+    package = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(package)
+    what = f"the extra: pip install 'tsfm-lens[{extra}]'" if extra else f"the package that holds {package!r}"
+    return f"module {error.name!r} is missing; install {what}"
+
+
+def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = None) -> ResolvedRef:
+    """The folder of a reference: an existing folder's path, "hub:ORG/NAME[@REVISION]" or "ORG/NAME[@REVISION]".
+
+    ModelError where the folder is not there or holds no checkpoint, HubError where the hub is needed but not allowed,
+    or does not deliver.
+    """
+    folder = Path(reference).expanduser()
+    if not reference.startswith(hub.PREFIX) and folder.is_dir():
+        return ResolvedRef(folder, fingerprint(folder), "folder")
+    if not hub.looks_like_hub(reference):
+        raise ModelError(f"{reference}: no such folder, nor of the form hub:ORG/NAME[@REVISION]; mend the reference")
+    folder, revision = hub.download(reference, CHECKPOINT_FILES, allowed=allow_hub, cache=cache)
+    return ResolvedRef(folder, fingerprint(folder), "hub", revision)
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over names and bytes of a checkpoint's config.json and safetensors, in the order of their names."""
+    files = sorted({path for pattern in CHECKPOINT_FILES for path in folder.glob(pattern)})
+    if not files:
+        raise ModelError(f"{folder}: holds neither config.json nor *.safetensors; not a checkpoint")
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as stream:
+            digest.update(f"{path.name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    """Columns of `checkpoints` that the files tell: parameters (stored once where tied), bytes, license (or None)."""
+    from safetensors import SafetensorError, safe_open
+
+    parameters = 0
+    files = sorted(folder.glob("*.safetensors"))
+    for path in files:
+        try:
+            with safe_open(path, "numpy") as tensors:
+                parameters += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{path}: not a safetensors file ({error}); fetch or save the checkpoint again") from error
+    return {"parameters": parameters, "bytes": sum(path.stat().st_size for path in files), "license": _license(folder)}
+
+
+def _license(folder: Path) -> str | None:
+    """The `license:` line that opens a model card, where there is one."""
+    card = folder / "README.md"
+    found = re.match(r"---\n(?:.*\n)*?license:\s*(\S+)\s*\n", card.read_text()) if card.is_file() else None
+    return found[1].strip("'\"") if found else None
+
+
+def load_for_job(job: Job) -> Any:
+    """The model of a job, spec["family"] from spec["ref"], on the actor's device.
+
+    Raises StaleInputError where the checkpoint is not the one that was planned with.
+    """
+    ref = job.spec["ref"]
+    found = resolve(ref, allow_hub=True)
+    planned = job.inputs.get(f"model:{ref}")
+    if planned is not None and planned != found.fingerprint:
+        raise StaleInputError(
+            f"model {ref}: planned with {planned[:12]}, its files are now {found.fingerprint[:12]}; run the stage again"
+        )
+    return family_class(job.spec["family"]).load(found.folder, device=place().device)

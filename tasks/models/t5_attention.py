@@ -1,0 +1,79 @@
+"""Training attention for T5's encoder on a CPU: one window's scores at a time, so that they stay in the cache.
+
+PyTorch's fused CPU kernel gives no gradient of an additive bias, so T5 with its relative-position bias falls back to
+scores of the whole batch, passed through main memory about ten times.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+NAME = "windowwise"
+
+
+def use_windowwise(encoder: Any) -> None:
+    """Let a T5 encoder use this attention where gradients are wanted; elsewhere it stays torch's SDPA."""
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers.modeling_utils import AttentionInterface
+
+    AttentionInterface.register(NAME, windowwise_attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    encoder.config._attn_implementation = NAME
+
+
+def windowwise_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    position_bias: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[Any, None]:
+    """Attention of transformers' interface: [B, h, T, d] inputs, output [B, T, h, d], no attention weights."""
+    import torch
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    plain = query.device.type != "cpu" or options.get("dropout") or options.get("scaling") != 1.0
+    if plain or position_bias is None or not torch.is_grad_enabled():
+        options["position_bias"] = position_bias
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0], None
+    return _function().apply(query, key, value, position_bias, attention_mask), None
+
+
+def _function() -> Any:
+    import torch
+
+    class WindowwiseAttention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, query: Any, key: Any, value: Any, bias: Any, mask: Any) -> Any:
+            batch, heads, steps, _ = query.shape
+            weights = query.new_empty(batch, heads, steps, key.shape[2])
+            out = query.new_empty(batch, steps, heads, value.shape[3])
+            lowest = torch.finfo(query.dtype).min
+            for b in range(batch):
+                added = bias[0] if mask is None else bias[0].masked_fill(~mask[b], lowest)
+                torch.softmax(torch.baddbmm(added, query[b], key[b].transpose(1, 2)), dim=-1, out=weights[b])
+                out[b] = torch.bmm(weights[b], value[b]).transpose(0, 1)
+            ctx.save_for_backward(query, key, value, weights)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+            query, key, value, weights = ctx.saved_tensors
+            grads = [torch.empty_like(t) for t in (query, key, value)]
+            to_bias = torch.zeros_like(weights[0])
+            for b in range(len(query)):
+                toward = grad[b].transpose(0, 1)  # [h, T, d]
+                grads[2][b] = torch.bmm(weights[b].transpose(1, 2), toward)
+                to_weights = torch.bmm(toward, value[b].transpose(1, 2))
+                to_scores = torch._softmax_backward_data(to_weights, weights[b], -1, weights.dtype)
+                to_bias += to_scores
+                grads[0][b] = torch.bmm(to_scores, key[b])
+                grads[1][b] = torch.bmm(to_scores.transpose(1, 2), query[b])
+            return *grads, to_bias[None], None
+
+    return WindowwiseAttention

@@ -1,0 +1,113 @@
+"""What passes between a family and the rest: tokens, hidden states, forecasts, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float, Float32, Int8, Int32
+
+
+class TokenKind(IntEnum):
+    """What a token stands for; only OBSERVATION and FUTURE stand for values."""
+
+    OBSERVATION = 0
+    PADDING = 1
+    EOS = 2
+    REG = 3
+    MASK = 4
+    FUTURE = 5
+    START = 6  # a decoder's start token: its row forecasts the first future step
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Tokenised windows of one data set under one condition.
+
+    arrays: the family's own inputs, each [W, ...] numeric (ids, masks, patches, scales), enough for hidden_states.
+    kinds: stack -> [W, T] TokenKind of every row of that stack's hidden states.
+    types: stack -> [W, T] token id (quantised families); families without a vocabulary leave the stack out, and
+    every row is then its own type.
+    series, origin: as in Windows.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    kinds: Mapping[str, Int8[np.ndarray, "window token"]]
+    types: Mapping[str, Int32[np.ndarray, "window token"]]
+    series: list[str]
+    origin: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerStates:
+    """Hidden states of a layer: states is [W, T, d]; layer 0 is the embedding's output; normed: after the last norm."""
+
+    stack: str
+    layer: int
+    normed: bool
+    states: Float[np.ndarray, "window token width"]
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Quantile forecasts: values is [W, Q, H] in the data's units, levels [Q] ascending and holding 0.5."""
+
+    values: Float32[np.ndarray, "window quantile horizon"]
+    levels: tuple[float, ...]
+
+    @property
+    def median(self) -> Float32[np.ndarray, "window horizon"]:
+        return self.values[:, self.levels.index(0.5)]
+
+
+@dataclass(frozen=True, eq=False)
+class WeightMatrix:
+    """One attention or MLP matrix, [out, in]. what: q, k, v, o, mlp_in, mlp_gate, mlp_out; attention: self, cross."""
+
+    stack: str
+    layer: int
+    what: str
+    attention: str | None
+    heads: int | None
+    matrix: np.ndarray
+
+
+def tokens_to_table(tokens: Tokens) -> pa.Table:
+    """One row a window: `series`, `origin`, then arrays, kinds and types as fixed-size lists named `kind:stack` etc."""
+    columns: dict[str, pa.Array] = {"series": pa.array(tokens.series), "origin": pa.array(tokens.origin)}
+    for prefix, group in (("array", tokens.arrays), ("kind", tokens.kinds), ("type", tokens.types)):
+        for name, values in group.items():
+            columns[f"{prefix}:{name}"] = _fixed_list(np.asarray(values))
+    shapes = {f"array:{n}": ",".join(map(str, a.shape[1:])) for n, a in tokens.arrays.items()}
+    return pa.table(columns).replace_schema_metadata(shapes)
+
+
+def tokens_from_table(table: pa.Table) -> Tokens:
+    """The inverse of `tokens_to_table`."""
+    shapes = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
+    groups: dict[str, dict[str, np.ndarray]] = {"array": {}, "kind": {}, "type": {}}
+    for column in table.column_names:
+        prefix, _, name = column.partition(":")
+        if prefix not in groups:
+            continue
+        values = table[column].combine_chunks()
+        width = values.type.list_size
+        flat = values.flatten().to_numpy(zero_copy_only=False).reshape(len(table), width)
+        shape = tuple(int(n) for n in shapes.get(column, str(width)).split(",") if n)
+        groups[prefix][name] = flat.reshape(len(table), *shape)
+    series, origin = table["series"].to_pylist(), table["origin"].to_numpy()
+    return Tokens(groups["array"], groups["kind"], groups["type"], series, origin)
+
+
+def _fixed_list(values: np.ndarray) -> pa.FixedSizeListArray:
+    flat = np.ascontiguousarray(values).reshape(len(values), -1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])
+
+
+States = Iterator[LayerStates]

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tasks.models.base import Family
+from tasks.models.chronos_bolt import ChronosBolt
+from tasks.models.chronos_t5 import ChronosT5
+from tasks.series.types import Windows
+
+SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
+T5 = {**SHAPE, "n_tokens": 128, "context_length": 48, "prediction_length": 12, "initializer_factor": 1.0}
+BOLT = {**SHAPE, "input_patch_size": 8, "input_patch_stride": 8, "context_length": 48, "prediction_length": 12}
+
+
+@pytest.fixture(scope="session")
+def t5() -> ChronosT5:
+    return ChronosT5.new(T5, seed=1)
+
+
+@pytest.fixture(scope="session")
+def bolt() -> ChronosBolt:
+    return ChronosBolt.new(BOLT | {"initializer_factor": 1.0}, seed=1)
+
+
+@pytest.fixture(params=["chronos-t5", "chronos-bolt"])
+def family(request: pytest.FixtureRequest, t5: ChronosT5, bolt: ChronosBolt) -> Family:
+    return {"chronos-t5": t5, "chronos-bolt": bolt}[request.param]
+
+
+@pytest.fixture(scope="session")
+def windows_of() -> Callable[[np.ndarray, np.ndarray], Windows]:
+    """Windows of a context [W, C] and a future [W, H]."""
+
+    def make(context: np.ndarray, future: np.ndarray) -> Windows:
+        names = [f"s{i}" for i in range(len(context))]
+        origin = np.full(len(context), context.shape[1], dtype=np.int64)
+        return Windows(context.astype(np.float32), future.astype(np.float32), names, origin, "walks", "D", 7)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def windows(windows_of: Callable[[np.ndarray, np.ndarray], Windows]) -> Callable[..., Windows]:
+    """Random walks: windows(count, context, horizon, seed)."""
+
+    def make(count: int = 5, context: int = 48, horizon: int = 12, seed: int = 0) -> Windows:
+        walks = np.random.default_rng(seed).normal(size=(count, context + horizon)).cumsum(axis=1)
+        return windows_of(walks[:, :context], walks[:, context:])
+
+    return make

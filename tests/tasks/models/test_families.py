@@ -1,0 +1,289 @@
+"""What every family must keep, on small random checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.errors import ModelError
+from tasks.models.base import Family
+from tasks.models.chronos_bolt import ChronosBolt
+from tasks.models.chronos_t5 import ChronosT5
+from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table, tokens_to_table
+from tasks.series.types import Windows
+
+Make = Callable[..., Windows]
+VALUED = (TokenKind.OBSERVATION, TokenKind.FUTURE)
+TINY = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+TINY |= {"context_length": 16, "prediction_length": 4}
+
+
+def states_of(family: Family, tokens: Tokens) -> dict[tuple[str, int, bool], np.ndarray]:
+    return {(s.stack, s.layer, s.normed): s.states for s in family.hidden_states(tokens)}
+
+
+def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-5) -> bool:
+    return bool(np.max(np.abs(a - b)) <= tolerance * max(1.0, float(np.max(np.abs(b)))))
+
+
+def test_every_layer_of_every_stack_comes_once_and_in_order(family: Family, windows: Make) -> None:
+    tokens = family.tokenize(windows())
+    got = [(s.stack, s.layer, s.normed) for s in family.hidden_states(tokens)]
+    want = []
+    for stack in family.stacks:
+        blocks = family.layers[stack]
+        want += [(stack, layer, False) for layer in range(blocks + 1)] + [(stack, blocks, True)]
+    assert got == want
+
+
+def test_states_do_not_depend_on_the_batch(family: Family, windows: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = family.tokenize(windows(count=5))
+    whole = states_of(family, tokens)
+    monkeypatch.setattr(family, "batch", 2)
+    for key, states in states_of(family, tokens).items():
+        assert close(states, whole[key]), key
+
+
+def test_the_same_tokens_give_the_same_bits(family: Family, windows: Make) -> None:
+    tokens = family.tokenize(windows())
+    first, second = states_of(family, tokens), states_of(family, tokens)
+    assert all(np.array_equal(first[key], second[key]) for key in first)
+
+
+def test_tokens_that_went_through_a_table_give_the_same_bits(family: Family, windows: Make) -> None:
+    tokens = family.tokenize(windows())
+    back = tokens_from_table(tokens_to_table(tokens))
+    first, second = states_of(family, tokens), states_of(family, back)
+    assert all(np.array_equal(first[key], second[key]) for key in first)
+
+
+def test_changing_one_input_changes_that_window_alone(family: Family, windows: Make) -> None:
+    tokens = family.tokenize(windows(count=4))
+    name = "ids" if family.name == "chronos-t5" else "patches"
+    changed = np.array(tokens.arrays[name])
+    changed[2].reshape(-1)[5] += 3
+    before, after = states_of(family, tokens), states_of(family, replace_arrays(tokens, name, changed))
+    for key, states in before.items():
+        same = [bool(np.array_equal(a, b)) for a, b in zip(states, after[key], strict=True)]
+        untouched = key[0] == "decoder" and key[1] == 0  # a decoder's own embedding reads no context
+        assert same == [True, True, untouched, True], key
+
+
+def replace_arrays(tokens: Tokens, name: str, values: np.ndarray) -> Tokens:
+    return replace(tokens, arrays={**tokens.arrays, name: values})
+
+
+def test_padding_on_the_left_changes_no_real_row(
+    family: Family, windows: Make, windows_of: Callable[..., Windows]
+) -> None:
+    plain = windows(context=24)
+    padded = windows_of(np.pad(plain.context, ((0, 0), (24, 0)), constant_values=np.nan), plain.future)
+    tokens, longer = family.tokenize(plain), family.tokenize(padded)
+    before, after = states_of(family, tokens), states_of(family, longer)
+    for key, states in before.items():
+        rows = states.shape[1]
+        assert close(after[key][:, -rows:], states), key
+    extra = longer.kinds["encoder"][:, : -tokens.kinds["encoder"].shape[1]]
+    assert extra.size
+    assert (extra == TokenKind.PADDING).all()
+
+
+@pytest.mark.parametrize("context", [5, 24, 48, 60])
+def test_a_full_window_has_as_many_valued_rows_as_promised(family: Family, windows: Make, context: int) -> None:
+    made = windows(context=context)
+    tokens = family.tokenize(made)
+    for stack, rows in family.rows_per_window(context, made.horizon).items():
+        assert (np.isin(tokens.kinds[stack], VALUED).sum(axis=1) == rows).all(), stack
+
+
+HARD = {
+    "constant": np.full(48, 3.0),
+    "zero": np.zeros(48),
+    "all missing": np.full(48, np.nan),
+    "huge": np.random.default_rng(0).normal(size=48) * 1e30,
+    "near the largest float": np.linspace(1, 3e38, 48),
+    "tiny": np.random.default_rng(0).normal(size=48) * 1e-30,
+    "one step": np.r_[np.full(47, np.nan), 2.0],
+    "gaps": np.where(np.arange(48) % 3 == 0, np.nan, np.arange(48.0)),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_contexts_give_finite_states_and_forecasts(
+    family: Family, windows_of: Callable[..., Windows], name: str
+) -> None:
+    made = windows_of(HARD[name][None], np.full((1, 12), np.nan))
+    states = states_of(family, family.tokenize(made))
+    assert all(np.isfinite(s).all() for s in states.values())
+    if name != "near the largest float":  # T5's samples reach 15 scales, beyond float32
+        assert np.isfinite(family.forecast(made, seeds=[0]).values).all()
+
+
+def test_a_huge_window_is_forecast_as_its_scaled_copy(
+    family: Family, windows: Make, windows_of: Callable[..., Windows]
+) -> None:
+    small = windows(count=3)
+    huge = windows_of(small.context * 2.0**90, small.future)
+    a, b = (family.forecast(w, seeds=[1, 2, 3]).values for w in (small, huge))
+    np.testing.assert_allclose(b / 2.0**90, a, rtol=1e-5)
+
+
+def test_a_saved_model_loads_with_the_same_bits(family: Family, windows: Make, tmp_path: Path) -> None:
+    family.save(tmp_path)
+    loaded = type(family).load(tmp_path)
+    tokens = family.tokenize(windows())
+    first, second = states_of(family, tokens), states_of(loaded, tokens)
+    assert all(np.array_equal(first[key], second[key]) for key in first)
+    first_forecast, second_forecast = (f.forecast(windows(), seeds=[7] * 5).values for f in (family, loaded))
+    assert np.array_equal(first_forecast, second_forecast)
+
+
+def test_saving_twice_gives_the_same_files(family: Family, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        family.save(tmp_path / name)
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in (tmp_path / "b").iterdir())
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+@pytest.mark.parametrize(("cls", "extra"), [(ChronosT5, {"n_tokens": 32}), (ChronosBolt, {"input_patch_size": 8})])
+def test_a_seed_decides_the_weights_and_touches_no_global_state(cls: type[Family], extra: Mapping[str, int]) -> None:
+    before = torch.random.get_rng_state()
+    first, again, other = (cls.new(TINY | extra, seed=s).network.state_dict() for s in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.parametrize(("cls", "extra"), [(ChronosT5, {"n_tokens": 32}), (ChronosBolt, {})])
+def test_a_wrong_config_is_named(cls: type[Family], extra: Mapping[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"unknown keys \['d_modle'\]"):
+        cls.new(TINY | extra | {"d_modle": 8}, seed=0)
+    with pytest.raises(ValueError, match=r"keys \['d_ff'"):
+        cls.new({k: v for k, v in TINY.items() if k != "d_ff"}, seed=0)
+
+
+def break_nothing_there(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def break_no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def break_config(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def break_foreign(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "t5"}))
+
+
+def break_pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def break_cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def break_deeper(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_layers": config["num_layers"] + 1}))
+
+
+def break_wider(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"d_ff": config["d_ff"] + 1}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (break_nothing_there, "no folder .*expected one with config.json"),
+        (break_no_config, "config.json: file is missing"),
+        (break_config, "config.json: not valid JSON.*fetch or save"),
+        (break_foreign, "'chronos_config' is missing"),
+        (break_pickled, r"expected \*.safetensors; convert pickled"),
+        (break_cut, "cannot be read.*fetch or save the checkpoint again"),
+        (break_deeper, "weights do not fit config.json: missing .*encoder.block"),
+        (break_wider, "cannot be read|do not fit config.json"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_broken_checkpoint_is_named_with_the_mend(
+    family: Family, tmp_path: Path, damage: Callable[[Path], None], text: str
+) -> None:
+    folder = tmp_path / "checkpoint"
+    family.save(folder)
+    damage(folder)
+    with pytest.raises(ModelError, match=text):
+        type(family).load(folder)
+
+
+def test_a_checkpoint_of_the_other_family_is_refused(t5: ChronosT5, bolt: ChronosBolt, tmp_path: Path) -> None:
+    t5.save(tmp_path / "t5")
+    bolt.save(tmp_path / "bolt")
+    with pytest.raises(ModelError, match="name the family that it belongs to"):
+        ChronosBolt.load(tmp_path / "t5")
+    with pytest.raises(ModelError, match="name the family that the checkpoint belongs to"):
+        ChronosT5.load(tmp_path / "bolt")
+
+
+def test_every_attention_and_mlp_matrix_is_named_once(family: Family) -> None:
+    found = list(family.weights())
+    parameters = dict(family.network.named_parameters())
+    names = {(w.stack, w.layer, w.what, w.attention) for w in found}
+    assert len(names) == len(found)
+    of_blocks = [n for n in parameters if ".block." in n and "norm" not in n and "relative" not in n]
+    assert len(of_blocks) == len(found)
+    by_name = {(w.stack, w.layer, w.what, w.attention): w.matrix for w in found}
+    for key, name in {
+        ("encoder", 1, "q", "self"): "encoder.block.0.layer.0.SelfAttention.q.weight",
+        ("decoder", 2, "o", "cross"): "decoder.block.1.layer.1.EncDecAttention.o.weight",
+        ("decoder", 1, "mlp_out", None): "decoder.block.0.layer.2.DenseReluDense.wo.weight",
+        ("encoder", 3, "mlp_in", None): "encoder.block.2.layer.1.DenseReluDense.wi.weight",
+    }.items():
+        np.testing.assert_array_equal(by_name[key], parameters[name].detach().numpy())
+    assert {w.heads for w in found if w.attention} == {3}
+
+
+def test_a_gradient_step_lowers_the_loss(windows: Make) -> None:
+    made = windows(count=8, context=16, horizon=4)
+    context, future = torch.from_numpy(made.context), torch.from_numpy(made.future)
+    for cls, extra in ((ChronosT5, {"n_tokens": 32}), (ChronosBolt, {"input_patch_size": 8, "input_patch_stride": 8})):
+        family = cls.new(TINY | extra | {"dropout_rate": 0.0}, seed=0)
+        optimizer = torch.optim.AdamW(family.network.parameters(), lr=1e-2)
+        losses = []
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = family.loss(context, future)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert losses[-1] < losses[0], cls.name
+
+
+@pytest.mark.skipif("TSFM_LENS_WEIGHTS" not in os.environ, reason="TSFM_LENS_WEIGHTS names no folder of checkpoints")
+def test_real_trained_weights_load_and_beat_the_last_value() -> None:
+    family = ChronosBolt.load(Path(os.environ["TSFM_LENS_WEIGHTS"], "chronos-bolt-350k"))
+    time = np.arange(512 + 64)
+    wave = np.sin(2 * np.pi * time / 24) + np.random.default_rng(0).normal(size=time.shape) * 0.2
+    made = Windows(
+        wave[None, :512].astype(np.float32), wave[None, 512:].astype(np.float32), ["w"], np.array([512]), "w", "h", 24
+    )
+    error = np.abs(family.forecast(made, seeds=[0]).median - made.future).mean()
+    naive = np.abs(made.context[:, -1:] - made.future).mean()
+    assert error < 0.4 * naive
+    layers: list[LayerStates] = list(family.hidden_states(family.tokenize(made)))
+    assert len(layers) == 6
