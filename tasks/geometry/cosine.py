@@ -1,0 +1,77 @@
+"""Inter-token cosine similarity in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Integer
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """zeta weighs token types, zeta_token occurrences; None with fewer than two types. Zero rows are left out."""
+
+    zeta: float | None
+    zeta_token: float | None
+    n_types: int
+    n_zero: int
+
+
+def inter_token_cosine(
+    states: Float[np.ndarray, "token width"], types: Integer[np.ndarray, " token"] | None = None
+) -> Cosine:
+    """Expected cosine between two different token types, in O(N d).
+
+    With u_i the unit rows, ū_k the mean of those of type k, s_k their sum, n_k their number and K types:
+    zeta = (‖Σ ū_k‖² - Σ ‖ū_k‖²) / (K² - K); zeta_token = (‖Σ u_i‖² - Σ ‖s_k‖²) / (N² - Σ n_k²).
+    Source: isotropy paper, eq. 1, whose expectation over one random instance a type this is, exactly.
+    Without types every row is its own type, and the two agree.
+    One type or no row that is not zero: both None. NaN gives NaN: check before. Raises ValueError on wrong lengths.
+    """
+    if types is not None and len(types) != len(states):
+        raise ValueError(f"types: got {len(types)}, expected one a row, {len(states)}")
+    units, kept = unit_rows(states)
+    n_zero = len(states) - len(units)
+    if types is None:
+        sums, counts = units, np.ones(len(units))
+    else:
+        sums, counts = _sums_by_type(units, np.asarray(types)[kept])
+    n_types = len(sums)
+    if n_types < 2:
+        return Cosine(None, None, n_types, n_zero)
+    means = sums / counts[:, None]
+    zeta = _off_diagonal(means) / (n_types**2 - n_types)
+    n = counts.sum()
+    zeta_token = _off_diagonal(sums) / (n**2 - counts @ counts)
+    return Cosine(_clip(zeta), _clip(zeta_token), n_types, n_zero)
+
+
+def unit_rows(states: Float[np.ndarray, "token width"]) -> tuple[Float[np.ndarray, "kept width"], np.ndarray]:
+    """Rows over their Euclidean norm in float64, zero rows dropped, and the mask [N] of those kept.
+
+    Each row is first divided by its largest entry, so that no square over- or underflows.
+    """
+    rows = np.asarray(states, dtype=np.float64)
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    kept = largest > 0
+    scaled = rows[kept] / largest[kept, None]
+    return scaled / np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None], kept
+
+
+def _sums_by_type(units: np.ndarray, types: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    order = np.argsort(types, kind="stable")
+    _, starts, counts = np.unique(types[order], return_index=True, return_counts=True)
+    if not len(starts):
+        return units, counts.astype(np.float64)
+    return np.add.reduceat(units[order], starts, axis=0), counts.astype(np.float64)
+
+
+def _off_diagonal(vectors: np.ndarray) -> float:
+    """Sum of v_i · v_j over i ≠ j."""
+    total = vectors.sum(axis=0)
+    return float(total @ total - np.einsum("kd,kd->", vectors, vectors))
+
+
+def _clip(cosine: float) -> float:
+    return min(1.0, max(-1.0, float(cosine)))  # rounding alone can pass ±1

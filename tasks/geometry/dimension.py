@@ -1,0 +1,62 @@
+"""Covariance spectrum and effective dimension."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvalues of the centred sample covariance, descending, their directions as columns, and the mean."""
+
+    mean: Float[np.ndarray, " width"]
+    eigenvalues: Float[np.ndarray, " width"]
+    directions: Float[np.ndarray, "width width"]
+
+
+def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
+    """Eigenvalues σ of the covariance Σ (ψ_i - μ)(ψ_i - μ)ᵀ / (N - 1), in float64.
+
+    Source: isotropy paper, section 4.1. An eigenvalue below 1e-16 of the largest is rounding (and at least 0):
+    enough for a share of variance, not for an ε-rank. Constant rows give zeros.
+    Raises ValueError for fewer than two rows.
+    """
+    if len(states) < 2:
+        raise ValueError(f"states: got {len(states)} rows, expected at least 2 for a covariance")
+    rows = np.asarray(states, dtype=np.float64)
+    mean = rows.mean(axis=0)
+    centred = rows - mean
+    values, vectors = np.linalg.eigh(centred.T @ centred / (len(rows) - 1))
+    return Spectrum(mean, np.maximum(values[::-1], 0.0), vectors[:, ::-1])
+
+
+def effective_dimension(eigenvalues: Float[np.ndarray, " width"], epsilon: float = 0.8) -> int:
+    """Smallest m whose m largest eigenvalues hold at least the share epsilon of their sum.
+
+    d(ε) = min {m : Σ_{i<m} σ_i ≥ ε Σ σ_i}. Source: isotropy paper, section 4.1 (default ε = 0.8).
+    Raises ValueError for an epsilon outside (0, 1], and for eigenvalues that are empty, negative or sum to 0.
+    """
+    if not 0 < epsilon <= 1:
+        raise ValueError(f"epsilon: got {epsilon}, expected a share in (0, 1]")
+    values = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
+    if not len(values) or not values[0] > 0 or values[-1] < 0:
+        raise ValueError("eigenvalues: expected values of at least 0 with a positive one; constant states have none")
+    held = np.cumsum(values)
+    return int(np.argmax(held >= epsilon * held[-1])) + 1
+
+
+def principal_coordinates(
+    states: Float[np.ndarray, "token width"], spectrum: Spectrum
+) -> Float[np.ndarray, "token axis"]:
+    """Centred rows on the directions that hold variance, over their root mean square norm: distances up to one factor.
+
+    Directions under 1e-14 of the leading eigenvalue are rounding and are dropped. Constant rows give no axis.
+    """
+    leading = spectrum.eigenvalues[0]
+    axes = int(np.count_nonzero(spectrum.eigenvalues > 1e-14 * leading))
+    points: np.ndarray = (np.asarray(states, dtype=np.float64) - spectrum.mean) @ spectrum.directions[:, :axes]
+    points /= np.sqrt(spectrum.eigenvalues.sum() or 1.0)
+    return points

@@ -1,0 +1,89 @@
+"""Covariance spectrum and effective dimension."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+from sklearn.decomposition import PCA
+
+from tasks.geometry.dimension import covariance_spectrum, effective_dimension, principal_coordinates
+
+
+@pytest.mark.parametrize(("n", "width"), [(200, 8), (5, 8), (2, 3), (300, 1)])
+def test_eigenvalues_equal_scikit_learns_pca(n: int, width: int) -> None:
+    states = np.random.default_rng(n).standard_normal((n, width)) * np.arange(1, width + 1) + 5
+    ours = covariance_spectrum(states).eigenvalues
+    theirs = PCA(svd_solver="full").fit(states).explained_variance_
+    np.testing.assert_allclose(ours[: len(theirs)], theirs, rtol=1e-10, atol=1e-12 * theirs[0])
+    assert (ours[len(theirs) :] <= 1e-12 * ours[0]).all()
+    assert len(ours) == width
+
+
+def test_eigenvalues_are_free_of_rotation_and_shift_and_sum_to_the_variance() -> None:
+    rng = np.random.default_rng(0)
+    states = rng.standard_normal((90, 6)) * np.arange(1, 7)
+    turn = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    plain, turned = covariance_spectrum(states).eigenvalues, covariance_spectrum(states @ turn + 9).eigenvalues
+    np.testing.assert_allclose(turned, plain, rtol=1e-10)
+    assert plain.sum() == pytest.approx(states.var(axis=0, ddof=1).sum(), rel=1e-12)
+    assert (np.diff(plain) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("eigenvalues", "epsilon", "dimension"),
+    [
+        ([8, 1, 1], 0.8, 1),
+        ([8, 1, 1], 0.81, 2),
+        ([8, 1, 1], 0.9, 2),
+        ([8, 1, 1], 1.0, 3),
+        ([1, 1, 1, 1], 0.5, 2),
+        ([1, 1, 1, 1], 0.51, 3),
+        ([5, 0, 0], 0.99, 1),
+        ([5, 0, 0], 1.0, 1),
+        ([1, 8, 1], 0.8, 1),
+        ([1e-40], 0.8, 1),
+    ],
+)
+def test_effective_dimension_of_hand_worked_spectra(eigenvalues: list, epsilon: float, dimension: int) -> None:
+    assert effective_dimension(np.array(eigenvalues, dtype=float), epsilon) == dimension
+
+
+def test_effective_dimension_equals_a_loop_and_grows_with_epsilon() -> None:
+    values = np.sort(np.random.default_rng(1).exponential(size=30))[::-1]
+    shares = (0.5, 0.8, 0.9, 0.95, 0.99)
+    loop = [next(m for m in range(1, 31) if values[:m].sum() >= e * values.sum()) for e in shares]
+    assert [effective_dimension(values, e) for e in shares] == loop == sorted(loop)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1.5, float("nan")])
+def test_a_share_outside_0_to_1_is_refused(epsilon: float) -> None:
+    with pytest.raises(ValueError, match="expected a share"):
+        effective_dimension(np.ones(3), epsilon)
+
+
+@pytest.mark.parametrize("eigenvalues", [[], [0.0, 0.0], [1.0, -1.0], [float("nan")]])
+def test_a_spectrum_without_variance_is_refused(eigenvalues: list) -> None:
+    with pytest.raises(ValueError, match="constant states have none"):
+        effective_dimension(np.array(eigenvalues))
+
+
+def test_one_row_has_no_covariance() -> None:
+    with pytest.raises(ValueError, match="got 1 rows, expected at least 2"):
+        covariance_spectrum(np.ones((1, 3)))
+
+
+@pytest.mark.parametrize("rank", [1, 3, 12])
+def test_principal_coordinates_keep_distances_and_drop_what_holds_no_variance(rank: int) -> None:
+    rng = np.random.default_rng(rank)
+    states = rng.standard_normal((80, rank)) @ rng.standard_normal((rank, 12)) + 30
+    spectrum = covariance_spectrum(states)
+    points = principal_coordinates(states, spectrum)
+    assert points.shape == (80, rank)
+    np.testing.assert_allclose(pdist(points) * np.sqrt(spectrum.eigenvalues.sum()), pdist(states), rtol=1e-7)
+
+
+def test_constant_rows_have_no_axis() -> None:
+    states = np.full((5, 3), 0.1)
+    assert principal_coordinates(states, covariance_spectrum(states)).shape[0] == 5
+    assert covariance_spectrum(np.ones((5, 3))).eigenvalues.tolist() == [0, 0, 0]

@@ -1,0 +1,93 @@
+"""K-means against scikit-learn's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+
+from tasks.geometry.dimension import covariance_spectrum, principal_coordinates
+from tasks.geometry.kmeans import Partition, kmeans
+
+
+def _points(states: np.ndarray) -> np.ndarray:
+    return principal_coordinates(states, covariance_spectrum(states))
+
+
+def _blobs(rng: np.random.Generator, spread: float) -> np.ndarray:
+    return 6 * rng.standard_normal((5, 12))[rng.integers(5, size=600)] + spread * rng.standard_normal((600, 12))
+
+
+TABLE = {
+    "blobs": lambda rng: _blobs(rng, 1.0),
+    "tight blobs": lambda rng: _blobs(rng, 1e-4),
+    "gaussian": lambda rng: rng.standard_normal((600, 12)),
+    "low rank": lambda rng: rng.standard_normal((600, 2)) @ rng.standard_normal((2, 12)),
+    "line": lambda rng: np.linspace(0, 1, 600)[:, None] * np.ones(3),
+    "heavy duplicates": lambda rng: rng.standard_normal((7, 12))[rng.integers(7, size=600)],
+    "float16": lambda rng: (100 * rng.standard_normal((600, 12))).astype(np.float16),
+    "far from the origin": lambda rng: rng.standard_normal((600, 12)) + 1e5,
+    "huge": lambda rng: 1e30 * _blobs(rng, 1.0),
+    "tiny": lambda rng: 1e-30 * _blobs(rng, 1.0),
+    "one far row": lambda rng: np.vstack([rng.standard_normal((599, 12)), np.full((1, 12), 1e4)]),
+}
+
+
+@pytest.fixture(scope="module", params=TABLE)
+def pair(request: pytest.FixtureRequest) -> tuple[list[Partition], np.ndarray]:
+    """Our partitions for K = 2..6, and scikit-learn's inertias [3 seeds, K]."""
+    points = _points(TABLE[request.param](np.random.default_rng(5)))
+    theirs = [[KMeans(k, n_init=10, random_state=s).fit(points).inertia_ for k in range(2, 7)] for s in range(3)]
+    return list(kmeans(points, 6, seed=0)), np.array(theirs)
+
+
+def test_inertia_is_as_low_as_scikit_learns_of_three_seeds(pair) -> None:
+    ours, theirs = np.array([fit.inertia for fit in pair[0]]), pair[1]
+    assert (ours <= 1.001 * theirs.max(axis=0) + 1e-12).all()
+    assert ours.sum() <= 1.001 * theirs.mean(axis=0).sum() + 1e-12
+
+
+def test_every_cluster_has_rows(pair) -> None:
+    assert [np.unique(fit.labels).tolist() for fit in pair[0]] == [list(range(k)) for k in range(2, 7)]
+
+
+def test_inertia_is_that_of_the_labels_and_every_row_is_with_its_nearest_mean() -> None:
+    points = _points(_blobs(np.random.default_rng(6), 1.0))
+    for k, fit in enumerate(kmeans(points, 5, seed=1), start=2):
+        means = np.stack([points[fit.labels == c].mean(axis=0) for c in range(k)])
+        distances = ((points[:, None] - means) ** 2).sum(axis=2)
+        assert fit.inertia == pytest.approx(distances[np.arange(len(points)), fit.labels].sum(), rel=1e-10)
+        assert np.mean(fit.labels == distances.argmin(axis=1)) > 0.99
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    points = _points(np.random.default_rng(7).standard_normal((400, 8)))
+    first, second = list(kmeans(points, 5, seed=3)), list(kmeans(points, 5, seed=3))
+    for a, b in zip(first, second, strict=True):
+        assert a.labels.tobytes() == b.labels.tobytes()
+        assert a.inertia == b.inertia
+
+
+def test_rows_that_span_more_than_one_block_are_all_labelled() -> None:
+    states = np.repeat(np.eye(3), [1500, 700, 300], axis=0) * 9 + np.random.default_rng(8).normal(0, 0.1, (2500, 3))
+    *_, fit = kmeans(_points(states), 3, seed=0)
+    assert sorted(np.bincount(fit.labels).tolist()) == [300, 700, 1500]
+
+
+@pytest.mark.parametrize("k_max", [2, 3, 4])
+def test_as_many_clusters_as_distinct_rows_leave_no_inertia(k_max: int) -> None:
+    states = np.repeat(np.random.default_rng(9).standard_normal((k_max, 5)), 20, axis=0)
+    *_, fit = kmeans(_points(states), k_max, seed=0)
+    assert len(np.unique(fit.labels)) == k_max
+    assert fit.inertia < 1e-20
+
+
+def test_distinct_rows_that_float32_cannot_tell_apart_are_still_parted() -> None:
+    states = np.repeat([[0.0, 0], [1, 0], [1, 1e-6]], 10, axis=0)
+    *_, fit = kmeans(_points(states), 3, seed=0)
+    assert np.bincount(fit.labels).tolist() == [10, 10, 10]
+
+
+def test_more_clusters_than_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="got 3 rows, expected at least k_max = 4"):
+        list(kmeans(np.eye(3), 4, seed=0))
