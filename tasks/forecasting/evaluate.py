@@ -1,0 +1,103 @@
+"""The sweep's entry of stage forecasts: one model on the last window of every series of one cell, scored."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.errors import DataError
+from tasks.forecasting.scores import score
+from tasks.series.noise import with_noise
+from tasks.series.tables import table_series
+from tasks.series.windows import last_windows
+from tasks.sweep.jobs import Job, Result
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tasks.models.base import Family
+    from tasks.series.types import Series, Windows
+
+IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
+DIRECT = frozenset({"chronos-bolt"})  # families whose head emits quantiles, so that no sample path is drawn
+
+
+def evaluate(job: Job, data: pa.Table, model: Family) -> Result:
+    """A `forecasts` row a series, in the table's order; a series without a usable last window gets a row with reason.
+
+    data: the series of one data set. job.spec: identity, horizon, min_context, held_out (share at the end in which the
+    future must lie, or null), seed (of the noise), levels, samples, batch (windows a call), keep_quantiles; optional
+    season (by default that of the frequency) and max_series (the first ones). Noise lies on the context that the model
+    sees; the mean and the seasonal error that scores divide by, and the targets, are clean, so that a condition changes
+    the forecast alone. Raises DataError where there are no series.
+    """
+    spec = job.spec
+    series = table_series(data)[: spec.get("max_series")]
+    if not series:
+        raise DataError(f"data set {spec['dataset']}: expected at least one series, got none")
+    windows, skipped = last_windows(
+        series,
+        context=spec["context"],
+        horizon=spec["horizon"],
+        season=spec.get("season"),
+        min_context=spec["min_context"],
+        held_out=spec["held_out"],
+    )
+    rows = {skip.series: _unscored(skip.reason) for skip in skipped}
+    histories = {one.series: one.values for one in series}
+    for start in range(0, len(windows), spec["batch"]):
+        part = _slice(windows, start, start + spec["batch"])
+        rows |= _scored(job, part, with_noise(part, series, noise=spec["noise"], seed=spec["seed"]), histories, model)
+    return Result([_row(job, model, one, rows[one.series]) for one in series])
+
+
+def window_seed(key: str, series: str) -> int:
+    """Seed of one series' samples, 63 bits, from the job's key and the series' id: not from its place in a batch."""
+    digest = hashlib.sha256(f"{key}/{series}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _scored(
+    job: Job, clean: Windows, seen: Windows, histories: Mapping[str, np.ndarray], model: Family
+) -> dict[str, dict[str, Any]]:
+    spec = job.spec
+    levels = tuple(spec["levels"])
+    seeds = [window_seed(job.key, name) for name in seen.series]
+    forecast = model.forecast(seen, levels=levels, samples=spec["samples"], seeds=seeds)
+    past = [histories[name][:origin] for name, origin in zip(clean.series, clean.origin.tolist(), strict=True)]
+    scores = score(clean.future, forecast.values, levels, context=clean.context, past=past, season=clean.season)
+    rows = {}
+    for place, name in enumerate(clean.series):
+        quantiles = forecast.values[place].tolist() if spec["keep_quantiles"] else None
+        rows[name] = {"origin": int(clean.origin[place]), **scores.row(place), "quantiles": quantiles}
+    return rows
+
+
+def _unscored(reason: str) -> dict[str, Any]:
+    """Sums over nothing are 0 and ratios null."""
+    sums = {"squared_error": 0.0, "nmse_denominator": 0.0, "quantile_loss": 0.0, "target_abs": 0.0}
+    ratios = dict.fromkeys(("nmse", "nmse_power", "wql", "mase", "seasonal_error", "quantiles"))
+    return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"not forecast: {reason}"}
+
+
+def _row(job: Job, model: Family, one: Series, scored: Mapping[str, Any]) -> dict[str, Any]:
+    spec = job.spec
+    row = {name: spec[name] for name in IDENTITY} | {"series": one.series, "horizon": spec["horizon"], **scored}
+    if row["origin"] is None:  # where the window would have begun
+        row["origin"] = max(0, len(one.values) - spec["horizon"])
+    samples = None if model.name in DIRECT else spec["samples"]
+    return row | {"levels": list(spec["levels"]), "samples": samples, "batch": spec["batch"]}
+
+
+def _slice(windows: Windows, start: int, stop: int) -> Windows:
+    return replace(
+        windows,
+        context=windows.context[start:stop],
+        future=windows.future[start:stop],
+        series=windows.series[start:stop],
+        origin=windows.origin[start:stop],
+    )

@@ -1,0 +1,189 @@
+"""Scores of quantile forecasts, a window at a time: NMSE, WQL and MASE with what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from gluonts.ev.stats import absolute_error, absolute_label, squared_error
+from gluonts.ev.stats import quantile_loss as gluonts_quantile_loss
+from gluonts.ev.ts_stats import seasonal_error as gluonts_seasonal_error
+from jaxtyping import Bool, Float, Int32
+
+FLOOR = 1e-12  # of the NMSE's denominator, in units of (1 + mean^2) steps: science page, section 5
+MEDIAN = 0.5
+
+PerWindow = Float[np.ndarray, " window"]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Columns of the `forecasts` table, one entry a window; NaN where a ratio has no value, `reason` says why."""
+
+    n_context: Int32[np.ndarray, " window"]
+    n_future: Int32[np.ndarray, " window"]
+    nmse: PerWindow
+    nmse_power: PerWindow
+    squared_error: PerWindow
+    nmse_denominator: PerWindow
+    wql: PerWindow
+    quantile_loss: PerWindow
+    target_abs: PerWindow
+    mase: PerWindow
+    seasonal_error: PerWindow
+    reason: list[str | None]
+
+    def row(self, window: int) -> dict[str, Any]:
+        """The columns of one window as plain values, None for NaN."""
+        row = {field.name: getattr(self, field.name)[window] for field in fields(self)}
+        return {name: _plain(value) for name, value in row.items()}
+
+
+def score(
+    target: Float[np.ndarray, "window horizon"],
+    quantiles: Float[np.ndarray, "window quantile horizon"],
+    levels: Sequence[float],
+    *,
+    context: Float[np.ndarray, "window step"],
+    past: Sequence[Float[np.ndarray, " _"]],
+    season: int,
+) -> Scores:
+    """Every score of every window.
+
+    target: clean future, NaN where missing (masked in every sum). context: clean context, NaN-padded, whose mean the
+    NMSE's denominator takes. past: each window's whole history up to its origin, the scale of MASE as in Chronos'
+    evaluation (gluonts: everything before the forecast, not the steps that the model saw).
+    Raises ValueError when shapes or levels do not fit.
+    """
+    _check(target, quantiles, levels, context, past)
+    y = np.asarray(target, dtype=np.float64)
+    q = np.asarray(quantiles, dtype=np.float64)
+    mean = _context_mean(context)
+    error, denominator, power = nmse_parts(y, q[:, list(levels).index(MEDIAN)], mean)
+    losses, size = quantile_losses(y, q, levels), _total(absolute_label({"label": _masked(y)}))
+    scale = np.array([seasonal_error(values, season) for values in past], dtype=np.float64).reshape(len(y))
+    n_future = np.isfinite(y).sum(axis=1)
+    empty = n_future == 0
+    null = {
+        "nmse": ~empty & ~(denominator > FLOOR * (1 + mean**2) * y.shape[1]),
+        "nmse_power": ~empty & (power == 0),
+        "wql": ~empty & (size == 0),
+        "mase": ~empty & ~(scale > 0),
+    }
+    return Scores(
+        n_context=np.isfinite(context).sum(axis=1).astype(np.int32),
+        n_future=n_future.astype(np.int32),
+        nmse=_ratio(error, denominator, empty | null["nmse"]),
+        nmse_power=_ratio(error, power, empty | null["nmse_power"]),
+        squared_error=error,
+        nmse_denominator=denominator,
+        wql=_ratio(losses, len(levels) * size, empty | null["wql"]),
+        quantile_loss=losses,
+        target_abs=size,
+        mase=_ratio(_mean_absolute_error(y, q[:, list(levels).index(MEDIAN)]), scale, empty | null["mase"]),
+        seasonal_error=scale,
+        reason=_reasons(empty, null, season),
+    )
+
+
+def nmse_parts(
+    target: Float[np.ndarray, "window horizon"], forecast: Float[np.ndarray, "window horizon"], mean: PerWindow
+) -> tuple[PerWindow, PerWindow, PerWindow]:
+    """Sums over the horizon that NMSE divides: (y - forecast)^2, (y - mean of the context)^2, y^2.
+
+    NMSE = sum (y - forecast)^2 / sum (y - mean)^2; NMSE power divides by sum y^2 (science page, section 5: the paper
+    gives no formula). Missing targets are left out of all three; a window without targets gives zeros.
+    """
+    data = {"label": _masked(target), "forecast": forecast, "mean": mean[:, None], "zero": np.zeros(1)}
+    error, denominator, power = (_total(squared_error(data, name)) for name in ("forecast", "mean", "zero"))
+    return error, denominator, power
+
+
+def quantile_losses(
+    target: Float[np.ndarray, "window horizon"],
+    quantiles: Float[np.ndarray, "window quantile horizon"],
+    levels: Sequence[float],
+) -> PerWindow:
+    """Twice the pinball loss, summed over levels and observed steps.
+
+    WQL = sum of this / (number of levels * sum |y|), sums over the windows of a data set (Ansari et al. 2024, appendix;
+    gluonts `mean_weighted_sum_quantile_loss`). Missing targets are left out.
+    """
+    label = _masked(np.asarray(target, dtype=np.float64))
+    total = np.zeros(len(label))
+    for index, level in enumerate(levels):
+        prediction = np.asarray(quantiles[:, index], dtype=np.float64)
+        total += _total(gluonts_quantile_loss({"label": label, str(level): prediction}, level))
+    return total
+
+
+def seasonal_error(past: Float[np.ndarray, " step"], season: int) -> float:
+    """Mean absolute difference of steps a season apart, the scale of MASE (gluonts `seasonal_error`).
+
+    A season longer than the past counts as 1, as in gluonts. NaN when no pair of observed steps is a season apart.
+    """
+    values = np.asarray(past, dtype=np.float64)
+    lag = season if season <= len(values) else 1
+    if not (np.isfinite(values[lag:]) & np.isfinite(values[: len(values) - lag])).any():
+        return float("nan")
+    return float(gluonts_seasonal_error(np.ma.masked_invalid(values), season)[0])
+
+
+def _mean_absolute_error(target: np.ndarray, forecast: np.ndarray) -> PerWindow:
+    errors = absolute_error({"label": _masked(target), "forecast": forecast}, "forecast")
+    return np.ma.filled(errors.mean(axis=1), np.nan).astype(np.float64)
+
+
+def _context_mean(context: np.ndarray) -> PerWindow:
+    mean: PerWindow = np.ma.filled(_masked(np.asarray(context, dtype=np.float64)).mean(axis=1), np.nan)
+    return mean
+
+
+def _masked(values: np.ndarray) -> np.ma.MaskedArray[Any, Any]:
+    """Missing values masked and set to 0, since gluonts compares before it masks."""
+    bad = ~np.isfinite(values)
+    return np.ma.MaskedArray(np.where(bad, 0.0, values), mask=bad)
+
+
+def _total(values: np.ma.MaskedArray[Any, Any]) -> PerWindow:
+    return np.asarray(np.ma.filled(values, 0.0).sum(axis=1), dtype=np.float64)
+
+
+def _ratio(over: PerWindow, under: PerWindow, null: Bool[np.ndarray, " window"]) -> PerWindow:
+    return np.where(null, np.nan, over / np.where(null, 1.0, under))
+
+
+def _reasons(empty: np.ndarray, null: dict[str, np.ndarray], season: int) -> list[str | None]:
+    why = {
+        "nmse": "nmse: the future does not leave the context's mean",
+        "nmse_power": "nmse_power: the future is zero",
+        "wql": "wql: the future is zero",
+        "mase": f"mase: the seasonal error of the past is zero or undefined (season {season})",
+    }
+    reasons: list[str | None] = []
+    for window, nothing in enumerate(empty):
+        parts = ["no observed target"] if nothing else [text for name, text in why.items() if null[name][window]]
+        reasons.append("; ".join(parts) or None)
+    return reasons
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and np.isnan(value) else value
+
+
+def _check(
+    target: np.ndarray, quantiles: np.ndarray, levels: Sequence[float], context: np.ndarray, past: Sequence[np.ndarray]
+) -> None:
+    expected = (target.shape[0], len(levels), target.shape[1])
+    if quantiles.shape != expected:
+        raise ValueError(f"quantiles: got shape {quantiles.shape}, expected [window, level, step] = {expected}")
+    if len(context) != len(target) or len(past) != len(target):
+        raise ValueError(f"got {len(context)} contexts and {len(past)} pasts, expected one a window, {len(target)}")
+    if MEDIAN not in levels:
+        raise ValueError(f"levels: got {list(levels)}, expected levels that hold 0.5; the median is the point forecast")
+    if not np.isfinite(quantiles).all():
+        raise ValueError("quantiles hold NaN or infinity; check the model's health before scoring")

@@ -1,0 +1,84 @@
+"""A data frame as cells that a template can print and a script can sort, and as CSV for a link."""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS_SHOWN = 400  # of a table in the page; its CSV holds all
+FILTER_FROM = 12  # rows from which a table gets a filter box
+NOTHING = "–"
+
+LABELS = {
+    "spearman": "Spearman ρ",
+    "pearson": "Pearson r",
+    "wql_vs_median": "WQL ÷ context median",
+    "wql_vs_seasonal": "WQL ÷ seasonal naive",
+    "seasonal_low": "low",
+    "seasonal_high": "high",
+    "n_windows": "windows",
+    "n_datasets": "data sets",
+    "dataset": "data set",
+    "ref": "reference",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text to show, and the number to sort by where it is one."""
+
+    text: str
+    number: float | None
+
+
+@dataclass(frozen=True)
+class HtmlTable:
+    """Heads, which of them are numeric, rows of cells, and how many rows there are in all."""
+
+    heads: list[str]
+    numeric: list[bool]
+    rows: list[list[Cell]]
+    total: int
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the page offers a filter."""
+        return self.total >= FILTER_FROM
+
+
+def html_table(frame: pd.DataFrame, *, rows: int = ROWS_SHOWN) -> HtmlTable:
+    """The first `rows` rows as cells. Null and NaN show as a dash and sort last."""
+    cells = [[_cell(value) for value in row] for row in frame.head(rows).itertuples(index=False, name=None)]
+    numeric = [bool(cells) and any(row[place].number is not None for row in cells) for place in range(frame.shape[1])]
+    heads = [LABELS.get(str(name), str(name).replace("_", " ")) for name in frame.columns]
+    return HtmlTable(heads, numeric, cells, len(frame))
+
+
+def csv_link(frame: pd.DataFrame) -> str:
+    """A data: URI that holds the whole frame as UTF-8 CSV."""
+    text = frame.to_csv(index=False, lineterminator="\n")
+    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(text.encode()).decode()
+
+
+def _cell(value: Any) -> Cell:
+    if value is None or (isinstance(value, float) and math.isnan(value)) or str(value) in ("NaT", "<NA>"):
+        return Cell(NOTHING, None)
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no", None)
+    if isinstance(value, int):
+        return Cell(f"{value:,}", float(value))
+    if isinstance(value, float):
+        return Cell(_number(value), value)
+    return Cell(str(value), None)
+
+
+def _number(value: float) -> str:
+    """Three significant figures, a true minus sign."""
+    text = f"{value:,.0f}" if value.is_integer() and abs(value) < 1e6 else f"{value:.3g}"
+    return text.replace("-", "−")

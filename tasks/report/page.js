@@ -1,0 +1,107 @@
+"use strict";
+(() => {
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const narrow = matchMedia("(max-width: 34rem)");
+  const config = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false };
+
+  // Colours of text, axes and grid are the page's, so that a figure follows light and dark.
+  const themed = (layout) => {
+    const [ink, soft, grid, raised, line] = ["--ink", "--soft", "--grid", "--raised", "--line"].map(colour);
+    const out = structuredClone(layout);
+    const axis = (value) => ({
+      ...value, gridcolor: grid, zeroline: false, linecolor: line, tickcolor: line, color: soft, automargin: true,
+    });
+    const small = narrow.matches;
+    out.font = { family: "ui-sans-serif, system-ui, 'Segoe UI', Arial, sans-serif", size: small ? 11 : 12.5, color: ink };
+    for (const key of Object.keys(out)) if (/^[xy]axis\d*$/.test(key)) out[key] = axis(out[key]);
+    if (out.scene) {
+      for (const key of ["xaxis", "yaxis", "zaxis"]) {
+        out.scene[key] = { ...axis(out.scene[key] || {}), showticklabels: false, showspikes: false, backgroundcolor: "rgba(0,0,0,0)" };
+        delete out.scene[key].automargin;
+      }
+      out.scene.bgcolor = "rgba(0,0,0,0)";
+      out.margin = { l: 0, r: 0, t: 8, b: 0 };
+    }
+    if (small) out.margin = { ...out.margin, l: Math.min(out.margin.l, 48), r: 8 };
+    out.hoverlabel = { ...out.hoverlabel, bgcolor: raised, bordercolor: line, font: { color: ink } };
+    out.legend = { ...out.legend, font: { size: small ? 11 : 12, color: ink } };
+    return out;
+  };
+
+  const draw = (script) => {
+    const plot = document.getElementById(script.dataset.plot);
+    const figure = JSON.parse(script.textContent);
+    Plotly.newPlot(plot, figure.data, themed(figure.layout), config);
+    const restyle = () => Plotly.relayout(plot, themed(figure.layout));
+    dark.addEventListener("change", restyle);
+    narrow.addEventListener("change", restyle);
+    const views = figure.layout.meta && figure.layout.meta.views;
+    if (views) buttons(plot, views);
+  };
+
+  const buttons = (plot, views) => {
+    const group = plot.parentElement.querySelector(".views");
+    group.append("Colour by");
+    Object.entries(views).forEach(([name, visible], place) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = name;
+      button.setAttribute("aria-pressed", String(place === 0));
+      button.addEventListener("click", () => {
+        for (const other of group.querySelectorAll("button")) other.setAttribute("aria-pressed", String(other === button));
+        Plotly.restyle(plot, { visible });
+      });
+      group.append(button);
+    });
+    group.hidden = false;
+  };
+
+  // Numbers sort as numbers, text as text, what is missing last whichever way.
+  const sort = (table, column, down) => {
+    const key = (row) => {
+      const cell = row.cells[column];
+      if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
+      return cell.textContent === "–" ? null : cell.textContent;
+    };
+    const body = table.tBodies[0];
+    const rows = [...body.rows].map((row) => [key(row), row]);
+    rows.sort(([a], [b]) => {
+      if (a === null || b === null) return (a === null) - (b === null);
+      const order = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
+      return down ? -order : order;
+    });
+    body.append(...rows.map(([, row]) => row));
+  };
+
+  for (const table of document.querySelectorAll("table")) {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      head.querySelector("button").addEventListener("click", () => {
+        const down = head.getAttribute("aria-sort") === "ascending";
+        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        sort(table, column, down);
+      });
+    });
+  }
+  for (const input of document.querySelectorAll("[data-filter]")) {
+    const table = document.getElementById(input.dataset.filter);
+    input.addEventListener("input", () => {
+      const wanted = input.value.toLowerCase();
+      for (const row of table.tBodies[0].rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+    });
+  }
+
+  // Figures are drawn when they come near the screen: software WebGL takes seconds for each of the islands.
+  const waiting = new Map([...document.querySelectorAll("script[data-plot]")].map((s) => [s.parentElement, s]));
+  const take = (figure) => {
+    const script = waiting.get(figure);
+    if (waiting.delete(figure)) draw(script);
+  };
+  const near = new IntersectionObserver(
+    (entries) => { for (const entry of entries) if (entry.isIntersecting) take(entry.target); },
+    { rootMargin: "400px 0px" },
+  );
+  for (const figure of waiting.keys()) near.observe(figure);
+  addEventListener("beforeprint", () => { for (const figure of [...waiting.keys()]) take(figure); });
+})();

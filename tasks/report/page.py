@@ -1,0 +1,257 @@
+"""The report: one HTML file that holds all it needs and asks the network for nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from tasks.report import figures
+from tasks.report.html_table import HtmlTable, csv_link, html_table
+from tasks.report.summary import summarise
+from tasks.report.tables import Answer, ReportTables, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+STARTED = "started"  # column of `runs`
+POINTS = ("model", "dataset", "condition", "zeta_adjusted", "nmse")
+LAYERS = ("model", "stack", "layer", "normed", "median", "low", "high", "n")
+TOKENS = (
+    "model",
+    "stack",
+    "layer",
+    "dataset",
+    "condition",
+    "series",
+    "position",
+    "cluster",
+    "pc1",
+    "pc2",
+    "pc3",
+    "explained",
+)
+LOSSES = ("model", "step", "loss")
+SKILL = (
+    "Weighted quantile loss over that of two naive forecasts, geometric mean over data sets, on windows that no "
+    "checkpoint was trained on. Below 1 the model is better; low and high are 95 % bootstrap limits."
+)
+SKIPPED = (
+    "Series, data sets and models that were asked for and left out; n counts series unless the reason says otherwise."
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure: its JSON for plotly.js (safe inside a script element), what it shows in words, a caption."""
+
+    name: str
+    alt: str
+    caption: str
+    json: str
+    tall: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question: its answer as pictures and a table, the SQL behind it, its data as a link."""
+
+    name: str
+    title: str
+    lead: str
+    sql: str
+    csv: str
+    rows: int
+    pictures: tuple[Picture, ...] = ()
+    table: HtmlTable | None = None
+    empty: str = "No rows."
+
+
+def render(tables: ReportTables) -> str:
+    """The page. Deterministic: the same tables give the same text. Raises ValueError where a column is missing."""
+    import jinja2
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
+
+    here = files("tasks.report")
+    scripts = {"plotly": _inline(get_plotlyjs()), "page": _inline(here.joinpath("page.js").read_text("utf-8"))}
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(here.joinpath("page.html.j2").read_text("utf-8"))
+    return template.render(
+        tables=tables,
+        summary=summarise(tables),
+        sections=list(_sections(tables)),
+        runs=_runs(tables.runs),
+        provenance=_provenance(tables.runs.frame),
+        style=Markup(here.joinpath("page.css").read_text("utf-8")),
+        scripts={name: Markup(text) for name, text in scripts.items()},
+        hashes=" ".join(_hash(text) for text in scripts.values()),
+    )
+
+
+def _sections(tables: ReportTables) -> Iterator[Section]:
+    yield _correlation(tables.correlation)
+    yield _scatter(tables.nmse_against_isotropy)
+    yield _dimension(tables.effective_dimension)
+    yield _islands(tables.islands)
+    yield _listing("skill", tables.skill, SKILL)
+    yield _training(tables.training)
+    yield _listing("checkpoints", tables.checkpoints, "Where each model's weights come from.")
+    yield _listing("skipped", tables.skipped, SKIPPED, empty="Nothing was skipped.")
+    yield _listing("failures", tables.failures, "Jobs that raised an error, by stage.", empty="No job failed.")
+
+
+def _correlation(answer: Answer) -> Section:
+    frame = require(answer, ("measure", "grouping", "n", "spearman"))
+    lead = (
+        "Rank correlations of isotropy measures with forecast error. The rows within data sets compare models where "
+        "they can be compared; pooled rows mix easy and hard data sets and are evidence of nothing."
+    )
+    return _section("correlation", answer, lead, table=html_table(frame))
+
+
+def _scatter(answer: Answer) -> Section:
+    frame = require(answer, POINTS)
+    left = len(frame) - len(figures.drawable(frame))
+    lead = (
+        "A point is one model on one data set under one condition. Hover, or tap, to read it; tap the legend to filter."
+    )
+    caption = "Thin lines join the models of one data set."
+    if left:
+        caption += f" {left} of {len(frame)} points have no value on a log axis and are not drawn; the data holds them."
+    alt = (
+        f"Scatter plot of NMSE against the absolute adjusted cosine, {len(frame) - left} points, both axes logarithmic."
+    )
+    pictures = _drawn("nmse_against_isotropy", frame, figures.nmse_against_isotropy, alt, caption)
+    return _section("nmse_against_isotropy", answer, lead, pictures=pictures)
+
+
+def _dimension(answer: Answer) -> Section:
+    frame = require(answer, LAYERS)
+    lead = "How many principal directions hold 80 % of the variance of the hidden states."
+    if "epsilon" in frame and len(frame):
+        lead = lead.replace("80 %", f"{100 * float(frame['epsilon'].iloc[0]):g} %")
+    alt = "Line chart of the median effective dimension by layer, one line a model and stack, whiskers over data sets."
+    caption = "Median over data sets; whiskers from the smallest to the largest."
+    return _section(
+        "effective_dimension",
+        answer,
+        lead,
+        pictures=_drawn("effective_dimension", frame, figures.effective_dimension, alt, caption),
+    )
+
+
+def _islands(answer: Answer) -> Section:
+    lead = "Hidden states of single tokens on their first three principal components. Drag to turn."
+    if answer.frame.empty:
+        return _section("islands", answer, lead, empty="No hidden states of the asked-for data set are at hand.")
+    frame = require(answer, TOKENS)
+    pictures: list[Picture] = []
+    for place, (names, part) in enumerate(frame.groupby(list(TOKENS[:5]), sort=True)):
+        model, stack, layer, dataset, condition = names
+        where = f"{model}, {stack} layer {layer}, {dataset}, {condition}"
+        share = f"three components hold {100 * float(part['explained'].iloc[0]):.0f} % of the variance"
+        alt = f"Three-dimensional scatter plot of {len(part)} tokens of {where}; {share}."
+        caption = f"{where}: {len(part):,} tokens; {share}."
+        pictures += _drawn(f"islands-{place}", part, figures.islands, alt, caption, tall=True)
+    return _section("islands", answer, lead, pictures=tuple(pictures))
+
+
+def _training(answer: Answer) -> Section:
+    frame = require(answer, LOSSES)
+    alt = (
+        f"Line chart of training loss by step for {frame['model'].nunique()} models, relative to the first logged loss."
+    )
+    pictures = _drawn(
+        "training", frame, figures.training, alt, "Each family has its own loss, hence the ratio to the first value."
+    )
+    return _section(
+        "training",
+        answer,
+        "Loss of the checkpoints that this project trains.",
+        pictures=pictures,
+        empty="No model was trained in this run.",
+    )
+
+
+def _listing(name: str, answer: Answer, lead: str, *, empty: str = "No rows.") -> Section:
+    return _section(name, answer, lead, table=html_table(answer.frame), empty=empty)
+
+
+def _section(
+    name: str,
+    answer: Answer,
+    lead: str,
+    *,
+    pictures: tuple[Picture, ...] = (),
+    table: HtmlTable | None = None,
+    empty: str = "No rows.",
+) -> Section:
+    frame = answer.frame
+    return Section(name, answer.title, lead, answer.sql, csv_link(frame), len(frame), pictures, table, empty)
+
+
+def _drawn(
+    name: str,
+    frame: pd.DataFrame,
+    draw: Callable[[pd.DataFrame], go.Figure],
+    alt: str,
+    caption: str,
+    *,
+    tall: bool = False,
+) -> tuple[Picture, ...]:
+    """The picture of a frame; none of an empty one."""
+    return (Picture(name, alt, caption, _script_json(draw(frame).to_json()), tall),) if len(frame) else ()
+
+
+def _runs(answer: Answer) -> Section:
+    shown = require(answer, ("stage", "seconds")).drop(
+        columns=["versions", "hardware", "commit", "host"], errors="ignore"
+    )
+    table = html_table(
+        shown.assign(**{STARTED: shown[STARTED].astype(str).str.slice(0, 19)}) if STARTED in shown else shown
+    )
+    return _section("runs", answer, "Each stage's last run.", table=table)
+
+
+def _provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
+    """What made the numbers, one line a fact; facts that differ between stages are all told."""
+    facts = []
+    for column in ("commit", "hardware", "seed"):
+        values = sorted({str(v) for v in runs.get(column, []) if v is not None})
+        facts.append((column, ", ".join(values) or "unknown"))
+    versions: dict[str, set[str]] = {}
+    for text in runs.get("versions", []):
+        for package, version in (json.loads(text) if text else {}).items():
+            versions.setdefault(package, set()).add(str(version))
+    facts.append(
+        ("versions", ", ".join(f"{p} {' / '.join(sorted(v))}" for p, v in sorted(versions.items())) or "unknown")
+    )
+    facts.append(("seconds", f"{float(runs['seconds'].sum()):,.0f} in all stages' last runs"))
+    return facts
+
+
+def _script_json(text: str | None) -> Any:
+    """JSON that cannot end the script element that holds it: nothing is left in it that HTML reads."""
+    from markupsafe import Markup
+
+    escaped = (text or "null").replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Markup(escaped)
+
+
+def _inline(script: str) -> str:
+    """A script as the text of a script element."""
+    if "</script" in script.lower():
+        script = script.replace("</script", "<\\/script")
+    return "\n" + script.strip("\n") + "\n"
+
+
+def _hash(script: str) -> str:
+    return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"

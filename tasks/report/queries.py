@@ -1,0 +1,171 @@
+"""The SQL behind the page, against the tables and views of results.duckdb."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Query(NamedTuple):
+    """A question, and the SQL that answers it; `{study}` stands for a quoted name."""
+
+    title: str
+    sql: str
+
+
+EPSILON = 0.8  # of the effective dimension, as in isotropy.md, Table 1
+
+QUERIES: dict[str, Query] = {
+    "scope": Query(
+        "What was studied",
+        """select
+    count(distinct model) as models,
+    count(distinct dataset) as datasets,
+    count(distinct condition) as conditions,
+    count(*) as forecasts,
+    count(distinct (dataset, series)) as series
+from forecasts
+where study = {study}""",
+    ),
+    "correlation": Query(
+        "Does isotropy go with lower error?",
+        """select
+    measure,
+    "grouping",
+    n,
+    n_blocks,
+    spearman,
+    pearson,
+    evidence
+from correlation
+where study = {study}""",
+    ),
+    "nmse_against_isotropy": Query(
+        "Forecast error against isotropy",
+        """select
+    model,
+    dataset,
+    condition,
+    value as zeta_adjusted,
+    nmse,
+    nmse_median,
+    nmse_pooled,
+    n_windows
+from nmse_against_isotropy
+where study = {study}
+    and measure = 'zeta_adjusted'
+order by model, dataset, condition""",
+    ),
+    "effective_dimension": Query(
+        "Effective dimension by layer",
+        """select
+    model,
+    stack,
+    layer,
+    normed,
+    epsilon,
+    median(effective_dimension) as median,
+    min(effective_dimension) as low,
+    max(effective_dimension) as high,
+    count(*) as n
+from effective_dimension
+where study = {study}
+    and epsilon = {epsilon}
+group by all
+order by model, stack, layer, normed""",
+    ),
+    "skill": Query(
+        "Skill of the checkpoints",
+        """select
+    model,
+    n_windows,
+    n_datasets,
+    wql_vs_median,
+    low,
+    high,
+    wql_vs_seasonal,
+    seasonal_low,
+    seasonal_high
+from skill
+order by model""",
+    ),
+    "training": Query(
+        "Training",
+        """select
+    model,
+    step,
+    loss,
+    learning_rate
+from training
+order by model, step""",
+    ),
+    "checkpoints": Query(
+        "The models",
+        """select
+    model,
+    family,
+    source,
+    ref,
+    parameters,
+    bytes,
+    license
+from checkpoints
+order by model""",
+    ),
+    "skipped": Query(
+        "What was skipped, and why",
+        """select
+    stage,
+    coalesce(model, 'every model') as model,
+    dataset,
+    coalesce(condition, 'every condition') as condition,
+    reason,
+    sum(n)::bigint as n
+from skipped
+group by all
+order by stage, model, dataset, condition, reason""",
+    ),
+    "failures": Query(
+        "Jobs that failed",
+        """select
+    stage,
+    error,
+    any_value(message) as example,
+    count(*) as n
+from failures
+group by all
+order by stage, error""",
+    ),
+    "runs": Query(
+        "Provenance",
+        """select
+    stage,
+    started,
+    seconds,
+    jobs,
+    done,
+    reused,
+    failed,
+    commit,
+    versions,
+    hardware,
+    cpus,
+    gpus,
+    seed
+from runs
+qualify row_number() over (partition by stage order by started desc) = 1
+order by started""",
+    ),
+}
+
+
+def queries(study: str, *, epsilon: float = EPSILON) -> dict[str, Query]:
+    """Every query with the study's name and epsilon written in, so that what the page shows can be run as it stands."""
+    quoted = "'" + study.replace("'", "''") + "'"
+    filled = {"{study}": quoted, "{epsilon}": repr(float(epsilon))}
+    answer = {}
+    for name, query in QUERIES.items():
+        sql = query.sql.strip()
+        for mark, value in filled.items():
+            sql = sql.replace(mark, value)
+        answer[name] = Query(query.title, sql)
+    return answer

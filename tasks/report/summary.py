@@ -1,0 +1,123 @@
+"""The page's first words: plain sentences made from the numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tasks.report.tables import ReportTables, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SMALL_SOURCES = ("committed", "trained")  # checkpoints that this project trained itself
+FEWEST_MODELS = 5  # 4 models give at best p = 2/4! = 0.083, 5 models p = 2/5! = 0.017 (exact, two-sided)
+WITHIN, HEADLINE = "within_dataset", "zeta_adjusted"  # of the view `correlation`: isotropy.md compares by eq. 6
+_ORDERS = {2: "two", 3: "six", 4: "24"}
+MEASURES = {"zeta_adjusted": "the adjusted inter-token cosine ζ′"}
+
+
+def summarise(tables: ReportTables) -> list[str]:
+    """Sentences for a reader who knows neither paper; nothing in them is marked up."""
+    scope = require(tables.scope, ("models", "datasets", "conditions")).iloc[0]
+    models = int(scope["models"])
+    sentences = [_scope(scope)]
+    sentences += _headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")))
+    sentences += _few_models(models)
+    sentences += _small_models(require(tables.checkpoints, ("model", "source", "parameters")))
+    sentences += _skill(require(tables.skill, ("model", "wql_vs_median", "low", "high")))
+    sentences += _left_out(tables)
+    return sentences
+
+
+def _scope(scope: Any) -> str:
+    text = f"{_count(scope['models'], 'model')} on {_count(scope['datasets'], 'data set')}"
+    text += f" under {_count(scope['conditions'], 'condition')}"
+    if "forecasts" in scope and "series" in scope:
+        text += f": {_count(scope['forecasts'], 'forecast')} of {int(scope['series']):,} series were scored"
+    return text + "."
+
+
+def _headline(correlation: pd.DataFrame) -> list[str]:
+    within = correlation[correlation["grouping"] == WITHIN]
+    found = sorted(within.to_dict("records"), key=lambda row: (row["measure"] != HEADLINE, row["measure"]))
+    if not found:
+        return ["No correlation within data sets could be computed: it needs several models on the same data sets."]
+    first, *others = found
+    sentences = [
+        f"Within data sets, isotropy by {MEASURES.get(first['measure'], first['measure'])} and forecast error have a "
+        f"mean Spearman correlation of {_signed(first['spearman'])} ({_units(first)}). Below zero, "
+        "the more isotropic states would forecast better."
+    ]
+    if others:
+        told = ", ".join(f"{row['measure']} {_signed(row['spearman'])}" for row in others)
+        sentences.append(f"By other measures: {told}.")
+    return sentences
+
+
+def _units(row: Mapping[Hashable, Any]) -> str:
+    text = f"n = {_whole(row['n'])} units of model, data set and condition"
+    return text + (f" in {_count(row['n_blocks'], 'data set')}" if "n_blocks" in row else "")
+
+
+def _few_models(models: int) -> list[str]:
+    if models < 2:
+        return ["With fewer than two models there is nothing to compare, so nothing can be concluded about models."]
+    if models < FEWEST_MODELS:
+        who = "two" if models == 2 else str(models)
+        return [
+            f"With {who} models nothing can be concluded: they can be ordered in {_ORDERS[models]} ways only, so a "
+            f"test that permutes models never gives p below {2 / math.factorial(models):.2g}."
+        ]
+    return []
+
+
+def _small_models(checkpoints: pd.DataFrame) -> list[str]:
+    small = checkpoints[checkpoints["source"].isin(SMALL_SOURCES)]
+    if small.empty:
+        return []
+    size = int(small["parameters"].max())
+    who = "All models are" if len(small) == len(checkpoints) else f"{len(small)} of {len(checkpoints)} models are"
+    return [
+        f"{who} small checkpoints trained by this project (at most {size:,} parameters). They are not the papers' "
+        "models: the page shows that the way from a series to an answer works, not what the published ones would say. "
+        "For those, run “make profile NAME=paper” and then “make repro” on a machine with GPUs and access to the hub."
+    ]
+
+
+def _skill(skill: pd.DataFrame) -> list[str]:
+    if skill.empty:
+        return []
+    parts = [
+        f"{row.model} {row.wql_vs_median:.2f} (95 % interval {row.low:.2f} to {row.high:.2f})"
+        for row in skill.itertuples(index=False)
+    ]
+    return [
+        "Forecast error of the trained checkpoints relative to the context's median, below 1 is skill: "
+        + ", ".join(parts)
+        + "."
+    ]
+
+
+def _left_out(tables: ReportTables) -> list[str]:
+    skipped = int(require(tables.skipped, ("n",))["n"].sum())
+    failed = int(require(tables.failures, ("n",))["n"].sum())
+    if not skipped and not failed:
+        return ["Nothing was skipped and no job failed."]
+    failures = f"{_count(failed, 'job')} failed" if failed else "no job failed"
+    return [f"{skipped:,} things were skipped, {failures}; reasons below."]
+
+
+def _count(n: Any, what: str) -> str:
+    return f"{int(n):,} {what}{'' if int(n) == 1 else 's'}"
+
+
+def _whole(n: Any) -> str:
+    return "0" if n is None or math.isnan(n) else f"{int(n):,}"
+
+
+def _signed(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "undefined"
+    return f"{'−' if value < 0 else '+'}{abs(value):.2f}"

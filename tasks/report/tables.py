@@ -1,0 +1,52 @@
+"""What the page is made from: answers to SQL queries, each with the query that made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """One query's answer: what it is, the SQL that made it, its rows."""
+
+    title: str
+    sql: str
+    frame: pd.DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class ReportTables:
+    """Every answer that the page shows; fields are named as in `queries.QUERIES`, columns are those of its SQL.
+
+    islands: one row a token with `model, stack, layer, dataset, condition, series, position, cluster, pc1, pc2, pc3,
+    explained` (see `islands.project`); made from a dump of hidden states, its `sql` says which.
+    profile: name of the params file's profile, as in `make profile NAME=...`.
+    """
+
+    study: str
+    profile: str
+    scope: Answer
+    correlation: Answer
+    nmse_against_isotropy: Answer
+    effective_dimension: Answer
+    islands: Answer
+    skill: Answer
+    training: Answer
+    checkpoints: Answer
+    skipped: Answer
+    failures: Answer
+    runs: Answer
+    notes: tuple[str, ...] = field(default=())
+
+
+def require(answer: Answer, columns: tuple[str, ...]) -> pd.DataFrame:
+    """The answer's frame, checked. Raises ValueError naming the columns that it lacks."""
+    missing = [column for column in columns if column not in answer.frame.columns]
+    if missing:
+        got = ", ".join(map(str, answer.frame.columns))
+        raise ValueError(f"{answer.title}: got columns {got}; expected {', '.join(missing)} too: mend its SQL")
+    return answer.frame

@@ -1,0 +1,241 @@
+"""Made-up tables of the size and shape of the default run, and hostile ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tasks.report.islands import project
+from tasks.report.queries import queries
+from tasks.report.tables import Answer, ReportTables
+
+MODELS = ("chronos-bolt-small-350k", "chronos-t5-small-690k")
+SYNTHETIC = tuple(
+    f"{kind}-{n}" for kind in ("linear", "seasonality", "trend", "non-linear", "stochastic") for n in (1, 2)
+)
+REAL = ("sunspots", "co2", "elnino", "nile", "exchange_rate", "hospital", "nn5_weekly")
+CONDITIONS = ("context-100", "context-500")
+HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"
+EVIDENCE = {
+    "within_dataset": "headline: mean over data sets; interval and p stand in inference",
+    "per_model": "mean over models; data sets differ in difficulty",
+    "per_dataset": "mean over (data set, condition), across models only; needs three models",
+    "pooled": "no evidence: differences between data sets and models make it",
+}
+VERSIONS = json.dumps({"torch": "2.13.0", "ray": "2.60.0", "chronos-forecasting": "2.3.2", "gluonts": "0.17.0"})
+
+
+def made_up(rename: Callable[[str], str] = str, *, models: tuple[str, ...] = MODELS) -> dict[str, pd.DataFrame]:
+    """Frames with the columns of `queries.QUERIES`; `rename` changes every name of a model, data set or series."""
+    rng = np.random.default_rng(7)
+    named = [rename(model) for model in models]
+    datasets = [rename(dataset) for dataset in SYNTHETIC + REAL]
+    return {
+        "scope": pd.DataFrame(
+            [{"models": len(models), "datasets": 17, "conditions": 2, "forecasts": 4352, "series": 1280}]
+        ),
+        "correlation": _correlation(rng, named),
+        "nmse_against_isotropy": _points(rng, named, datasets),
+        "effective_dimension": _layers(rng, named),
+        "islands": _islands(rng, named, rename),
+        "skill": _skill(named),
+        "training": _training(rng, named),
+        "checkpoints": _checkpoints(named),
+        "skipped": _skipped(named, datasets),
+        "failures": pd.DataFrame({"stage": [], "error": [], "example": [], "n": []}).astype({"n": "int64"}),
+        "runs": _runs(),
+    }
+
+
+def report_tables(frames: dict[str, pd.DataFrame], *, study: str = "isotropy-fig-3") -> ReportTables:
+    """The frames with their titles and SQL."""
+    found = queries(study)
+    answers = {name: Answer(found[name].title, found[name].sql, frames[name]) for name in found}
+    answers["islands"] = Answer(
+        "Islands of hidden states",
+        "select state\nfrom 'data/embeddings/chronos-t5-small-690k/non-linear-1.parquet'",
+        frames["islands"],
+    )
+    return ReportTables(study=study, profile="default", **answers)
+
+
+@pytest.fixture(scope="session")
+def tables() -> ReportTables:
+    """The tables of an ordinary run."""
+    return report_tables(made_up())
+
+
+@pytest.fixture(scope="session")
+def hostile() -> ReportTables:
+    """The same with names that would run if anything read them as HTML or as a template."""
+    return report_tables(made_up(lambda name: name + HOSTILE), study=HOSTILE)
+
+
+def _correlation(rng: np.random.Generator, models: list[str]) -> pd.DataFrame:
+    groups = [("within_dataset", 68, 17), ("per_model", 68, len(models)), ("per_dataset", 68, 0), ("pooled", 68, 1)]
+    return pd.DataFrame(
+        [
+            {
+                "measure": measure,
+                "grouping": grouping,
+                "n": n,
+                "n_blocks": n_blocks,
+                "spearman": round(rng.uniform(-0.5, 0.5), 4) if n_blocks else None,
+                "pearson": round(rng.uniform(-0.5, 0.5), 4) if n_blocks else None,
+                "evidence": EVIDENCE[grouping],
+            }
+            for measure in ("zeta_adjusted", "zeta", "zeta_adjusted_corrected", "log_isotropy_scaled")
+            for grouping, n, n_blocks in groups
+        ]
+    )
+
+
+def _points(rng: np.random.Generator, models: list[str], datasets: list[str]) -> pd.DataFrame:
+    rows = [(model, dataset, condition) for dataset in datasets for model in models for condition in CONDITIONS]
+    frame = pd.DataFrame(rows, columns=["model", "dataset", "condition"])
+    hard = dict(zip(datasets, 10 ** rng.uniform(-3, 0.7, len(datasets)), strict=True))
+    frame["zeta_adjusted"] = rng.choice([-1, 1], len(rows)) * 10 ** rng.uniform(-4, -1, len(rows))
+    frame.loc[frame["dataset"] == datasets[3], "zeta_adjusted"] = np.nan
+    frame["nmse"] = frame["dataset"].map(hard) * 10 ** rng.uniform(-0.4, 0.4, len(rows))
+    return frame.assign(nmse_median=frame["nmse"] / 2, nmse_pooled=frame["nmse"], n_windows=64)
+
+
+def _layers(rng: np.random.Generator, models: list[str]) -> pd.DataFrame:
+    rows = []
+    for model in models:
+        for stack in ("encoder", "decoder"):
+            for layer, normed in [*((n, False) for n in range(5)), (4, True)]:
+                middle = int(rng.integers(2, 14))
+                rows.append(
+                    {
+                        "model": model,
+                        "stack": stack,
+                        "layer": layer,
+                        "normed": normed,
+                        "epsilon": 0.8,
+                        "median": float(middle),
+                        "low": max(1, middle - 3),
+                        "high": middle + 6,
+                        "n": 34,
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def _islands(rng: np.random.Generator, models: list[str], rename: Callable[[str], str]) -> pd.DataFrame:
+    parts = []
+    for model in models:
+        centres = 4 * rng.standard_normal((5, 64))
+        clusters = rng.integers(5, size=320)
+        states = centres[clusters] + rng.standard_normal((320, 64)) * np.linspace(1.5, 0.1, 64)
+        series = [rename(f"non-linear-1/{i % 32:03d}") for i in range(320)]
+        identity = {
+            "model": model,
+            "stack": "encoder",
+            "layer": 4,
+            "dataset": "non-linear-1",
+            "condition": "context-500",
+        }
+        parts.append(project(states, clusters, series, np.arange(320) % 32, identity))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _skill(models: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "model": model,
+                "n_windows": 1200,
+                "n_datasets": 11,
+                "wql_vs_median": 0.74 + 0.05 * place,
+                "low": 0.71,
+                "high": 0.83,
+                "wql_vs_seasonal": 0.93,
+                "seasonal_low": 0.89,
+                "seasonal_high": 0.98,
+            }
+            for place, model in enumerate(models)
+        ]
+    )
+
+
+def _training(rng: np.random.Generator, models: list[str]) -> pd.DataFrame:
+    steps = np.arange(100, 6001, 100)
+    return pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "model": model,
+                    "step": steps,
+                    "loss": (8 - place * 5)
+                    * (0.35 + 0.65 * np.exp(-steps / 900))
+                    * np.exp(0.02 * rng.standard_normal(60)),
+                    "learning_rate": 1e-3 * (1 - steps / 6001),
+                }
+            )
+            for place, model in enumerate(models)
+        ],
+        ignore_index=True,
+    )
+
+
+def _checkpoints(models: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "model": model,
+                "family": model[:10],
+                "source": "committed",
+                "ref": f"checkpoints/{model}",
+                "parameters": 352_000,
+                "bytes": 1_412_000,
+                "license": "Apache-2.0",
+            }
+            for model in models
+        ]
+    )
+
+
+def _skipped(models: list[str], datasets: list[str]) -> pd.DataFrame:
+    reasons = ("fewer than 16 observed steps before the origin", "constant", "external data: TSFM_LENS_DATA is not set")
+    return pd.DataFrame(
+        [
+            {
+                "stage": "forecasts",
+                "model": models[place % len(models)],
+                "dataset": dataset,
+                "condition": "context-500",
+                "reason": reasons[place % 3],
+                "n": 3 + place,
+            }
+            for place, dataset in enumerate(datasets)
+        ]
+    )
+
+
+def _runs() -> pd.DataFrame:
+    stages = ("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry", "forecasts")
+    return pd.DataFrame(
+        [
+            {
+                "stage": stage,
+                "started": pd.Timestamp("2026-11-21 12:00:00.123") + pd.Timedelta(minutes=place),
+                "seconds": 12.5 * (place + 1),
+                "jobs": 68,
+                "done": 68,
+                "reused": 0,
+                "failed": 0,
+                "commit": "1a2b3c4",
+                "versions": VERSIONS,
+                "hardware": "2 cores, x86_64, 8 GB",
+                "cpus": 2,
+                "gpus": 0,
+                "seed": 0,
+            }
+            for place, stage in enumerate(stages)
+        ]
+    )

@@ -1,0 +1,193 @@
+"""The page in headless Chromium: no console error, no request, tables sort and filter, hostile names stay text."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.report.page import render
+from tasks.report.tables import ReportTables
+
+MISSING = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; apt-get install chromium-driver"),
+]
+FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader", "--hide-scrollbars", "--window-size=1100,900",
+]  # fmt: skip
+NEXT_FRAME = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()));"
+HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"  # what conftest.py adds to every name
+
+
+class Browser:
+    """Just enough of the WebDriver protocol."""
+
+    def __init__(self, port: int) -> None:
+        self.root = f"http://127.0.0.1:{port}"
+        capabilities = {
+            "goog:chromeOptions": {"args": FLAGS, "binary": shutil.which("chromium")},
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }
+        made = self.send("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
+        self.session = f"/session/{made['sessionId']}"
+
+    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        data = json.dumps(body or {}).encode() if method == "POST" else None
+        request = urllib.request.Request(self.root + path, data=data, method=method)
+        with urllib.request.urlopen(request, timeout=180) as answer:
+            return json.load(answer)["value"]
+
+    def open(self, path: Path) -> None:
+        self.send("POST", f"{self.session}/url", {"url": path.as_uri()})
+
+    def js(self, script: str) -> Any:
+        return self.send("POST", f"{self.session}/execute/sync", {"script": script, "args": []})
+
+    def cdp(self, command: str, parameters: dict[str, Any]) -> Any:
+        body = {"cmd": command, "params": parameters}
+        return self.send("POST", f"{self.session}/goog/cdp/execute", body)
+
+    def log(self, kind: str) -> list[dict[str, Any]]:
+        return self.send("POST", f"{self.session}/se/log", {"type": kind})
+
+    def requests(self) -> list[str]:
+        messages = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
+        sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        return [url for url in sent if not url.startswith(("data:", "blob:"))]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert driver.stdout is not None
+        lines = (re.search(r"started successfully on port (\d+)", line) for line in driver.stdout)
+        port = int(next(found for found in lines if found).group(1))
+        opened = Browser(port)
+        yield opened
+        opened.send("DELETE", opened.session)
+    finally:
+        driver.terminate()
+        driver.communicate(timeout=20)
+
+
+def _complaints(browser: Browser) -> list[str]:
+    """Errors, and warnings but those of the graphics driver that software rendering brings."""
+    noise = ("GPU stall due to ReadPixels", "GL Driver Message", "software WebGL", "willReadFrequently")
+    entries = [entry for entry in browser.log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    return [entry["message"] for entry in entries if not any(known in entry["message"] for known in noise)]
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, tables: ReportTables, tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    return _opened(browser, tables, tmp_path_factory.mktemp("page") / "report.html")
+
+
+def _opened(browser: Browser, tables: ReportTables, path: Path) -> Browser:
+    """The page with every figure drawn."""
+    path.write_text(render(tables), encoding="utf-8")
+    browser.log("performance"), browser.log("browser")
+    browser.open(path)
+    browser.js("dispatchEvent(new Event('beforeprint'))")
+    return browser
+
+
+def test_the_page_draws_everything_without_an_error_or_a_request(page: Browser) -> None:
+    drawn = page.js("return [...document.querySelectorAll('.plot')].map(p => p.querySelectorAll('.main-svg').length)")
+    assert len(drawn) == 5
+    assert all(drawn)
+    assert _complaints(page) == []
+    asked = page.requests()
+    assert len(asked) == 1
+    assert asked[0].startswith("file:")
+
+
+def test_tables_sort_numbers_as_numbers_and_the_missing_last(page: Browser) -> None:
+    column = (
+        "[...document.querySelectorAll('#skipped-table tbody tr')].map(r => Number(r.lastElementChild.textContent))"
+    )
+    click = "document.querySelector('#skipped-table th:last-child button').click();"
+    assert page.js(f"{click} return {column}") == list(range(3, 20))
+    assert page.js(f"{click} return {column}") == list(range(19, 2, -1))
+    sorted_by = "document.querySelector('#skipped-table th:last-child').getAttribute('aria-sort')"
+    assert page.js(f"return {sorted_by}") == "descending"
+    last = page.js(
+        "document.querySelectorAll('#correlation-table th button')[4].click();"
+        "return document.querySelector('#correlation-table tbody').lastElementChild.cells[4].textContent"
+    )
+    assert last == "–"
+
+
+def test_a_filter_leaves_the_rows_that_hold_its_words(page: Browser) -> None:
+    shown = page.js(
+        "const i = document.querySelector('[data-filter=skipped-table]'); i.value = 'CONSTANT';"
+        "i.dispatchEvent(new Event('input'));"
+        "const rows = [...document.querySelectorAll('#skipped-table tbody tr')];"
+        "return rows.filter(r => !r.hidden).map(r => r.cells[4].textContent)"
+    )
+    assert shown
+    assert set(shown) == {"constant"}
+
+
+def test_the_islands_can_be_coloured_by_series(page: Browser) -> None:
+    names = page.js(
+        "const p = document.querySelector('#plot-islands-0');"
+        "p.parentElement.querySelectorAll('.views button')[1].click();"
+        "return p.data.filter(t => t.visible === true).map(t => t.name)"
+    )
+    assert len(names) == 9
+    assert names[-1] == "other series"
+
+
+@pytest.mark.parametrize("width", [390, 1100])
+def test_nothing_is_wider_than_the_screen(page: Browser, width: int) -> None:
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
+    page.cdp("Emulation.setDeviceMetricsOverride", size)
+    try:
+        assert page.js("return document.documentElement.scrollWidth") <= width
+    finally:
+        page.cdp("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_figures_follow_light_and_dark(page: Browser) -> None:
+    ink = "return document.querySelector('#plot-training').layout.font.color"
+    found = []
+    for scheme in ("light", "dark", "light"):
+        page.cdp("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        page.send("POST", f"{page.session}/execute/async", {"script": NEXT_FRAME, "args": []})
+        found.append(page.js(ink))
+    assert found[0] == found[2] != found[1]
+
+
+def test_the_csv_link_holds_every_row(page: Browser, tables: ReportTables) -> None:
+    text = page.js("return atob(document.querySelector('#skill .csv').href.split(',')[1])")
+    assert text == tables.skill.frame.to_csv(index=False)
+
+
+def test_a_hostile_name_runs_nothing_and_is_read_as_it_stands(
+    browser: Browser, hostile: ReportTables, tmp_path: Path
+) -> None:
+    _opened(browser, hostile, tmp_path / "hostile.html")
+    assert browser.js("return window.hacked === undefined && document.querySelectorAll('img, b').length === 0")
+    legends = browser.js("return [...document.querySelectorAll('#plot-training .legendtext')].map(t => t.textContent)")
+    assert legends
+    assert all(text.endswith(HOSTILE) for text in legends)
+    hovered = browser.js(
+        "const p = document.querySelector('#plot-nmse_against_isotropy');"
+        "Plotly.Fx.hover(p, [{curveNumber: 1, pointNumber: 0}]);"
+        "return p.querySelector('.hoverlayer').textContent"
+    )
+    assert hovered.count("onerror=window.hacked=1></script>") == 2
+    assert browser.js("return window.hacked === undefined")
+    assert _complaints(browser) == []
+    assert all(url.startswith("file:") for url in browser.requests())

@@ -1,0 +1,63 @@
+"""The first words say what the numbers say, and what they do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from tasks.report.summary import summarise
+from tasks.report.tables import Answer, ReportTables
+
+
+def _with(tables: ReportTables, name: str, frame: pd.DataFrame) -> ReportTables:
+    return replace(tables, **{name: Answer(name, "select 1", frame)})
+
+
+def _headline(value: float | None) -> pd.DataFrame:
+    row = {"measure": "zeta_adjusted", "grouping": "within_dataset", "n": 68, "n_blocks": 17, "spearman": value}
+    return pd.DataFrame([{**row, "grouping": "pooled", "spearman": 0.99}, row, {**row, "measure": "zeta"}])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(-0.25, "correlation of −0.25 (n = 68"), (0.5, "+0.50 (n = 68"), (None, "undefined (n = 68")]
+)
+def test_the_headline_is_the_mean_within_data_sets_with_its_n(
+    value: float | None, text: str, tables: ReportTables
+) -> None:
+    words = " ".join(summarise(_with(tables, "correlation", _headline(value))))
+    assert text in words
+    assert "in 17 data sets" in words
+    assert "0.99" not in words
+
+
+@pytest.mark.parametrize(
+    ("models", "text"),
+    [
+        (1, "With fewer than two models there is nothing to compare"),
+        (2, "With two models nothing can be concluded: they can be ordered in two ways only"),
+        (3, "never gives p below 0.33"),
+        (4, "never gives p below 0.083"),
+        (5, None),
+    ],
+)
+def test_too_few_models_are_said_to_be_too_few(models: int, text: str | None, tables: ReportTables) -> None:
+    words = " ".join(summarise(_with(tables, "scope", tables.scope.frame.assign(models=models))))
+    assert text in words if text else "nothing can be concluded" not in words
+
+
+def test_small_checkpoints_are_not_the_papers_models(tables: ReportTables) -> None:
+    words = " ".join(summarise(tables))
+    assert "All models are small checkpoints trained by this project (at most 352,000 parameters)" in words
+    assert "make profile NAME=paper" in words
+    hub = _with(tables, "checkpoints", tables.checkpoints.frame.assign(source="hub"))
+    assert "make profile" not in " ".join(summarise(hub))
+    mixed = _with(tables, "checkpoints", tables.checkpoints.frame.assign(source=["hub", "trained"]))
+    assert "1 of 2 models" in " ".join(summarise(mixed))
+
+
+def test_what_was_left_out_is_counted(tables: ReportTables) -> None:
+    assert "187 things were skipped, no job failed; reasons below." in summarise(tables)
+    failed = pd.DataFrame({"stage": ["geometry"], "error": ["ValueError"], "example": ["x"], "n": [1]})
+    assert "187 things were skipped, 1 job failed; reasons below." in summarise(_with(tables, "failures", failed))
