@@ -1,0 +1,158 @@
+"""results.duckdb, made from the Parquet of all stages: tables with comments, views, checks.
+
+One process writes it, under a temporary name, at the end; no stage depends on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from importlib.resources import files as resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from store import files, sample
+from store.errors import CheckFailed, StoreError
+from store.schema import TABLES
+from store.tables.columns import Table
+
+logger = logging.getLogger(__name__)
+STORAGE_VERSION = "v1.4.0"  # a file of duckdb 2.0's own format does not open in 1.4
+SQL_TYPES = {
+    "string": "varchar",
+    "bool": "boolean",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "integer",
+    "int64": "bigint",
+    "float": "float",
+    "double": "double",
+    "timestamp[ms]": "timestamp_ms",
+    "timestamp[us, tz=UTC]": "timestamptz",
+}
+SOURCE = re.compile(r"\b(?:from|join)\s+(\w+)")  # what a query reads
+SHOWN = 5  # rows of a failed check in its message
+ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "series", "origin")
+
+
+def build(path: Path, sources: Mapping[str, Sequence[Path]], *, sql: Traversable | None = None, seed: int = 0) -> None:
+    """Write the catalogue.
+
+    sources: table -> its Parquet files, from any number of outs; a table without any is empty. `embeddings` are the
+    dump files, of which a seeded sample is kept. sql: a folder with views, answers and checks, by default ours.
+    Raises CheckFailed with the check's name and rows; the former catalogue then stays.
+    """
+    if unknown := sorted(set(sources) - set(TABLES)):
+        raise ValueError(f"unknown tables {unknown}, expected among {', '.join(TABLES)}")
+    sql = sql or resources("store") / "sql"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
+        left.unlink()
+    with files.atomic(path) as temporary, duckdb.connect() as connection:
+        connection.execute(f"attach {_text(temporary)} as results (storage_version '{STORAGE_VERSION}')")
+        connection.execute("use results")
+        connection.execute("begin")  # one transaction: each of 200 statements would wait for the disk
+        _fill(connection, sources, seed)
+        _create_views(connection, sql)
+        connection.execute("commit")
+        _run_checks(connection, sql)
+        connection.execute("use memory")
+        connection.execute("detach results")
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[Path]], seed: int) -> None:
+    """Every table of the catalogue, `studies` first because others are joined with it."""
+    for table in sorted((t for t in TABLES.values() if t.in_catalogue), key=lambda t: t.by_study):
+        _create(connection, table)
+        if table.name == "embeddings_sample":
+            if found := sources.get("embeddings"):
+                connection.register("sampled", sample.embeddings(found, seed=seed))
+                connection.execute("insert into embeddings_sample by name select * from sampled")
+                connection.unregister("sampled")
+        elif found := sources.get(table.name):
+            _insert(connection, table, found)
+
+
+def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
+    columns = ["study varchar not null"] if table.by_study else []
+    columns += [f'"{c.name}" {_sql_type(c.type)}{"" if c.null else " not null"}' for c in table.columns]
+    connection.execute(f"create table {table.name} ({', '.join(columns)})")
+    connection.execute(f"comment on table {table.name} is {_text(f'A row is {table.row}.')}")
+    for column in table.columns:
+        connection.execute(f'comment on column {table.name}."{column.name}" is {_text(column.comment)}')
+    if table.by_study:
+        connection.execute(
+            f"comment on column {table.name}.study is 'study that asked for the row, by its name in params'"
+        )
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence[Path]) -> None:
+    """All rows of the files; where studies ask for rows, one a study that does."""
+    names = ", ".join(_text(path) for path in found)
+    rows = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
+    query = f"select * from {rows}"
+    if table.by_study:
+        query = f"""
+            select studies.study, found.*
+            from {rows} as found
+            inner join studies on studies.job_key = found.job_key and studies.stage = '{table.name}'
+        """
+    held = {column.name for column in table.columns} | ({"study"} if table.by_study else set())
+    order = ", ".join(name for name in ORDER if name in held)
+    connection.execute(f"insert into {table.name} by name {query}" + (f" order by {order}" if order else ""))
+
+
+def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
+    """Every file of views and answers as a view, after those that it reads."""
+    texts = {name: text for folder in ("views", "answers") for name, text in _queries(sql / folder)}
+    reads = {name: texts.keys() & set(SOURCE.findall(text)) for name, text in texts.items()}
+    try:
+        order = list(TopologicalSorter(reads).static_order())
+    except CycleError as error:
+        raise StoreError(f"views read each other in a circle: {' reads '.join(error.args[1])}") from error
+    for name in order:
+        try:
+            connection.execute(f"create view {name} as {texts[name]}")
+        except duckdb.Error as error:
+            raise StoreError(f"view {name}.sql cannot be made: {error}") from error
+        connection.execute(f"comment on view {name} is {_text(question(texts[name]))}")
+
+
+def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
+    for name, text in _queries(sql / "checks"):
+        rows = connection.sql(text).limit(SHOWN).to_arrow_table().to_pylist()
+        if rows:
+            shown = "\n".join(f"  {row}" for row in rows)
+            raise CheckFailed(f"check {name} must find nothing ({question(text)}), but found, at least:\n{shown}")
+        logger.debug("check %s: nothing found", name)
+
+
+def question(text: str) -> str:
+    """The first line of a query, which says what it asks. ValueError where it does not."""
+    first = text.split("\n", 1)[0]
+    if not first.startswith("-- "):
+        raise ValueError(f"expected a query to open with a comment that says what it asks, got {first!r}")
+    return first.removeprefix("-- ").strip()
+
+
+def _queries(folder: Traversable) -> Iterable[tuple[str, str]]:
+    """Name and text of each query of a folder, by name."""
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".sql"):
+            yield file.name.removesuffix(".sql"), file.read_text(encoding="utf-8").rstrip().removesuffix(";")
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    """DuckDB's name of an Arrow type."""
+    if pa.types.is_list(kind):
+        return f"{_sql_type(kind.value_type)}[]"
+    return SQL_TYPES[str(kind)]
+
+
+def _text(value: object) -> str:
+    return "'" + str(value).replace("'", "''") + "'"

@@ -1,0 +1,129 @@
+"""Files that are whole or absent, the same bytes for the same content, and known by their SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from store.errors import StaleInput
+from store.schema import to_arrow
+
+TEMPORARY = ".tmp-"  # prefix of files that are being written; no reader looks at them
+ROWS_PER_GROUP = 16_384
+ZSTD_LEVEL = 3
+NOT_FILES = ("hub:", "model:", "param:")  # inputs whose fingerprint is not that of a file under the root
+
+_fingerprints: dict[tuple[str, int, int, int], str] = {}  # of files this process has read
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path in the folder of `path` that takes its name, durably, when the block ends well.
+
+    A file of that name is replaced, never written into: DVC's cache may be linked to it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
+    try:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, path)
+        sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Force a file or folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file atomically."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def remove_temporary(folder: Path) -> list[Path]:
+    """Delete what killed writers left under a folder, and name it."""
+    left = [p for p in folder.rglob(f"{TEMPORARY}*") if p.is_file()]
+    for path in left:
+        path.unlink(missing_ok=True)
+    return left
+
+
+def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A writer whose bytes follow from the tables alone: no pandas metadata, zstd, dictionaries for text only."""
+    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_dictionary(f.type)]
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=ZSTD_LEVEL,
+        use_dictionary=texts,
+        write_page_checksum=True,
+        version="2.6",
+        data_page_version="1.0",
+    )
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a table atomically in row groups of ROWS_PER_GROUP."""
+    table = table.replace_schema_metadata(None).combine_chunks()
+    with atomic(path) as temporary, parquet_writer(temporary, table.schema) as writer:
+        writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+
+
+def read_parquet(path: Path, *, columns: Sequence[str] | None = None, filters: pc.Expression | None = None) -> pa.Table:
+    """One file, its pages checked; names of folders are never taken for columns."""
+    return pq.read_table(
+        path, columns=columns, filters=filters, partitioning=None, page_checksum_verification=True
+    ).replace_schema_metadata(None)
+
+
+def write_rows(path: Path, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows of a table of the schema atomically; no rows give an empty file. ValueError as in `to_arrow`."""
+    write_parquet(path, to_arrow(name, rows))
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 (hex) of a file, or of a folder's sorted relative names and their SHA-256s.
+
+    Temporary files do not count. FileNotFoundError where there is nothing.
+    """
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(TEMPORARY))
+        lines = sorted(f"{p.relative_to(path).as_posix()} {fingerprint(p)}\n" for p in files)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+    stat = path.stat()
+    key = (str(path.absolute()), stat.st_ino, stat.st_mtime_ns, stat.st_size)
+    if key not in _fingerprints:
+        with path.open("rb") as file:
+            _fingerprints[key] = hashlib.file_digest(file, "sha256").hexdigest()
+    return _fingerprints[key]
+
+
+def check(root: Path, inputs: Mapping[str, str]) -> None:
+    """Raise StaleInput unless every input, named relative to `root`, has the fingerprint it was planned with."""
+    for name, expected in inputs.items():
+        if name.startswith(NOT_FILES):
+            continue
+        path = root / name
+        got = fingerprint(path) if path.exists() else "nothing there"
+        if got != expected:
+            raise StaleInput(
+                f"input {name}: expected SHA-256 {expected}, got {got}; it changed after planning: run the stage again"
+            )

@@ -1,0 +1,283 @@
+"""A sweeping stage's out, which is its store: rows and dump files by job, resumable, pruned and compacted at the end.
+
+<root>/<table>/part-*.parquet   while the stage runs; 00000.parquet and so on once it has finished
+<root>/dumps/...                dump files, written by workers
+<root>/failures, <root>/studies as tables
+<companion>/timings, runs       wall clock, outside the promise that the same content gives the same bytes
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store import dumps, files, provenance
+from store.errors import DamagedPart
+from store.keys import Keys
+from store.lock import Lock
+from store.parts import Parts
+from store.schema import arrow_schema, table, to_arrow
+
+logger = logging.getLogger(__name__)
+Record = Mapping[str, Any]
+
+
+class Out:
+    """The out of one stage, held by one driver: `with Out(...) as out`.
+
+    root: the DVC out; tables: the keyed tables in it; companion: the folder of timings and runs. `status` holds locks
+    and damaged files, by default `.status` beside the root. Raises StoreBusy where another driver holds the stage.
+    """
+
+    def __init__(
+        self, root: Path, *, tables: Sequence[str], companion: Path, stage: str, status: Path | None = None
+    ) -> None:
+        if not tables or any(not table(name).keyed for name in tables):
+            raise ValueError(f"tables {list(tables)}: expected at least one, each with a job_key (others: Out.write)")
+        self.root, self.companion, self.stage = Path(root).absolute(), Path(companion).absolute(), stage
+        self.status = Path(status).absolute() if status else self.root.parent / ".status"
+        self.tables = {name: Parts(self.root / name, arrow_schema(name)) for name in tables}
+        self.failures = Parts(self.root / "failures", arrow_schema("failures"), key="key", latest=True)
+        self.timings = Parts(self.companion / "timings", arrow_schema("timings"), key="key", latest=True)
+        self.runs = Parts(self.companion / "runs", arrow_schema("runs"), key="stage")
+        self._lock = Lock(self.status / f"{stage}.lock")
+        self._damaged = self.status / "damaged" / stage
+        self._stored, self._given_up = Keys(), Keys()
+        self._dumps: dict[str, tuple[str, int, str]] = {}  # key -> path, bytes, sha256
+        self._started = datetime.now(UTC)
+        self._clock = time.monotonic()
+        self._done = 0
+
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        try:
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    # -- the engine's port --------------------------------------------------------------------------------------------
+    def missing(self, keys: Sequence[str], *, retry_failed: bool = False) -> list[str]:
+        """The keys without stored rows, in the same order; a job whose dump file is gone or damaged is missing.
+
+        A stored failure counts as done unless it was transient or `retry_failed`.
+        """
+        self._verify_dumps(keys)
+        done = self._stored.holds(keys)
+        if not retry_failed:
+            done |= self._given_up.holds(keys)
+        return [key for key, has in zip(keys, done, strict=True) if not has]
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Store what jobs answered, as one atomic part a table. Records stored before are passed over.
+
+        A record has key, task, spec, rows or an error, timing, and table (which does not matter where the out has one
+        table). Rows that do not fit the schema are a failure of their job. ValueError for both, or neither, of the two.
+        """
+        unique = {record["key"]: record for record in records}
+        held = self._stored.holds(list(unique))
+        fresh = [record for record, has in zip(unique.values(), held, strict=True) if not has]
+        found: dict[str, list[pa.Table]] = defaultdict(list)
+        failed: list[Record] = []
+        for record in fresh:
+            if bool(record["rows"]) == bool(record["error"]):
+                raise ValueError(f"record of job {record['key']}: expected either rows or an error")
+            if record["error"]:
+                failed.append(_failure_row(self.stage, record, record["error"]))
+                continue
+            name = self._table_of(record)
+            try:
+                found[name].append(to_arrow(name, [{**row, "job_key": record["key"]} for row in record["rows"]]))
+            except ValueError as error:
+                failed.append(_failure_row(self.stage, record, _schema_error(error)))
+        if fresh:
+            self.timings.append(to_arrow("timings", [_timing_row(self.stage, record) for record in fresh]))
+        if failed:
+            self.failures.append(to_arrow("failures", failed))
+            self._given_up.add(row["key"] for row in failed if not row["transient"])
+        for name, tables in found.items():
+            self._store(name, pa.concat_tables(tables))
+
+    @property
+    def check(self) -> Callable[[Mapping[str, str]], None]:
+        """`files.check` of inputs named relative to the working directory of the driver; picklable."""
+        return partial(files.check, Path.cwd())
+
+    @property
+    def write_dump(self) -> Callable[[dumps.JobLike, Iterable[pa.Table]], dict[str, Any]]:
+        """`dumps.write_job_dump` into this out; picklable."""
+        return partial(dumps.write_job_dump, self.root)
+
+    # -- rows that come another way ------------------------------------------------------------------------------------
+    def adopt(self, name: str, key: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Store the rows of a job that was done elsewhere, such as a training whose checkpoint is kept in git."""
+        if not self._stored.holds([key])[0]:
+            self._store(name, to_arrow(name, [{**row, "job_key": key} for row in rows]))
+
+    def forget(self, keys: Sequence[str]) -> None:
+        """Drop the rows of jobs, which are missing from then on."""
+        for parts in self.tables.values():
+            parts.drop(keys)
+        self._stored.remove(keys)
+
+    # -- the end of a run ---------------------------------------------------------------------------------------------
+    def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Replace a table that belongs to no job (skipped, studies), rows in the order given."""
+        Parts(self.root / name, arrow_schema(name)).replace([to_arrow(name, rows)])
+
+    def finish(
+        self, current: Iterable[str], studies: Iterable[tuple[str, str]] = (), run: Mapping[str, Any] | None = None
+    ) -> dict[str, int]:
+        """Drop what is not current, compact the rest, write studies (study, key) and the row of this run.
+
+        run: seed, cpus, gpus and, where there are accelerators, hardware. Answers jobs, done, reused, failed. Raises
+        DamagedPart where a stored part turns out unreadable; the next run redoes its jobs.
+        """
+        keys = Keys(current)
+        for parts in self.tables.values():
+            self._compact(parts, keys)
+        self._stored = self._keys_of_tables()
+        kept = self._stored.holds(keys.sorted)
+        self._compact(self.failures, Keys(keys.sorted[~kept]))
+        self._compact(self.timings, keys)
+        asked = sorted(set(studies))
+        self.write("studies", [{"study": s, "stage": self.stage, "job_key": key} for s, key in asked])
+        self._prune_dumps()
+        without = int((~kept).sum())
+        counts = {"jobs": len(keys), "done": self._done, "failed": without, "reused": int(kept.sum()) - self._done}
+        self._write_run(counts | dict(run or {}))
+        return counts
+
+    def failed(self) -> pa.Table:
+        """The stored failures, the last of each job that has no rows."""
+        rows = self.failures.read()
+        last = {key: n for n, key in enumerate(rows["key"].to_pylist())}
+        rows = rows.take(pa.array(sorted(last.values()), pa.int64()))
+        return rows.filter(pa.array(~self._stored.holds(rows["key"])))
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+    def _open(self) -> None:
+        """Mend what a killed run left, then learn what is stored."""
+        for parts in (*self.tables.values(), self.failures, self.timings, self.runs):
+            parts.recover(self._damaged)
+        for folder in (self.root, self.companion):
+            folder.mkdir(parents=True, exist_ok=True)
+            files.remove_temporary(folder)
+        self._stored = self._keys_of_tables()
+        rows = self.failed()
+        self._given_up = Keys(rows.filter(pc.invert(rows["transient"]))["key"].to_pylist())
+        if "dumps" in self.tables:
+            self._remember_dumps(self.tables["dumps"].read())
+
+    def _keys_of_tables(self) -> Keys:
+        return Keys(np.concatenate([parts.keys() for parts in self.tables.values()]))
+
+    def _store(self, name: str, rows: pa.Table) -> None:
+        self.tables[name].append(rows)
+        keys = set(rows["job_key"].to_pylist())
+        self._stored.add(keys)
+        self._done += len(keys)
+        if name == "dumps":
+            self._remember_dumps(rows)
+
+    def _table_of(self, record: Record) -> str:
+        if len(self.tables) == 1:
+            return next(iter(self.tables))
+        if record["table"] not in self.tables:
+            raise ValueError(f"record of job {record['key']}: table {record['table']!r}, expected {list(self.tables)}")
+        return str(record["table"])
+
+    def _remember_dumps(self, rows: pa.Table) -> None:
+        columns = (rows[name].to_pylist() for name in ("job_key", "path", "bytes", "sha256"))
+        self._dumps |= {key: (path, size, sha) for key, path, size, sha in zip(*columns, strict=True)}
+
+    def _verify_dumps(self, keys: Iterable[str]) -> None:
+        """Forget the rows of dumps that are not what they were, so that their jobs run again."""
+        bad = [key for key in keys if key in self._dumps and not self._is_whole(*self._dumps[key])]
+        if bad:
+            self.tables["dumps"].drop(bad)
+            self._stored.remove(bad)
+            for key in bad:
+                del self._dumps[key]
+
+    def _is_whole(self, path: str, size: int, sha256: str) -> bool:
+        file = self.root / path
+        if not file.is_file():
+            logger.warning("dump %s is gone; its job runs again", file)
+        elif file.stat().st_size != size or files.fingerprint(file) != sha256:
+            logger.warning("dump %s is damaged (expected %d bytes, SHA-256 %s); its job runs again", file, size, sha256)
+        else:
+            return True
+        return False
+
+    def _compact(self, parts: Parts, keep: Keys) -> None:
+        if bad := parts.compact(keep, self._damaged):
+            names = ", ".join(map(str, bad))
+            raise DamagedPart(f"{self.stage}: parts could not be read and were set aside: {names}; run the stage again")
+
+    def _prune_dumps(self) -> None:
+        """Delete dump files that no row names, and folders left empty."""
+        folder = self.root / "dumps"
+        named = set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set()
+        rows = set(self.tables["dumps"].files()) if "dumps" in self.tables else set()
+        for path in sorted(folder.rglob("*"), reverse=True):  # a folder comes after what it holds
+            if path.is_dir():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path not in rows and path.relative_to(self.root).as_posix() not in named:
+                path.unlink()
+
+    def _write_run(self, facts: Mapping[str, Any]) -> None:
+        row: dict[str, Any] = {
+            "stage": self.stage,
+            "started": self._started,
+            "seconds": time.monotonic() - self._clock,
+            "commit": provenance.commit(self.root),
+            "versions": provenance.versions(),
+            "hardware": provenance.hardware(),
+            "cpus": 1,
+            "gpus": 0,
+            "seed": 0,
+            "host": socket.gethostname(),
+        }
+        former = self.runs.read()
+        self.runs.replace([pa.concat_tables([former, to_arrow("runs", [row | dict(facts)])]).sort_by("started")])
+
+
+def read_rows(root: Path, name: str) -> pa.Table:
+    """All rows of a table that a stage's out at `root` holds, compacted or not; an out that is not there has none."""
+    return Parts(Path(root) / name, arrow_schema(name)).read()
+
+
+def _failure_row(stage: str, record: Record, error: Mapping[str, Any]) -> dict[str, Any]:
+    row = {"stage": stage, "key": record["key"], "task": record["task"], "spec": record["spec"], "error": error["type"]}
+    return row | {name: error[name] for name in ("message", "traceback", "attempts", "transient")}
+
+
+def _schema_error(error: ValueError) -> dict[str, Any]:
+    return {"type": "SchemaError", "message": str(error), "traceback": "", "attempts": 1, "transient": False}
+
+
+def _timing_row(stage: str, record: Record) -> dict[str, Any]:
+    timing = dict(record["timing"])
+    if isinstance(timing["started"], int | float):
+        timing["started"] = datetime.fromtimestamp(timing["started"], UTC)
+    return {"stage": stage, "key": record["key"], **timing}

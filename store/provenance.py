@@ -1,0 +1,59 @@
+"""What a run was made with: commit, versions, hardware."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = [
+    "chronos-forecasting",
+    "duckdb",
+    "gluonts",
+    "numpy",
+    "pyarrow",
+    "ray",
+    "scikit-learn",
+    "scipy",
+    "torch",
+    "transformers",
+]
+
+
+def versions() -> str:
+    """Versions of Python and of the packages that results depend on, canonical JSON."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return json.dumps(found, sort_keys=True, separators=(",", ":"))
+
+
+def commit(folder: Path) -> str:
+    """The git commit of a folder, with + where tracked files differ from it; "unknown" outside a repository."""
+    try:
+        head = _git(folder, "rev-parse", "HEAD")
+        return head + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def hardware() -> str:
+    """The processor's name and its number of cores."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    except OSError:
+        pass  # no /proc outside Linux; the short name does
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=30)
+    return done.stdout.strip()

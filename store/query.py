@@ -1,0 +1,104 @@
+"""The SQL face of the catalogue, read-only for real: nothing is written, no other file is read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from store.errors import QueryError
+
+DATABASE = Path("data/results.duckdb")
+FORMATS = ("table", "csv", "json", "markdown")
+# read_only alone still lets COPY ... TO write and any file be read
+LOCKED = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+
+
+def connect(path: Path | str = DATABASE) -> duckdb.DuckDBPyConnection:
+    """A read-only, locked connection to a catalogue. QueryError where there is none or it does not open."""
+    path = Path(path)
+    if not path.is_file():
+        raise QueryError(f"no database at {path}; `make repro` (or `dvc repro`) makes it, `dvc pull` brings it")
+    try:
+        return duckdb.connect(str(path), read_only=True, config=LOCKED)
+    except duckdb.Error as error:
+        raise QueryError(f"{path} does not open as a DuckDB file: {error}") from error
+
+
+def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """The rows that a statement answers. QueryError with DuckDB's own words, near names among them."""
+    try:
+        relation = connection.sql(sql)
+        return relation.to_arrow_table() if relation is not None else pa.table({})
+    except duckdb.Error as error:
+        raise QueryError(str(error)) from error
+
+
+def render(table: pa.Table, form: str) -> str:
+    """Rows as csv, json or markdown text."""
+    rows = [[_plain(value) for value in row.values()] for row in table.to_pylist()]
+    if form == "json":
+        objects = [dict(zip(table.column_names, row, strict=True)) for row in rows]
+        return json.dumps(objects, indent=1, ensure_ascii=False)
+    if form == "csv":
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(table.column_names)
+        writer.writerows([[_cell(value, "") for value in row] for row in rows])
+        return text.getvalue().rstrip("\n")
+    if form == "markdown":
+        lines = [
+            table.column_names,
+            ["---"] * table.num_columns,
+            *([_cell(value, "") for value in row] for row in rows),
+        ]
+        return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    raise ValueError(f"format {form!r}: expected one of {', '.join(FORMATS[1:])}")
+
+
+def cells(table: pa.Table, *, digits: int = 6) -> list[list[str]]:
+    """Rows as short texts for a terminal: floats to `digits` significant digits, lists to their first items."""
+    return [[_short(value, digits) for value in row.values()] for row in table.to_pylist()]
+
+
+def _short(value: Any, digits: int) -> str:
+    if isinstance(value, float):
+        return f"{value:.{digits}g}"
+    if isinstance(value, list):
+        head = ", ".join(_short(item, 4) for item in value[:3])
+        return f"[{head}{f', … {len(value)} items' if len(value) > 3 else ''}]"
+    return _cell(_plain(value), "")
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON can hold; NaN and infinity have no place there and become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value if isinstance(value, str | int | bool) or value is None else str(value)
+
+
+def _cell(value: Any, null: str) -> str:
+    if value is None:
+        return null
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else str(value)

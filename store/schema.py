@@ -1,0 +1,56 @@
+"""Every table of the project, once: what a row is, and each column's type, unit, meaning and source equation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from store.tables import inputs, results, runs
+from store.tables.columns import Table
+
+TABLES: Mapping[str, Table] = {table.name: table for table in (*inputs.TABLES, *results.TABLES, *runs.TABLES)}
+
+
+def table(name: str) -> Table:
+    """The table of that name; ValueError with the list where there is none."""
+    if name not in TABLES:
+        raise ValueError(f"unknown table {name!r}, expected one of {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def arrow_schema(name: str) -> pa.Schema:
+    """The Arrow schema of a table, nullability included, without metadata."""
+    return pa.schema([pa.field(c.name, c.type, nullable=c.null) for c in table(name).columns])
+
+
+def to_arrow(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows as a table of the schema. A nullable column may be absent; a NaN in one becomes null.
+
+    Raises ValueError that names unknown columns, missing ones, and values of the wrong type.
+    """
+    schema = arrow_schema(name)
+    known, required = set(schema.names), [field.name for field in schema if not field.nullable]
+    optional = {field.name for field in schema if field.nullable}
+    clean = []
+    for n, row in enumerate(rows):
+        if unknown := sorted(set(row) - known):
+            raise ValueError(f"table {name}, row {n}: unknown columns {unknown}, expected {schema.names}")
+        if missing := [c for c in required if row.get(c) is None]:
+            raise ValueError(f"table {name}, row {n}: missing columns {missing}")
+        clean.append({c: None if c in optional and _is_nan(v) else v for c, v in row.items()})
+    columns = [_column(name, field, [row.get(field.name) for row in clean]) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(name: str, field: pa.Field, values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise ValueError(f"table {name}, column {field.name}: expected {field.type}: {error}") from error
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)

@@ -1,0 +1,28 @@
+-- Where does each (model, data set, condition) stand: isotropy (larger is more isotropic) against NMSE?
+with scored as (
+    select distinct study
+    from scores
+),
+
+final as (
+    select
+        isotropy.*,
+        scores.nmse,
+        scores.nmse_median,
+        scores.nmse_pooled,
+        scores.log_nmse,
+        scores.nmse_floor,
+        scores.is_floored,
+        scores.n as n_windows,
+        scores.n_null as n_windows_null
+    from isotropy
+    inner join scored
+        on scored.study = isotropy.study
+    left join scores
+        on scores.study = isotropy.study
+        and scores.model = isotropy.model
+        and scores.dataset = isotropy.dataset
+        and scores.condition = isotropy.condition
+)
+
+select * from final

@@ -1,0 +1,26 @@
+-- Which model on which data set was left out, at which stage, and why?
+with final as (
+    select
+        stage,
+        model,
+        dataset,
+        condition,
+        reason,
+        sum(n)::bigint as n,
+        count(distinct series) as n_series
+    from skipped
+    group by
+        stage,
+        model,
+        dataset,
+        condition,
+        reason
+    order by
+        stage,
+        dataset,
+        model,
+        condition,
+        reason
+)
+
+select * from final

@@ -1,0 +1,19 @@
+-- Every measured model is listed in checkpoints, or no answer could place it in a family.
+with measured as (
+    select
+        coalesce(base_model, model) as model
+    from geometry
+    union
+    select
+        coalesce(base_model, model) as model
+    from forecasts
+),
+
+final as (
+    select measured.model
+    from measured
+    anti join checkpoints
+        on checkpoints.model = measured.model
+)
+
+select * from final

@@ -1,0 +1,79 @@
+-- In each block of units, how do isotropy and log NMSE go together (null under three units or without spread)?
+with units as (
+    select *
+    from nmse_against_isotropy
+    where isotropy is not null
+        and log_nmse is not null
+),
+
+blocks as (
+    select
+        'within_dataset' as "grouping",
+        dataset as block,
+        *
+    from units
+    union all
+    select
+        'per_model' as "grouping",
+        model as block,
+        *
+    from units
+    union all
+    select
+        'per_dataset' as "grouping",
+        dataset || ' / ' || condition as block,
+        *
+    from units
+    union all
+    select
+        'pooled' as "grouping",
+        'all' as block,
+        *
+    from units
+),
+
+ranks as (
+    select
+        *,
+        rank() over (
+            partition by study, measure, "grouping", block
+            order by isotropy
+        ) + (count(*) over (partition by study, measure, "grouping", block, isotropy) - 1) / 2 as rank_isotropy,
+        rank() over (
+            partition by study, measure, "grouping", block
+            order by log_nmse
+        ) + (count(*) over (partition by study, measure, "grouping", block, log_nmse) - 1) / 2 as rank_nmse
+    from blocks
+),
+
+estimates as (
+    select
+        study,
+        measure,
+        "grouping",
+        block,
+        count(*) as n,
+        count(distinct model) as n_models,
+        count(distinct dataset) as n_datasets,
+        corr(rank_isotropy, rank_nmse) as spearman,
+        corr(isotropy, log_nmse) as pearson,
+        count(*) >= 3
+            and count(distinct isotropy) > 1
+            and count(distinct log_nmse) > 1 as is_defined
+    from ranks
+    group by
+        study,
+        measure,
+        "grouping",
+        block
+),
+
+final as (
+    select
+        * exclude (spearman, pearson, is_defined),
+        case when is_defined then spearman end as spearman,
+        case when is_defined then pearson end as pearson
+    from estimates
+)
+
+select * from final

@@ -1,0 +1,82 @@
+"""How a stage is getting on, in a small file that its driver keeps and anybody may read."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from store.files import TEMPORARY
+from store.lock import is_held
+
+FOLDER = Path("data/.status")
+
+
+@dataclass(frozen=True)
+class Status:
+    """Counts of jobs. started and updated are seconds since the epoch; done counts this run's, reused earlier runs'."""
+
+    stage: str
+    planned: int
+    done: int
+    failed: int
+    running: int
+    reused: int = 0
+    started: float = field(default_factory=time.time)
+    finished: bool = False
+    pid: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=socket.gethostname)
+    updated: float = field(default_factory=time.time)
+
+    @property
+    def left(self) -> int:
+        """Jobs still to be done, those running among them."""
+        return max(0, self.planned - self.reused - self.done - self.failed)
+
+    @property
+    def rate(self) -> float | None:
+        """Jobs a second since the start, or None before the first."""
+        passed = self.updated - self.started
+        return (self.done + self.failed) / passed if passed > 0 and self.done + self.failed else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds to go at that rate, or None where there is none."""
+        return self.left / self.rate if self.rate else None
+
+
+def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -> bool:
+    """Write the status of a stage, at most once in `every` seconds (0: always). Whether it was written."""
+    path = folder / f"{status.stage}.json"
+    try:
+        if 0 <= time.time() - path.stat().st_mtime < every:
+            return False
+    except FileNotFoundError:
+        folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"
+    temporary.write_text(json.dumps(asdict(status)), encoding="utf-8")
+    os.replace(temporary, path)  # not forced to the disk: a status is worth nothing after a crash
+    return True
+
+
+def read_statuses(folder: Path = FOLDER) -> list[tuple[Status, bool]]:
+    """Each stage's last status and whether its driver is alive (holds the stage's lock), by stage."""
+    found = []
+    for path in sorted(folder.glob("[!.]*.json")):
+        try:
+            status = Status(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: not a status that this version writes ({error}); delete it") from error
+        found.append((status, is_held(path.with_suffix(".lock"))))
+    return found
+
+
+def state(status: Status, *, alive: bool) -> str:
+    """running, finished, or interrupted."""
+    if alive:
+        return "running"
+    return "finished" if status.finished else "interrupted"

@@ -1,0 +1,75 @@
+"""Who asked for what, and how it went."""
+
+from __future__ import annotations
+
+from store.tables.columns import (
+    F64,
+    FLAG,
+    I32,
+    I64,
+    KEY,
+    MOMENT,
+    SEED,
+    STAGE,
+    TEXT,
+    Table,
+)
+from store.tables.columns import Column as C
+
+TABLES = (
+    Table(
+        "studies",
+        "one job that one study asks for",
+        (C("study", TEXT, "study, by its name in params"), C("stage", TEXT, "geometry or forecasts"), KEY),
+    ),
+    Table(
+        "failures",
+        "one failed job",
+        (
+            STAGE,
+            C("key", TEXT, "key of the job"),
+            C("task", TEXT, "kind of job"),
+            C("spec", TEXT, "what was asked, canonical JSON"),
+            C("error", TEXT, "type of the exception"),
+            C("message", TEXT, "its message"),
+            C("traceback", TEXT, "its traceback"),
+            C("attempts", I32, "times tried", "attempts"),
+            C("transient", FLAG, "whether the next run tries again by itself"),
+        ),
+    ),
+    Table(
+        "timings",
+        "one job's wall clock",
+        (
+            STAGE,
+            C("key", TEXT, "key of the job"),
+            C("seconds", F64, "time in the job", "s"),
+            C("load_seconds", F64, "time spent loading its model, 0 where it was loaded", "s"),
+            C("actor", TEXT, "Ray actor that did it"),
+            C("node", TEXT, "node that the actor ran on"),
+            C("device", TEXT, "device that it computed on"),
+            C("started", MOMENT, "when it started", "UTC"),
+            C("tokens_per_s", F64, "tokens a second, where it makes sense", "tokens/s", null=True),
+        ),
+    ),
+    Table(
+        "runs",
+        "one run of one stage",
+        (
+            STAGE,
+            C("started", MOMENT, "when it started", "UTC"),
+            C("seconds", F64, "how long it took", "s"),
+            C("jobs", I64, "jobs planned", "jobs"),
+            C("done", I64, "jobs done in this run", "jobs"),
+            C("reused", I64, "jobs found done", "jobs"),
+            C("failed", I64, "jobs without rows at its end", "jobs"),
+            C("commit", TEXT, "git commit, with + where files differ from it"),
+            C("versions", TEXT, "versions of what was used, JSON"),
+            C("hardware", TEXT, "processor and accelerators"),
+            C("cpus", I32, "cores used", "cores"),
+            C("gpus", I32, "GPUs used", "GPUs"),
+            SEED,
+            C("host", TEXT, "machine"),
+        ),
+    ),
+)

@@ -1,0 +1,74 @@
+"""Rows and records of every table that the tests write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.out import Out
+
+IDENTITY = {"model": "m", "dataset": "d", "condition": "c512", "context": 512, "noise": 0.0}
+TIMING = {"seconds": 1.0, "load_seconds": 0.5, "actor": "a", "node": "n", "device": "cpu", "started": 1e9}
+ROWS: Mapping[str, dict[str, Any]] = {
+    "geometry": {
+        **IDENTITY, "stack": "encoder", "layer": 2, "normed": True, "n_tokens": 2048, "n_types": 30, "n_series": 32,
+        "n_zero": 0, "states_dtype": "float16", "weights_dtype": "float32", "zeta": 0.5, "zeta_token": 0.5, "k": 2,
+        "silhouettes": [0.3, 0.2], "n_clusters_used": 2, "n_clusters_small": 0, "zeta_adjusted": 0.1,
+        "zeta_adjusted_weighted": 0.1, "zeta_adjusted_floor": -0.001, "zeta_adjusted_corrected": 0.101,
+        "eigenvalues": [4.0, 2.0, 1.0, 1.0], "log_isotropy": -1.0, "log_isotropy_scaled": -2.0,
+    },
+    "forecasts": {
+        **IDENTITY, "series": "s0", "origin": 600, "horizon": 64, "n_context": 512, "n_future": 64, "nmse": 0.5,
+        "nmse_power": 0.4, "squared_error": 2.0, "nmse_denominator": 4.0, "wql": 0.1, "quantile_loss": 9.0,
+        "target_abs": 10.0, "mase": 1.0, "seasonal_error": 0.3, "levels": [0.1, 0.5, 0.9], "batch": 8,
+    },
+    "training": {"model": "m", "step": 1, "loss": 2.0, "learning_rate": 1e-3},
+    "dumps": {
+        **IDENTITY, "kind": "embeddings", "path": "dumps/m/d/c512.parquet", "rows": 10, "width": 4, "dtype": "float16",
+        "bytes": 100, "sha256": "0" * 64, "n_windows": 5, "batch": 8,
+    },
+    "checkpoints": {
+        "model": "m", "family": "chronos-bolt", "source": "committed", "ref": "m", "fingerprint": "0" * 64,
+        "parameters": 10, "bytes": 40,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def rows() -> Mapping[str, dict[str, Any]]:
+    """A valid row of each table, without job_key."""
+    return ROWS
+
+
+@pytest.fixture
+def row() -> Callable[..., dict[str, Any]]:
+    """`row("geometry", zeta=2.0)`: a valid row of a table with some columns changed."""
+    return lambda table, **changes: ROWS[table] | changes
+
+
+@pytest.fixture
+def record() -> Callable[..., dict[str, Any]]:
+    """`record(key, rows)` or `record(key, error=...)`: what the engine hands to `Out.append`."""
+
+    def make(key: str, rows: Any = (), *, error: Any = None, table: str = "training") -> dict[str, Any]:
+        if error is not None:
+            error = {"type": "E", "message": "m", "traceback": "t", "attempts": 1, "transient": False} | error
+        answer = {"key": key, "task": "t", "spec": json.dumps({"key": key}), "table": table, "rows": list(rows)}
+        return answer | {"error": error, "timing": TIMING}
+
+    return make
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Callable[..., Out]:
+    """`out()`: the out of a stage `training` under the test's folder; `out("geometry")` another."""
+
+    def make(table: str = "training", folder: Path = tmp_path) -> Out:
+        data = folder / "data"
+        return Out(data / table, tables=[table], companion=data / "timings" / table, stage=table)
+
+    return make

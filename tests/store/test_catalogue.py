@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import store
+from store import catalogue, dumps, files
+from store.errors import CheckFailed, StoreError
+from store.schema import TABLES
+
+
+@pytest.fixture
+def build(tmp_path: Path, row) -> Callable[..., Path]:
+    """`build(geometry=[rows], ...)`: a catalogue of these rows; every row is asked for by study `s` unless said."""
+
+    def make(**tables: list[dict]) -> Path:
+        tables = {"checkpoints": [row("checkpoints")], **tables}
+        for name in ("geometry", "forecasts"):
+            for n, one in enumerate(tables.get(name, [])):
+                one.setdefault("job_key", f"{name}-{n}")
+        asked = [("s", name, one["job_key"]) for name in ("geometry", "forecasts") for one in tables.get(name, [])]
+        keys = ("study", "stage", "job_key")
+        tables.setdefault("studies", [dict(zip(keys, line, strict=True)) for line in dict.fromkeys(asked)])
+        sources = {}
+        for name, rows in tables.items():
+            sources[name] = [tmp_path / "sources" / f"{name}.parquet"]
+            files.write_rows(sources[name][0], name, rows)
+        path = tmp_path / "results.duckdb"
+        catalogue.build(path, sources)
+        return path
+
+    return make
+
+
+def test_the_catalogue_holds_every_table_and_view_with_its_comment(build) -> None:
+    with store.open(build()) as connection:
+        tables = connection.sql("select table_name, comment from duckdb_tables() where not internal").fetchall()
+        views = dict(connection.sql("select view_name, comment from duckdb_views() where not internal").fetchall())
+        columns = connection.sql(
+            "select comment from duckdb_columns() where table_name = 'geometry' and column_name = 'zeta'"
+        ).fetchall()
+        study = connection.sql("select column_name from duckdb_columns() where table_name = 'geometry'").fetchall()[0]
+        empty = {name: connection.sql(f"select * from {name}").fetchall() for name in views}
+    assert {name for name, _ in tables} == {name for name, table in TABLES.items() if table.in_catalogue}
+    assert dict(tables)["training"] == "A row is one logged step of one pretraining run."
+    assert columns == [("inter-token cosine, every type weighing the same [cosine] (isotropy.md eq. 1)",)]
+    assert study == ("study",)
+    assert {"correlation", "correlation_by_model", "effective_dimension", "last_layer", "scores"} <= set(views)
+    assert all(comment.endswith("?") for comment in views.values())
+    assert not any(empty.values()), "views of empty tables are empty"
+
+
+def test_a_row_stands_once_for_each_study_that_asks_and_not_where_none_does(build, row) -> None:
+    path = build(
+        geometry=[row("geometry", job_key="a"), row("geometry", job_key="b", layer=1), row("geometry", job_key="c")],
+        studies=[
+            {"study": "two", "stage": "geometry", "job_key": "a"},
+            {"study": "one", "stage": "geometry", "job_key": "a"},
+            {"study": "one", "stage": "geometry", "job_key": "b"},
+            {"study": "one", "stage": "forecasts", "job_key": "c"},
+        ],
+    )
+    with store.open(path) as connection:
+        got = connection.sql("select study, job_key from geometry order by all").fetchall()
+    assert got == [("one", "a"), ("one", "b"), ("two", "a")]
+
+
+def test_a_copy_elsewhere_and_an_attached_one_work(build, row, tmp_path: Path) -> None:
+    path = build(geometry=[row("geometry")])
+    copy = tmp_path / "another name.duckdb"
+    shutil.move(path, copy)
+    with store.open(copy) as connection:
+        assert connection.sql("select count(*) from effective_dimension").fetchall() == [(5,)]
+    with duckdb.connect() as connection:
+        connection.execute(f"attach '{copy}' as moved (read_only)")
+        assert connection.sql("select family, zeta from moved.last_layer").fetchall() == [("chronos-bolt", 0.5)]
+
+
+def test_the_file_is_in_a_format_that_older_clients_open(build) -> None:
+    with duckdb.connect() as connection:
+        connection.execute(f"attach '{build()}' as it (read_only)")
+        tags = connection.sql("select tags from duckdb_databases() where database_name = 'it'").fetchall()[0]
+    assert tags[0]["storage_version"].startswith("v1.4.0")
+
+
+def test_the_last_layer_is_the_family_s_own_also_for_compressed_models(build, row) -> None:
+    layers = [("encoder", True), ("encoder", False), ("decoder", True)]
+    models = [("t5", None), ("bolt", None), ("t5@half", "t5")]
+    rows = [
+        row("geometry", model=model, base_model=base, stack=stack, normed=normed)
+        for model, base in models
+        for stack, normed in layers
+    ]
+    checkpoints = [row("checkpoints", model=m, family=f"chronos-{m}") for m in ("t5", "bolt")]
+    with store.open(build(geometry=rows, checkpoints=checkpoints)) as connection:
+        got = connection.sql("select model, family, stack, normed from last_layer order by all").fetchall()
+    assert got == [
+        ("bolt", "chronos-bolt", "encoder", True),
+        ("t5", "chronos-t5", "decoder", True),
+        ("t5@half", "chronos-t5", "decoder", True),
+    ]
+
+
+def test_scores_are_the_mean_median_and_pooled_over_windows_and_nulls_are_counted(build, row) -> None:
+    facts = [(0.5, 2.0, 4.0, 9.0, 10.0, 1.0), (0.1, 1.0, 10.0, 6.0, 20.0, 3.0), (0.9, 9.0, 10.0, 3.0, 30.0, None)]
+    names = ("nmse", "squared_error", "nmse_denominator", "quantile_loss", "target_abs", "mase")
+    rows = [row("forecasts", series=f"s{n}", **dict(zip(names, line, strict=True))) for n, line in enumerate(facts)]
+    rows.append(row("forecasts", series="s9", nmse=None, reason="constant", squared_error=7.0, nmse_denominator=0.0))
+    with store.open(build(forecasts=rows)) as connection:
+        got = connection.sql("select * from scores").to_arrow_table().to_pylist()
+    assert len(got) == 1
+    assert {name: got[0][name] for name in ("n", "n_null", "n_null_mase")} == {"n": 4, "n_null": 1, "n_null_mase": 1}
+    expected = {"nmse": 0.5, "nmse_median": 0.5, "nmse_pooled": 12 / 24, "mase": 5 / 3, "log_nmse": np.log(0.5)}
+    assert {name: got[0][name] for name in expected} == pytest.approx(expected)
+    assert got[0]["wql_pooled"] == pytest.approx((9 + 6 + 3 + 9) / (3 * (10 + 20 + 30 + 10)))
+
+
+def test_log_nmse_is_floored_and_says_so(build, row) -> None:
+    with store.open(build(forecasts=[row("forecasts", nmse=1e-9)])) as connection:
+        got = connection.sql("select log_nmse, is_floored, nmse_floor from scores").fetchall()
+    assert got == [(pytest.approx(np.log(1e-6)), True, pytest.approx(1e-6))]
+
+
+def test_the_sample_takes_its_tokens_from_final_normed_states_and_is_seeded(tmp_path: Path) -> None:
+    def layer(normed: bool, n: int, dtype: pa.DataType, offset: int) -> pa.Table:
+        state = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2.0 * n)).cast(dtype), 2)
+        fixed = {"stack": ["encoder"] * n, "layer": [1] * n, "normed": [normed] * n, "series": ["s"] * n}
+        numbers = {"token": range(offset, offset + n), "origin": [0] * n, "position": [0] * n, "kind": [0] * n}
+        return pa.table(
+            fixed | {k: list(v) for k, v in numbers.items()} | {"type": pa.nulls(n, pa.int32()), "state": state}
+        )
+
+    sizes = {"a": 700, "b": 900, "c": 20}
+    found = []
+    for condition, n in sizes.items():
+        tables = [layer(False, n, pa.float16(), 0), layer(True, n, pa.float16(), 10_000)]
+        facts = dumps.write_dump(tmp_path / "embeddings", f"dumps/m/d/{condition}.parquet", tables)
+        found.append(tmp_path / "embeddings" / facts["path"])
+    samples = []
+    for n, order in enumerate((found, found[::-1])):
+        path = tmp_path / f"{n}.duckdb"
+        catalogue.build(path, {"embeddings": order}, seed=3)
+        with store.open(path) as connection:
+            samples.append(connection.sql("select * from embeddings_sample order by all").to_arrow_table())
+    assert samples[0].equals(samples[1])
+    assert samples[0].num_rows == 1000
+    counts = {c: samples[0]["condition"].to_pylist().count(c) for c in sizes}
+    assert counts == {"a": 490, "b": 490, "c": 20}
+    assert set(samples[0]["normed"].to_pylist()) == {True}
+    assert min(samples[0]["token"].to_pylist()) >= 10_000
+    assert len(set(zip(samples[0]["condition"].to_pylist(), samples[0]["token"].to_pylist(), strict=True))) == 1000
+
+
+G, F = "geometry", "forecasts"
+BROKEN = [
+    ("geometry_row_twice", {G: [(G, {"job_key": "a"}), (G, {"job_key": "b"})]}),
+    ("forecast_row_twice", {F: [(F, {"job_key": "a"}), (F, {"job_key": "b"})]}),
+    ("dump_row_twice", {"dumps": [("dumps", {"job_key": "a"}), ("dumps", {"job_key": "b"})]}),
+    ("training_step_twice", {"training": [("training", {"job_key": "a"}), ("training", {"job_key": "b"})]}),
+    ("checkpoint_twice", {"checkpoints": [("checkpoints", {}), ("checkpoints", {"family": "chronos-t5"})]}),
+    ("cosine_out_of_range", {G: [(G, {"zeta_adjusted": -1.001})]}),
+    ("cosine_out_of_range", {G: [(G, {"zeta": 1.001})]}),
+    (
+        "effective_dimension_above_width",
+        {G: [(G, {"eigenvalues": [1.0] * 5})], "dumps": [("dumps", {"job_key": "a", "width": 4})]},
+    ),
+    ("no_tokens", {G: [(G, {"n_tokens": 0})]}),
+    ("null_nmse_without_reason", {F: [(F, {"nmse": None})]}),
+    ("null_measure_without_reason", {G: [(G, {"zeta": None})]}),
+    ("null_measure_without_reason", {G: [(G, {"eigenvalues": None})]}),
+    ("unknown_model", {F: [(F, {"model": "nobody"})]}),
+]
+
+
+@pytest.mark.parametrize(("name", "tables"), BROKEN, ids=[f"{n}-{name}" for n, (name, _) in enumerate(BROKEN)])
+def test_each_check_finds_what_it_is_for(build, row, tmp_path: Path, name: str, tables: dict) -> None:
+    rows = {table: [row(kind, **changes) for kind, changes in lines] for table, lines in tables.items()}
+    with pytest.raises(CheckFailed, match=f"check {name} must find nothing"):
+        build(**rows)
+    assert not (tmp_path / "results.duckdb").exists()
+    assert not list(tmp_path.glob(".tmp-*"))
+
+
+def test_every_check_is_tried() -> None:
+    folder = Path(catalogue.__file__).parent / "sql" / "checks"
+    assert {path.stem for path in folder.glob("*.sql")} == {name for name, _ in BROKEN}
+
+
+def test_nulls_with_a_reason_pass(build, row) -> None:
+    build(
+        geometry=[row("geometry", zeta=None, eigenvalues=None, reason="one type")],
+        forecasts=[row("forecasts", nmse=None, reason="constant target")],
+    )
+
+
+def test_a_failed_check_shows_five_rows_and_leaves_the_former_catalogue(build, row) -> None:
+    path = build(geometry=[row("geometry")])
+    before = files.fingerprint(path)
+    with pytest.raises(CheckFailed) as caught:
+        build(geometry=[row("geometry", n_tokens=0, layer=n) for n in range(9)])
+    assert str(caught.value).count("'layer':") == 5
+    assert "Every geometry row is measured on at least one token." in str(caught.value)
+    assert files.fingerprint(path) == before
+
+
+def test_a_view_of_something_unknown_is_named(tmp_path: Path) -> None:
+    for folder in ("views", "answers", "checks"):
+        (tmp_path / "sql" / folder).mkdir(parents=True)
+    (tmp_path / "sql" / "answers" / "b.sql").write_text("-- Why?\nselect * from a\n")
+    (tmp_path / "sql" / "views" / "a.sql").write_text("-- What?\nselect * from geometri\n")
+    with pytest.raises(StoreError, match=r"view a\.sql cannot be made: .*geometri"):
+        catalogue.build(tmp_path / "r.duckdb", {}, sql=tmp_path / "sql")
+    (tmp_path / "sql" / "views" / "a.sql").write_text("-- What?\nselect * from b\n")
+    with pytest.raises(StoreError, match=r"views read each other in a circle: a reads b reads a|b reads a reads b"):
+        catalogue.build(tmp_path / "r.duckdb", {}, sql=tmp_path / "sql")
+    (tmp_path / "sql" / "views" / "a.sql").write_text("select 1")
+    with pytest.raises(ValueError, match="open with a comment that says what it asks, got 'select 1'"):
+        catalogue.build(tmp_path / "r.duckdb", {}, sql=tmp_path / "sql")
+
+
+def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"unknown tables \['geometri'\]"):
+        catalogue.build(tmp_path / "r.duckdb", {"geometri": []})

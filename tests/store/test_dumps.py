@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from store import dumps
+
+LAYERS = [("encoder", 0, False), ("encoder", 1, False), ("encoder", 1, True), ("decoder", 0, False)]
+
+
+def layer_table(stack: str, layer: int, normed: bool, *, dtype: type, types: bool, n: int = 6, d: int = 3) -> pa.Table:
+    generator = np.random.default_rng(layer + 10 * normed + 100 * (stack == "decoder"))
+    flat = pa.array(generator.normal(size=n * d).astype(dtype))
+    return pa.table(
+        {
+            "stack": pa.array([stack] * n).dictionary_encode(),
+            "layer": pa.array([layer] * n, pa.int16()),
+            "normed": [normed] * n,
+            "token": pa.array(range(n), pa.int64()),
+            "series": pa.array([f"s{i // 2}" for i in range(n)]).dictionary_encode(),
+            "origin": pa.array([9] * n, pa.int64()),
+            "position": pa.array(range(n), pa.int32()),
+            "kind": pa.array([0] * n, pa.int8()),
+            "type": pa.array([i % 4 for i in range(n)] if types else [None] * n, pa.int32()),
+            "state": pa.FixedSizeListArray.from_arrays(flat, d),
+        }
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("types", [True, False])
+@pytest.mark.parametrize("wanted", LAYERS)
+def test_states_of_one_layer_come_back_as_written(tmp_path: Path, dtype: type, types: bool, wanted: tuple) -> None:
+    tables = {name: layer_table(*name, dtype=dtype, types=types) for name in LAYERS}
+    facts = dumps.write_dump(tmp_path / "data" / "embeddings", "dumps/m/d/c.parquet", iter(tables.values()))
+    path = "data/embeddings/" + facts["path"]
+    job = SimpleNamespace(
+        spec=dict(zip(("stack", "layer", "normed"), wanted, strict=True)), inputs={path: "x", "model:m": "y"}
+    )
+    got = dumps.read_states(tmp_path, job)
+    expected = np.array(tables[wanted]["state"].to_pylist(), np.float32)
+    assert got["states"].dtype == np.float32
+    np.testing.assert_array_equal(got["states"], expected)
+    assert got["states_dtype"] == np.dtype(dtype).name
+    assert got["n_series"] == 3
+    assert got["series"].tolist() == ["s0", "s0", "s1", "s1", "s2", "s2"]
+    assert (got["types"] is None) == (not types)
+    assert not types or got["types"].tolist() == [0, 1, 2, 3, 0, 1]
+    assert got["kinds"].tolist() == [0] * 6
+
+
+def test_a_dump_says_its_rows_bytes_and_sha256_and_has_a_row_group_a_table(tmp_path: Path) -> None:
+    facts = dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [pa.table({"x": [1, 2]}), pa.table({"x": [3]})])
+    content = (tmp_path / facts["path"]).read_bytes()
+    assert facts == {
+        "path": "dumps/m/d/c.parquet",
+        "rows": 3,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    assert pq.read_metadata(tmp_path / facts["path"]).num_row_groups == 2
+
+
+def test_a_dump_keeps_the_metadata_of_its_schema(tmp_path: Path) -> None:
+    dumps.write_dump(
+        tmp_path, "dumps/d/series.parquet", [pa.table({"x": [1]}).replace_schema_metadata({"shape": "2,3"})]
+    )
+    job = SimpleNamespace(spec={}, inputs={"dumps/d/series.parquet": "x", "param:seed": "1"})
+    assert dumps.read_table(tmp_path, job).schema.metadata == {b"shape": b"2,3"}
+
+
+def test_writing_a_dump_again_replaces_the_file_and_spares_a_linked_cache(tmp_path: Path) -> None:
+    first = dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [pa.table({"x": [1]})])
+    os.link(tmp_path / first["path"], tmp_path / "cache")
+    second = dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [pa.table({"x": [2]})])
+    assert hashlib.sha256((tmp_path / "cache").read_bytes()).hexdigest() == first["sha256"] != second["sha256"]
+    assert sorted(p.name for p in (tmp_path / "dumps" / "m" / "d").iterdir()) == ["c.parquet"]
+
+
+def test_a_dump_that_fails_half_way_leaves_the_former_one(tmp_path: Path) -> None:
+    def failing():
+        yield pa.table({"x": [2]})
+        raise RuntimeError("model died")
+
+    first = dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [pa.table({"x": [1]})])
+    with pytest.raises(RuntimeError, match="model died"):
+        dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", failing())
+    assert hashlib.sha256((tmp_path / first["path"]).read_bytes()).hexdigest() == first["sha256"]
+
+
+def test_a_dump_of_no_tables_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="got no tables, expected at least one"):
+        dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [])
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"model": "t5@absorbed-0.25", "dataset": "d", "condition": "c512"}, "dumps/t5@absorbed-0.25/d/c512.parquet"),
+        ({"model": "m", "dataset": "d", "condition": "noise=0.1+c8", "layer": 3}, "dumps/m/d/noise=0.1+c8.parquet"),
+        ({"dataset": "sunspots"}, "dumps/sunspots/series.parquet"),
+        ({"dataset": "sunspots", "model": None, "condition": "ignored"}, "dumps/sunspots/series.parquet"),
+    ],
+)
+def test_a_spec_gives_the_path(spec: dict, path: str) -> None:
+    assert dumps.dump_path(spec) == path
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "../x", "", ".tmp-1", "a b", "a\n", "é", "a\\b", "~/x"])
+def test_names_that_could_leave_the_folder_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be part of a path"):
+        dumps.dump_path({"model": name, "dataset": "d", "condition": "c"})
+
+
+def test_a_spec_without_what_a_path_needs_is_named() -> None:
+    with pytest.raises(ValueError, match=r"a dump needs \['condition'\] for its path"):
+        dumps.dump_path({"model": "m", "dataset": "d"})
+
+
+def test_a_layer_that_is_not_in_the_dump_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [layer_table(*LAYERS[0], dtype=np.float32, types=False)])
+    job = SimpleNamespace(spec={"stack": "encoder", "layer": 7, "normed": False}, inputs={"dumps/m/d/c.parquet": "x"})
+    with pytest.raises(ValueError, match=r"no \(stack, layer, normed\) \('encoder', 7, False\), expected one of"):
+        dumps.read_states(tmp_path, job)
+
+
+@pytest.mark.parametrize("inputs", [{}, {"a.parquet": "1", "b.parquet": "2"}, {"hub:x.parquet": "1"}])
+def test_a_job_reads_one_parquet_file(tmp_path: Path, inputs: dict) -> None:
+    with pytest.raises(ValueError, match="expected one Parquet file among its inputs"):
+        dumps.read_table(tmp_path, SimpleNamespace(spec={}, inputs=inputs))

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from store import files
+from store.errors import StaleInput
+
+
+def test_a_failed_write_leaves_the_former_file_and_no_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    files.write_text(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        files.write_text(path, "half\udc80")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_replacing_a_file_leaves_its_other_hard_links_alone(tmp_path: Path) -> None:
+    path, cache = tmp_path / "a.parquet", tmp_path / "cache"
+    files.write_parquet(path, pa.table({"x": [1]}))
+    os.link(path, cache)
+    before = cache.read_bytes()
+    files.write_parquet(path, pa.table({"x": [2]}))
+    assert cache.read_bytes() == before
+    assert pq.read_table(path)["x"].to_pylist() == [2]
+
+
+def test_the_bytes_of_a_table_do_not_depend_on_its_chunks_or_metadata(tmp_path: Path) -> None:
+    whole = pa.table({"x": list(range(100)), "s": [str(n % 7) for n in range(100)]})
+    pieces = pa.concat_tables([whole.slice(0, 30), whole.slice(30)]).replace_schema_metadata({"pandas": "{}"})
+    files.write_parquet(tmp_path / "a", whole)
+    files.write_parquet(tmp_path / "b", pieces)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert pq.read_schema(tmp_path / "a").metadata is None
+
+
+def test_names_of_folders_are_not_read_as_columns(tmp_path: Path) -> None:
+    path = tmp_path / "model=m" / "a.parquet"
+    files.write_parquet(path, pa.table({"x": [1]}))
+    assert files.read_parquet(path).column_names == ["x"]
+
+
+def test_the_fingerprint_of_a_file_is_its_sha256_and_follows_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("one")
+    assert files.fingerprint(path) == hashlib.sha256(b"one").hexdigest()
+    files.write_text(path, "two")
+    assert files.fingerprint(path) == hashlib.sha256(b"two").hexdigest()
+
+
+def test_the_fingerprint_of_a_folder_knows_names_and_content_but_not_temporary_files(tmp_path: Path) -> None:
+    a = tmp_path / "a"
+    (a / "deep").mkdir(parents=True)
+    (a / "deep" / "x").write_text("1")
+    first = files.fingerprint(a)
+    (a / ".tmp-1-x").write_text("half")
+    assert files.fingerprint(a) == first
+    (a / "deep" / "x").rename(a / "deep" / "y")
+    second = files.fingerprint(a)
+    files.write_text(a / "deep" / "y", "2")
+    assert len({first, second, files.fingerprint(a)}) == 3
+
+
+def test_check_passes_what_is_as_planned_and_skips_what_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    check = pickle.loads(pickle.dumps(partial(files.check, tmp_path)))
+    check({"a": files.fingerprint(tmp_path / "a"), "hub:x/y": "1", "model:m": "2", "param:p": "3"})
+
+
+@pytest.mark.parametrize(("name", "got"), [("a", "got 2d711642"), ("gone", "got nothing there")])
+def test_check_names_what_changed(tmp_path: Path, name: str, got: str) -> None:
+    (tmp_path / "a").write_text("x")
+    with pytest.raises(StaleInput, match=f"input {name}: expected SHA-256 old, {got}.*run the stage again") as caught:
+        files.check(tmp_path, {name: "old"})
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_write_rows_of_nothing_gives_an_empty_file(tmp_path: Path) -> None:
+    files.write_rows(tmp_path / "skipped" / "00000.parquet", "skipped", [])
+    assert pq.read_table(tmp_path / "skipped" / "00000.parquet").num_rows == 0

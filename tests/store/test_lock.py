@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store.errors import StoreBusy
+from store.lock import Lock, is_held, read_holder
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from store.lock import Lock
+Lock(Path(sys.argv[1])).acquire()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "geometry.lock")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_second_driver_is_refused_with_who_holds_the_store(holder, tmp_path: Path) -> None:
+    with pytest.raises(StoreBusy, match=rf"geometry: another driver holds the store: pid {holder.pid} on \S+ since 20"):
+        Lock(tmp_path / "geometry.lock").acquire()
+
+
+def test_a_killed_driver_holds_nothing(holder, tmp_path: Path) -> None:
+    path = tmp_path / "geometry.lock"
+    assert is_held(path)
+    holder.kill()
+    holder.wait()
+    assert not is_held(path)
+    lock = Lock(path)
+    lock.acquire()
+    assert is_held(path)
+    lock.release()
+    assert not is_held(path)
+    assert read_holder(path) == {}
+
+
+def test_a_lock_that_nobody_took_is_not_held(tmp_path: Path) -> None:
+    assert not is_held(tmp_path / "none.lock")
+    assert read_holder(tmp_path / "none.lock") == {}

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from store import catalogue, files, query
+from store.__main__ import main
+from store.errors import QueryError
+from store.lock import Lock
+from store.status import Status, write_status
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory, rows) -> Path:
+    folder = tmp_path_factory.mktemp("query")
+    files.write_rows(folder / "training", "training", [rows["training"] | {"job_key": "k"}])
+    catalogue.build(folder / "results.duckdb", {"training": [folder / "training"]})
+    return folder / "results.duckdb"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "copy training to '{folder}/out.csv'",
+        "copy (select 1) to '{folder}/out.parquet'",
+        "export database '{folder}/out'",
+        "attach '{folder}/other.duckdb'",
+        "select * from read_csv('{folder}/secret.csv')",
+        "select * from '{folder}/secret.csv'",
+        "select * from read_text('{folder}/secret.csv')",
+        "select * from glob('{folder}/*')",
+        "select * from read_parquet('https://example.org/a.parquet')",
+        "install httpfs",
+        "load httpfs",
+        "set enable_external_access = true",
+        "reset lock_configuration",
+        "set temp_directory = '{folder}/out'",
+        "create table mine (x int)",
+        "create view mine as select 1",
+        "insert into training select * from training",
+        "update training set loss = 0",
+        "delete from training",
+        "drop table training",
+        "create secret mine (type s3)",
+    ],
+)
+def test_nothing_is_written_and_nothing_else_is_read(database: Path, tmp_path: Path, statement: str) -> None:
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    before = files.fingerprint(database)
+    with query.connect(database) as connection, pytest.raises(QueryError):
+        query.query(connection, statement.format(folder=tmp_path))
+    assert [p.name for p in tmp_path.iterdir()] == ["secret.csv"]
+    assert files.fingerprint(database) == before
+
+
+def test_a_python_variable_is_not_a_table(database: Path) -> None:
+    outside = pa.table({"x": [1]})
+    with query.connect(database) as connection, pytest.raises(QueryError, match="outside"):
+        query.query(connection, "select * from outside")
+    assert len(outside) == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "near"), [("select los from training", '"loss"'), ("select * from trainin", '"training"')]
+)
+def test_a_wrong_name_is_answered_with_the_near_ones(database: Path, statement: str, near: str) -> None:
+    with query.connect(database) as connection, pytest.raises(QueryError, match=near):
+        query.query(connection, statement)
+
+
+def test_a_missing_database_says_what_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(QueryError, match=r"no database at .*none\.duckdb; `make repro`"):
+        query.connect(tmp_path / "none.duckdb")
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "r.duckdb").write_text("not a database, though it is long enough to be looked at" * 99)
+    with pytest.raises(QueryError, match=r"r\.duckdb does not open as a DuckDB file"):
+        query.connect(tmp_path / "r.duckdb")
+
+
+TABLE = pa.table(
+    {"name": ["a|b", None], "x": [0.5, float("nan")], "list": [[1.0, 2.0], []], "ok": [True, False], "n": [1, None]}
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("csv", 'name,x,list,ok,n\na|b,0.5,"[1.0, 2.0]",true,1\n,,[],false,'),
+        (
+            "markdown",
+            "| name | x | list | ok | n |\n| --- | --- | --- | --- | --- |\n"
+            "| a\\|b | 0.5 | [1.0, 2.0] | true | 1 |\n|  |  | [] | false |  |",
+        ),
+    ],
+)
+def test_rows_are_printed_as_asked(form: str, expected: str) -> None:
+    assert query.render(TABLE, form) == expected
+
+
+def test_json_holds_no_nan() -> None:
+    assert json.loads(query.render(TABLE, "json")) == [
+        {"name": "a|b", "x": 0.5, "list": [1.0, 2.0], "ok": True, "n": 1},
+        {"name": None, "x": None, "list": [], "ok": False, "n": None},
+    ]
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(ValueError, match="format 'xml': expected one of csv, json, markdown"):
+        query.render(TABLE, "xml")
+
+
+def test_cells_shorten_numbers_and_lists() -> None:
+    table = pa.table({"x": [1 / 3], "list": [[1.0, 2.0, 3.0, 4.0]]})
+    assert query.cells(table) == [["0.333333", "[1, 2, 3, … 4 items]"]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """`run("select 1")`: exit code, stdout and stderr of `python -m store "select 1"`, in this process."""
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["store", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (int(ended.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+def test_the_command_line_answers_a_query_in_a_table_and_in_csv(run, database: Path) -> None:
+    code, shown, complaint = run("select model, loss, [1] as list from training", "--db", database)
+    assert (code, complaint) == (0, "")
+    assert "loss" in shown
+    assert "[1]" in shown
+    assert shown.rstrip().endswith("1 row")
+    assert run("--format", "csv", "--db", database, "select model, loss from training") == (
+        0,
+        "model,loss\nm,2.0\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "text"), [("select los from training", '"loss"'), ("copy training to 'x.csv'", "disabled")]
+)
+def test_the_command_line_ends_with_2_and_says_why(run, database: Path, statement: str, text: str) -> None:
+    code, shown, complaint = run(statement, "--db", database)
+    assert (code, shown) == (2, "")
+    assert text in complaint
+
+
+def test_the_command_line_ends_with_2_and_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "store", "select 1", "--db", str(tmp_path / "none.duckdb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("no database at")
+    assert "Traceback" not in done.stderr
+
+
+def test_the_command_line_lists_tables(run) -> None:
+    _, shown, _ = run("tables", "geometry")
+    assert "inter-token cosine" in shown
+    assert "isotropy.md eq. 1" in shown
+    assert run("tables", "geometri")[0] == 2
+
+
+def test_the_command_line_tells_the_status(run, tmp_path: Path) -> None:
+    lock = Lock(tmp_path / "geometry.lock")
+    lock.acquire()
+    write_status(Status("geometry", 100, 30, 10, 4, reused=20, started=1000.0, updated=1080.0), folder=tmp_path)
+    _, shown, _ = run("status", "--folder", tmp_path)
+    lock.release()
+    assert [cell.strip() for cell in shown.splitlines()[3].strip("│").split("│")] == [
+        "geometry", "running", "100", "20", "30", "4", "10", "40", "0.5", "0:01:20",
+    ]  # fmt: skip
+    code, _, complaint = run("status", "--folder", tmp_path / "none")
+    assert code == 2
+    assert "no stage that sweeps has run here yet" in complaint
+
+
+def test_importing_the_store_loads_no_heavy_package_and_makes_no_file(tmp_path: Path) -> None:
+    code = "import sys, store.out, store.catalogue; print([m for m in ('torch', 'ray', 'pandas') if m in sys.modules])"
+    root = str(Path(catalogue.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env={"PYTHONPATH": root}
+    )
+    assert done.stdout == "[]\n"
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from store.schema import TABLES, arrow_schema, table, to_arrow
+
+
+def test_every_column_has_a_meaning_and_stands_once() -> None:
+    for one in TABLES.values():
+        names = [column.name for column in one.columns]
+        assert len(names) == len(set(names)), one.name
+        assert all(column.meaning for column in one.columns)
+
+
+def test_the_schema_says_what_may_be_null() -> None:
+    schema = arrow_schema("geometry")
+    assert schema.field("zeta").nullable
+    assert not schema.field("stack").nullable
+    assert schema.field("eigenvalues").type == pa.list_(pa.float64())
+    assert table("geometry").by_study
+    assert table("geometry").keyed
+
+
+def test_absent_nullable_columns_are_null(row) -> None:
+    got = to_arrow("geometry", [row("geometry", job_key="k")]).to_pylist()[0]
+    assert got["reason"] is None
+    assert got["base_model"] is None
+    assert got["zeta"] == 0.5
+
+
+def test_a_nan_measure_becomes_null(row) -> None:
+    got = to_arrow("geometry", [row("geometry", job_key="k", zeta=math.nan, reason="one type")])
+    assert got["zeta"].null_count == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"zetta": 1.0}, r"table training, row 0: unknown columns \['zetta'\]"),
+        ({"loss": None}, r"table training, row 0: missing columns \['loss'\]"),
+        ({"step": "one"}, r"table training, column step: expected int64"),
+        ({"step": 2**70}, r"table training, column step: expected int64"),
+    ],
+)
+def test_rows_that_do_not_fit_are_named(row, change: dict, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        to_arrow("training", [row("training", job_key="k", **change)])
+
+
+def test_an_unknown_table_is_named_with_the_list() -> None:
+    with pytest.raises(ValueError, match="unknown table 'geometri', expected one of series, datasets"):
+        arrow_schema("geometri")
+
+
+def test_a_dump_of_series_needs_no_model() -> None:
+    fields = {"dataset": "d", "kind": "series", "path": "p", "rows": 1, "bytes": 1, "sha256": "0", "n_windows": 0}
+    assert to_arrow("dumps", [fields | {"job_key": "k"}])["model"].null_count == 1
