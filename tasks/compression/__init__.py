@@ -1,0 +1,1 @@
+"""Pretraining now; low-rank layers, absorbed heads and export as they come."""

@@ -1,0 +1,83 @@
+"""What small checkpoints are pretrained on: KernelSynth, TSMixup of it, and the first part of the bundled series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tasks.series.bundled import BUNDLED, load_bundled
+from tasks.series.kernelsynth import draw_many
+from tasks.series.tsmixup import tsmixup
+
+HELD_OUT = 0.2  # share at the end of every bundled series that no checkpoint has seen
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Shares of a training batch; they sum to 1. Published pretraining mixes TSMixup 9 : KernelSynth 1."""
+
+    kernelsynth: float
+    tsmixup: float
+    bundled: float
+
+
+class Corpus:
+    """A pool of series from which any training batch can be drawn again by its step alone."""
+
+    def __init__(self, *, pool: int, length: int, mixture: Mapping[str, float], seed: int) -> None:
+        self.mixture = Mixture(**mixture)
+        self.seed = seed
+        self.kernelsynth = [drawn.values for drawn in draw_many(pool, seed=seed, length=length)]
+        series = [one for name in BUNDLED for one in load_bundled(name)]
+        self.bundled = [one.values[: int(len(one.values) * (1 - HELD_OUT))] for one in series]
+        self._all = [*self.kernelsynth, *self.bundled]
+
+    def batch(
+        self, step: int, *, steps: int, contexts: Sequence[int], futures: Sequence[int], horizon: int, min_past: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Context [B, C] and future [B, horizon], NaN where missing: C one of `contexts`, B = steps // (C + horizon).
+
+        Only the first F steps of the future are there, F one of `futures`: an autoregressive model reads the others
+        off the one before, and would hardly learn the first, which it must get from the context.
+
+        One context length a batch: attention costs C^2, and padding short windows to the longest would pay it for all.
+        """
+        rng = np.random.default_rng([self.seed, step])
+        mixed = tsmixup(self._all, rng, lengths=(128, 2048))
+        context = int(rng.choice(np.asarray(contexts)))
+        size = max(1, steps // (context + horizon))
+        shown = int(rng.choice(np.asarray(futures))) if len(futures) > 1 else futures[0]
+        before = np.full((size, context), np.nan, dtype=np.float32)
+        after = np.full((size, horizon), np.nan, dtype=np.float32)
+        for row in range(size):
+            values = self._series(rng, mixed)
+            origin = int(rng.integers(min(min_past, len(values) // 2), len(values)))
+            past, future = values[max(0, origin - context) : origin], values[origin : origin + shown]
+            before[row, context - len(past) :] = past
+            after[row, : len(future)] = future
+        return before, after
+
+    def _series(self, rng: np.random.Generator, mixed: Iterator[np.ndarray]) -> np.ndarray:
+        shares = (self.mixture.kernelsynth, self.mixture.tsmixup, self.mixture.bundled)
+        source = rng.choice(3, p=shares)
+        if source == 0:
+            return _shifted(self.kernelsynth[rng.integers(len(self.kernelsynth))], rng)
+        if source == 1:
+            return next(mixed)
+        return self.bundled[rng.integers(len(self.bundled))]
+
+
+def _shifted(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Half of the draws get a level, since Gaussian-process draws are centred and most real series are not."""
+    if rng.random() < 0.5:
+        return values
+    spread = float(np.nanstd(values)) or 1.0
+    return (values + np.float32(spread * rng.normal(0.0, 5.0))).astype(np.float32)
+
+
+def recipe_corpus(recipe: Mapping[str, Any]) -> Corpus:
+    """The corpus that a recipe names."""
+    return Corpus(pool=recipe["pool"], length=recipe["length"], mixture=recipe["mixture"], seed=recipe["seed"])

@@ -1,0 +1,129 @@
+"""Pretraining of small checkpoints with their family's own loss: seeded, logged, resumable after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.compression.corpus import Corpus, recipe_corpus
+from tasks.models.registry import family_class
+from tasks.sweep.jobs import Job, Result
+
+if TYPE_CHECKING:
+    import torch
+
+    from tasks.models.base import Family
+
+
+def pretrain(job: Job, folder: Path, model: None) -> Result:
+    """Train the model that job.spec["recipe"] describes and save it under `folder`.
+
+    The state is written every recipe["save_every"] steps under a temporary name and renamed, so a killed run loses at
+    most those steps. Rows: step, loss (mean since the last row), learning rate; they stand in training.json too.
+    recipe.json, with the recipe and the job's key, comes last: a folder that has it is whole.
+    """
+    recipe = job.spec["recipe"]
+    family = family_class(recipe["family"]).new(recipe["config"], seed=recipe["seed"])
+    rows = [{"model": job.spec["model"], **row} for row in _train(family, recipe_corpus(recipe), recipe, folder)]
+    family.save(folder)
+    for name in ("state.pt", "progress.jsonl"):
+        (folder / name).unlink(missing_ok=True)
+    (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
+    (folder / "recipe.json").write_text(json.dumps({"key": job.key, "recipe": recipe}, indent=2) + "\n")
+    return Result(rows)
+
+
+def _train(family: Family, corpus: Corpus, recipe: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+    import torch
+
+    network = family.network.train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe["learning_rate"], weight_decay=recipe["weight_decay"])
+    steps = recipe["steps"]
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps, recipe["warm_up"]))
+    rows = _resume(folder, network, optimizer, schedule)
+    first = rows[-1]["step"] if rows else 0
+    losses: list[float] = []
+    started = time.monotonic()
+    for step in range(first + 1, steps + 1):
+        losses.append(_step(family, corpus, recipe, step, optimizer))
+        schedule.step()
+        if step % recipe["log_every"] == 0 or step == steps:
+            rows.append({"step": step, "loss": float(np.mean(losses)), "learning_rate": schedule.get_last_lr()[0]})
+            losses.clear()
+            _progress(folder, rows[-1], steps, (time.monotonic() - started) / (step - first))
+            if step % recipe["save_every"] == 0:
+                _save(folder, network, optimizer, schedule, rows)
+    network.eval()
+    return rows
+
+
+def _step(
+    family: Family, corpus: Corpus, recipe: Mapping[str, Any], step: int, optimizer: torch.optim.Optimizer
+) -> float:
+    import torch
+
+    past, future = corpus.batch(
+        step,
+        steps=recipe["batch_steps"],
+        contexts=recipe["contexts"],
+        futures=recipe["futures"] or [recipe["horizon"]],
+        horizon=recipe["horizon"],
+        min_past=recipe["min_past"],
+    )
+    torch.manual_seed(recipe["seed"] * 1_000_003 + step)  # dropout: a resumed run repeats an unbroken one
+    loss = family.loss(torch.from_numpy(past), torch.from_numpy(future))
+    if not torch.isfinite(loss):
+        raise FloatingPointError(f"loss at step {step} is {loss.item()}; lower learning_rate {recipe['learning_rate']}")
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(family.network.parameters(), 1.0)
+    optimizer.step()
+    return float(loss.detach())
+
+
+def _rate(step: int, steps: int, warm_up: int) -> float:
+    """Linear warm-up, then linear decay to zero."""
+    return min((step + 1) / warm_up, 1.0) * max(0.0, 1.0 - step / steps) if warm_up else max(0.0, 1.0 - step / steps)
+
+
+def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, rows: list[dict[str, Any]]) -> None:
+    import torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {
+        "network": network.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": schedule.state_dict(),
+        "rows": rows,
+    }
+    torch.save(state, folder / "state.tmp")
+    os.replace(folder / "state.tmp", folder / "state.pt")
+
+
+def _resume(folder: Path, network: Any, optimizer: Any, schedule: Any) -> list[dict[str, Any]]:
+    import torch
+
+    path = folder / "state.pt"
+    if not path.exists():
+        return []
+    state = torch.load(path, weights_only=True)
+    network.load_state_dict(state["network"])
+    optimizer.load_state_dict(state["optimizer"])
+    schedule.load_state_dict(state["schedule"])
+    rows: list[dict[str, Any]] = state["rows"]
+    return rows
+
+
+def _progress(folder: Path, row: Mapping[str, Any], steps: int, seconds_per_step: float) -> None:
+    """A file that `python -m store status` and a person with `tail` can read while a training runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    left = (steps - row["step"]) * seconds_per_step
+    line = {**row, "steps": steps, "steps_per_s": 1 / seconds_per_step, "seconds_left": left}
+    with (folder / "progress.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
