@@ -34,7 +34,7 @@ retry: $(READY)  ## run again the jobs that failed for good
 	@TSFM_LENS_RETRY_FAILED=1 python -m stages retry
 
 test: $(READY) lint  ## lint, types, walls and the fast tests
-	@python -m pytest -q
+	@python -m pytest -q -n 2 --dist loadfile
 
 test-slow: $(READY)  ## faults, several nodes, whole pipelines, wheel
 	@python -m pytest -q -m slow

@@ -41,20 +41,31 @@ class Outcome:
 class Worker:
     """One actor. Knows no Ray but for `start`, so the rest runs in any process."""
 
-    def __init__(self, name: str, port: Port, threads: int) -> None:
+    def __init__(self, name: str, port: Port, threads: int, folder: str) -> None:
         self._name = name
         self._port = port
         self._threads = threads
+        self._folder = folder
         self._site = Site(name, "", "cpu")
         self._torch_device = "cpu"
         self._model: Any = None
         self._load_seconds = 0.0
 
     def start(self) -> Site:
-        """Fit the process to what Ray has assigned to it: threads and device. Raises SweepError on a wrong device."""
+        """Fit the process to the driver's folder, and to what Ray has assigned to it: threads and device.
+
+        Raises SweepError where the node has not got the folder, and on a wrong device.
+        """
         import ray
         import ray.util
 
+        try:
+            os.chdir(self._folder)  # jobs name files relative to it
+        except OSError as error:
+            raise SweepError(
+                f"node {ray.util.get_node_ip_address()} has not got the driver's folder {self._folder} ({error}); "
+                "run from a folder that all nodes share"
+            ) from error
         for variable in THREAD_VARIABLES:
             os.environ[variable] = str(self._threads)
         ids = ray.get_gpu_ids()

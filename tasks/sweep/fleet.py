@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -162,7 +163,7 @@ class Fleet:
             self.drop(slot)
 
     def _new_actor(self) -> Any:
-        return self._remote.remote(f"{self._name}-{self._made}", self._port, self._resources.threads)
+        return self._remote.remote(f"{self._name}-{self._made}", self._port, self._resources.threads, os.getcwd())
 
 
 def _driver_only(_: Sequence[Any]) -> NoReturn:
