@@ -1,0 +1,117 @@
+"""One module a DVC stage: read params, hand out work, write the declared outputs. No science.
+
+The list below is the pipeline; `dvc.yaml` says the same to DVC, and a test holds one to the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DATA = "data"  # DVC's outputs live here, relative to the repository's root
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: its module and params block share its name."""
+
+    name: str
+    does: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
+    sweeps: bool = False
+    figures: tuple[str, ...] = ()
+
+
+def _out(name: str) -> str:
+    return f"{DATA}/{name}"
+
+
+def _timings(name: str) -> str:
+    return f"{DATA}/timings/{name}"
+
+
+_RESULTS = (
+    *map(_out, ("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry", "forecasts")),
+    *map(_timings, ("checkpoints", "tokens", "embeddings", "geometry", "forecasts")),
+)
+
+STAGES: tuple[Stage, ...] = (
+    Stage(
+        "roots",
+        "names and checksums of the external data files",
+        writes=(_out("roots.json"),),
+        params=("datasets.root",),
+    ),
+    Stage(
+        "kernelsynth",
+        "the named synthetic data sets",
+        writes=(_out("kernelsynth"),),
+        params=("seed", "datasets.sets", "kernelsynth"),
+    ),
+    Stage(
+        "datasets",
+        "real series: bundled, from the data root, from the hub",
+        reads=(_out("roots.json"),),
+        writes=(_out("datasets"),),
+        params=("seed", "datasets.sets", "datasets.max_series", "datasets.min_length"),
+    ),
+    Stage(
+        "checkpoints",
+        "every model's weights: committed, pretrained, from a folder or the hub; skill of the pretrained ones",
+        writes=(_out("checkpoints"), _timings("checkpoints")),
+        params=("seed", "models", "checkpoints"),
+        sweeps=True,
+    ),
+    Stage(
+        "tokens",
+        "windows of every data set under every condition, tokenised",
+        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints")),
+        writes=(_out("tokens"), _timings("tokens")),
+        params=("seed", "models", "datasets.sets", "conditions", "studies", "tokens"),
+        sweeps=True,
+    ),
+    Stage(
+        "embeddings",
+        "hidden states of every layer of every stack",
+        reads=(_out("checkpoints"), _out("tokens")),
+        writes=(_out("embeddings"), _timings("embeddings")),
+        params=("seed", "models", "conditions", "embeddings"),
+        sweeps=True,
+    ),
+    Stage(
+        "geometry",
+        "isotropy and effective dimension of every layer",
+        reads=(_out("embeddings"),),
+        writes=(_out("geometry"), _timings("geometry")),
+        params=("seed", "models", "conditions", "studies", "geometry"),
+        sweeps=True,
+        figures=("isotropy Table 1", "isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 7"),
+    ),
+    Stage(
+        "forecasts",
+        "forecasts of the last window of every series, scored",
+        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints")),
+        writes=(_out("forecasts"), _timings("forecasts")),
+        params=("seed", "models", "datasets.sets", "conditions", "studies", "forecasts"),
+        sweeps=True,
+        figures=("isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 7"),
+    ),
+    Stage(
+        "tables",
+        "results.duckdb: every table and view, for SQL",
+        reads=_RESULTS,
+        writes=(_out("results.duckdb"),),
+        params=("seed", "studies"),
+    ),
+    Stage(
+        "report",
+        "one self-contained page, the headline metrics and the plots",
+        reads=_RESULTS,
+        writes=(_out("report.html"), _out("metrics.json"), _out("plots")),
+        params=("profile", "seed", "studies", "geometry", "report"),
+        figures=("isotropy Table 1", "isotropy Fig. 2", "isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 7"),
+    ),
+)
+
+BY_NAME = {stage.name: stage for stage in STAGES}

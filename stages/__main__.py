@@ -1,0 +1,93 @@
+"""`python -m stages NAME` runs one stage, as dvc.yaml does; `plan` says what a params file would run."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from stages import BY_NAME, DATA
+from stages.params import PARAMS_FILE, ParamsError, load
+from stages.sweeping import TooManyFailures
+from store.errors import StoreError
+from tasks.errors import TsfmLensError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+Profile = Annotated[Path, typer.Argument(help="a params file")]
+
+
+def _stage(name: str) -> None:
+    module = importlib.import_module(f"stages.{name}")
+    module.main(load())
+
+
+for _name, _one in BY_NAME.items():
+    app.command(_name, help=_one.does)(lambda name=_name: _stage(name))
+
+
+@app.command()
+def plan(profile: Profile = Path(PARAMS_FILE)) -> None:
+    """Check a params file, offline, and say how much it asks for."""
+    params = load(profile)
+    table = Table("study", "models", "data sets", "conditions", "cells", title=f"{profile}")
+    for name in params.studies:
+        counts = [len(params.asked(name, block)) for block in ("models", "datasets", "conditions")]
+        table.add_row(name, *map(str, counts), str(counts[0] * counts[1] * counts[2]))
+    Console().print(table)
+    rows = params.embeddings.rows
+    typer.echo(
+        f"{len(params.models)} models, {len(params.datasets.sets)} data sets, {len(params.conditions)} conditions; "
+        f"{rows} tokens of every layer are kept of each cell"
+    )
+
+
+@app.command()
+def keep(folder: Annotated[Path, typer.Argument(help="a folder that is kept in git")] = Path("checkpoints")) -> None:
+    """Copy the checkpoints that the stage `checkpoints` pretrained to where git keeps them."""
+    from stages.checkpoints import keep as keep_checkpoints
+
+    keep_checkpoints(load(), folder)
+
+
+@app.command()
+def retry() -> None:
+    """Run the sweeping stages that have failures again, their failed jobs too."""
+    from stages.sweeping import stages_with_failures
+
+    named = stages_with_failures()
+    typer.echo(f"retrying {', '.join(named)}" if named else "no stage has failures")
+    for name in named:
+        _stage(name)
+    if named:
+        typer.echo("now run `dvc repro`, so that what depends on them follows")
+
+
+@app.command()
+def done() -> None:
+    """Say where the results of `dvc repro` are."""
+    typer.echo(f'results: {DATA}/results.duckdb  (python -m store "select * from correlation")')
+    typer.echo(f"report:  {DATA}/report.html")
+
+
+def main() -> None:
+    """Exit 2 with one line for what the user can mend in params.yaml, 1 for what went wrong in the work."""
+    try:
+        app()
+    except ParamsError as error:
+        sys.exit(_say(error, 2))
+    except (TsfmLensError, StoreError, TooManyFailures) as error:
+        sys.exit(_say(error, 1))
+
+
+def _say(error: Exception, code: int) -> int:
+    print(error, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Every model's weights: kept in git, pretrained here, from a folder or the hub; and the skill of the pretrained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from stages import DATA
+from stages.params import Params, Recipe
+from stages.sweeping import Planned, opened, run, sweep
+from store.out import Out, read_rows
+from tasks.errors import ModelError
+from tasks.models import registry
+from tasks.sweep.jobs import Job, Task
+
+TRAINING = Task("pretrain", 1, "tasks.compression.pretraining:pretrain", table="training")
+SKILL = Task("skill", 1, "tasks.compression.unseen:measure_skill", "tasks.models.registry:load_for_job", table="skill")
+MODELS = Path(DATA, "checkpoints", "models")
+WORK = Path(DATA, ".work")  # a training's state until it is done, by job key
+RECIPE, LOG = "recipe.json", "training.json"
+
+
+def main(params: Params) -> None:
+    """Write data/checkpoints: models/NAME for each recipe that a model names; tables checkpoints, training, skill."""
+    jobs = {name: training_job(name, recipe) for name, recipe in recipes(params).items()}
+    with opened("checkpoints", ["training", "skill"]) as out:
+        for name, job in jobs.items():
+            _install(out, name, job, params.checkpoints.committed)
+        run(out, [Planned(job) for job in jobs.values()], params, _work_folder)
+        trained = {name: job for name, job in jobs.items() if _settle(name, job)}
+        rows = [_row(params, name) for name in params.models if _at_hand(params, name, trained)]
+        out.write("checkpoints", rows)
+        _drop_others(jobs)
+        sweep(out, [*map(Planned, jobs.values()), *_skill_jobs(params, rows)], params, _nothing)
+    for row in read_rows(out.root, "skill").to_pylist():
+        print(
+            f"checkpoints: {row['model']}: WQL {row['wql_vs_median']:.3f} of the context median's "
+            f"[{row['low']:.3f}, {row['high']:.3f}], {row['wql_vs_seasonal']:.3f} of seasonal naive's "
+            f"[{row['seasonal_low']:.3f}, {row['seasonal_high']:.3f}], {row['n_windows']} unseen windows"
+        )
+
+
+def recipes(params: Params) -> dict[str, Recipe]:
+    """The recipes that models name."""
+    named = (model.ref.partition(":") for model in params.models.values())
+    return {name: params.checkpoints.recipes[name] for kind, _, name in named if kind == "checkpoint"}
+
+
+def training_job(name: str, recipe: Recipe) -> Job:
+    """The job whose key ties a checkpoint, committed or not, to its recipe."""
+    return Job(TRAINING, {"model": name, "recipe": recipe.model_dump()})
+
+
+def keep(params: Params, folder: Path) -> None:
+    """Copy the pretrained checkpoints, with their log, to a folder that is kept in git."""
+    for name, recipe in recipes(params).items():
+        job = training_job(name, recipe)
+        if _key_of(MODELS / name) != job.key:
+            raise ModelError(f"{MODELS / name} is not made by the recipe in params.yaml; run `dvc repro checkpoints`")
+        shutil.copytree(MODELS / name, folder / name, dirs_exist_ok=True)
+
+
+def _install(out: Out, name: str, job: Job, committed: str | None) -> None:
+    """Take a checkpoint that is kept in git where it was made by this very recipe: its log is the job's rows."""
+    kept = Path(committed, name) if committed else None
+    if _key_of(MODELS / name) != job.key and kept and _key_of(kept) == job.key:
+        shutil.rmtree(MODELS / name, ignore_errors=True)
+        shutil.copytree(kept, MODELS / name)
+    if _key_of(MODELS / name) == job.key:
+        log = json.loads((MODELS / name / LOG).read_text())
+        out.adopt("training", job.key, log)
+    elif _key_of(WORK / job.key) != job.key:
+        out.forget([job.key])  # rows without a checkpoint are of no use
+
+
+def _settle(name: str, job: Job) -> bool:
+    """Move a finished training into the out; whether the checkpoint is there."""
+    work = WORK / job.key
+    if _key_of(work) == job.key:
+        shutil.rmtree(MODELS / name, ignore_errors=True)
+        MODELS.mkdir(parents=True, exist_ok=True)
+        work.rename(MODELS / name)
+    return _key_of(MODELS / name) == job.key
+
+
+def _drop_others(jobs: Mapping[str, Job]) -> None:
+    for folder in MODELS.glob("*"):
+        if folder.name not in jobs:
+            shutil.rmtree(folder)
+
+
+def _key_of(folder: Path) -> str | None:
+    path = folder / RECIPE
+    return str(json.loads(path.read_text())["key"]) if path.exists() else None
+
+
+def _at_hand(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
+    kind, _, recipe = params.models[name].ref.partition(":")
+    return kind != "checkpoint" or recipe in trained
+
+
+def _row(params: Params, name: str) -> dict[str, Any]:
+    model = params.models[name]
+    kind, _, recipe = model.ref.partition(":")
+    ref = (MODELS / recipe).as_posix() if kind == "checkpoint" else model.ref
+    found = registry.resolve(ref, allow_hub=True)
+    job = training_job(recipe, params.checkpoints.recipes[recipe]) if kind == "checkpoint" else None
+    kept = params.checkpoints.committed
+    committed = bool(job and kept and _key_of(Path(kept, recipe)) == job.key)
+    return {
+        "model": name,
+        "family": model.family,
+        "source": {True: "committed", False: "trained"}[committed] if job else found.source,
+        "ref": found.pinned(ref),
+        "fingerprint": found.fingerprint,
+        **registry.facts(found.folder),
+        "recipe": job.key if job else None,
+    }
+
+
+def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]:
+    for row in rows:
+        if row["recipe"] is not None:
+            spec = {name: row[name] for name in ("model", "family", "ref", "recipe")}
+            spec |= {"seed": params.seed, "skill": params.checkpoints.skill.model_dump()}
+            yield Planned(Job(SKILL, spec, {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))
+
+
+def _work_folder(job: Job) -> Path:
+    return (WORK / job.key).absolute()
+
+
+def _nothing(job: Job) -> None:
+    return None

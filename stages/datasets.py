@@ -1,0 +1,57 @@
+"""Real series: those that ship with dependencies, a folder of Parquet files, the hub when asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from stages import DATA
+from stages.params import DATA_VARIABLE, DataSet, Params
+from stages.series_files import dataset_row, write_series, write_tables
+from tasks.errors import DataError
+from tasks.series.bundled import load_bundled
+from tasks.series.hub import load_hub
+from tasks.series.loading import Loaded, load_parquet, select
+
+OUT = Path(DATA, "datasets")
+
+
+def main(params: Params) -> None:
+    """Write one Parquet file a data set under data/datasets/series; what cannot be used is counted with its reason."""
+    rows, skipped = [], []
+    for name, dataset in params.datasets.sets.items():
+        if dataset.source == "kernelsynth":
+            continue
+        try:
+            found = _load(name, dataset, params)
+        except DataError as error:
+            skipped.append(_skip(name, str(error), 1))
+            print(f"datasets: {name}: skipped: {error}")
+            continue
+        skipped += [_skip(name, reason, n) for reason, n in Counter(one.reason for one in found.skipped).items()]
+        unusable = f", {len(found.skipped)} unusable" if found.skipped else ""
+        print(f"datasets: {name}: {len(found.series)} of {found.available} series{unusable}")
+        if found.series:
+            write_series(OUT, name, found.series)
+            rows.append(dataset_row(name, dataset, found.series, found.available + len(found.skipped)))
+    write_tables(OUT, rows, skipped, keep={row["dataset"] for row in rows})
+
+
+def _load(name: str, dataset: DataSet, params: Params) -> Loaded:
+    how: dict[str, Any] = {
+        "min_length": params.datasets.min_length,
+        "sample": (params.datasets.max_series, params.seed),
+    }
+    if dataset.source == "bundled":
+        return select(load_bundled(name), **how)
+    if dataset.source == "hub":
+        return load_hub(name, allowed=True, domain=dataset.domain, **how)
+    root = params.data_root
+    if root is None:
+        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that holds {dataset.file}")
+    return load_parquet(root / str(dataset.file), dataset=name, domain=dataset.domain, items=dataset.items, **how)
+
+
+def _skip(dataset: str, reason: str, n: int) -> dict[str, Any]:
+    return {"stage": "datasets", "dataset": dataset, "reason": reason, "n": n}

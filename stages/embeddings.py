@@ -1,0 +1,38 @@
+"""Hidden states of every layer of every stack: one dump a cell, read from the token dump alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+from stages import DATA, planning
+from stages.params import Params
+from stages.sweeping import Planned, opened, sweep
+from store.dumps import read_table
+from tasks.sweep.jobs import Job, Task
+
+TASK = Task("embed", 1, "tasks.models.embed:embed", "tasks.models.registry:load_for_job", table="dumps")
+
+
+def main(params: Params) -> None:
+    """Write data/embeddings."""
+    with opened("embeddings", ["dumps"]) as out:
+        sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
+
+
+def plan(params: Params) -> Iterator[Planned]:
+    """One job a token dump."""
+    models = planning.checkpoints()
+    for row in planning.dumps("tokens"):
+        if row["model"] not in params.models:
+            continue
+        spec = {
+            **planning.row_identity(row),
+            **planning.model_spec(models[row["model"]]),
+            "rows": params.embeddings.rows,
+            "batch": params.embeddings.batch,
+            "store_dtype": params.embeddings.store_dtype,
+        }
+        dump = Path(DATA, "tokens", row["path"])
+        yield Planned(Job(TASK, spec, planning.inputs(models[row["model"]], dump), group=row["model"]))

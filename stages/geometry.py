@@ -1,0 +1,44 @@
+"""Isotropy and effective dimension of every layer that a study asks for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+from stages import DATA, planning
+from stages.params import Params
+from stages.sweeping import Planned, opened, sweep
+from store.dumps import layers, read_states
+from tasks.sweep.jobs import Job, Task
+
+TASK = Task("measure", 1, "tasks.geometry.measure:entry", table="geometry")
+
+
+def main(params: Params) -> None:
+    """Write data/geometry."""
+    with opened("geometry", ["geometry"]) as out:
+        sweep(out, plan(params), params, functools.partial(read_states, Path.cwd()))
+
+
+def plan(params: Params) -> Iterator[Planned]:
+    """One job a layer of a dump; studies that ask for the last layer take each stack's normed state."""
+    asked = planning.cells(params)
+    measure = params.geometry.model_dump(exclude={"rows"})
+    for row in planning.dumps("embeddings"):
+        studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
+        path = Path(DATA, "embeddings", row["path"])
+        for stack, layer, normed in layers(planning.parquet_metadata(path)):
+            wanting = [name for name in studies if normed or params.studies[name].layers == "all"]
+            if not wanting:
+                continue
+            spec = {
+                **planning.row_identity(row),
+                "stack": stack,
+                "layer": layer,
+                "normed": normed,
+                "weights_dtype": "float32",
+                "tokens": params.geometry.rows,
+                "measure": measure,
+            }
+            yield Planned(Job(TASK, spec, {path.as_posix(): row["sha256"]}), wanting)

@@ -1,0 +1,33 @@
+"""The named synthetic data sets, drawn from one kernel each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stages import DATA
+from stages.params import Params
+from stages.series_files import dataset_row, write_series, write_tables
+from tasks.series.kernels import parse_kernel
+from tasks.series.kernelsynth import synthetic_set
+
+OUT = Path(DATA, "kernelsynth")
+
+
+def main(params: Params) -> None:
+    """Write one Parquet file a data set under data/kernelsynth/series, and the table of data sets."""
+    rows = []
+    for name, dataset in params.datasets.sets.items():
+        if dataset.source != "kernelsynth":
+            continue
+        series = synthetic_set(
+            name,
+            parse_kernel(str(dataset.kernel)),
+            count=params.kernelsynth.series,
+            seed=params.seed,
+            length=params.kernelsynth.length,
+            domain=dataset.domain,
+        )
+        write_series(OUT, name, series)
+        rows.append(dataset_row(name, dataset, series, available=len(series)))
+        print(f"kernelsynth: {name}: {len(series)} series of {params.kernelsynth.length} steps, {dataset.kernel}")
+    write_tables(OUT, rows, [], keep={row["dataset"] for row in rows})

@@ -1,0 +1,99 @@
+"""From studies to what must be done: cells of model, data set and condition, and what identifies them in a row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from stages import DATA
+from stages.params import Params
+from store.files import fingerprint
+from store.out import read_rows
+
+BUNDLED_HELD_OUT = 0.2  # checkpoints are pretrained on the first 80 % of the bundled series: targets lie in the rest
+IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
+
+
+class Cell(NamedTuple):
+    """One model on one data set under one condition."""
+
+    model: str
+    dataset: str
+    condition: str
+
+
+def cells(params: Params) -> dict[Cell, list[str]]:
+    """Every cell that a study asks for and whose series are at hand, with those studies; one model's cells together."""
+    asked: dict[Cell, list[str]] = {}
+    for study in params.studies:
+        names = (params.asked(study, block) for block in ("models", "datasets", "conditions"))
+        for cell in itertools.starmap(Cell, itertools.product(*names)):
+            if series_file(params, cell.dataset).exists():  # else counted in `skipped` by the stage that reads it
+                asked.setdefault(cell, []).append(study)
+    return dict(sorted(asked.items()))
+
+
+def series_file(params: Params, dataset: str) -> Path:
+    """Where a data set's series lie, relative to the repository's root."""
+    stage = "kernelsynth" if params.datasets.sets[dataset].source == "kernelsynth" else "datasets"
+    return Path(DATA, stage, "series", f"{dataset}.parquet")
+
+
+def identity(params: Params, cell: Cell) -> dict[str, Any]:
+    """The columns that every result row of a cell begins with."""
+    model, condition = params.models[cell.model], params.conditions[cell.condition]
+    return {
+        "model": cell.model,
+        "base_model": model.base_model,
+        "rank": model.rank,
+        "dataset": cell.dataset,
+        "condition": cell.condition,
+        "context": condition.context,
+        "noise": condition.noise,
+    }
+
+
+def row_identity(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, taken from a row that has it."""
+    return {name: row[name] for name in IDENTITY}
+
+
+def windows_spec(params: Params, cell: Cell, min_context: int) -> dict[str, Any]:
+    """What cutting windows of a cell needs."""
+    dataset = params.datasets.sets[cell.dataset]
+    return {
+        "horizon": dataset.horizon,
+        "min_context": min_context,
+        "held_out": BUNDLED_HELD_OUT if dataset.source == "bundled" else None,
+        "seed": params.seed,
+    }
+
+
+def checkpoints() -> dict[str, dict[str, Any]]:
+    """Rows of the table `checkpoints`, which the stage of that name writes, by model."""
+    return {row["model"]: row for row in read_rows(Path(DATA, "checkpoints"), "checkpoints").to_pylist()}
+
+
+def model_spec(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a worker needs to load a model, from its row of `checkpoints`."""
+    return {"family": row["family"], "ref": row["ref"]}
+
+
+def inputs(model: Mapping[str, Any], *files: Path) -> dict[str, str]:
+    """What a job of a model reads, with fingerprints: the model's files, and these."""
+    return {f"model:{model['ref']}": model["fingerprint"], **{path.as_posix(): fingerprint(path) for path in files}}
+
+
+def dumps(stage: str) -> list[dict[str, Any]]:
+    """Rows of `dumps` that a stage wrote, in the order of their cells."""
+    rows = read_rows(Path(DATA, stage), "dumps").to_pylist()
+    return sorted(rows, key=lambda row: (row["model"], row["dataset"], row["condition"]))
+
+
+def parquet_metadata(path: Path) -> pq.FileMetaData:
+    """Footer of a Parquet file."""
+    return pq.read_metadata(path)

@@ -1,0 +1,23 @@
+"""Names and checksums of the external data files, so that DVC sees what an environment variable points to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from stages import DATA
+from stages.params import DATA_VARIABLE, Params, ParamsError
+from store.files import fingerprint, write_text
+
+OUT = Path(DATA, "roots.json")
+
+
+def main(params: Params) -> None:
+    """Write data/roots.json: the files that data sets name, with the SHA-256 of those that are there."""
+    root = params.data_root
+    if root is not None and not root.is_dir():
+        raise ParamsError(f"data root {root}: no such folder; set {DATA_VARIABLE} or datasets.root to one, or unset it")
+    named = sorted({str(one.file) for one in params.datasets.sets.values() if one.source == "folder"})
+    paths = {name: root / name for name in named} if root else {}
+    seen = {name: fingerprint(path) for name, path in paths.items() if path.is_file()}
+    write_text(OUT, json.dumps({"files": seen, "root": "given" if root else "none"}, indent=2, sort_keys=True) + "\n")

@@ -1,0 +1,36 @@
+"""Where every table of the catalogue lies in the outs of the stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from stages import DATA, STAGES
+
+HOLDERS: Mapping[str, Sequence[str]] = {
+    "datasets": ("kernelsynth", "datasets"),
+    "skipped": ("kernelsynth", "datasets", "tokens"),
+    "checkpoints": ("checkpoints",),
+    "training": ("checkpoints",),
+    "skill": ("checkpoints",),
+    "dumps": ("tokens", "embeddings"),
+    "geometry": ("geometry",),
+    "forecasts": ("forecasts",),
+    "studies": ("geometry", "forecasts"),
+    "failures": tuple(stage.name for stage in STAGES if stage.sweeps),
+}
+
+
+def sources() -> dict[str, list[Path]]:
+    """Table -> its Parquet files, in the order of the stages."""
+    found = {table: _files(table, [Path(DATA, stage) for stage in stages]) for table, stages in HOLDERS.items()}
+    swept = [Path(DATA, "timings", stage.name) for stage in STAGES if stage.sweeps]
+    found |= {table: _files(table, swept) for table in ("timings", "runs")}
+    dumps = Path(DATA, "embeddings", "dumps")  # the rows of table `dumps` lie in this folder, the dump files below it
+    return found | {"embeddings": sorted(path for path in dumps.rglob("*.parquet") if path.parent != dumps)}
+
+
+def _files(table: str, outs: Sequence[Path]) -> list[Path]:
+    """A table is a folder of files where jobs write it, else one file."""
+    alone = [out / f"{table}.parquet" for out in outs]
+    return [p for p in alone if p.exists()] + [p for out in outs for p in sorted((out / table).glob("[!.]*.parquet"))]

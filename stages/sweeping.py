@@ -1,0 +1,124 @@
+"""What every sweeping stage does with its jobs: run what the store has not got, then prune, compact and account."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stages import DATA, STAGES
+from stages.params import Params
+from store.out import Out
+from store.status import Status, write_status
+from tasks.sweep import engine, progress
+from tasks.sweep.cluster import Resources
+from tasks.sweep.jobs import Job, Port
+
+RETRY_VARIABLE = "TSFM_LENS_RETRY_FAILED"  # set by `make retry`: jobs that failed for good are tried again
+
+
+class Planned(NamedTuple):
+    """A job and the studies that ask for it."""
+
+    job: Job
+    studies: Sequence[str] = ()
+
+
+class TooManyFailures(Exception):
+    """A stage failed more jobs than resources.max_failed_share allows; what finished is stored."""
+
+
+@contextmanager
+def opened(stage: str, tables: Sequence[str]) -> Iterator[Out]:
+    """The out of a stage, locked for this driver."""
+    with Out(Path(DATA, stage), tables=tables, companion=Path(DATA, "timings", stage), stage=stage) as out:
+        yield out
+
+
+def sweep(out: Out, planned: Iterable[Planned], params: Params, read: Callable[[Job], Any]) -> None:
+    """Run the planned jobs that `out` lacks, drop what is no longer asked for, compact the rest, and say how it went.
+
+    Raises TooManyFailures, after storing what finished, when more than resources.max_failed_share of the jobs failed.
+    """
+    asked = list(planned)
+    summary = run(out, asked, params, read)
+    keys = [one.job.key for one in asked]
+    studies = [(study, one.job.key) for one in asked for study in one.studies]
+    out.finish(keys, studies, {"seed": params.seed, "cpus": os.cpu_count() or 1})
+    _account(out, summary, params.resources.max_failed_share)
+
+
+def run(out: Out, planned: Sequence[Planned], params: Params, read: Callable[[Job], Any]) -> engine.Summary:
+    """Run the planned jobs that `out` lacks; rows, failures and timings are stored as they come."""
+    port = Port(
+        missing=functools.partial(out.missing, retry_failed=RETRY_VARIABLE in os.environ),
+        append=out.append,
+        check=out.check,
+        read=read,
+        write_dump=out.write_dump,
+    )
+    started = time.time()
+    with progress.show(out.stage) as show:
+
+        def report(now: progress.Progress) -> None:
+            show(now)
+            finished = now.left == 0
+            status = Status(
+                out.stage,
+                planned=now.planned,
+                done=now.done,
+                failed=now.failed,
+                running=now.running,
+                reused=now.reused,
+                started=started,
+                finished=finished,
+            )
+            write_status(status, folder=out.status, every=0.0 if finished else 1.0)
+
+        return engine.run((one.job for one in planned), port, resources(params), report=report)
+
+
+def resources(params: Params) -> Resources:
+    """The sweep's resources from the block of that name."""
+    block = params.resources
+    return Resources(
+        address=block.address or os.environ.get("RAY_ADDRESS") or None,
+        actors=block.actors,
+        cpus=block.cpus_per_actor,
+        gpus=block.gpus_per_actor,
+        max_attempts=block.max_attempts,
+        job_timeout_s=block.job_timeout_s,
+        flush_seconds=block.flush_s,
+    )
+
+
+def stages_with_failures() -> list[str]:
+    """Sweeping stages whose out holds a failure."""
+    import pyarrow.parquet as pq
+
+    folders = {stage.name: Path(DATA, stage.name, "failures") for stage in STAGES if stage.sweeps}
+    files = {name: list(folder.glob("*.parquet")) for name, folder in folders.items()}
+    return [name for name, found in files.items() if any(pq.read_metadata(path).num_rows for path in found)]
+
+
+def _account(out: Out, summary: engine.Summary, max_share: float) -> None:
+    failures = out.failed()
+    kinds = Counter(failures["error"].to_pylist())
+    reused = f", {summary.reused} from before" if summary.reused else ""
+    counts = f"{summary.planned} jobs, {summary.done} done{reused}, {len(failures)} failed"
+    print(f"{out.stage}: {counts}, {summary.seconds:.1f} s", flush=True)
+    if not failures:
+        return
+    first = failures["message"][0].as_py().splitlines()[0]
+    print(f"{out.stage}: failed: {dict(kinds)}, the first: {first}", flush=True)
+    if len(failures) > max_share * summary.planned:
+        raise TooManyFailures(
+            f"{out.stage}: {len(failures)} of {summary.planned} jobs failed, more than resources.max_failed_share = "
+            f"{max_share:g} allows; what finished is stored. Mend the cause and run `dvc repro` again, or `make retry` "
+            "to try the same jobs again"
+        )

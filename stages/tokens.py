@@ -1,0 +1,47 @@
+"""Windows of every data set under every condition, tokenised by every model: one dump a cell."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stages import DATA, planning
+from stages.params import Params
+from stages.sweeping import Planned, opened, sweep
+from store.dumps import read_table
+from tasks.sweep.jobs import Job, Task
+
+TASK = Task("tokenize", 1, "tasks.models.tokenize:tokenize", "tasks.models.registry:load_for_job", table="dumps")
+
+
+def main(params: Params) -> None:
+    """Write data/tokens."""
+    with opened("tokens", ["dumps"]) as out:
+        sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
+        out.write("skipped", skipped())
+
+
+def plan(params: Params) -> Iterator[Planned]:
+    """One job a cell."""
+    models = planning.checkpoints()
+    for cell, studies in planning.cells(params).items():
+        series = planning.series_file(params, cell.dataset)
+        spec = {
+            **planning.identity(params, cell),
+            **planning.windows_spec(params, cell, params.tokens.min_context),
+            **planning.model_spec(models[cell.model]),
+            "rows": params.tokens.rows,
+        }
+        yield Planned(Job(TASK, spec, planning.inputs(models[cell.model], series), group=cell.model), studies)
+
+
+def skipped() -> Iterator[dict[str, Any]]:
+    """Series that gave no window, counted by reason: the dumps' metadata say so."""
+    for row in planning.dumps("tokens"):
+        metadata = planning.parquet_metadata(Path(DATA, "tokens", row["path"])).metadata or {}
+        for reason, n in json.loads(metadata.get(b"skipped", "{}")).items():
+            cell = {name: row[name] for name in ("model", "dataset", "condition")}
+            yield {"stage": "tokens", **cell, "reason": reason, "n": n}

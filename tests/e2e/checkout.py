@@ -1,0 +1,83 @@
+"""A checkout of this repository's files in a folder of its own, run there through real DVC, Ray and DuckDB."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A repository with the smoke profile as its params.yaml."""
+
+    folder: Path
+    data: Path | None = None  # what TSFM_LENS_DATA names
+
+    def environment(self, **more: str) -> dict[str, str]:
+        environment = {k: v for k, v in os.environ.items() if k not in ("TSFM_LENS_DATA", "PYTHONPATH", "RAY_ADDRESS")}
+        environment |= {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "RAY_USAGE_STATS_ENABLED": "0"}
+        return environment | ({"TSFM_LENS_DATA": str(self.data)} if self.data else {}) | more
+
+    def run(self, *command: str, ok: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.environment(**more), capture_output=True, text=True, timeout=900
+        )
+        if ok and done.returncode:
+            pytest.fail(f"{' '.join(command)} exited {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+        return done
+
+    def repro(self, *arguments: str, **more: str) -> list[str]:
+        """`dvc repro`; answers the stages that ran."""
+        output = self.run("dvc", "repro", *arguments, **more).stdout
+        return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage ")]
+
+    def sql(self, query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.run("python", "-m", "store", query, "--format", "json").stdout)
+        return found
+
+    def params(self, change: Callable[[dict[str, Any]], None]) -> None:
+        file = self.folder / "params.yaml"
+        block = yaml.safe_load(file.read_text())
+        change(block)
+        file.write_text(yaml.safe_dump(block, sort_keys=False))
+
+    def copy(self, folder: Path) -> Checkout:
+        """A second checkout in the same state, outs and cache and all."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return Checkout(folder, self.data)
+
+
+def checkout(folder: Path, data: Path | None = None) -> Checkout:
+    """The tracked and the new files of this repository, committed in a fresh one."""
+    ask = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/", "bench/")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    shutil.copy2(ROOT / "params" / "smoke.yaml", folder / "params.yaml")
+    (folder / "dvc.lock").unlink(missing_ok=True)
+    made = Checkout(folder, data)
+    commit(made, "start")
+    return made
+
+
+def commit(made: Checkout, message: str) -> None:
+    if not (made.folder / ".git").exists():
+        made.run("git", "init", "--quiet", "--initial-branch", "main")
+    made.run("git", "add", "--all")
+    who = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
+    made.run("git", *who, "commit", "--quiet", "--allow-empty", "--message", message)

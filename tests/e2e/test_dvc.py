@@ -1,0 +1,171 @@
+"""DVC's promises: what is out of date runs, and nothing else; another clone gets everything."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.e2e.checkout import Checkout, checkout
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+def jobs(made: Checkout, stage: str) -> dict[str, int]:
+    """done, reused and so on of a stage's last run."""
+    rows = pq.read_table(made.folder / f"data/timings/{stage}/runs").sort_by("started").to_pylist()
+    return {name: rows[-1][name] for name in ("jobs", "done", "reused", "failed")}
+
+
+def digests(made: Checkout, stage: str) -> dict[str, str]:
+    folder = made.folder / "data" / stage
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def write_series(folder: Path, name: str, seed: int, series: int = 3) -> None:
+    rng = np.random.default_rng(seed)
+    values = [rng.normal(size=300).cumsum().astype(np.float32) for _ in range(series)]
+    table = pa.table(
+        {
+            "item_id": [f"s{n}" for n in range(series)],
+            "start": pa.array([0] * series, pa.timestamp("ms")),
+            "freq": ["D"] * series,
+            "target": pa.array(values, pa.list_(pa.float32())),
+        }
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / f"{name}.parquet")
+
+
+def test_the_same_params_give_the_same_bytes_from_nothing(smoke: Checkout, tmp_path: Path) -> None:
+    again = checkout(tmp_path / "again")
+    again.repro()
+    for stage in ("kernelsynth", "datasets", "tokens", "embeddings", "geometry", "forecasts"):
+        assert digests(again, stage) == digests(smoke, stage), stage
+
+
+def test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_only(
+    smoke: Checkout, tmp_path: Path
+) -> None:
+    first = smoke.copy(tmp_path / "first")
+    first.run("dvc", "remote", "add", "--local", "--default", "store", str(tmp_path / "remote"))
+    first.run("dvc", "push")
+    first.run("git", "clone", "--quiet", ".", str(tmp_path / "second"))
+    second = Checkout(tmp_path / "second")
+    second.run("dvc", "remote", "add", "--local", "--default", "store", str(tmp_path / "remote"))
+    second.run("dvc", "pull")
+    assert second.repro() == ["roots"]
+    assert second.sql("select count(*) as n from geometry")[0]["n"] == 144
+
+    def add(block: dict[str, Any]) -> None:
+        block["models"]["bolt-again"] = {"family": "chronos-bolt", "ref": "checkpoints/chronos-bolt-nano"}
+
+    second.params(add)
+    second.repro()
+    for stage, per_model in (("tokens", 6), ("embeddings", 6), ("geometry", 72), ("forecasts", 6)):
+        assert jobs(second, stage) == {"jobs": 3 * per_model, "done": per_model, "reused": 2 * per_model, "failed": 0}
+    assert second.sql("select count(distinct model) as n from geometry")[0]["n"] == 3
+
+    second.params(lambda block: block["models"].pop("bolt-again"))
+    second.repro()
+    for stage in ("tokens", "embeddings", "geometry", "forecasts"):  # what is no longer asked for goes
+        assert digests(second, stage) == digests(smoke, stage), stage
+
+
+def test_a_data_root_reruns_what_depends_on_it_and_nothing_else(smoke: Checkout, tmp_path: Path) -> None:
+    made = smoke.copy(tmp_path / "repository")
+
+    def name_two(block: dict[str, Any]) -> None:
+        for name in ("mine", "other"):
+            block["datasets"]["sets"][name] = {"source": "folder", "file": f"{name}.parquet", "horizon": 12}
+
+    made.params(name_two)
+    made.repro()
+    skipped = made.sql("select dataset, reason from skipped")
+    assert {row["dataset"] for row in skipped} >= {"mine", "other"}
+    assert any("TSFM_LENS_DATA" in row["reason"] for row in skipped)
+
+    for seed, name in enumerate(("mine", "other")):
+        write_series(tmp_path / "one", name, seed)
+        write_series(tmp_path / "two", name, seed if name == "mine" else 99)
+    rooted = Checkout(made.folder, tmp_path / "one")
+    ran = rooted.repro()
+    assert {"datasets", "tokens", "embeddings", "geometry", "forecasts", "tables", "report"} <= set(ran)
+    assert "kernelsynth" not in ran
+    assert "checkpoints" not in ran
+    assert jobs(rooted, "tokens") == {"jobs": 20, "done": 8, "reused": 12, "failed": 0}
+
+    moved = Checkout(made.folder, tmp_path / "two")  # the same bytes of one file, other bytes of the other
+    moved.repro()
+    assert jobs(moved, "tokens")["done"] == 4
+    assert moved.repro() == ["roots"]
+
+
+def test_one_changed_id_changes_that_windows_states_alone(smoke: Checkout, tmp_path: Path) -> None:
+    made = smoke.copy(tmp_path / "repository")
+    dump = made.folder / "data/tokens/dumps/chronos-t5-nano/seasonality-2/context-128.parquet"
+    before = states(made)
+    table = pq.read_table(dump)
+    ids = np.stack(table["array:ids"].to_numpy())
+    window = 1
+    place = int(np.flatnonzero(ids[window] > 1)[5])
+    ids[window, place] += 1
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(ids.reshape(-1)), ids.shape[1])
+    changed = table.set_column(table.schema.get_field_index("array:ids"), table.schema.field("array:ids"), flat)
+    dump.unlink()  # linked to DVC's cache
+    pq.write_table(changed, dump)
+    accept(made, dump)
+    made.run("python", "-m", "stages", "embeddings")
+    after = states(made)
+    assert before["token"].equals(after["token"])
+    length = {"encoder": ids.shape[1], "decoder": pq.read_schema(dump).field("kind:decoder").type.list_size}
+    stack, token = (np.asarray(before[name].to_pylist()) for name in ("stack", "token"))
+    windows = np.array([t // length[s] for s, t in zip(stack, token, strict=True)])
+    differs = np.any(np.stack(before["state"].to_numpy()) != np.stack(after["state"].to_numpy()), axis=1)
+    assert differs[windows == window].any()
+    assert not differs[windows != window].any()
+    assert jobs(made, "embeddings") == {"jobs": 12, "done": 1, "reused": 11, "failed": 0}
+
+
+def states(made: Checkout) -> pa.Table:
+    return pq.read_table(made.folder / "data/embeddings/dumps/chronos-t5-nano/seasonality-2/context-128.parquet")
+
+
+def accept(made: Checkout, dump: Path) -> None:
+    """Write the changed dump's size and SHA-256 into its row, as if its job had made it so."""
+    file = made.folder / "data/tokens/dumps/00000.parquet"
+    rows = pq.read_table(file)
+    out = made.folder / "data/tokens"
+    listed = rows.to_pylist()
+    for row in listed:
+        if row["path"] == dump.relative_to(out).as_posix():
+            row["bytes"], row["sha256"] = dump.stat().st_size, hashlib.sha256(dump.read_bytes()).hexdigest()
+    file.unlink()
+    pq.write_table(pa.Table.from_pylist(listed, schema=rows.schema), file)
+
+
+def test_a_damaged_dump_is_named_and_made_again(smoke: Checkout, tmp_path: Path) -> None:
+    made = smoke.copy(tmp_path / "repository")
+    dump = made.folder / "data/embeddings/dumps/chronos-bolt-nano/linear-2/noisy.parquet"
+    content = dump.read_bytes()
+    dump.unlink()
+    dump.write_bytes(content[: len(content) // 2])
+    done = made.run("python", "-m", "stages", "embeddings")
+    assert "noisy.parquet" in done.stdout + done.stderr
+    assert dump.read_bytes() == content
+    assert jobs(made, "embeddings")["done"] == 1
+
+
+def test_an_experiment_runs_and_is_kept(smoke: Checkout, tmp_path: Path) -> None:
+    made = smoke.copy(tmp_path / "repository")
+    made.run("dvc", "exp", "run", "-S", "geometry.k_max=3", "--name", "fewer")
+    assert "fewer" in made.run("dvc", "exp", "list", "--all").stdout
+    assert "geometry.k_max" in made.run("dvc", "params", "diff", "main").stdout
+    assert jobs(made, "geometry")["done"] == 144
+    assert jobs(made, "embeddings")["done"] == 0 or jobs(made, "embeddings")["reused"] == 0

@@ -1,0 +1,87 @@
+"""The whole way, from `dvc repro` to the SQL answer, on the smoke profile."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.e2e.checkout import Checkout
+
+pytestmark = pytest.mark.timeout(900)
+MODELS = {"chronos-t5-nano", "chronos-bolt-nano"}
+
+
+def test_correlation_covers_both_families(smoke: Checkout) -> None:
+    rows = smoke.sql("select * from correlation where study = 'isotropy' and measure = 'zeta_adjusted'")
+    assert {row["grouping"] for row in rows} >= {"within_dataset", "pooled"}
+    points = smoke.sql("select model, dataset, condition, zeta_adjusted, nmse from nmse_against_isotropy")
+    assert {row["model"] for row in points} == MODELS
+    assert {row["dataset"] for row in points} == {"linear-2", "seasonality-2", "macrodata"}
+
+
+def test_every_layer_of_both_stacks_is_measured(smoke: Checkout) -> None:
+    rows = smoke.sql("select distinct model, stack, layer, normed from geometry")
+    for model in MODELS:
+        for stack in ("encoder", "decoder"):
+            found = {(r["layer"], r["normed"]) for r in rows if (r["model"], r["stack"]) == (model, stack)}
+            assert found == {(layer, False) for layer in range(5)} | {(4, True)}
+
+
+def test_nothing_failed_and_every_null_has_its_reason(smoke: Checkout) -> None:
+    assert smoke.sql("select * from failures") == []
+    assert smoke.sql("select * from geometry where zeta is null and reason is null") == []
+
+
+def test_a_second_repro_runs_roots_only(smoke: Checkout) -> None:
+    assert smoke.repro() == ["roots"]
+
+
+def test_the_sql_face_reads_and_cannot_write(smoke: Checkout) -> None:
+    refused = smoke.run("python", "-m", "store", "copy (select 1) to 'x.csv'", ok=False)
+    assert refused.returncode == 2
+    assert not (smoke.folder / "x.csv").exists()
+    wrong = smoke.run("python", "-m", "store", "select zetta from geometry", ok=False)
+    assert wrong.returncode == 2
+    assert "zeta" in wrong.stderr
+
+
+def test_status_says_that_all_is_done(smoke: Checkout) -> None:
+    output = smoke.run("python", "-m", "store", "status").stdout
+    for stage in ("checkpoints", "tokens", "embeddings", "geometry", "forecasts"):
+        assert stage in output
+    assert "finished" in output
+
+
+def test_dvc_shows_metrics_plots_and_the_graph(smoke: Checkout) -> None:
+    metrics = json.loads(smoke.run("dvc", "metrics", "show", "--json").stdout)
+    assert "correlation" in json.dumps(metrics)
+    assert (smoke.folder / "data/plots/effective_dimension.csv").exists()
+    smoke.run("dvc", "plots", "show")
+    assert "embeddings" in smoke.run("dvc", "dag").stdout
+
+
+def test_the_page_is_one_file_with_every_figure(smoke: Checkout) -> None:
+    page = (smoke.folder / "data/report.html").read_text()
+    for text in ("chronos-t5-nano", "chronos-bolt-nano", "effective dimension", "islands"):
+        assert text.lower() in page.lower()
+    assert len(page) < 15e6
+
+
+def test_rows_of_one_stage_lie_in_few_files(smoke: Checkout) -> None:
+    files = list((smoke.folder / "data/geometry/geometry").glob("*"))
+    assert [file.name for file in files] == ["00000.parquet"]
+    keys = pq.read_table(files[0])["job_key"].to_pylist()
+    assert len(keys) == len(set(keys)) == 2 * 3 * 2 * 12  # models, data sets, conditions, layers
+
+
+def test_a_wrong_key_stops_before_any_work_with_exit_2(smoke: Checkout) -> None:
+    bad = smoke.folder / "bad.yaml"
+    bad.write_text((smoke.folder / "params.yaml").read_text().replace("k_max: 4", "k_maxx: 4"))
+    done = smoke.run("python", "-m", "stages", "plan", "bad.yaml", ok=False)
+    bad.unlink()
+    assert done.returncode == 2
+    assert done.stderr.strip().count("\n") == 0
+    assert "geometry.k_maxx" in done.stderr
+    assert "k_max" in done.stderr

@@ -1,0 +1,116 @@
+"""params.yaml is parsed once, and what is wrong is one line that names the key, the value and the mend."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stages.params import ParamsError, load
+
+ROOT = Path(__file__).parents[2]
+DEFAULT = yaml.safe_load((ROOT / "params.yaml").read_text())
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    block = copy.deepcopy(DEFAULT)
+    *parents, last = path.split("/")
+    at = block
+    for key in parents:
+        at = at[key]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return block
+
+
+@pytest.mark.parametrize("name", ["params.yaml", "params/smoke.yaml", "params/paper.yaml"])
+def test_every_profile_loads(name: str) -> None:
+    params = load(ROOT / name)
+    assert params.studies
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("geometri", {}, ["geometri", "unknown key", "did you mean 'geometry'"]),
+        ("models/chronos-t5-nano/famly", "x", ["models.chronos-t5-nano.famly", "did you mean 'family'"]),
+        ("models/chronos-t5-nano/family", None, ["models.chronos-t5-nano.family: missing"]),
+        ("conditions/context-100/context", "long", ["conditions.context-100.context", "'long'", "integer"]),
+        ("conditions/context-100/context", 3, ["conditions.context-100.context", "got 3", "16"]),
+        ("conditions/context-100/noise", -1, ["noise", "got -1"]),
+        ("studies/isotropy/models", ["chronos-t5-nan"], ["studies.isotropy.models", "did you mean 'chronos-t5-nano'"]),
+        ("studies/isotropy/datasets", [], ["studies.isotropy.datasets"]),
+        ("studies/isotropy-table1/layers", "first", ["studies.isotropy-table1.layers", "'first'", "'all' or 'last'"]),
+        ("datasets/sets/linear-3", {}, ["linear-3", "not in catalog.yaml", "linear-"]),
+        ("datasets/sets/mine", {"source": "folder", "horizon": 4}, ["datasets.sets.mine", "needs 'file'"]),
+        ("datasets/sets/a b", {"source": "bundled", "horizon": 4}, ["datasets.sets", "'a b' is no name"]),
+        ("datasets/sets/..%2Fx", {"source": "bundled", "horizon": 4}, ["is no name"]),
+        ("checkpoints/recipes/chronos-t5-nano/mixture", {"kernelsynth": 0.5}, ["mixture sums to 0.5"]),
+        ("checkpoints/recipes/chronos-t5-nano/family", "chronos-bolt", ["models.chronos-t5-nano.family", "-bolt"]),
+        ("models/chronos-t5-nano/ref", "checkpoint:nano", ["models.chronos-t5-nano.ref", "'nano'"]),
+        ("report/study", "isotrop", ["report.study", "did you mean 'isotropy'"]),
+        ("resources/gpus_per_actor", -1, ["resources.gpus_per_actor", "got -1"]),
+        ("seed", None, []),  # has a default
+    ],
+)
+def test_a_wrong_file_is_one_line_that_says_what_to_mend(
+    tmp_path: Path, path: str, value: Any, expected: list[str]
+) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(yaml.safe_dump(changed(path, value)))
+    if not expected:
+        load(file)
+        return
+    with pytest.raises(ParamsError) as caught:
+        load(file)
+    message = str(caught.value)
+    assert "\n" not in message
+    for text in expected:
+        assert text in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "expected a mapping"),
+        ("- a\n", "expected a mapping"),
+        ("a: [1", "not YAML"),
+        ("a: !!python/object:x {}", "not YAML"),
+    ],
+)
+def test_a_file_that_is_no_mapping_says_so(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(text)
+    with pytest.raises(ParamsError, match=expected):
+        load(file)
+
+
+def test_a_missing_file_says_where_to_run_from(tmp_path: Path) -> None:
+    with pytest.raises(ParamsError, match="run from the repository's root"):
+        load(tmp_path / "params.yaml")
+
+
+def test_facts_of_known_data_sets_come_from_the_catalog_and_can_be_overridden(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(yaml.safe_dump(changed("datasets/sets/exchange_rate", {"horizon": 5})))
+    dataset = load(file).datasets.sets["exchange_rate"]
+    assert (dataset.source, dataset.file, dataset.horizon) == ("folder", "exchange_rate.parquet", 5)
+
+
+def test_the_environment_overrides_the_data_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    params = load(ROOT / "params.yaml")
+    monkeypatch.setenv("TSFM_LENS_DATA", str(tmp_path))
+    assert params.data_root == tmp_path
+    monkeypatch.delenv("TSFM_LENS_DATA")
+    assert params.data_root is None
+
+
+def test_all_means_every_name_of_the_block() -> None:
+    params = load(ROOT / "params.yaml")
+    assert params.asked("isotropy", "models") == list(params.models)
+    assert params.asked("isotropy-table1", "datasets") == ["exchange_rate"]

@@ -1,0 +1,126 @@
+"""The pipeline is held to its word: dvc.yaml, the list of stages, the params schema and the code say the same."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stages import BY_NAME, STAGES, Stage
+from stages.params import Params
+
+ROOT = Path(__file__).parents[2]
+DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+BESIDE = {"tasks/series/catalog.yaml": "tasks/series/catalog.py"}  # data that a module reads
+NO_DEP = {"stages/__init__.py", "stages/__main__.py", "tasks/__init__.py"}  # say nothing about results
+
+
+def outs(name: str) -> dict[str, bool]:
+    """Out -> whether it persists."""
+    found = {}
+    for out in [*DVC[name].get("outs", []), *DVC[name].get("metrics", [])]:
+        path, how = (out, {}) if isinstance(out, str) else next(iter(out.items()))
+        found[path] = bool(how.get("persist"))
+    return found
+
+
+def imported(stage: Stage) -> set[str]:
+    """Files of stages, tasks and store that a stage's module imports, directly or not, or names as a task's entry."""
+    found: set[str] = set()
+    waiting = [f"stages.{stage.name}"]
+    while waiting:
+        base = ROOT.joinpath(*waiting.pop().split("."))
+        path = next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+        if path is None or (name := path.relative_to(ROOT).as_posix()) in found:
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                waiting += [alias.name for alias in node.names]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tasks."):
+                waiting.append(node.value.partition(":")[0])
+    return {name for name in found if name.split("/")[0] in ("stages", "tasks", "store")}
+
+
+def test_dvc_runs_the_listed_stages_in_their_order() -> None:
+    assert list(DVC) == [stage.name for stage in STAGES]
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+class TestEachStage:
+    def test_is_run_by_its_own_name(self, stage: Stage) -> None:
+        assert DVC[stage.name]["cmd"] == f"python -m stages {stage.name}"
+        assert callable(importlib.import_module(f"stages.{stage.name}").main)
+
+    def test_declares_what_it_writes(self, stage: Stage) -> None:
+        assert set(outs(stage.name)) == set(stage.writes)
+        assert all(persists == stage.sweeps for persists in outs(stage.name).values())
+
+    def test_declares_what_it_reads(self, stage: Stage) -> None:
+        assert {dep for dep in DVC[stage.name]["deps"] if dep.startswith("data/")} == set(stage.reads)
+
+    def test_tracks_the_params_that_it_lists(self, stage: Stage) -> None:
+        assert tuple(DVC[stage.name].get("params", ())) == stage.params
+        for key in stage.params:
+            at: type = Params
+            for part in key.split("."):
+                field = at.model_fields[part]
+                at = field.annotation
+
+    def test_depends_on_all_code_that_it_runs(self, stage: Stage) -> None:
+        deps = [dep for dep in DVC[stage.name]["deps"] if not dep.startswith("data/")]
+        missing = {
+            name
+            for name in imported(stage) - NO_DEP
+            if not any(name == dep or name.startswith(f"{dep}/") for dep in deps)
+        }
+        assert not missing
+
+    def test_depends_on_no_code_that_it_does_not_run(self, stage: Stage) -> None:
+        names = imported(stage)
+        unused = {
+            dep
+            for dep in DVC[stage.name]["deps"]
+            if dep.startswith(("stages/", "tasks/", "store"))
+            and not any(name == BESIDE.get(dep, dep) or name.startswith(f"{dep}/") for name in names)
+        }
+        assert not unused
+
+    def test_reads_only_the_blocks_of_params_that_it_tracks(self, stage: Stage) -> None:
+        untracked = {"resources"}  # tracked by no stage: it enters no result
+        modules = [name for name in imported(stage) if name.startswith("stages/") and name not in NO_DEP]
+        used = set()
+        for name in modules:
+            if name == "stages/params.py":
+                continue
+            for node in ast.walk(ast.parse((ROOT / name).read_text())):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "params":
+                    used.add(node.attr)
+        blocks = {key.split(".")[0] for key in stage.params} | untracked
+        methods = {"asked", "data_root"}
+        shared = {"models", "conditions", "studies", "datasets", "seed"}  # planning's helpers serve several stages
+        assert used - blocks - methods - shared == set()
+
+
+def test_every_stage_that_is_read_from_comes_before() -> None:
+    written: set[str] = set()
+    for stage in STAGES:
+        assert set(stage.reads) <= written, stage.name
+        written |= set(stage.writes)
+
+
+def test_only_roots_always_runs() -> None:
+    assert [name for name, stage in DVC.items() if stage.get("always_changed")] == ["roots"]
+
+
+def test_results_are_read_by_no_stage() -> None:
+    assert all("data/results.duckdb" not in stage.reads for stage in STAGES)
+
+
+def test_names_are_unique() -> None:
+    assert len(BY_NAME) == len(STAGES)

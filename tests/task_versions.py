@@ -1,0 +1,80 @@
+"""Hash of each task's code, so that a change of code without a word on its results is noticed.
+
+`python -m tests.task_versions --write` records the code of today: after a version was raised, or to say that the
+results of the tasks are what they were.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import json
+import sys
+from pathlib import Path
+
+from stages import STAGES
+from tasks.sweep.jobs import Task
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORD = Path(__file__).with_name("task_versions.json")
+
+
+def tasks() -> dict[str, Task]:
+    """Every task that a stage plans, by name."""
+    modules = [importlib.import_module(f"stages.{stage.name}") for stage in STAGES if stage.sweeps]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Task)]
+    return {task.name: task for task in found}
+
+
+def code_hash(task: Task) -> str:
+    """SHA-256 over the syntax trees, docstrings left out, of the entry's and loader's modules and what they import."""
+    entries = [task.entry] + ([task.loader] if task.loader else [])
+    modules = _closure({entry.partition(":")[0] for entry in entries})
+    trees = {name: _tree(path) for name, path in modules.items()}
+    return hashlib.sha256("\n".join(f"{name} {trees[name]}" for name in sorted(trees)).encode()).hexdigest()
+
+
+def today() -> dict[str, dict[str, object]]:
+    """The record as the code of today has it."""
+    return {name: {"version": task.version, "code": code_hash(task)} for name, task in sorted(tasks().items())}
+
+
+def _closure(names: set[str]) -> dict[str, Path]:
+    """Modules under tasks/ that these import, directly or not, themselves among them; the sweep's own code apart."""
+    found: dict[str, Path] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        path = _path(name)
+        if name in found or path is None or (name.startswith("tasks.sweep") and name != "tasks.sweep.jobs"):
+            continue
+        found[name] = path
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tasks"):
+                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                waiting += [alias.name for alias in node.names if alias.name.startswith("tasks")]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tasks."):
+                waiting.append(node.value.partition(":")[0])  # the registry's map of strings
+    return found
+
+
+def _path(name: str) -> Path | None:
+    base = ROOT.joinpath(*name.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+
+
+def _tree(path: Path) -> str:
+    tree = ast.parse(path.read_text())
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node):
+            node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit("usage: python -m tests.task_versions --write")
+    RECORD.write_text(json.dumps(today(), indent=2, sort_keys=True) + "\n")
