@@ -1,0 +1,1 @@
+"""The theorems as numerical experiments. Nothing yet."""
