@@ -24,7 +24,8 @@ pytestmark = [
 FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--use-angle=swiftshader",
     "--enable-unsafe-swiftshader", "--hide-scrollbars", "--window-size=1100,900",
-    "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic",
+    "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-quic",
 ]  # fmt: skip
 NEXT_FRAME = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()));"
 HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"  # what conftest.py adds to every name
