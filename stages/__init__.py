@@ -41,7 +41,6 @@ STAGES: tuple[Stage, ...] = (
         "roots",
         "names and checksums of the external data files",
         writes=(_out("roots.json"),),
-        params=("datasets.root",),
     ),
     Stage(
         "kernelsynth",

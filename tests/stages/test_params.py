@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from stages import STAGES
 from stages.params import ParamsError, load
 
 ROOT = Path(__file__).parents[2]
@@ -29,9 +30,14 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["params.yaml", "params/smoke.yaml", "params/paper.yaml"])
-def test_every_profile_loads(name: str) -> None:
-    params = load(ROOT / name)
-    assert params.studies
+def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None:
+    assert load(ROOT / name).studies
+    block = yaml.safe_load((ROOT / name).read_text())
+    for key in {key for stage in STAGES for key in stage.params}:  # dvc stops where a tracked key is missing
+        at = block
+        for part in key.split("."):
+            assert part in at, key
+            at = at[part]
 
 
 @pytest.mark.parametrize(
