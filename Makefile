@@ -55,7 +55,7 @@ pins:  ## resolve constraints.txt anew
 	sed -i 's/+cpu$$//' constraints.txt
 
 bench: $(READY)  ## every bench, quick
-	@for b in bench/*.py; do python $$b --quick || exit 1; done
+	@for b in $(basename $(notdir $(wildcard bench/*.py))); do python -m bench.$$b --quick || exit 1; done
 
 clean:  ## everything that can be made again, the DVC cache apart
 	rm -rf data .venv .uv

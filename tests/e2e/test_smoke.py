@@ -16,7 +16,7 @@ MODELS = {"chronos-t5-nano", "chronos-bolt-nano"}
 def test_correlation_covers_both_families(smoke: Checkout) -> None:
     rows = smoke.sql("select * from correlation where study = 'isotropy' and measure = 'zeta_adjusted'")
     assert {row["grouping"] for row in rows} >= {"within_dataset", "pooled"}
-    points = smoke.sql("select model, dataset, condition, zeta_adjusted, nmse from nmse_against_isotropy")
+    points = smoke.sql("select distinct model, dataset from nmse_against_isotropy")
     assert {row["model"] for row in points} == MODELS
     assert {row["dataset"] for row in points} == {"linear-2", "seasonality-2", "macrodata"}
 
