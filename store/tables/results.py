@@ -118,7 +118,7 @@ TABLES = (
             C(
                 "seasonal_error",
                 F64,
-                "seasonal naive's mean absolute error in the context",
+                "seasonal naive's mean absolute error over the whole history before the forecast",
                 "data units",
                 null=True,
             ),

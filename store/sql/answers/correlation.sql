@@ -13,7 +13,7 @@ with units as (
 
 groupings ("grouping", position, evidence) as (
     values
-        ('within_dataset', 1, 'headline: mean over data sets; interval and p stand in inference'),
+        ('within_dataset', 1, 'headline: mean over data sets, models recurring; no interval or p yet'),
         ('per_model', 2, 'mean over models; data sets differ in difficulty'),
         ('per_dataset', 3, 'mean over (data set, condition), across models only; needs three models'),
         ('pooled', 4, 'no evidence: differences between data sets and models make it')
