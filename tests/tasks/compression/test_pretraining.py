@@ -1,0 +1,128 @@
+"""Pretraining is seeded, logged and goes on after a kill as if there had been none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.compression import pretraining
+from tasks.compression.corpus import HELD_OUT, Corpus
+from tasks.compression.unseen import UNSEEN, unseen_windows
+from tasks.models.registry import family_class
+from tasks.series.bundled import BUNDLED, load_bundled
+from tasks.series.kernelsynth import draw_index
+from tasks.sweep.jobs import Job, Task
+
+SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+COMMON = {"context_length": 64, "prediction_length": 16, "dropout_rate": 0.1}
+CONFIGS = {
+    "chronos-t5": {**SHAPE, **COMMON, "n_tokens": 64},
+    "chronos-bolt": {**SHAPE, **COMMON, "input_patch_size": 16, "input_patch_stride": 16},
+}
+MIXTURE = {"kernelsynth": 0.4, "tsmixup": 0.4, "bundled": 0.2}
+
+
+def job(family: str, **changes: Any) -> Job:
+    recipe = {
+        "family": family, "config": CONFIGS[family], "steps": 6, "batch_steps": 320, "learning_rate": 0.01,
+        "weight_decay": 0.0, "warm_up": 2, "contexts": [32, 64], "horizon": 16, "futures": [4, 16], "min_past": 8,
+        "mixture": MIXTURE, "pool": 4, "length": 256, "seed": 0, "log_every": 2, "save_every": 2,
+    }  # fmt: skip
+    return Job(
+        Task("pretrain", 1, "tasks.compression.pretraining:pretrain"), {"model": "m", "recipe": recipe | changes}
+    )
+
+
+def weights(folder: Path, family: str) -> Mapping[str, torch.Tensor]:
+    state: Mapping[str, torch.Tensor] = family_class(family).load(folder).network.state_dict()
+    return state
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_a_killed_training_goes_on_and_ends_as_an_unbroken_one(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = pretraining.pretrain(job(family), tmp_path / "whole", None)
+    step = pretraining._step
+
+    def dies_at_5(*arguments: Any) -> float:
+        if arguments[3] == 5:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    monkeypatch.setattr(pretraining, "_step", dies_at_5)
+    with pytest.raises(KeyboardInterrupt):
+        pretraining.pretrain(job(family), tmp_path / "broken", None)
+    assert not (tmp_path / "broken" / "recipe.json").exists()  # not whole, and says so
+    monkeypatch.setattr(pretraining, "_step", step)
+    mended = pretraining.pretrain(job(family), tmp_path / "broken", None)
+    assert mended.rows == whole.rows
+    assert [row["step"] for row in whole.rows] == [2, 4, 6]
+    first, second = weights(tmp_path / "whole", family), weights(tmp_path / "broken", family)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_finished_folder_holds_recipe_log_and_key_and_no_state(tmp_path: Path) -> None:
+    one = job("chronos-bolt")
+    result = pretraining.pretrain(one, tmp_path, None)
+    assert json.loads((tmp_path / "recipe.json").read_text()) == {"key": one.key, "recipe": one.spec["recipe"]}
+    assert json.loads((tmp_path / "training.json").read_text()) == list(result.rows)
+    assert {path.name for path in tmp_path.iterdir()} >= {"config.json", "model.safetensors"}
+    assert not list(tmp_path.glob("state*"))
+
+
+def test_training_lowers_the_loss(tmp_path: Path) -> None:
+    rows = pretraining.pretrain(job("chronos-t5", steps=60, batch_steps=1600), tmp_path, None).rows
+    assert np.mean([row["loss"] for row in rows[-5:]]) < 0.95 * rows[0]["loss"]
+
+
+def test_a_loss_that_is_not_finite_stops_with_what_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = family_class("chronos-bolt")
+    monkeypatch.setattr(family, "loss", lambda self, context, future: torch.tensor(float("nan")))
+    with pytest.raises(FloatingPointError, match="loss at step 1 is nan; lower learning_rate"):
+        pretraining.pretrain(job("chronos-bolt"), tmp_path, None)
+
+
+def test_a_batch_follows_from_its_step_alone_and_shows_part_of_the_future() -> None:
+    corpus = Corpus(pool=4, length=256, mixture=MIXTURE, seed=0)
+    how: dict[str, Any] = {"steps": 320, "contexts": [32, 64], "futures": [4, 16], "horizon": 16, "min_past": 8}
+    batches = {step: corpus.batch(step, **how) for step in (9, 3, 7, 5, 1)}
+    for step, (context, future) in batches.items():
+        again = corpus.batch(step, **how)
+        np.testing.assert_array_equal(context, again[0])
+        np.testing.assert_array_equal(future, again[1])
+        assert len(context) == 320 // (context.shape[1] + 16)
+        assert future.shape == (len(context), 16)
+    shown = {int((~np.isnan(future)).any(axis=0).sum()) for _, future in batches.values()}
+    assert shown <= {4, 16}
+    assert len(shown) == 2
+
+
+def test_the_corpus_holds_no_step_of_the_bundled_series_that_skill_is_measured_on() -> None:
+    corpus = Corpus(pool=1, length=64, mixture=MIXTURE, seed=0)
+    series = [one for name in BUNDLED for one in load_bundled(name)]
+    windows = {w.dataset: w for w in unseen_windows(20, context=64, seed=0)}
+    for one, seen in zip(series, corpus.bundled, strict=True):
+        assert len(seen) == int(len(one.values) * (1 - HELD_OUT))
+        found = windows[one.dataset]
+        origins = [origin for name, origin in zip(found.series, found.origin, strict=True) if name == one.series]
+        assert origins
+        assert min(origins) >= len(seen)
+
+
+def test_unseen_series_are_drawn_from_other_seeds_than_the_pool() -> None:
+    pool = {draw_index(index, 0, 64).seed for index in range(200)}
+    unseen = {draw_index(index, UNSEEN, 64).seed for index in range(200)}
+    assert not pool & unseen
+
+
+def test_at_least_as_many_unseen_windows_as_asked_for() -> None:
+    found = unseen_windows(100, context=64, seed=0)
+    assert sum(len(windows) for windows in found) >= 100
+    assert {w.dataset for w in found} >= {"kernelsynth", "linear-1", "stochastic-2", *BUNDLED}
