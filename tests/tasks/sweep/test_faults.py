@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -25,11 +26,16 @@ pytestmark = pytest.mark.slow
 
 COUNT = 120  # jobs of 0.05 s on two actors
 
+ROOT = Path(__file__).parents[3]
+
 
 @contextmanager
 def driver(store: Path, log: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, toy.__file__, str(store), str(log), str(COUNT)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # the driver is a file: its own folder is all it would find
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
