@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tasks.errors import DataError
+from tasks.series.streams import Streams
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -21,42 +23,117 @@ PERIODS = (24, 48, 96, 168, 336, 672, 7, 14, 30, 60, 365, 730, 4, 26, 52, 4, 6, 
 # Variances reach 101 a leaf (DotProduct(10) at the right end), so 32 leaves stay below 1e33 in standard deviation:
 # no composition of the bank can overflow float32, and nothing need ever be dropped or drawn again.
 _MOST_KERNELS = 32
-# The leaves of the language, and the argument that the bank varies.
-ARGUMENT = {
-    "ExpSineSquared": "periodicity",
-    "DotProduct": "sigma_0",
-    "RBF": "length_scale",
-    "RationalQuadratic": "alpha",
-    "WhiteKernel": "noise_level",
-    "ConstantKernel": "constant_value",
+# The leaves of the language and their parameters, the order of Leaf.values.
+PARAMETERS = {
+    "ExpSineSquared": ("length_scale", "periodicity"),
+    "DotProduct": ("sigma_0",),
+    "RBF": ("length_scale",),
+    "RationalQuadratic": ("alpha", "length_scale"),
+    "WhiteKernel": ("noise_level",),
+    "ConstantKernel": ("constant_value",),
 }
 
 
+class Leaf(NamedTuple):
+    """One kernel of scikit-learn: its class and the values of PARAMETERS."""
+
+    name: str
+    values: tuple[float, ...]
+
+    @property
+    def expression(self) -> str:
+        """The kernel as scikit-learn writes it, every digit."""
+        words = zip(PARAMETERS[self.name], self.values, strict=True)
+        return f"{self.name}({', '.join(f'{word}={value!r}' for word, value in words)})"
+
+    def kernel(self) -> Kernel:
+        """The scikit-learn kernel."""
+        return leaf_classes()[self.name](**dict(zip(PARAMETERS[self.name], self.values, strict=True)))
+
+
+class Composition(NamedTuple):
+    """Leaves folded from the left: products[i] joins leaf i + 1 to all before it, by * where true, else by +."""
+
+    leaves: tuple[Leaf, ...]
+    products: tuple[bool, ...]
+
+    @property
+    def expression(self) -> str:
+        """What `kernel_expression` gives for `kernel()`."""
+        text, is_sum = _leaf_expression(self.leaves[0]), False
+        for leaf, product in zip(self.leaves[1:], self.products, strict=True):
+            if product:
+                text = f"({text})" if is_sum else text
+            text += (" * " if product else " + ") + _leaf_expression(leaf)
+            is_sum = not product
+        return text
+
+    def kernel(self) -> Kernel:
+        """The scikit-learn kernel."""
+        joined = self.leaves[0].kernel()
+        for leaf, product in zip(self.leaves[1:], self.products, strict=True):
+            joined = joined * leaf.kernel() if product else joined + leaf.kernel()
+        return joined
+
+    def multiplied_out(self) -> Iterator[tuple[Leaf, ...]]:
+        """Products of leaves whose sum it is: each leaf that was added, times all that multiply from its right."""
+        for first, leaf in enumerate(self.leaves):
+            if first == 0 or not self.products[first - 1]:
+                later = zip(self.leaves[first + 1 :], self.products[first:], strict=True)
+                yield (leaf, *(other for other, product in later if product))
+
+
 @lru_cache(maxsize=8)
-def kernel_bank(length: int = LENGTH) -> tuple[Kernel, ...]:
+def bank(length: int = LENGTH) -> tuple[Leaf, ...]:
     """The 33 kernels of the Chronos release for a grid of `length` steps, duplicates kept (science.md section 7)."""
-    make = leaf_classes()
     return (
-        *(make["ExpSineSquared"](periodicity=p / length) for p in PERIODS),
-        *(make["DotProduct"](sigma_0=s) for s in (0.0, 1.0, 10.0)),
-        *(make["RBF"](length_scale=s) for s in (0.1, 1.0, 10.0)),
-        *(make["RationalQuadratic"](alpha=a) for a in (0.1, 1.0, 10.0)),
-        *(make["WhiteKernel"](noise_level=n) for n in (0.1, 1.0)),
-        make["ConstantKernel"](),
+        *(Leaf("ExpSineSquared", (1.0, period / length)) for period in PERIODS),
+        *(Leaf("DotProduct", (sigma,)) for sigma in (0.0, 1.0, 10.0)),
+        *(Leaf("RBF", (scale,)) for scale in (0.1, 1.0, 10.0)),
+        *(Leaf("RationalQuadratic", (alpha, 1.0)) for alpha in (0.1, 1.0, 10.0)),
+        *(Leaf("WhiteKernel", (level,)) for level in (0.1, 1.0)),
+        Leaf("ConstantKernel", (1.0,)),
     )
 
 
-def sample_kernel(rng: np.random.Generator, max_kernels: int = MAX_KERNELS, length: int = LENGTH) -> Kernel:
-    """j ~ U{1..max_kernels} i.i.d. kernels of the bank, joined by + or * with equal chance, folded from the left."""
+def compositions(seeds: Sequence[int], max_kernels: int = MAX_KERNELS, length: int = LENGTH) -> list[Composition]:
+    """One a seed: j ~ U{1..max_kernels} i.i.d. leaves of the bank, + or * with equal chance (Algorithm 1).
+
+    Nothing is ever drawn again: every composition that the law can give is one that can be sampled.
+    """
     if not 1 <= max_kernels <= _MOST_KERNELS:
         raise ValueError(f"max_kernels: expected 1..{_MOST_KERNELS}, got {max_kernels}")
-    bank = kernel_bank(length)
-    members = [bank[i] for i in rng.integers(len(bank), size=rng.integers(1, max_kernels + 1))]
-    products = rng.integers(2, size=len(members) - 1)
-    joined = members[0]
-    for member, product in zip(members[1:], products, strict=True):
-        joined = joined * member if product else joined + member
-    return joined
+    leaves, streams = bank(length), Streams()
+    uniforms = np.empty((len(seeds), 2 * max_kernels))
+    for row, seed in zip(uniforms, seeds, strict=True):
+        streams.composition(seed).random(out=row)
+    counts = 1 + (uniforms[:, 0] * max_kernels).astype(int)
+    members = (uniforms[:, 1 : 1 + max_kernels] * len(leaves)).astype(int).tolist()
+    products = (uniforms[:, 1 + max_kernels :] < 0.5).tolist()
+    return [
+        Composition(tuple(leaves[i] for i in which[:count]), tuple(signs[: count - 1]))
+        for count, which, signs in zip(counts.tolist(), members, products, strict=True)
+    ]
+
+
+def products_of(kernel: Kernel) -> list[tuple[Leaf, ...]]:
+    """Any kernel of the language multiplied out: products of leaves whose sum it is. ValueError for another class."""
+    from sklearn.gaussian_process.kernels import Product, Sum
+
+    if isinstance(kernel, Sum):
+        return products_of(kernel.k1) + products_of(kernel.k2)
+    if isinstance(kernel, Product):
+        return [left + right for left in products_of(kernel.k1) for right in products_of(kernel.k2)]
+    return [(leaf_of(kernel),)]
+
+
+def leaf_of(kernel: Kernel) -> Leaf:
+    """A scikit-learn kernel of one leaf. ValueError for another class."""
+    name = type(kernel).__name__
+    if name not in PARAMETERS:
+        raise ValueError(f"kernel: expected +, * and {sorted(PARAMETERS)}, got {kernel!r}")
+    values = kernel.get_params()
+    return Leaf(name, tuple(float(values[word]) for word in PARAMETERS[name]))
 
 
 def kernel_expression(kernel: Kernel) -> str:
@@ -70,11 +147,7 @@ def kernel_expression(kernel: Kernel) -> str:
         left, right = kernel_expression(kernel.k1), kernel_expression(kernel.k2)
         left = f"({left})" if isinstance(kernel.k1, Sum) else left
         return f"{left} * {f'({right})' if isinstance(kernel.k2, Sum | Product) else right}"
-    name = type(kernel).__name__
-    if name not in ARGUMENT:
-        raise ValueError(f"kernel: expected +, * and {sorted(ARGUMENT)}, got {kernel!r}")
-    values = {key: value for key, value in kernel.get_params().items() if not key.endswith("_bounds")}
-    return f"{name}({', '.join(f'{key}={float(value)!r}' for key, value in sorted(values.items()))})"
+    return leaf_of(kernel).expression
 
 
 def parse_kernel(expression: str) -> Kernel:
@@ -94,7 +167,12 @@ def leaf_classes() -> dict[str, Any]:
     """scikit-learn's classes of the leaves, by name."""
     from sklearn.gaussian_process import kernels
 
-    return {name: getattr(kernels, name) for name in ARGUMENT}
+    return {name: getattr(kernels, name) for name in PARAMETERS}
+
+
+@lru_cache(maxsize=1024)
+def _leaf_expression(leaf: Leaf) -> str:
+    return leaf.expression
 
 
 def _build(node: ast.expr) -> Kernel:
@@ -103,8 +181,8 @@ def _build(node: ast.expr) -> Kernel:
         return left + right if isinstance(node.op, ast.Add) else left * right
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
         raise ValueError(f"expected +, * or a call with keywords, got {ast.unparse(node)[:80]!r}")
-    if node.func.id not in ARGUMENT:
-        raise ValueError(f"expected one of {sorted(ARGUMENT)}, got {node.func.id!r}")
+    if node.func.id not in PARAMETERS:
+        raise ValueError(f"expected one of {sorted(PARAMETERS)}, got {node.func.id!r}")
     values = {str(word.arg): float(ast.literal_eval(word.value)) for word in node.keywords}
     if not all(math.isfinite(v) and v >= 0 for v in values.values()):
         raise ValueError(f"expected finite arguments of at least 0, got {values}")

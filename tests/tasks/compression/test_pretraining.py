@@ -16,7 +16,7 @@ from tasks.compression.corpus import HELD_OUT, Corpus
 from tasks.compression.unseen import UNSEEN, unseen_windows
 from tasks.models.registry import family_class
 from tasks.series.bundled import BUNDLED, load_bundled
-from tasks.series.kernelsynth import draw_index
+from tasks.series.kernelsynth import draw_many
 from tasks.sweep.jobs import Job, Task
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
@@ -117,8 +117,8 @@ def test_the_corpus_holds_no_step_of_the_bundled_series_that_skill_is_measured_o
 
 
 def test_unseen_series_are_drawn_from_other_seeds_than_the_pool() -> None:
-    pool = {draw_index(index, 0, 64).seed for index in range(200)}
-    unseen = {draw_index(index, UNSEEN, 64).seed for index in range(200)}
+    pool = {drawn.seed for drawn in draw_many(200, 0, 64)}
+    unseen = {drawn.seed for drawn in draw_many(200, UNSEEN, 64)}
     assert not pool & unseen
 
 

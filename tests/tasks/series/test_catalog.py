@@ -5,7 +5,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from tasks.series.catalog import CATALOG, _read, paper_datasets
-from tasks.series.kernelsynth import SYNTHETIC, kernel_expression, parse_kernel
+from tasks.series.kernels import kernel_expression, parse_kernel
+from tasks.series.kernelsynth import SYNTHETIC
 from tasks.series.windows import seasonality
 
 # isotropy.md, Table 4; transport has a stand-in with its own horizon

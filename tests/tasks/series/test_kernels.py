@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process import kernels as sk
 
 from tasks.errors import DataError
-from tasks.series.kernels import kernel_bank, kernel_expression, parse_kernel, sample_kernel
+from tasks.series.kernels import Composition, bank, compositions, kernel_expression, leaf_of, parse_kernel, products_of
+from tasks.series.streams import series_seeds
 
 # science.md section 7, written out: the list of the Chronos release.
 PERIODICITIES = [24, 48, 96, 168, 336, 672, 7, 14, 30, 60, 365, 730, 4, 26, 52, 4, 6, 12, 4, 40, 10]
@@ -33,14 +34,17 @@ def test_the_bank_is_the_release_s_33_kernels_duplicates_kept(length: int) -> No
         sk.ConstantKernel(constant_value=1.0),
     ]
     assert len(expected) == 33
-    assert list(kernel_bank(length)) == expected
+    assert [leaf.kernel() for leaf in bank(length)] == expected
+    assert [leaf_of(kernel) for kernel in expected] == list(bank(length))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 9), st.sampled_from([1024, 300]))
 @settings(deadline=None, max_examples=80)
 def test_an_expression_is_read_back_and_evaluated_to_an_equal_kernel(seed: int, most: int, length: int) -> None:
-    kernel = sample_kernel(np.random.default_rng(seed), most, length)
-    text = kernel_expression(kernel)
+    (found,) = compositions([seed], most, length)
+    kernel, text = found.kernel(), found.expression
+    assert kernel_expression(kernel) == text
+    assert sorted(map(sorted, found.multiplied_out())) == sorted(map(sorted, products_of(kernel)))
     assert parse_kernel(text) == kernel
     assert kernel_expression(parse_kernel(text)) == text
     assert eval(text, {"__builtins__": {}}, vars(sk)) == kernel
@@ -95,8 +99,7 @@ def test_a_kernel_of_another_class_has_no_expression() -> None:
 
 
 def test_compositions_have_the_law_of_the_algorithm() -> None:
-    rng = np.random.default_rng(0)
-    texts = [kernel_expression(sample_kernel(rng, 5)) for _ in range(6000)]
+    texts = [found.expression for found in compositions(series_seeds(0, range(6000)), 5)]
     leaves_of = [len(re.findall(r"[A-Za-z]+\(", text)) for text in texts]
     counts = np.bincount(leaves_of, minlength=6)[1:]
     assert np.abs(counts / 6000 - 0.2).max() < 4 * np.sqrt(0.2 * 0.8 / 6000)
@@ -111,4 +114,22 @@ def test_compositions_have_the_law_of_the_algorithm() -> None:
 @pytest.mark.parametrize("most", [0, 33])
 def test_a_number_of_kernels_out_of_range_is_refused(most: int) -> None:
     with pytest.raises(ValueError, match=r"max_kernels: expected 1\.\.32"):
-        sample_kernel(np.random.default_rng(0), most)
+        compositions([0], most)
+
+
+def test_a_composition_depends_on_its_own_seed_alone() -> None:
+    seeds = series_seeds(3, range(20))
+    together = compositions(seeds)
+    assert [compositions([seed])[0] for seed in seeds] == together
+    assert compositions([]) == []
+
+
+@given(st.lists(st.sampled_from(bank(64)), min_size=1, max_size=5), st.data())
+@settings(deadline=None, max_examples=40)
+def test_a_composition_multiplied_out_is_the_kernel(leaves: list, data: st.DataObject) -> None:
+    signs = data.draw(st.lists(st.booleans(), min_size=len(leaves) - 1, max_size=len(leaves) - 1))
+    found = Composition(tuple(leaves), tuple(signs))
+    grid = np.linspace(0, 1, 12)[:, None]
+    total = sum(np.prod([leaf.kernel()(grid) for leaf in product], axis=0) for product in found.multiplied_out())
+    expected = found.kernel()(grid)
+    assert np.abs(total - expected).max() <= 1e-12 * np.abs(expected).max()

@@ -1,0 +1,236 @@
+"""Stationary kernels as sums of lines: k(d) = sum_f weight_f cos(2 pi f d) for every |d| <= 1, all weights positive.
+
+A Gaussian process with such a kernel is a sum of cosines and sines with independent Gaussian amplitudes: nothing is
+factorised, and nothing can fail to be. A product of kernels is the convolution of their lines, and the errors of the
+factors only add up, since no kernel here exceeds 1 in size. Where the lines come from:
+
+- ExpSineSquared: its Fourier series, whose coefficients are scaled Bessel functions (Abramowitz & Stegun 9.6.34);
+- RBF: the Fourier series of its periodic sum, with a period so long that the neighbours add nothing on [-1, 1];
+- RationalQuadratic: a mixture of RBFs over Gamma-distributed precisions (Rasmussen & Williams 2006, eq. 4.20);
+- smooth kernels and slow products are thinned by Gauss quadrature (Golub & Welsch 1969): a handful of lines does on
+  [-1, 1] what hundreds did.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+from numba import njit
+
+from tasks.errors import DataError
+from tasks.series.kernels import Leaf
+
+LEAF_ERROR = 1e-8  # of a leaf on [-1, 1], and of each thinning, over the kernel's largest value, which is 1
+PRODUCT_ERROR = 5e-8  # weight that a product may lose: with five leaves the sum of all stays below 3e-7
+_TAIL = 6.4  # standard deviations at which a Gaussian is cut: exp(-6.4^2 / 2) = 1.3e-9
+_MOST_LINES = 200_000  # of one leaf; RBF(2e-5) has as many
+_SLOW = 60.0  # cycles over the window up to which lines are thinned: quadrature costs their square
+_SAME = 1e-10  # cycles between lines that are one, rounding apart
+_LAG = 1.0 / 1024  # a step of the grid on which a leaf is held to scikit-learn's kernel
+
+
+class Spectrum(NamedTuple):
+    """Lines at frequencies >= 0, in cycles over the window [0, 1], and the variance of each; weights sum to k(0) = 1."""
+
+    frequency: Float64[np.ndarray, " line"]
+    weight: Float64[np.ndarray, " line"]
+
+    def at(self, lag: Float64[np.ndarray, " lag"]) -> Float64[np.ndarray, " lag"]:
+        """The kernel at lags in [-1, 1]."""
+        return np.asarray(np.cos(2 * np.pi * np.multiply.outer(lag, self.frequency)) @ self.weight)
+
+
+CONSTANT = Spectrum(np.zeros(1), np.ones(1))
+
+
+@lru_cache(maxsize=8192)  # some 50 MB of random compositions
+def spectrum(leaves: tuple[Leaf, ...]) -> Spectrum:
+    """Lines of a product of stationary leaves, to within 3e-7 of its largest value for up to five leaves.
+
+    Sort the leaves by `order` first: then beginnings are shared, and the slow ones are thinned before the fast join.
+
+    Raises:
+        DataError: a leaf of no such sum of at most 200,000 lines, such as RBF(1e-6).
+    """
+    if not leaves:
+        return CONSTANT
+    if len(leaves) == 1:
+        return _leaf(leaves[0])
+    one, other = spectrum(leaves[:-1]), spectrum(leaves[-1:])
+    lines = _merged(*_convolve(one.frequency, one.weight, other.frequency, other.weight, PRODUCT_ERROR))
+    highest = lines.frequency[-1]
+    return _thinned(lines, LEAF_ERROR) if highest < _SLOW and len(lines.weight) > 2 * highest + 30 else lines
+
+
+def order(leaf: Leaf) -> tuple[int, float]:
+    """A key that sorts leaves from slow to fast."""
+    if leaf.name == "ExpSineSquared":
+        return 1, -leaf.values[1]
+    return 0, -leaf.values[-1]
+
+
+def _leaf(leaf: Leaf) -> Spectrum:
+    makers = {"ExpSineSquared": _exp_sine_squared, "RBF": _rbf, "RationalQuadratic": _rational_quadratic}
+    if min(leaf.values) <= 0:
+        raise DataError(f"kernel {leaf.expression}: expected arguments above 0")
+    lines = makers[leaf.name](*leaf.values)
+    lags = np.arange(0.0, 1.0 + _LAG, _LAG)
+    exact = leaf.kernel()(np.zeros((1, 1)), lags[:, None])[0]
+    # in parts, because a leaf may have many lines
+    found = sum(Spectrum(f, w).at(lags) for f, w in zip(*(_parts(part) for part in lines), strict=True))
+    if not np.abs(found - exact).max() <= 3 * LEAF_ERROR:
+        raise DataError(
+            f"kernel {leaf.expression}: its lines miss it by {np.abs(found - exact).max():.1e}, expected at most "
+            f"{3 * LEAF_ERROR:.0e}; give longer length scales or periods"
+        )
+    return lines
+
+
+def _parts(values: np.ndarray) -> list[np.ndarray]:
+    return np.array_split(values, 1 + len(values) // 4096)
+
+
+def _exp_sine_squared(length_scale: float, periodicity: float) -> Spectrum:
+    """exp(z (cos x - 1)) = sum_n e^-z I_n(z) cos(n x), z = 1 / length_scale^2, x = 2 pi d / periodicity."""
+    from scipy.special import ive
+
+    z = length_scale**-2
+    orders = np.arange(_few(12 + 8 * math.sqrt(z)))
+    weight = ive(orders, z) * np.where(orders > 0, 2, 1)
+    return _merged(orders / periodicity, weight, LEAF_ERROR)
+
+
+def _rbf(length_scale: float) -> Spectrum:
+    return _thinned(_gaussians(np.array([1 / length_scale]), np.ones(1)), LEAF_ERROR)
+
+
+def _rational_quadratic(alpha: float, length_scale: float) -> Spectrum:
+    """(1 + d^2 / (2 alpha l^2))^-alpha = E exp(-t d^2 / (2 l^2)), t ~ Gamma(alpha, rate alpha), by the trapezoid rule.
+
+    In log t the rule converges exponentially; precisions below 1e-10 are as good as 0, a constant.
+    """
+    from scipy.special import gammaln
+
+    step = min(0.2, 0.6 / math.sqrt(alpha))
+    logs = np.arange(math.log(1e-10), math.log(1 + 60 / alpha) + 1, step)
+    weight = step * np.exp(alpha * (math.log(alpha) + logs) - alpha * np.exp(logs) - gammaln(alpha))
+    kept = weight > 1e-14
+    lines = _gaussians(np.exp(logs[kept] / 2) / length_scale, weight[kept])
+    rest = max(0.0, 1.0 - weight[kept].sum())
+    return _thinned(_merged(np.append(lines.frequency, 0.0), np.append(lines.weight, rest)), LEAF_ERROR)
+
+
+def _gaussians(sharpness: np.ndarray, weight: np.ndarray) -> Spectrum:
+    """Lines of sum_i weight_i exp(-(sharpness_i d)^2 / 2), each of a period of 2, 4, 8 ..., so that many coincide."""
+    frequencies, weights = [], []
+    for s, w in zip(sharpness.tolist(), weight.tolist(), strict=True):
+        period = 2.0 ** max(1, math.ceil(math.log2(1 + _TAIL / s)))
+        frequency = np.arange(_few(_TAIL * s / (2 * math.pi) * period) + 1) / period
+        density = np.exp(-2 * (np.pi * frequency / s) ** 2) * math.sqrt(2 * math.pi) / (s * period)
+        frequencies.append(frequency)
+        weights.append(w * density * np.where(frequency > 0, 2, 1))
+    return _merged(np.concatenate(frequencies), np.concatenate(weights))
+
+
+def _few(lines: float) -> int:
+    if lines > _MOST_LINES:
+        raise DataError(f"a kernel has {lines:.1e} lines, expected at most {_MOST_LINES}; give a longer length scale")
+    return math.ceil(lines)
+
+
+def _merged(frequency: np.ndarray, weight: np.ndarray, error: float = 0.0) -> Spectrum:
+    """Lines in ascending order, equal frequencies as one, the weakest left out as long as their sum is at most error."""
+    ascending = np.argsort(frequency)
+    frequency, weight = frequency[ascending], weight[ascending]
+    starts = np.flatnonzero(np.diff(frequency, prepend=-1.0) > _SAME)
+    frequency, weight = frequency[starts], np.add.reduceat(weight, starts)
+    if not error:
+        return Spectrum(frequency, weight)
+    weakest = np.argsort(weight, kind="stable")
+    kept = np.sort(weakest[np.cumsum(weight[weakest]) > error])
+    return Spectrum(frequency[kept], weight[kept])
+
+
+def _thinned(lines: Spectrum, error: float) -> Spectrum:
+    """The Gauss rule of fewest nodes that gives the kernel on [-1, 1] to within `error`; the lines where none does.
+
+    cos(2 pi f d) is an entire function of f^2, so a rule for the measure of f^2 converges faster than exponentially.
+    """
+    from scipy.linalg import eigh_tridiagonal
+
+    highest = lines.frequency[-1]
+    if highest > 2 * _SLOW:
+        return lines
+    lags = np.linspace(0.0, 1.0, 65 + int(4 * highest))  # more than four a cycle of what the rule can miss
+    exact = lines.at(lags)
+    diagonal, off = _lanczos(lines.frequency**2, lines.weight, int(2 * highest) + 30)
+    low, high, best = 1, len(diagonal) + 1, lines
+    while low < high:
+        nodes = (low + high) // 2
+        squares, vectors = eigh_tridiagonal(diagonal[:nodes], off[: nodes - 1])
+        rule = Spectrum(np.sqrt(np.maximum(squares, 0.0)), lines.weight.sum() * vectors[0] ** 2)
+        if np.abs(rule.at(lags) - exact).max() <= error:
+            high, best = nodes, rule
+        else:
+            low = nodes + 1
+    return best
+
+
+def _lanczos(atoms: np.ndarray, weight: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Diagonal and off-diagonal of the Jacobi matrix of a discrete measure, orthogonalised twice."""
+    steps = min(most, len(atoms))
+    basis = np.zeros((steps, len(atoms)))
+    basis[0] = np.sqrt(weight / weight.sum())
+    diagonal, off = [], []
+    for step in range(steps):
+        vector = atoms * basis[step]
+        diagonal.append(float(basis[step] @ vector))
+        for _ in range(2):
+            vector -= basis[: step + 1].T @ (basis[: step + 1] @ vector)
+        norm = float(np.linalg.norm(vector))
+        if step + 1 == steps or norm <= 1e-14 * atoms[-1]:
+            break
+        off.append(norm)
+        basis[step + 1] = vector / norm
+    return np.array(diagonal), np.array(off)
+
+
+@njit(cache=True)
+def _convolve(  # type: ignore[no-untyped-def]
+    one_frequency, one_weight, other_frequency, other_weight, error
+):  # pragma: no cover - compiled
+    """Sums and differences of frequencies, a b cos x cos y = a b/2 (cos(x + y) + cos(x - y)), without the weakest.
+
+    Which are the weakest is told from powers of two: what is left out sums to at most `error`.
+    """
+    total, count = np.zeros(128), np.zeros(128, np.int64)
+    for i in range(len(one_weight)):
+        for j in range(len(other_weight)):
+            weight = one_weight[i] * other_weight[j]
+            lines = 2 if one_frequency[i] != 0 and other_frequency[j] != 0 else 1
+            bin_ = max(0, min(127, 1 - math.frexp(weight / lines)[1]))
+            total[bin_] += weight
+            count[bin_] += lines
+    last, lost = 127, 0.0
+    while last > 0 and lost + total[last] <= error:
+        lost += total[last]
+        last -= 1
+    size = count[: last + 1].sum()
+    frequency, weights = np.empty(size), np.empty(size)
+    at = 0
+    for i in range(len(one_weight)):
+        for j in range(len(other_weight)):
+            weight = one_weight[i] * other_weight[j]
+            lines = 2 if one_frequency[i] != 0 and other_frequency[j] != 0 else 1
+            if max(0, min(127, 1 - math.frexp(weight / lines)[1])) > last:
+                continue
+            frequency[at], weights[at] = one_frequency[i] + other_frequency[j], weight / lines
+            at += 1
+            if lines == 2:
+                frequency[at], weights[at] = abs(one_frequency[i] - other_frequency[j]), weight / lines
+                at += 1
+    return frequency, weights
