@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from enum import StrEnum, auto
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +17,18 @@ from stages.params import PARAMS_FILE, ParamsError, load
 from stages.sweeping import TooManyFailures
 from store.errors import StoreError
 from tasks.errors import TsfmLensError
+from tasks.sweep.cluster import Resources
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+
+
+class Format(StrEnum):
+    """Of a corpus' shards."""
+
+    parquet = auto()
+    arrow = auto()
+
+
 Profile = Annotated[Path, typer.Argument(help="a params file")]
 
 
@@ -52,6 +63,39 @@ def keep(folder: Annotated[Path, typer.Argument(help="a folder that is kept in g
     from stages.checkpoints import keep as keep_checkpoints
 
     keep_checkpoints(load(), folder)
+
+
+@app.command()
+def corpus(
+    folder: Annotated[Path, typer.Argument(help="where the shards go; a run that was stopped goes on there")],
+    series: Annotated[int, typer.Option(min=1, help="how many; more than there are adds the rest")] = 100_000,
+    length: Annotated[int, typer.Option(min=2, max=8192, help="steps of a KernelSynth series")] = 1024,
+    max_kernels: Annotated[int, typer.Option(min=1, max=32, help="J of Algorithm 1")] = 5,
+    tsmixup: Annotated[float, typer.Option(min=0, max=1, help="share of TSMixup; published pretraining: 0.9")] = 0.0,
+    pool: Annotated[int, typer.Option(min=0, help="KernelSynth series that TSMixup may pick")] = 100_000,
+    real: Annotated[
+        list[str] | None, typer.Option(help="Parquet file of series for TSMixup, or bundled:NAME; repeat")
+    ] = None,
+    format: Annotated[Format, typer.Option(help="arrow is what gluonts and the Chronos script read")] = Format.parquet,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    shard: Annotated[int, typer.Option(min=1, help="series a file")] = 10_000,
+    actors: Annotated[int | None, typer.Option(min=1, help="default: one a core")] = None,
+    address: Annotated[str | None, typer.Option(help="of a running Ray; the folder must be shared with it")] = None,
+) -> None:
+    """Draw a corpus for pretraining: KernelSynth, TSMixup or both, in Parquet or Arrow shards."""
+    from stages.corpus import make
+
+    law = {
+        "seed": seed,
+        "length": length,
+        "max_kernels": max_kernels,
+        "tsmixup": tsmixup,
+        "pool": pool,
+        "real": real or [],
+        "shard": shard,
+        "format": format.value,
+    }
+    make(folder, law, series, Resources(address=address, actors=actors))
 
 
 @app.command()

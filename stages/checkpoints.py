@@ -10,14 +10,14 @@ from typing import Any
 
 from stages import DATA
 from stages.params import Params, Recipe
-from stages.sweeping import Planned, opened, run, sweep
+from stages.sweeping import Planned, opened, resources, run, sweep
 from store.out import Out, read_rows
 from tasks.errors import ModelError
 from tasks.models import registry
 from tasks.sweep.jobs import Job, Task
 
 TRAINING = Task("pretrain", 1, "tasks.compression.pretraining:pretrain", table="training")
-SKILL = Task("skill", 1, "tasks.compression.unseen:measure_skill", "tasks.models.registry:load_for_job", table="skill")
+SKILL = Task("skill", 2, "tasks.compression.unseen:measure_skill", "tasks.models.registry:load_for_job", table="skill")
 MODELS = Path(DATA, "checkpoints", "models")
 WORK = Path(DATA, ".work")  # a training's state until it is done, by job key
 RECIPE, LOG = "recipe.json", "training.json"
@@ -29,7 +29,7 @@ def main(params: Params) -> None:
     with opened("checkpoints", ["training", "skill"]) as out:
         for name, job in jobs.items():
             _install(out, name, job, params.checkpoints.committed)
-        run(out, [Planned(job) for job in jobs.values()], params, _work_folder)
+        run(out, [Planned(job) for job in jobs.values()], resources(params), _work_folder)
         trained = {name: job for name, job in jobs.items() if _settle(name, job)}
         rows = [_row(params, name) for name in params.models if _at_hand(params, name, trained)]
         out.write("checkpoints", rows)

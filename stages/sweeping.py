@@ -46,14 +46,14 @@ def sweep(out: Out, planned: Iterable[Planned], params: Params, read: Callable[[
     Raises TooManyFailures, after storing what finished, when more than resources.max_failed_share of the jobs failed.
     """
     asked = list(planned)
-    summary = run(out, asked, params, read)
+    summary = run(out, asked, resources(params), read)
     keys = [one.job.key for one in asked]
     studies = [(study, one.job.key) for one in asked for study in one.studies]
     out.finish(keys, studies, {"seed": params.seed, "cpus": os.cpu_count() or 1})
-    _account(out, summary, params.resources.max_failed_share)
+    account(out, summary, params.resources.max_failed_share)
 
 
-def run(out: Out, planned: Sequence[Planned], params: Params, read: Callable[[Job], Any]) -> engine.Summary:
+def run(out: Out, planned: Sequence[Planned], where: Resources, read: Callable[[Job], Any]) -> engine.Summary:
     """Run the planned jobs that `out` lacks; rows, failures and timings are stored as they come."""
     port = Port(
         missing=functools.partial(out.missing, retry_failed=RETRY_VARIABLE in os.environ),
@@ -80,7 +80,7 @@ def run(out: Out, planned: Sequence[Planned], params: Params, read: Callable[[Jo
             )
             write_status(status, folder=out.status, every=0.0 if finished else 1.0)
 
-        return engine.run((one.job for one in planned), port, resources(params), report=report)
+        return engine.run((one.job for one in planned), port, where, report=report)
 
 
 def resources(params: Params) -> Resources:
@@ -106,7 +106,8 @@ def stages_with_failures() -> list[str]:
     return [name for name, found in files.items() if any(pq.read_metadata(path).num_rows for path in found)]
 
 
-def _account(out: Out, summary: engine.Summary, max_share: float) -> None:
+def account(out: Out, summary: engine.Summary, max_share: float) -> None:
+    """Say how it went. Raises TooManyFailures where more than `max_share` of the jobs have failed."""
     failures = out.failed()
     kinds = Counter(failures["error"].to_pylist())
     reused = f", {summary.reused} from before" if summary.reused else ""

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from store import files
 
 NAME = re.compile(r"[A-Za-z0-9_@=+-][A-Za-z0-9._@=+-]*")  # no separators, and no leading dot
+FORMATS = ("parquet", "arrow")  # of shards of series
 
 
 class JobLike(Protocol):
@@ -39,20 +40,26 @@ class States(TypedDict):
 
 
 def dump_path(spec: Mapping[str, Any]) -> str:
-    """dumps/model/dataset/condition.parquet; dumps/dataset/series.parquet of series. ValueError for an unsafe name."""
-    parts = ("model", "dataset", "condition") if spec.get("model") is not None else ("dataset",)
+    """dumps/model/dataset/condition.parquet; dumps/dataset/SHARD.FORMAT of a shard. ValueError for a bad name."""
+    shard = spec.get("shard")
+    parts = ("dataset",) if shard is not None else ("model", "dataset", "condition")
     if absent := [part for part in parts if spec.get(part) is None]:
         raise ValueError(f"spec {dict(spec)}: a dump needs {absent} for its path")
     names = [str(spec[part]) for part in parts]
     for name in names:
         if not NAME.fullmatch(name):
             raise ValueError(f"name {name!r} cannot be part of a path: expected letters, digits and ._@=+- only")
-    return f"dumps/{'/'.join(names if len(names) > 1 else [*names, 'series'])}.parquet"
+    if shard is None:
+        return f"dumps/{'/'.join(names)}.parquet"
+    if spec["format"] not in FORMATS:
+        raise ValueError(f"format {spec['format']!r}: expected one of {FORMATS}")
+    return f"dumps/{names[0]}/{shard:06d}.{spec['format']}"
 
 
 def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
-    """Stream tables of one schema, a row group each, to a file that then takes its name; a former one is replaced.
+    """Stream tables of one schema, a row group or batch each, to a file that then takes its name; it replaces a former.
 
+    A path that ends in .arrow is an Arrow file without compression, which readers map into memory; others are Parquet.
     Answers path (relative to `out`), rows, bytes and sha256.
     """
     target = Path(out) / path
@@ -61,8 +68,14 @@ def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, An
         writer = None
         try:
             for table in tables:
-                writer = writer or files.parquet_writer(temporary, table.schema)
-                writer.write_table(table.combine_chunks(), row_group_size=max(1, len(table)))
+                whole = table.combine_chunks()
+                if writer is None:
+                    arrow = target.suffix == ".arrow"
+                    writer = (pa.ipc.new_file if arrow else files.parquet_writer)(str(temporary), whole.schema)
+                if isinstance(writer, pq.ParquetWriter):
+                    writer.write_table(whole, row_group_size=max(1, len(whole)))
+                else:
+                    writer.write_table(whole)
                 rows += len(table)
         finally:
             if writer is not None:

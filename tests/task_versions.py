@@ -21,8 +21,9 @@ RECORD = Path(__file__).with_name("task_versions.json")
 
 
 def tasks() -> dict[str, Task]:
-    """Every task that a stage plans, by name."""
-    modules = [importlib.import_module(f"stages.{stage.name}") for stage in STAGES if stage.sweeps]
+    """Every task that a stage, or the command `corpus`, plans, by name."""
+    names = [stage.name for stage in STAGES if stage.sweeps] + ["corpus"]
+    modules = [importlib.import_module(f"stages.{name}") for name in names]
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Task)]
     return {task.name: task for task in found}
 

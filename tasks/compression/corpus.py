@@ -46,7 +46,7 @@ class Corpus:
         One context length a batch: attention costs C^2, and padding short windows to the longest would pay it for all.
         """
         rng = np.random.default_rng([self.seed, step])
-        mixed = tsmixup(self._all, rng, lengths=(128, 2048))
+        mixed = tsmixup(self._all, rng)
         context = int(rng.choice(np.asarray(contexts)))
         size = max(1, steps // (context + horizon))
         shown = int(rng.choice(np.asarray(futures))) if len(futures) > 1 else futures[0]

@@ -44,7 +44,7 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class SyntheticSet:
-    """One of the ten named sets: a kernel of one leaf. A periodicity is in grid steps, others as scikit-learn has it."""
+    """One of the ten named sets: a kernel of one leaf. A periodicity is in grid steps."""
 
     domain: str
     leaf: str
@@ -102,10 +102,8 @@ def draw_batch(kernel: Kernel, seeds: Sequence[int], length: int = LENGTH) -> Fl
     return _float32([_terms(kernel)] * len(seeds), [kernel_expression(kernel)] * len(seeds), seeds, length)
 
 
-def draw_at(
-    indices: Sequence[int], seed: int, length: int = LENGTH, max_kernels: int = MAX_KERNELS
-) -> list[Drawn]:
-    """Series of the stream that `seed` names, by their indices: each has its own random kernel, and a draw from that."""
+def draw_at(indices: Sequence[int], seed: int, length: int = LENGTH, max_kernels: int = MAX_KERNELS) -> list[Drawn]:
+    """Series of these indices in the stream that `seed` names: each has its own random kernel, and a draw from that."""
     from tasks.series.synthesis import term
 
     seeds = series_seeds(seed, indices)

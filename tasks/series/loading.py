@@ -75,16 +75,6 @@ def load_parquet(
     return select(found, min_length=min_length, sample=sample)
 
 
-def load_folder(
-    folder: Path, *, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None
-) -> dict[str, Loaded]:
-    """Every Parquet file of a folder, by name; DataError where there is no folder or no such file in it."""
-    files = sorted(folder.glob("*.parquet")) if folder.is_dir() else []
-    if not files:
-        raise DataError(f"{folder}: expected a folder with Parquet files, got none; set datasets.root to one")
-    return {path.stem: load_parquet(path, min_length=min_length, sample=sample) for path in files}
-
-
 def select(found: Iterable[Series], *, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None) -> Loaded:
     """The usable of these series, or a seeded sample (max_series, seed) in their order, and why others are not."""
     usable, skipped = [], []

@@ -14,6 +14,7 @@ factors only add up, since no kernel here exceeds 1 in size. Where the lines com
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ _LAG = 1.0 / 1024  # a step of the grid on which a leaf is held to scikit-learn'
 
 
 class Spectrum(NamedTuple):
-    """Lines at frequencies >= 0, in cycles over the window [0, 1], and the variance of each; weights sum to k(0) = 1."""
+    """Lines at frequencies >= 0, in cycles over the window [0, 1], and their variances, which sum to k(0) = 1."""
 
     frequency: Float64[np.ndarray, " line"]
     weight: Float64[np.ndarray, " line"]
@@ -74,7 +75,11 @@ def order(leaf: Leaf) -> tuple[int, float]:
 
 
 def _leaf(leaf: Leaf) -> Spectrum:
-    makers = {"ExpSineSquared": _exp_sine_squared, "RBF": _rbf, "RationalQuadratic": _rational_quadratic}
+    makers: dict[str, Callable[..., Spectrum]] = {
+        "ExpSineSquared": _exp_sine_squared,
+        "RBF": _rbf,
+        "RationalQuadratic": _rational_quadratic,
+    }
     if min(leaf.values) <= 0:
         raise DataError(f"kernel {leaf.expression}: expected arguments above 0")
     lines = makers[leaf.name](*leaf.values)
@@ -143,7 +148,7 @@ def _few(lines: float) -> int:
 
 
 def _merged(frequency: np.ndarray, weight: np.ndarray, error: float = 0.0) -> Spectrum:
-    """Lines in ascending order, equal frequencies as one, the weakest left out as long as their sum is at most error."""
+    """Lines in ascending order, equal frequencies as one; the weakest, of a sum up to `error`, are left out."""
     ascending = np.argsort(frequency)
     frequency, weight = frequency[ascending], weight[ascending]
     starts = np.flatnonzero(np.diff(frequency, prepend=-1.0) > _SAME)

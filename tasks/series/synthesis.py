@@ -108,7 +108,7 @@ def _checked(length: int) -> int:
 
 
 class _Waves(NamedTuple):
-    """What a block of series adds up. A row is one power of x of one series; an entry adds one term's lines to a row."""
+    """What a block of series adds up. A row is one power of x of one series; an entry adds a term's lines to it."""
 
     width: np.ndarray  # [series] lines of all entries
     series: np.ndarray  # [row]
@@ -142,14 +142,20 @@ def _waves(kernels: Sequence[Sequence[Term]]) -> _Waves:
                         rows.append((series, degree))
                     entries.append((row, number, math.sqrt(coefficient)))
                     width[series] += len(lines[number].weight)
-    row, number, scale = zip(*entries, strict=True) if entries else ((), (), ())
-    series, degree = zip(*rows, strict=True) if rows else ((), ())
+    of_rows = np.array(rows, dtype=np.int64).reshape(-1, 2)
+    of_entries = np.array([entry[:2] for entry in entries], dtype=np.int64).reshape(-1, 2)
+    nothing = np.empty(0)
     return _Waves(
-        width, *(np.array(each, dtype=np.int64) for each in (series, degree, row, number)), np.array(scale),
-        np.cumsum([0, *(len(one.weight) for one in lines)]),
-        np.concatenate([np.empty(0), *(one.frequency for one in lines)]),
-        np.sqrt(np.concatenate([np.empty(0), *(one.weight for one in lines)])),
-    )  # fmt: skip
+        width=width,
+        series=of_rows[:, 0],
+        degree=of_rows[:, 1],
+        row=of_entries[:, 0],
+        spectrum=of_entries[:, 1],
+        scale=np.array([entry[2] for entry in entries]),
+        first=np.cumsum([0, *(len(one.weight) for one in lines)]),
+        frequency=np.concatenate([nothing, *(one.frequency for one in lines)]),
+        amplitude=np.sqrt(np.concatenate([nothing, *(one.weight for one in lines)])),
+    )
 
 
 def _add_up(waves: _Waves, noise: np.ndarray, grid: np.ndarray) -> np.ndarray:
@@ -213,7 +219,7 @@ def _spread(  # type: ignore[no-untyped-def]
                 continue
             place = position[line] % (2 * last)
             place = min(place, 2 * last - place)
-            start = int(math.ceil(place - WIDTH / 2))
+            start = math.ceil(place - WIDTH / 2)
             share = start + WIDTH / 2 - place
             weight[:] = window[_DEGREE]
             for degree in range(_DEGREE - 1, -1, -1):

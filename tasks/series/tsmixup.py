@@ -3,40 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Float32, Float64, Int64
 
 ALPHA = 1.5  # concentration of the Dirichlet weights (Ansari et al. 2024)
 MOST_SERIES = 3  # K (Ansari et al. 2024)
 LENGTHS = (128, 2048)  # steps of a mixed series, ends included (Ansari et al. 2024)
 
 
-def tsmixup(
-    series: Sequence[np.ndarray],
-    rng: np.random.Generator,
-    *,
-    most_series: int = MOST_SERIES,
-    alpha: float = ALPHA,
-    lengths: tuple[int, int] = LENGTHS,
-) -> Iterator[Float32[np.ndarray, " step"]]:
-    """Mixed series without end: k ~ U{1..most_series} mean-scaled windows of one length, Dirichlet(alpha) weights.
+class Mixture(NamedTuple):
+    """What is mixed: `length` steps from each of the k picked series, from these starts on, with these weights."""
 
-    The length is uniform over `lengths`, cut at the longest series; the k series are then drawn uniformly, with
-    replacement, from those that are long enough. A step that is missing (NaN) in any window is missing in the mixture.
-    The arrays are indexed as they are needed, so `series` may be lazy.
+    length: int
+    picked: Int64[np.ndarray, " part"]
+    starts: list[int]
+    weights: Float64[np.ndarray, " part"]
+
+    def of(self, series: Sequence[np.ndarray]) -> Float32[np.ndarray, " step"]:
+        """The mixture of the picked series, given in their order; a step missing in any window is missing in it."""
+        mixed = np.zeros(self.length)
+        for values, start, weight in zip(series, self.starts, self.weights, strict=True):
+            mixed += weight * mean_scaled(values[start : start + self.length])
+        return mixed.astype(np.float32)
+
+
+class MixtureLaw:
+    """k ~ U{1..most_series} windows of one length, uniform over `lengths`, with Dirichlet(alpha) weights.
+
+    sizes: steps of every series; lengths are cut at the longest. The k series are drawn uniformly, with replacement,
+    from those that are long enough.
 
     Raises:
-        ValueError: no series has `lengths[0]` steps, or an argument is out of range. Raised at the call.
+        ValueError: no series has `lengths[0]` steps, or an argument is out of range.
     """
-    if most_series < 1 or alpha <= 0 or not 1 <= lengths[0] <= lengths[1]:
-        got = f"got {most_series}, {alpha}, {lengths}"
-        raise ValueError(f"tsmixup: expected most_series >= 1, alpha > 0, 1 <= shortest <= longest, {got}")
-    sizes = np.array([len(one) for one in series])
-    longest = int(sizes.max(initial=0))
-    if longest < lengths[0]:
-        raise ValueError(f"tsmixup: expected a series of at least {lengths[0]} steps, got at most {longest}")
-    return _stream(series, sizes, rng, (most_series, alpha, lengths[0], min(lengths[1], longest)))
+
+    def __init__(
+        self,
+        sizes: Sequence[int] | Int64[np.ndarray, " series"],
+        *,
+        most_series: int = MOST_SERIES,
+        alpha: float = ALPHA,
+        lengths: tuple[int, int] = LENGTHS,
+    ) -> None:
+        if most_series < 1 or alpha <= 0 or not 1 <= lengths[0] <= lengths[1]:
+            got = f"got {most_series}, {alpha}, {lengths}"
+            raise ValueError(f"tsmixup: expected most_series >= 1, alpha > 0, 1 <= shortest <= longest, {got}")
+        steps = np.asarray(sizes, dtype=np.int64)
+        longest = int(steps.max(initial=0))
+        if longest < lengths[0]:
+            raise ValueError(f"tsmixup: expected a series of at least {lengths[0]} steps, got at most {longest}")
+        self.most_series, self.alpha, self.lengths = most_series, alpha, (lengths[0], min(lengths[1], longest))
+        self._by_size = np.argsort(steps, kind="stable")
+        self._sizes = steps[self._by_size]
+
+    def draw(self, rng: np.random.Generator) -> Mixture:
+        """One mixture."""
+        count = int(rng.integers(1, self.most_series + 1))
+        length = int(rng.integers(self.lengths[0], self.lengths[1] + 1))
+        places = rng.integers(int(np.searchsorted(self._sizes, length)), len(self._sizes), size=count)
+        weights = rng.dirichlet(np.full(count, self.alpha))
+        starts = [int(rng.integers(steps - length + 1)) for steps in self._sizes[places]]
+        return Mixture(length, self._by_size[places], starts, weights)
+
+
+def tsmixup(series: Sequence[np.ndarray], rng: np.random.Generator) -> Iterator[Float32[np.ndarray, " step"]]:
+    """Mixed series without end. The arrays are indexed as they are needed, so `series` may be lazy.
+
+    Raises:
+        ValueError: no series has LENGTHS[0] steps. Raised at the call.
+    """
+    return _stream(series, MixtureLaw([len(one) for one in series]), rng)
 
 
 def mean_scaled(values: np.ndarray) -> Float64[np.ndarray, " step"]:
@@ -48,19 +86,8 @@ def mean_scaled(values: np.ndarray) -> Float64[np.ndarray, " step"]:
 
 
 def _stream(
-    series: Sequence[np.ndarray], sizes: np.ndarray, rng: np.random.Generator, law: tuple[int, float, int, int]
+    series: Sequence[np.ndarray], law: MixtureLaw, rng: np.random.Generator
 ) -> Iterator[Float32[np.ndarray, " step"]]:
-    most_series, alpha, shortest, longest = law
-    by_size = np.argsort(sizes, kind="stable")
-    ordered = sizes[by_size]
     while True:
-        count = int(rng.integers(1, most_series + 1))
-        length = int(rng.integers(shortest, longest + 1))
-        first = int(np.searchsorted(ordered, length))
-        picked = by_size[rng.integers(first, len(by_size), size=count)]
-        weights = rng.dirichlet(np.full(count, alpha))
-        mixed = np.zeros(length)
-        for index, weight in zip(picked, weights, strict=True):
-            start = int(rng.integers(sizes[index] - length + 1))
-            mixed += weight * mean_scaled(series[int(index)][start : start + length])
-        yield mixed.astype(np.float32)
+        mixture = law.draw(rng)
+        yield mixture.of([series[index] for index in mixture.picked])

@@ -105,8 +105,8 @@ def test_a_dump_of_no_tables_is_refused(tmp_path: Path) -> None:
     [
         ({"model": "t5@absorbed-0.25", "dataset": "d", "condition": "c512"}, "dumps/t5@absorbed-0.25/d/c512.parquet"),
         ({"model": "m", "dataset": "d", "condition": "noise=0.1+c8", "layer": 3}, "dumps/m/d/noise=0.1+c8.parquet"),
-        ({"dataset": "sunspots"}, "dumps/sunspots/series.parquet"),
-        ({"dataset": "sunspots", "model": None, "condition": "ignored"}, "dumps/sunspots/series.parquet"),
+        ({"dataset": "d", "shard": 7, "format": "parquet"}, "dumps/d/000007.parquet"),
+        ({"dataset": "d", "shard": 1234567, "format": "arrow", "model": None}, "dumps/d/1234567.arrow"),
     ],
 )
 def test_a_spec_gives_the_path(spec: dict, path: str) -> None:
@@ -117,6 +117,23 @@ def test_a_spec_gives_the_path(spec: dict, path: str) -> None:
 def test_names_that_could_leave_the_folder_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be part of a path"):
         dumps.dump_path({"model": name, "dataset": "d", "condition": "c"})
+
+
+def test_a_format_that_nobody_reads_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"format 'csv': expected one of \('parquet', 'arrow'\)"):
+        dumps.dump_path({"dataset": "d", "shard": 0, "format": "csv"})
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_shard_is_written_table_by_table_and_read_back(tmp_path: Path, suffix: str) -> None:
+    tables = [pa.table({"id": [f"{n}"], "target": [np.arange(n, dtype=np.float32)]}) for n in range(4)]
+    facts = dumps.write_dump(tmp_path, f"dumps/d/000000.{suffix}", iter(tables))
+    again = dumps.write_dump(tmp_path, f"dumps/d/000000.{suffix}", iter(tables))
+    path = tmp_path / facts["path"]
+    found = pq.read_table(path) if suffix == "parquet" else pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    assert found.equals(pa.concat_tables(tables))
+    assert facts == again
+    assert facts["bytes"] == path.stat().st_size
 
 
 def test_a_spec_without_what_a_path_needs_is_named() -> None:

@@ -133,4 +133,4 @@ write_dump(sys.argv[1], "dumps/m/d/c.parquet", tables())
     assert left[0].startswith(".tmp-")
     with Out(tmp_path / "o", tables=["dumps"], companion=tmp_path / "c", stage="s") as out:
         assert not [p for p in out.root.rglob("*") if p.is_file()]
-        out.write_dump(SimpleNamespace(spec={"dataset": "d"}), [pa.table({"x": [1]})])
+        out.write_dump(SimpleNamespace(spec={"dataset": "d", "shard": 0, "format": "parquet"}), [pa.table({"x": [1]})])

@@ -195,7 +195,9 @@ def test_finish_deletes_dumps_that_no_row_names_but_not_the_rows_beside_them(out
     with out("dumps") as store:
         dump(store, record, row, "a", "keep", [1])
         dump(store, record, row, "b", "drop", [2])
-        store.write_dump(SimpleNamespace(spec={"dataset": "orphan"}), [pa.table({"x": [3]})])
+        store.write_dump(
+            SimpleNamespace(spec={"dataset": "orphan", "shard": 0, "format": "parquet"}), [pa.table({"x": [3]})]
+        )
         store.finish(["a"])
         left = sorted(p.relative_to(store.root).as_posix() for p in (store.root / "dumps").rglob("*") if p.is_file())
         assert left == ["dumps/00000.parquet", "dumps/m/d/keep.parquet"]

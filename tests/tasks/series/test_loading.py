@@ -13,7 +13,7 @@ import pytest
 
 from tasks.errors import DataError
 from tasks.series.catalog import CATALOG
-from tasks.series.loading import load_folder, load_parquet, select, unusable
+from tasks.series.loading import load_parquet, select, unusable
 from tasks.series.types import Series
 
 GOOD = {
@@ -84,12 +84,9 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
         load_parquet(path)
 
 
-def test_a_file_or_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.parquet: no such file in .*; check the name and datasets\.root"):
         load_parquet(tmp_path / "none.parquet")
-    for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(DataError, match="expected a folder with Parquet files, got none"):
-            load_folder(folder)
 
 
 @pytest.mark.parametrize(
@@ -140,16 +137,6 @@ def test_a_sample_is_seeded_and_in_order() -> None:
     assert len(set(names[0])) == 20
     assert select(series, sample=(20, 1)).available == 50
     assert len(select(series, sample=(60, 1)).series) == 50
-
-
-def test_a_folder_is_read_file_by_file_and_other_files_are_left(tmp_path: Path) -> None:
-    _write(tmp_path / "one.parquet")
-    _write(tmp_path / "two.parquet", item_id=pa.array(["a", "b", "c"]).dictionary_encode())
-    (tmp_path / "notes.txt").write_text("x")
-    assert {name: found.available for name, found in load_folder(tmp_path, min_length=3).items()} == {
-        "one": 2,
-        "two": 2,
-    }
 
 
 def test_a_file_without_rows_gives_no_series(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from tasks.series.kernels import Leaf, bank
 from tasks.series.spectra import CONSTANT, order, spectrum
 
 LAGS = np.linspace(0, 1, 1500)  # not the grid on which a leaf is checked
-STATIONARY = sorted({leaf for leaf in bank() if leaf.name in ("ExpSineSquared", "RBF", "RationalQuadratic")}, key=order)
+NAMES = ("ExpSineSquared", "RBF", "RationalQuadratic")
+STATIONARY = sorted({leaf for leaf in bank() if leaf.name in NAMES}, key=lambda leaf: (order(leaf), leaf))
 
 
 def _exact(*leaves: Leaf) -> np.ndarray:

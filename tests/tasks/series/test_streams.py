@@ -21,7 +21,7 @@ def test_a_stream_is_numpy_s_philox_of_that_key_whatever_was_drawn_before(seed: 
 def test_seeds_are_found_alone_differ_and_fit_a_signed_column() -> None:
     seeds = series_seeds(5, range(100_000))
     assert len(set(seeds)) == 100_000
-    assert 0 <= min(seeds) and max(seeds) < 2**63
+    assert min(seeds) >= 0 and max(seeds) < 2**63
     assert series_seeds(5, [77_777, 3]) == [seeds[77_777], seeds[3]]
     assert not set(seeds) & set(series_seeds(6, range(1000)))
     assert not set(seeds) & set(series_seeds(5, range(1000), "trend-1"))

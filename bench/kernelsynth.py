@@ -1,0 +1,177 @@
+"""KernelSynth against the released recipe and two plainer samplers: series a second, memory, covariance error.
+
+    python -m bench.kernelsynth [--quick]
+
+Peers, on the same compositions: `released` is the Chronos release's scikit-learn GaussianProcessRegressor.sample_y (an
+SVD of the covariance), `eigh` the sampler that stands beside it unused, `cholesky` numpy's with jitter. Each runs in a
+process of its own, on one core and on two (ours: two processes), and is charged for its kernel matrix; ours is charged
+for choosing the kernels and writing their expressions too. Peers are timed on fewer series, since their cost hardly
+depends on the kernel. Last line JSON: speedup_per_core (released over ours, one core, J = 5), speedup_stationary (the
+same on compositions without DotProduct), series_per_s (one core), max_cov_error (sampled covariance against
+scikit-learn's, over its largest entry).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from tasks.series.kernels import Composition, compositions
+from tasks.series.kernelsynth import covariance, draw_at, draw_many
+from tasks.series.streams import series_seeds
+
+SEED = 0
+LENGTH = 1024
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
+JITTER = 1e-6  # of the largest entry: numpy's Cholesky fails on the smooth kernels without
+
+
+class Measured(NamedTuple):
+    """Seconds a series, and MiB by which the process grew while it drew."""
+
+    seconds: float
+    peak_mb: float
+
+
+def released(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
+    """scripts/kernel-synth.py of chronos-forecasting, sample_from_gp_prior."""
+    from sklearn.gaussian_process import GaussianProcessRegressor
+
+    return GaussianProcessRegressor(kernel=kernel.kernel()).sample_y(grid[:, None], n_samples=1, random_state=seed)
+
+
+def eigh(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
+    """The same script's sample_from_gp_prior_efficient, which nothing calls."""
+    values, vectors = np.linalg.eigh(kernel.kernel()(grid[:, None]))
+    noise = np.random.default_rng(seed).standard_normal(len(grid))
+    return np.asarray(vectors @ (np.sqrt(np.maximum(values, 0)) * noise))
+
+
+def cholesky(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
+    """numpy's, of the matrix with a jitter that is raised until it succeeds."""
+    matrix = kernel.kernel()(grid[:, None])
+    jitter = JITTER * matrix.max()
+    while True:
+        try:
+            root = np.linalg.cholesky(matrix + jitter * np.eye(len(grid)))
+            return np.asarray(root @ np.random.default_rng(seed).standard_normal(len(grid)))
+        except np.linalg.LinAlgError:
+            jitter *= 10
+
+
+def time_peer(sampler: Callable[..., np.ndarray], indices: Sequence[int], length: int, threads: int) -> Measured:
+    """One call a series, as the release does."""
+    seeds, grid = series_seeds(SEED, indices), np.linspace(0, 1, length)
+    kernels = compositions(seeds, length=length)
+    before = _rss()
+    with threadpool_limits(threads):
+        sampler(kernels[0], grid, 0)
+        started = time.perf_counter()
+        for kernel, seed in zip(kernels, seeds, strict=True):
+            sampler(kernel, grid, seed % 2**32)
+        return Measured((time.perf_counter() - started) / len(kernels), _rss() - before)
+
+
+def time_ours(indices: Sequence[int], length: int) -> Measured:
+    """Compositions, expressions and draws, in blocks of a thousand, cold but for the compiled code."""
+    before = _rss()
+    with threadpool_limits(1):
+        draw_at(indices[:1], SEED, length)
+        started = time.perf_counter()
+        for first in range(0, len(indices), 1000):
+            draw_at(indices[first : first + 1000], SEED, length)
+        return Measured((time.perf_counter() - started) / len(indices), _rss() - before)
+
+
+def alone(function: Callable[..., Measured], *arguments: object) -> Measured:
+    """The function in a fresh process."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def two_processes(indices: Sequence[int], length: int) -> Measured:
+    """Ours on both cores: the slower half tells."""
+    halves = [indices[: len(indices) // 2], indices[len(indices) // 2 :]]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = [future.result() for future in [pool.submit(time_ours, half, length) for half in halves]]
+    return Measured(max(one.seconds for one in found) / 2, sum(one.peak_mb for one in found))
+
+
+def stationary(count: int) -> list[int]:
+    """Indices of the first `count` compositions without a DotProduct."""
+    found: list[int] = []
+    for first in range(0, 4 * count, 1000):
+        kernels = compositions(series_seeds(SEED, range(first, first + 1000)))
+        found += [
+            first + place for place, one in enumerate(kernels) if all(leaf.name != "DotProduct" for leaf in one.leaves)
+        ]
+    return found[:count]
+
+
+def covariance_error(count: int, length: int) -> float:
+    """The largest error of the sampled covariance over the first `count` compositions, over their largest entries."""
+    grid = np.linspace(0, 1, length)[:, None]
+    kernels = (one.kernel() for one in compositions(series_seeds(SEED, range(count)), length=length))
+    return max(float(np.abs(covariance(k, length) - k(grid)).max() / np.abs(k(grid)).max()) for k in kernels)
+
+
+def main() -> None:
+    """Run the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer series, lengths up to 1024")
+    quick = parser.parse_args().quick
+    many, few, exact = (4_000, 3, 10) if quick else (50_000, 20, 300)
+    draw_many(1, SEED)  # compiles, where nothing has yet
+
+    print(f"{'sampler':22s} {'cores':>5s} {'ms/series':>10s} {'series/s':>10s} {'ratio':>8s} {'peak MB':>8s}")
+    ours = alone(time_ours, range(many), LENGTH)
+    _line("tsfm-lens", 1, ours, ours)
+    _line("tsfm-lens", 2, two_processes(range(many), LENGTH), ours)
+    calm = stationary(many)
+    ours_calm = alone(time_ours, calm, LENGTH)
+    _line("tsfm-lens, stationary", 1, ours_calm, ours)
+    peers = {}
+    for sampler in (released, eigh, cholesky):
+        for threads in (1, 2):
+            peers[sampler, threads] = alone(time_peer, sampler, range(few), LENGTH, threads)
+            _line(sampler.__name__, threads, peers[sampler, threads], ours)
+    peer_calm = alone(time_peer, released, calm[:few], LENGTH, 1)
+    _line("released, stationary", 1, peer_calm, ours_calm)
+
+    print(f"\n{'length':>6s} {'ours ms':>9s} {'us/step':>8s}")
+    for length in LENGTHS[: 3 if quick else None]:
+        one = alone(time_ours, range(many // 2), length)
+        print(f"{length:6d} {1e3 * one.seconds:9.4f} {1e6 * one.seconds / length:8.4f}", flush=True)
+    error = covariance_error(exact, LENGTH)
+    print(f"\nsampled covariance of {exact} compositions: at most {error:.2e} of the largest entry from scikit-learn's")
+    result = {
+        "speedup_per_core": peers[released, 1].seconds / ours.seconds,
+        "speedup_stationary": peer_calm.seconds / ours_calm.seconds,
+        "series_per_s": 1 / ours.seconds,
+        "max_cov_error": error,
+    }
+    print(json.dumps(result))
+
+
+def _rss() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _line(name: str, cores: int, found: Measured, ours: Measured) -> None:
+    ratio, rate = found.seconds / ours.seconds, 1 / found.seconds
+    print(
+        f"{name:22s} {cores:5d} {1e3 * found.seconds:10.4f} {rate:10.1f} {ratio:8.1f} {found.peak_mb:8.1f}", flush=True
+    )
+
+
+if __name__ == "__main__":
+    main()
