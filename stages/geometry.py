@@ -9,7 +9,7 @@ from pathlib import Path
 from stages import DATA, planning
 from stages.params import Params
 from stages.sweeping import Planned, opened, sweep
-from store.dumps import layers, read_states
+from store.dumps import last_layers, layers, read_states
 from tasks.sweep.jobs import Job, Task
 
 TASK = Task("measure", 1, "tasks.geometry.measure:entry", table="geometry")
@@ -22,14 +22,17 @@ def main(params: Params) -> None:
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """One job a layer of a dump; studies that ask for the last layer take each stack's normed state."""
+    """One job a layer of a dump; studies that ask for the last layer take each stack's last state."""
     asked = planning.cells(params)
     measure = params.geometry.model_dump(exclude={"rows"})
     for row in planning.dumps("embeddings"):
         studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
         path = Path(DATA, "embeddings", row["path"])
-        for stack, layer, normed in layers(planning.parquet_metadata(path)):
-            wanting = [name for name in studies if normed or params.studies[name].layers == "all"]
+        metadata = planning.parquet_metadata(path)
+        last = last_layers(metadata)
+        for stack, layer, normed in layers(metadata):
+            is_last = (stack, layer, normed) in last
+            wanting = [name for name in studies if is_last or params.studies[name].layers == "all"]
             if not wanting:
                 continue
             spec = {

@@ -89,7 +89,7 @@ class Study(_Strict):
     models: Literal["all"] | list[str] = Field(min_length=1)
     datasets: Literal["all"] | list[str] = Field(min_length=1)
     conditions: Literal["all"] | list[str] = Field(min_length=1)
-    layers: Literal["all", "last"] = Field("all", description="all layers, or the last of each stack, normed")
+    layers: Literal["all", "last"] = Field("all", description="all layers, or each stack's last state")
 
 
 class KernelSynth(_Strict):

@@ -137,6 +137,11 @@ def layers(metadata: pq.FileMetaData) -> list[tuple[str, int, bool]]:
     return found
 
 
+def last_layers(metadata: pq.FileMetaData) -> set[tuple[str, int, bool]]:
+    """(stack, layer, normed) of each stack's last state: after its final norm, or of its last block without one."""
+    return set({stack: (stack, layer, normed) for stack, layer, normed in sorted(layers(metadata))}.values())
+
+
 def _input(root: Path, job: JobLike) -> Path:
     """The one Parquet file that the job reads."""
     found = [name for name in job.inputs if name.endswith(".parquet") and not name.startswith(files.NOT_FILES)]

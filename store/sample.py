@@ -20,7 +20,7 @@ GROUPS_PER_MODEL = 64  # row groups read for a model, whatever the number of its
 def embeddings(found: Sequence[Path], *, seed: int, tokens: int = TOKENS_PER_MODEL) -> pa.Table:
     """Rows of `embeddings_sample` from dump files named .../model/dataset/condition.parquet.
 
-    A model's tokens come, in equal shares, from its dumps' final normed states; fewer where it has fewer.
+    A model's tokens come, in equal shares, from its dumps' last states; fewer where it has fewer.
     """
     models: dict[str, list[Path]] = defaultdict(list)
     for path in sorted(found):
@@ -34,8 +34,8 @@ def _of_model(paths: list[Path], seed: int, tokens: int) -> pa.Table:
     groups = [
         (path, n, metadata.row_group(n).num_rows)
         for path, metadata in ((path, pq.read_metadata(path)) for path in paths)
-        for n, (_, _, normed) in enumerate(dumps.layers(metadata))
-        if normed and metadata.row_group(n).num_rows
+        for n, place in enumerate(dumps.layers(metadata))
+        if place in dumps.last_layers(metadata) and metadata.row_group(n).num_rows
     ]
     if len(groups) > GROUPS_PER_MODEL:
         chosen = np.sort(generator.choice(len(groups), GROUPS_PER_MODEL, replace=False))

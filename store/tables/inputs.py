@@ -121,7 +121,7 @@ TABLES = (
     ),
     Table(
         "embeddings_sample",
-        "one token of a seeded sample of 1,000 a model, final normed states",
+        "one token of a seeded sample of 1,000 a model, last states of each stack",
         (
             MODEL,
             DATASET,

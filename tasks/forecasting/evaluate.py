@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tasks.series.types import Series, Windows
 
 IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
-DIRECT = frozenset({"chronos-bolt"})  # families whose head emits quantiles, so that no sample path is drawn
 
 
 def evaluate(job: Job, data: pa.Table, model: Family) -> Result:
@@ -89,7 +88,7 @@ def _row(job: Job, model: Family, one: Series, scored: Mapping[str, Any]) -> dic
     row = {name: spec[name] for name in IDENTITY} | {"series": one.series, "horizon": spec["horizon"], **scored}
     if row["origin"] is None:  # where the window would have begun
         row["origin"] = max(0, len(one.values) - spec["horizon"])
-    samples = None if model.name in DIRECT else spec["samples"]
+    samples = None if model.direct else spec["samples"]
     return row | {"levels": list(spec["levels"]), "samples": samples, "batch": spec["batch"]}
 
 

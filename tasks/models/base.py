@@ -24,6 +24,8 @@ class Family(ABC):
 
     name: ClassVar[str]
     stacks: ClassVar[tuple[str, ...]]
+    final_norm: ClassVar[bool] = True  # a norm ends each stack; without it no state is normed
+    direct: ClassVar[bool] = False  # forecasts every quantile in one go: no sample path is drawn, `samples` is unused
     network: torch.nn.Module  # what trains and what is saved
     batch: int  # windows of one forward pass; changes results by rounding only
 
@@ -46,7 +48,7 @@ class Family(ABC):
     @property
     @abstractmethod
     def layers(self) -> Mapping[str, int]:
-        """Stack -> number n of blocks; states exist for layers 0..n, and for n normed."""
+        """Stack -> number n of blocks; states exist for layers 0..n, and for n normed where there is a final norm."""
 
     @property
     @abstractmethod
@@ -76,6 +78,7 @@ class Family(ABC):
     def hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
         """Every layer of every stack from one forward pass, stack by stack, layer 0 first, the normed state last.
 
+        A family without a final norm yields no normed state: its last state is that of the last block.
         Raises HealthError when a state is not finite, all zero, or has not the rows that the tokens say.
         """
         for layer in self._hidden_states(tokens):

@@ -1,13 +1,57 @@
-"""Hidden states of named modules from one forward pass."""
+"""Hidden states of named modules, and of every layer of a model's stacks, from one forward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.models.types import LayerStates
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """A stack's blocks in their order, and the norm that its last state goes through, where there is one."""
+
+    blocks: Sequence[torch.nn.Module]
+    norm: torch.nn.Module | None
+
+
+def run_captured(
+    stacks: Mapping[str, Stack], forward: Callable[[slice], object], windows: int, batch: int
+) -> Iterator[LayerStates]:
+    """Run `forward` on slices of the windows; yield every layer of every stack, [W, T, d] float32 each.
+
+    Layer 0 is what block 0 is given, layer l what block l - 1 answers (residual stream), then the last layer after the
+    stack's norm. Axes before the last two, such as a channel's, are taken for windows.
+    """
+    import torch
+
+    inputs: dict[Hashable, torch.nn.Module] = {}
+    outputs: dict[Hashable, torch.nn.Module] = {}
+    order: list[tuple[str, int, bool]] = []
+    for name, stack in stacks.items():
+        last = len(stack.blocks)
+        inputs[name, 0, False] = stack.blocks[0]
+        outputs |= {(name, layer, False): block for layer, block in enumerate(stack.blocks, start=1)}
+        order += [(name, layer, False) for layer in range(last + 1)]
+        if stack.norm is not None:
+            outputs[name, last, True] = stack.norm
+            order.append((name, last, True))
+    parts: dict[tuple[str, int, bool], list[np.ndarray]] = {key: [] for key in order}
+    for start in range(0, windows, batch):
+        with torch.inference_mode(), capture(outputs, inputs) as states:
+            forward(slice(start, start + batch))
+        for key, collected in parts.items():
+            collected.append(states[key].flatten(0, -3).float().cpu().numpy())
+    for name, layer, normed in order:
+        yield LayerStates(name, layer, normed, np.concatenate(parts.pop((name, layer, normed))))
 
 
 @contextmanager

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tasks.errors import ModelError
-from tasks.models import t5
-from tasks.models.base import QUANTILES, Family
-from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
+from tasks.models import folders, t5
+from tasks.models.base import QUANTILES
+from tasks.models.scale import tamed
+from tasks.models.types import LayerStates, TokenKind, Tokens
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -29,14 +28,14 @@ DEFAULTS = {  # config.json of the released amazon/chronos-bolt-*
 }
 
 
-class ChronosBolt(Family):
+class ChronosBolt(t5.T5Family):
     """Rows of the encoder: one a patch, then REG where the model has it. The decoder has one row a window.
 
     A patch with no observed step is PADDING; there is no vocabulary, so `types` is empty.
     """
 
     name: ClassVar[str] = "chronos-bolt"
-    stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    direct: ClassVar[bool] = True
     network: Any  # chronos' ChronosBoltModelForForecasting
 
     def __init__(self, network: Any, *, batch: int = 64) -> None:
@@ -50,7 +49,7 @@ class ChronosBolt(Family):
         from chronos.chronos_bolt import ChronosBoltModelForForecasting
         from transformers import T5Config
 
-        full = t5.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        full = folders.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         names = ("context_length", "prediction_length", "input_patch_size", "input_patch_stride", "use_reg_token")
         t5_config = T5Config(
             **{k: full[k] for k in (*t5.SHAPE, "dropout_rate", "initializer_factor")},
@@ -61,45 +60,18 @@ class ChronosBolt(Family):
             chronos_pipeline_class="ChronosBoltPipeline",
             chronos_config={**{k: full[k] for k in names}, "quantiles": [float(q) for q in full["quantiles"]]},
         )
-        return cls(t5.build(lambda: ChronosBoltModelForForecasting(t5_config), seed))
+        return cls(folders.build(lambda: ChronosBoltModelForForecasting(t5_config), seed))
 
     @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """A released or saved checkpoint, safetensors only. ModelError names the file that is wrong."""
+    def _network_class(cls) -> Any:
         from chronos.chronos_bolt import ChronosBoltModelForForecasting
 
-        folder = Path(folder)
-        chronos = t5.read_config(folder, cls.name)["chronos_config"]
-        if missing := {"input_patch_size", "input_patch_stride", "quantiles"} - set(chronos):
-            raise ModelError(
-                f"{folder / 'config.json'}: chronos_config lacks {sorted(missing)}, so this is no {cls.name} "
-                "checkpoint; name the family that it belongs to"
-            )
-        return cls(t5.load_network(ChronosBoltModelForForecasting, folder, device))
+        return ChronosBoltModelForForecasting
 
-    def save(self, folder: Path) -> None:
-        """config.json and model.safetensors, which `chronos.BaseChronosPipeline.from_pretrained` reads."""
-        self.network.save_pretrained(folder)
-
-    @property
-    def layers(self) -> Mapping[str, int]:
-        """Blocks a stack."""
-        return {"encoder": len(self.network.encoder.block), "decoder": len(self.network.decoder.block)}
-
-    @property
-    def width(self) -> int:
-        """d_model."""
-        return int(self.network.config.d_model)
-
-    @property
-    def max_context(self) -> int:
-        """Steps of context that the model reads; of longer contexts the last ones, as in the package."""
-        return int(self.network.chronos_config.context_length)
-
-    @property
-    def prediction_length(self) -> int:
-        """Steps answered in one go; longer horizons recur over the quantiles, as in the package."""
-        return int(self.network.chronos_config.prediction_length)
+    @classmethod
+    def _foreign(cls, chronos: Mapping[str, Any]) -> str | None:
+        missing = {"input_patch_size", "input_patch_stride", "quantiles"} - set(chronos)
+        return f"chronos_config lacks {sorted(missing)}, so this is no {cls.name} checkpoint" if missing else None
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Patches of the context, padded on the left to whole patches; one decoder row."""
@@ -107,14 +79,6 @@ class ChronosBolt(Family):
         size, stride = config.input_patch_size, config.input_patch_stride
         padded = -(-min(context, self.max_context) // size) * size
         return {"encoder": (padded - size) // stride + 1, "decoder": 1}
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """q, k, v, o (self and cross), mlp_in, mlp_out of both stacks.
-
-        The decoder reads one token, so its self-attention q and k never had a gradient: leave them out of spectra.
-        """
-        yield from t5.stack_weights("encoder", self.network.encoder)
-        yield from t5.stack_weights("decoder", self.network.decoder)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Quantile loss of the scaled future, the package's own forward; missing steps weigh nothing."""
@@ -126,7 +90,7 @@ class ChronosBolt(Family):
         import torch
 
         network = self.network
-        context, factor = t5.tamed(windows.context[:, -self.max_context :])
+        context, factor = tamed(windows.context[:, -self.max_context :])
         values = torch.from_numpy(context)
         scaled, (loc, scale) = network.instance_norm(values)
         masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
@@ -166,14 +130,13 @@ class ChronosBolt(Family):
             encoded = network.encoder(attention_mask=attended, inputs_embeds=embedded).last_hidden_state
             network.decode(embedded, attended, encoded)
 
-        stacks = {"encoder": network.encoder, "decoder": network.decoder}
-        yield from t5.run_captured(stacks, forward, len(tokens), self.batch)
+        yield from self._run_captured(forward, len(tokens))
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
         from chronos import ChronosBoltPipeline
 
-        context, factor = t5.tamed(windows.context[:, -self.max_context :])
+        context, factor = tamed(windows.context[:, -self.max_context :])
         pipeline = ChronosBoltPipeline(self.network.eval())
         parts = []
         with warnings.catch_warnings():

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tasks.errors import ModelError
-from tasks.models import t5
-from tasks.models.base import Family
-from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
+from tasks.models import folders, t5
+from tasks.models.scale import tamed
+from tasks.models.types import LayerStates, TokenKind, Tokens
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ DEFAULTS = {  # config.json of the released amazon/chronos-t5-*; dropout is thei
 PAD, EOS, SPECIAL = 0, 1, 2  # ids of padding and end, number of special ids, in every released config
 
 
-class ChronosT5(Family):
+class ChronosT5(t5.T5Family):
     """Rows of the encoder: one a context step, then EOS. Rows of the decoder: START, then the future but its last step.
 
     A row's type is its own input id, in both stacks. A decoder row is FUTURE where its own input was observed; row 0
@@ -40,7 +38,6 @@ class ChronosT5(Family):
     """
 
     name: ClassVar[str] = "chronos-t5"
-    stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     network: Any  # transformers' T5ForConditionalGeneration
 
     def __init__(self, network: Any, *, batch: int = 32) -> None:
@@ -60,7 +57,7 @@ class ChronosT5(Family):
         """Random weights. Keys: REQUIRED, and those of DEFAULTS where they differ; input and output ids are tied."""
         from transformers import T5Config, T5ForConditionalGeneration
 
-        full = t5.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        full = folders.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         chronos = {
             "tokenizer_class": "MeanScaleUniformBins",
             "tokenizer_kwargs": {"low_limit": full["low_limit"], "high_limit": full["high_limit"]},
@@ -81,55 +78,22 @@ class ChronosT5(Family):
             chronos_pipeline_class="ChronosPipeline",
             chronos_config=chronos,
         )
-        return cls(t5.build(lambda: T5ForConditionalGeneration(t5_config), seed))
+        return cls(folders.build(lambda: T5ForConditionalGeneration(t5_config), seed))
 
     @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """A released or saved checkpoint, safetensors only. ModelError names the file that is wrong."""
+    def _network_class(cls) -> Any:
         from transformers import T5ForConditionalGeneration
 
-        folder = Path(folder)
-        chronos = t5.read_config(folder, cls.name)["chronos_config"]
-        got = (chronos.get("model_type"), chronos.get("tokenizer_class"))
-        if got != ("seq2seq", "MeanScaleUniformBins"):
-            raise ModelError(
-                f"{folder / 'config.json'}: got model_type, tokenizer_class {got}, expected seq2seq, "
-                "MeanScaleUniformBins; name the family that the checkpoint belongs to"
-            )
-        return cls(t5.load_network(T5ForConditionalGeneration, folder, device))
+        return T5ForConditionalGeneration
 
-    def save(self, folder: Path) -> None:
-        """config.json and model.safetensors, which `chronos.BaseChronosPipeline.from_pretrained` reads."""
-        self.network.save_pretrained(folder)
-
-    @property
-    def layers(self) -> Mapping[str, int]:
-        """Blocks a stack."""
-        return {"encoder": len(self.network.encoder.block), "decoder": len(self.network.decoder.block)}
-
-    @property
-    def width(self) -> int:
-        """d_model."""
-        return int(self.network.config.d_model)
-
-    @property
-    def max_context(self) -> int:
-        """Steps of context that the model reads; of longer contexts the last ones, as in the package."""
-        return int(self.chronos.context_length)
-
-    @property
-    def prediction_length(self) -> int:
-        """Steps sampled in one go; longer horizons append the median and go on, as in the package."""
-        return int(self.chronos.prediction_length)
+    @classmethod
+    def _foreign(cls, chronos: Mapping[str, Any]) -> str | None:
+        got, wanted = (chronos.get("model_type"), chronos.get("tokenizer_class")), ("seq2seq", "MeanScaleUniformBins")
+        return None if got == wanted else f"got model_type, tokenizer_class {got}, expected {wanted}"
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Context steps; horizon less the last step, which no decoder row reads."""
         return {"encoder": min(context, self.max_context), "decoder": horizon - 1}
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """q, k, v, o (self and cross), mlp_in, mlp_out of both stacks."""
-        yield from t5.stack_weights("encoder", self.network.encoder)
-        yield from t5.stack_weights("decoder", self.network.decoder)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Cross entropy of the future's ids and EOS, missing steps left out (chronos' scripts/training/train.py)."""
@@ -143,7 +107,7 @@ class ChronosT5(Family):
     def _tokenize(self, windows: Windows) -> Tokens:
         import torch
 
-        context, factor = t5.tamed(windows.context)
+        context, factor = tamed(windows.context)
         ids, mask, scale = self._context_ids(torch.from_numpy(context))
         future = torch.from_numpy((windows.future / factor[:, None]).astype(np.float32))
         start = torch.full((len(windows), 1), self.network.config.decoder_start_token_id)
@@ -178,8 +142,7 @@ class ChronosT5(Family):
                 input_ids=decoder_ids, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
             )
 
-        stacks = {"encoder": network.encoder, "decoder": network.decoder}
-        yield from t5.run_captured(stacks, forward, len(tokens), self.batch)
+        yield from self._run_captured(forward, len(tokens))
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
@@ -187,7 +150,7 @@ class ChronosT5(Family):
         from tasks.models.t5_sampling import sample_ids
 
         self.network.eval()
-        context, factor = t5.tamed(windows.context)
+        context, factor = tamed(windows.context)
         draws = np.stack([np.random.default_rng(seed).random((samples, windows.horizon)) for seed in seeds])
         device, done, blocks = self.network.device, 0, []
         history = torch.from_numpy(context)

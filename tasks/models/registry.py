@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FAMILIES = {
     "chronos-t5": "tasks.models.chronos_t5:ChronosT5",
     "chronos-bolt": "tasks.models.chronos_bolt:ChronosBolt",
+    "patchtst": "tasks.models.patchtst:PatchTST",
 }
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
 ENTRY_POINTS = "tsfm_lens.families"  # group under which other packages name theirs: NAME = "module:Class"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +78,13 @@ class WeightMatrix:
     heads: int | None
     matrix: np.ndarray
 
+    @classmethod
+    def of(
+        cls, module: Any, stack: str, layer: int, what: str, *, attention: str | None = None, heads: int | None = None
+    ) -> Self:
+        """That of a torch Linear, in float32."""
+        return cls(stack, layer, what, attention, heads, module.weight.detach().float().cpu().numpy())
+
 
 def tokens_to_table(tokens: Tokens) -> pa.Table:
     """One row a window: `series`, `origin`, then arrays, kinds and types as fixed-size lists named `kind:stack` etc."""
@@ -108,6 +116,3 @@ def tokens_from_table(table: pa.Table) -> Tokens:
 def _fixed_list(values: np.ndarray) -> pa.FixedSizeListArray:
     flat = np.ascontiguousarray(values).reshape(len(values), -1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])
-
-
-States = Iterator[LayerStates]

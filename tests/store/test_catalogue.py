@@ -97,13 +97,16 @@ def test_the_last_layer_is_the_family_s_own_also_for_compressed_models(build, ro
         for model, base in models
         for stack, normed in layers
     ]
-    checkpoints = [row("checkpoints", model=m, family=f"chronos-{m}") for m in ("t5", "bolt")]
+    rows += [row("geometry", model="flat", layer=layer, normed=False) for layer in range(3)]  # without a final norm
+    families = {"t5": "chronos-t5", "bolt": "chronos-bolt", "flat": "patchtst"}
+    checkpoints = [row("checkpoints", model=model, family=family) for model, family in families.items()]
     with store.open(build(geometry=rows, checkpoints=checkpoints)) as connection:
-        got = connection.sql("select model, family, stack, normed from last_layer order by all").fetchall()
+        got = connection.sql("select model, family, stack, layer, normed from last_layer order by all").fetchall()
     assert got == [
-        ("bolt", "chronos-bolt", "encoder", True),
-        ("t5", "chronos-t5", "decoder", True),
-        ("t5@half", "chronos-t5", "decoder", True),
+        ("bolt", "chronos-bolt", "encoder", 2, True),
+        ("flat", "patchtst", "encoder", 2, False),
+        ("t5", "chronos-t5", "decoder", 2, True),
+        ("t5@half", "chronos-t5", "decoder", 2, True),
     ]
 
 
@@ -127,7 +130,7 @@ def test_log_nmse_is_floored_and_says_so(build, row) -> None:
     assert got == [(pytest.approx(np.log(1e-6)), True, pytest.approx(1e-6))]
 
 
-def test_the_sample_takes_its_tokens_from_final_normed_states_and_is_seeded(tmp_path: Path) -> None:
+def test_the_sample_takes_its_tokens_from_last_states_and_is_seeded(tmp_path: Path) -> None:
     def layer(normed: bool, n: int, dtype: pa.DataType, offset: int) -> pa.Table:
         state = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2.0 * n)).cast(dtype), 2)
         fixed = {"stack": ["encoder"] * n, "layer": [1] * n, "normed": [normed] * n, "series": ["s"] * n}

@@ -148,6 +148,13 @@ def test_a_layer_that_is_not_in_the_dump_is_answered_with_those_that_are(tmp_pat
         dumps.read_states(tmp_path, job)
 
 
+def test_the_last_state_of_a_stack_is_the_normed_one_where_there_is_one(tmp_path: Path) -> None:
+    tables = [layer_table(*name, dtype=np.float32, types=False) for name in [*LAYERS, ("decoder", 1, False)]]
+    facts = dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", tables)
+    found = dumps.last_layers(pq.read_metadata(tmp_path / facts["path"]))
+    assert found == {("encoder", 1, True), ("decoder", 1, False)}
+
+
 @pytest.mark.parametrize("inputs", [{}, {"a.parquet": "1", "b.parquet": "2"}, {"hub:x.parquet": "1"}])
 def test_a_job_reads_one_parquet_file(tmp_path: Path, inputs: dict) -> None:
     with pytest.raises(ValueError, match="expected one Parquet file among its inputs"):

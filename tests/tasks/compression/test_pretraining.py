@@ -24,7 +24,11 @@ COMMON = {"context_length": 64, "prediction_length": 16, "dropout_rate": 0.1}
 CONFIGS = {
     "chronos-t5": {**SHAPE, **COMMON, "n_tokens": 64},
     "chronos-bolt": {**SHAPE, **COMMON, "input_patch_size": 16, "input_patch_stride": 16},
-}
+    "patchtst": {
+        "d_model": 16, "ffn_dim": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "context_length": 64,
+        "prediction_length": 16, "ff_dropout": 0.1,
+    },
+}  # fmt: skip
 MIXTURE = {"kernelsynth": 0.4, "tsmixup": 0.4, "bundled": 0.2}
 
 

@@ -29,6 +29,7 @@ class _Median:
     """Forecasts the median of the context that it sees, and keeps what it was asked."""
 
     name = "chronos-t5"
+    direct = False
 
     def __init__(self) -> None:
         self.seen: dict[str, np.ndarray] = {}

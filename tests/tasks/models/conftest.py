@@ -8,11 +8,14 @@ import pytest
 from tasks.models.base import Family
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
+from tasks.models.patchtst import PatchTST
 from tasks.series.types import Windows
 
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
 T5 = {**SHAPE, "n_tokens": 128, "context_length": 48, "prediction_length": 12, "initializer_factor": 1.0}
 BOLT = {**SHAPE, "input_patch_size": 8, "input_patch_stride": 8, "context_length": 48, "prediction_length": 12}
+PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 3, "init_std": 0.2}
+PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
 
 
 @pytest.fixture(scope="session")
@@ -25,9 +28,16 @@ def bolt() -> ChronosBolt:
     return ChronosBolt.new(BOLT | {"initializer_factor": 1.0}, seed=1)
 
 
-@pytest.fixture(params=["chronos-t5", "chronos-bolt"])
-def family(request: pytest.FixtureRequest, t5: ChronosT5, bolt: ChronosBolt) -> Family:
-    return {"chronos-t5": t5, "chronos-bolt": bolt}[request.param]
+@pytest.fixture(scope="session")
+def patchtst() -> PatchTST:
+    return PatchTST.new(PATCHTST, seed=1)
+
+
+@pytest.fixture(params=["t5", "bolt", "patchtst"])
+def family(request: pytest.FixtureRequest) -> Family:
+    """Every family, a small random model each: the name of the fixture that makes it is the parameter."""
+    found: Family = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(scope="session")

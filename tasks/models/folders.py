@@ -1,0 +1,88 @@
+"""What families share of making, reading and loading a model: configs with defaults, seeds, checkpoint folders."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tasks.errors import ModelError
+
+Network = TypeVar("Network")
+
+
+def filled_config(
+    config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """The config with defaults; ValueError naming keys that are missing or not known."""
+    known = set(required) | set(defaults)
+    if unknown := sorted(set(config) - known):
+        raise ValueError(f"{where} config: got unknown keys {unknown}, expected only {sorted(known)}")
+    if missing := [key for key in required if key not in config]:
+        raise ValueError(f"{where} config: keys {missing} are missing, expected {list(required)}")
+    return {**defaults, **config}
+
+
+def build(make: Callable[[], Network], seed: int) -> Network:
+    """Call `make` with torch's generator seeded, leaving the global generator as it was."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+def read_config(folder: Path, family: str) -> dict[str, Any]:
+    """config.json of a checkpoint that has safetensors; ModelError naming what is missing or broken, and the mend."""
+    if not folder.is_dir():
+        raise ModelError(f"{family}: no folder {folder}; expected one with config.json and *.safetensors")
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{path}: file is missing; a {family} checkpoint needs it beside its *.safetensors")
+    try:
+        config = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path}: not valid JSON ({error}); fetch or save the checkpoint again") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path}: holds {type(config).__name__}, expected an object; this is no {family} checkpoint")
+    if not any(folder.glob("*.safetensors")):
+        found = sorted(p.name for p in folder.iterdir())
+        raise ModelError(f"{folder}: got {found}, expected *.safetensors; convert pickled weights to safetensors first")
+    return config
+
+
+def load_network(model_class: Any, folder: Path, device: str, **changes: Any) -> Any:
+    """A network in float32 and eval mode from safetensors alone, no remote code; ModelError where weights are off.
+
+    model_class: one of transformers' kind; changes: what config.json shall say instead.
+    """
+    import torch
+    from safetensors import SafetensorError
+
+    try:
+        network, info = model_class.from_pretrained(
+            folder,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **changes,
+        )
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, AssertionError) as error:
+        raise ModelError(
+            f"{folder}: weights or config.json cannot be read ({type(error).__name__}: {error}); "
+            "fetch or save the checkpoint again"
+        ) from error
+    missing = sorted(info["missing_keys"])
+    if missing or info["mismatched_keys"]:
+        raise ModelError(
+            f"{folder}: weights do not fit config.json: missing {missing[:5]}, of another shape "
+            f"{sorted(map(str, info['mismatched_keys']))[:5]}; use the config that they were saved with"
+        )
+    # out of the mapped file, and to an alignment that is always the same
+    for tensor in itertools.chain(network.parameters(), network.buffers()):
+        tensor.data = tensor.data.clone()
+    return network.to(device).eval()

@@ -1,0 +1,18 @@
+"""Contexts that float32 arithmetic would overflow on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+HUGE = 2.0**50  # above this, float32 sums of squares are near overflow: contexts are divided by a power of two first
+
+
+def tamed(context: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The context [W, C] over a power of two a window where it is huge, and that factor [W] (1 elsewhere).
+
+    Dividing by a power of two is exact. For a family that is equivariant to scale, ids, patches and forecasts (times
+    the factor) are those of the original wherever the original does not overflow float32.
+    """
+    top = np.max(np.abs(np.where(np.isfinite(context), context, 0)), axis=-1, initial=0)
+    factor = np.where(top > HUGE, 2.0 ** np.floor(np.log2(np.maximum(top, 1.0))), 1.0)
+    return (context / factor[:, None]).astype(np.float32), factor
