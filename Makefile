@@ -21,7 +21,7 @@ help:  ## what there is
 $(READY): pyproject.toml constraints.txt
 	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi
 	$(UV) venv --quiet --allow-existing --python 3.11 .venv
-	$(UV) pip install --quiet --python .venv/bin/python --constraint constraints.txt --requirements pyproject.toml --group dev
+	$(UV) pip install --quiet --python .venv/bin/python --constraint constraints.txt --requirements pyproject.toml --all-extras --group dev
 	@touch $(READY)
 
 setup: $(READY)  ## the virtual environment, once

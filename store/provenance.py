@@ -20,6 +20,7 @@ PACKAGES = [
     "scipy",
     "torch",
     "transformers",
+    "uni2ts",
 ]
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FAMILIES = {
     "chronos-t5": "tasks.models.chronos_t5:ChronosT5",
     "chronos-bolt": "tasks.models.chronos_bolt:ChronosBolt",
+    "moirai": "tasks.models.moirai:Moirai",
     "patchtst": "tasks.models.patchtst:PatchTST",
 }
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
@@ -76,7 +77,12 @@ def missing_package(error: ModuleNotFoundError) -> str:
     """What to install for a module that is not there."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)
-    what = f"the extra: pip install 'tsfm-lens[{extra}]'" if extra else f"the package that holds {package!r}"
+    # pip cannot: what uni2ts declares conflicts with today's torch and numpy, and only uv has overrides
+    what = (
+        f"the extra {extra} with uv, whose overrides pyproject.toml holds (CONTRIBUTING.md, Dependencies)"
+        if extra
+        else f"the package that holds {package!r}"
+    )
     return f"module {error.name!r} is missing; install {what}"
 
 

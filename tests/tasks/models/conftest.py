@@ -8,6 +8,7 @@ import pytest
 from tasks.models.base import Family
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
+from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
 from tasks.series.types import Windows
 
@@ -16,6 +17,8 @@ T5 = {**SHAPE, "n_tokens": 128, "context_length": 48, "prediction_length": 12, "
 BOLT = {**SHAPE, "input_patch_size": 8, "input_patch_stride": 8, "context_length": 48, "prediction_length": 12}
 PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 3, "init_std": 0.2}
 PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
+
+MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +36,12 @@ def patchtst() -> PatchTST:
     return PatchTST.new(PATCHTST, seed=1)
 
 
-@pytest.fixture(params=["t5", "bolt", "patchtst"])
+@pytest.fixture(scope="session")
+def moirai() -> Moirai:
+    return Moirai.new(MOIRAI, seed=1)
+
+
+@pytest.fixture(params=["t5", "bolt", "patchtst", "moirai"])
 def family(request: pytest.FixtureRequest) -> Family:
     """Every family, a small random model each: the name of the fixture that makes it is the parameter."""
     found: Family = request.getfixturevalue(request.param)

@@ -16,6 +16,7 @@ from tasks.errors import ModelError
 from tasks.models.base import Family
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
+from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table, tokens_to_table
 from tasks.series.types import Windows
@@ -31,6 +32,7 @@ TINY: list[tuple[type[Family], dict[str, int | float]]] = [  # configs for `new`
         PatchTST,
         {"d_model": 8, "ffn_dim": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "patch_length": 8} | LENGTHS,
     ),
+    (Moirai, {"d_model": 64, "num_layers": 1, "patch_sizes": [8]}),
 ]
 every_family_class = pytest.mark.parametrize(("cls", "config"), TINY, ids=[cls.name for cls, _ in TINY])
 
@@ -210,7 +212,7 @@ def break_cut(folder: Path) -> None:
 
 def raise_one(folder: Path, names: tuple[str, ...]) -> None:
     config = json.loads((folder / "config.json").read_text())
-    (name,) = set(names) & set(config)
+    name = next(name for name in names if name in config)
     (folder / "config.json").write_text(json.dumps(config | {name: config[name] + 1}))
 
 
@@ -219,7 +221,7 @@ def break_deeper(folder: Path) -> None:
 
 
 def break_wider(folder: Path) -> None:
-    raise_one(folder, ("d_ff", "ffn_dim"))
+    raise_one(folder, ("d_ff", "ffn_dim", "d_model"))
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_an_unknown_name_is_answered_with_near_names_and_the_list() -> None:
     ("value", "text"),
     [
         ("no_such_package.models:Thing", "module 'no_such_package' is missing; install the package that holds"),
-        ("uni2ts.no_such_module:Thing", r"install the extra: pip install 'tsfm-lens\[moirai\]'"),
+        ("uni2ts.no_such_module:Thing", "install the extra moirai with uv"),
         ("tasks.models.types:Thing", "module tasks.models.types has no class 'Thing'"),
     ],
 )
