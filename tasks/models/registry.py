@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 FAMILIES = {
     "chronos-t5": "tasks.models.chronos_t5:ChronosT5",
     "chronos-bolt": "tasks.models.chronos_bolt:ChronosBolt",
+    "lag-llama": "tasks.models.lag_llama:LagLlama",
     "moirai": "tasks.models.moirai:Moirai",
     "patchtst": "tasks.models.patchtst:PatchTST",
 }
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
 ENTRY_POINTS = "tsfm_lens.families"  # group under which other packages name theirs: NAME = "module:Class"
-CHECKPOINT_FILES = ("config.json", "*.safetensors")  # what a fingerprint covers and what is fetched from the hub
+PICKLED = "lag-llama.ckpt"  # the one pickled file that is read, weights only: Lag-Llama was released in no other form
+CHECKPOINT_FILES = ("config.json", "*.safetensors", PICKLED)  # what a fingerprint covers and the hub is asked for
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,10 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 over names and bytes of a checkpoint's config.json and safetensors, in the order of their names."""
+    """SHA-256 over names and bytes of a checkpoint's files (CHECKPOINT_FILES), in the order of their names."""
     files = sorted({path for pattern in CHECKPOINT_FILES for path in folder.glob(pattern)})
     if not files:
-        raise ModelError(f"{folder}: holds neither config.json nor *.safetensors; not a checkpoint")
+        raise ModelError(f"{folder}: holds neither config.json nor *.safetensors nor {PICKLED}; not a checkpoint")
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as stream:
@@ -125,6 +127,11 @@ def facts(folder: Path) -> dict[str, Any]:
                 parameters += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{path}: not a safetensors file ({error}); fetch or save the checkpoint again") from error
+    if not files and (folder / PICKLED).is_file():
+        from tasks.models.lag_llama_checkpoint import read_lightning
+
+        files = [folder / PICKLED]
+        parameters = sum(tensor.numel() for tensor in read_lightning(files[0])[0].values())
     return {"parameters": parameters, "bytes": sum(path.stat().st_size for path in files), "license": _license(folder)}
 
 

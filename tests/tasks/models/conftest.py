@@ -8,6 +8,7 @@ import pytest
 from tasks.models.base import Family
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
+from tasks.models.lag_llama import LagLlama
 from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
 from tasks.series.types import Windows
@@ -19,6 +20,8 @@ PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_
 PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
 
 MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
+
+LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24)}
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +44,12 @@ def moirai() -> Moirai:
     return Moirai.new(MOIRAI, seed=1)
 
 
-@pytest.fixture(params=["t5", "bolt", "patchtst", "moirai"])
+@pytest.fixture(scope="session")
+def lag_llama() -> LagLlama:
+    return LagLlama.new(LAG_LLAMA, seed=1)
+
+
+@pytest.fixture(params=["t5", "bolt", "patchtst", "moirai", "lag_llama"])
 def family(request: pytest.FixtureRequest) -> Family:
     """Every family, a small random model each: the name of the fixture that makes it is the parameter."""
     found: Family = request.getfixturevalue(request.param)
