@@ -31,8 +31,9 @@ def _timings(name: str) -> str:
     return f"{DATA}/timings/{name}"
 
 
+_TABLES = ("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry", "forecasts", "statistics")
 _RESULTS = (
-    *map(_out, ("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry", "forecasts")),
+    *map(_out, _TABLES),
     *map(_timings, ("checkpoints", "tokens", "embeddings", "geometry", "forecasts")),
 )
 
@@ -95,6 +96,14 @@ STAGES: tuple[Stage, ...] = (
         params=("seed", "models", "datasets.sets", "conditions", "studies", "forecasts"),
         sweeps=True,
         figures=("isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 7"),
+    ),
+    Stage(
+        "statistics",
+        "intervals, permutation and sign tests, corrections of every study's correlations",
+        reads=tuple(map(_out, ("kernelsynth", "datasets", "checkpoints", "geometry", "forecasts"))),
+        writes=(_out("statistics"),),
+        params=("seed", "statistics"),
+        figures=("isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 6", "isotropy Fig. 7", "isotropy Fig. 8"),
     ),
     Stage(
         "tables",

@@ -182,6 +182,14 @@ class Forecasts(_Strict):
     min_context: int = Field(16, ge=1)
 
 
+class Statistics(_Strict):
+    """Stage statistics: intervals and tests of science.md section 10."""
+
+    permutations: int = Field(9999, ge=999, description="random orders where there are more orders than these")
+    bootstrap: int = Field(2000, ge=100, description="resamples of every interval")
+    alpha: float = Field(0.05, gt=0, lt=0.5, description="level of critical sizes; intervals cover 1 - alpha")
+
+
 class Report(_Strict):
     """Stage report: what the page pictures."""
 
@@ -218,6 +226,7 @@ class Params(_Strict):
     embeddings: Embeddings = Embeddings()
     geometry: Geometry = Geometry()
     forecasts: Forecasts = Forecasts()
+    statistics: Statistics = Statistics()
     report: Report
     resources: Resources = Resources()
 

@@ -12,7 +12,7 @@ from stages import DATA, planning
 from stages.params import Params
 from stages.sources import sources
 from store import catalogue
-from store.dumps import layer_states, layers
+from store.dumps import last_layers, layer_states
 from store.files import write_text
 from tasks.geometry.clusters import ClusterOptions, choose_clusters
 from tasks.report.islands import project
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 METRICS, PAGE, PLOTS = Path(DATA, "metrics.json"), Path(DATA, "report.html"), Path(DATA, "plots")
 PICTURED = 1000  # tokens of a picture; more hide each other
-FIRST_STACK = {"chronos-t5": "decoder"}  # the studies' last layer (science.md section 1); others: the encoder
+PICTURED_STACK = {"chronos-t5": "decoder"}  # the studies' last layer (science.md section 1); others: their first stack
 
 
 def main(params: Params) -> None:
@@ -71,16 +71,17 @@ def _islands(params: Params) -> Answer:
     dataset = params.report.islands if params.report.islands in named else min(named, default=params.report.islands)
     families = {name: row["family"] for name, row in planning.checkpoints().items()}
     pictured = [row for row in at_hand if row["dataset"] == dataset]
-    frames = [_island(row, FIRST_STACK.get(families[row["model"]], "encoder"), params) for row in pictured]
+    frames = [_island(row, PICTURED_STACK.get(families[row["model"]]), params) for row in pictured]
     title = f"Islands of hidden states on {dataset}"
     sql = f"-- from the files of table dumps where dataset = '{dataset}' and condition = '{params.report.condition}'"
     return Answer(title, sql, pd.concat(frames) if frames else pd.DataFrame())
 
 
-def _island(row: dict[str, Any], stack: str, params: Params) -> pd.DataFrame:
+def _island(row: dict[str, Any], stack: str | None, params: Params) -> pd.DataFrame:
     path = Path(DATA, "embeddings", row["path"])
-    last = max(layer for name, layer, _ in layers(planning.parquet_metadata(path)) if name == stack)
-    data = layer_states(path, stack, last, True)
+    places = {place[0]: place for place in last_layers(planning.parquet_metadata(path))}
+    stack, last, normed = places[stack or max(places)]  # "encoder" comes after "decoder"
+    data = layer_states(path, stack, last, normed)
     some = slice(0, PICTURED)
     states = data["states"][some]
     options = ClusterOptions(**params.geometry.model_dump(exclude={"rows", "min_cluster"}))

@@ -17,6 +17,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     "geometry": ("geometry",),
     "forecasts": ("forecasts",),
     "studies": ("geometry", "forecasts"),
+    "inference": ("statistics",),
     "failures": tuple(stage.name for stage in STAGES if stage.sweeps),
 }
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 SMALL_SOURCES = ("committed", "trained")  # checkpoints that this project trained itself
 FEWEST_MODELS = 5  # 4 models give at best p = 2/4! = 0.083, 5 models p = 2/5! = 0.017 (exact, two-sided)
-WITHIN, HEADLINE = "within_dataset", "zeta_adjusted"  # of the view `correlation`: isotropy.md compares by eq. 6
+# Of the view `correlation`. Conditions held apart where there are three models or more; isotropy.md compares by eq. 6.
+GROUPINGS, HEADLINE = ("per_dataset", "within_dataset"), "zeta_adjusted"
 _ORDERS = {2: "two", 3: "six", 4: "24"}
 MEASURES = {"zeta_adjusted": "the adjusted inter-token cosine ζ′"}
 
@@ -40,20 +41,39 @@ def _scope(scope: Any) -> str:
 
 
 def _headline(correlation: pd.DataFrame) -> list[str]:
-    within = correlation[correlation["grouping"] == WITHIN]
+    within = correlation.iloc[:0]
+    for grouping in GROUPINGS:
+        rows = correlation[correlation["grouping"] == grouping]
+        if len(rows):
+            within = rows
+        if rows["spearman"].notna().any():
+            break
     found = sorted(within.to_dict("records"), key=lambda row: (row["measure"] != HEADLINE, row["measure"]))
     if not found:
         return ["No correlation within data sets could be computed: it needs several models on the same data sets."]
     first, *others = found
     sentences = [
         f"Within data sets, isotropy by {MEASURES.get(first['measure'], first['measure'])} and forecast error have a "
-        f"mean Spearman correlation of {_signed(first['spearman'])} ({_units(first)}). Below zero, "
+        f"mean Spearman correlation of {_signed(first['spearman'])}{_inferred(first)} ({_units(first)}). Below zero, "
         "the more isotropic states would forecast better."
     ]
     if others:
         told = ", ".join(f"{row['measure']} {_signed(row['spearman'])}" for row in others)
         sentences.append(f"By other measures: {told}.")
     return sentences
+
+
+def _inferred(row: Mapping[Hashable, Any]) -> str:
+    """Interval and p, where the stage `statistics` could give them."""
+    found = {
+        name: row[name]
+        for name in ("low", "high", "p")
+        if name in row and row[name] is not None and not math.isnan(row[name])
+    }
+    text = (
+        f", 95 % interval {_signed(found['low'])} to {_signed(found['high'])}" if {"low", "high"} <= set(found) else ""
+    )
+    return text + (f", p = {found['p']:.2g} when models change places" if "p" in found else "")
 
 
 def _units(row: Mapping[Hashable, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Correlations with intervals, permutation and sign tests, corrections: arrays in, numbers out. Nothing yet."""
+"""Correlations with intervals, permutation and sign tests, corrections: arrays in, numbers out (science.md 10)."""

@@ -35,6 +35,11 @@ ROWS: Mapping[str, dict[str, Any]] = {
         "model": "m", "family": "chronos-bolt", "source": "committed", "ref": "m", "fingerprint": "0" * 64,
         "parameters": 10, "bytes": 40,
     },
+    "inference": {
+        "study": "s", "answer": "mixed_model", "measure": "zeta", "grouping": "all", "block": "all",
+        "statistic": "slope", "n": 9, "n_clusters": 3, "estimate": 0.5, "low": 0.1, "high": 0.9, "p": 0.01,
+        "p_bh": 0.01, "p_by": 0.01, "n_tests": 1, "alpha": 0.05, "seed": 0,
+    },
 }  # fmt: skip
 
 

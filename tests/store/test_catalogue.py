@@ -160,7 +160,7 @@ def test_the_sample_takes_its_tokens_from_last_states_and_is_seeded(tmp_path: Pa
     assert len(set(zip(samples[0]["condition"].to_pylist(), samples[0]["token"].to_pylist(), strict=True))) == 1000
 
 
-G, F = "geometry", "forecasts"
+G, F, N = "geometry", "forecasts", "inference"
 BROKEN = [
     ("geometry_row_twice", {G: [(G, {"job_key": "a"}), (G, {"job_key": "b"})]}),
     ("forecast_row_twice", {F: [(F, {"job_key": "a"}), (F, {"job_key": "b"})]}),
@@ -178,6 +178,9 @@ BROKEN = [
     ("null_measure_without_reason", {G: [(G, {"zeta": None})]}),
     ("null_measure_without_reason", {G: [(G, {"eigenvalues": None})]}),
     ("unknown_model", {F: [(F, {"model": "nobody"})]}),
+    ("inference_differs_from_rows", {N: [(N, {"answer": "correlation", "statistic": "spearman"})]}),
+    ("inference_row_twice", {N: [(N, {}), (N, {"estimate": 0.6})]}),
+    ("inference_null_without_reason", {N: [(N, {"p": None})]}),
 ]
 
 

@@ -1,4 +1,5 @@
 -- Does isotropy predict forecasting error (with log NMSE floored at 1e-6; negative: more isotropic, better)?
+-- p: whole models change places in all data sets at once (grouping per_model: data sets in all models).
 with units as (
     select
         study,
@@ -13,9 +14,9 @@ with units as (
 
 groupings ("grouping", position, evidence) as (
     values
-        ('within_dataset', 1, 'headline: mean over data sets, models recurring; no interval or p yet'),
+        ('within_dataset', 1, 'headline: mean over data sets, models recurring; several conditions add what they do to both'),
         ('per_model', 2, 'mean over models; data sets differ in difficulty'),
-        ('per_dataset', 3, 'mean over (data set, condition), across models only; needs three models'),
+        ('per_dataset', 3, 'the headline with conditions held apart: mean over (data set, condition), across models only'),
         ('pooled', 4, 'no evidence: differences between data sets and models make it')
 ),
 
@@ -47,7 +48,28 @@ final as (
         units.n_null,
         units.n_floored,
         estimates.spearman,
+        tests.low,
+        tests.high,
+        tests.p,
+        tests.p_bh,
+        tests.p_by,
+        tests.n_tests,
+        tests.p_smallest,
+        tests.critical,
+        tests.detectable,
+        case when groupings."grouping" = 'within_dataset' then centred.double_centred end as double_centred,
+        centred_tests.p as double_centred_p,
+        centred_tests.p_bh as double_centred_p_bh,
+        centred_tests.p_by as double_centred_p_by,
         estimates.pearson,
+        tests.method,
+        tests.interval_method,
+        centred_tests.method as double_centred_method,
+        nullif(
+            concat_ws('; ', tests.reason, case when centred_tests.p is null then centred_tests.reason end),
+            ''
+        ) as reason,
+        tests.seed,
         groupings.evidence
     from units
     cross join groupings
@@ -55,6 +77,21 @@ final as (
         on estimates.study = units.study
         and estimates.measure = units.measure
         and estimates."grouping" = groupings."grouping"
+    left join inference as tests
+        on tests.answer = 'correlation'
+        and tests.study = units.study
+        and tests.measure = units.measure
+        and tests."grouping" = groupings."grouping"
+        and tests.statistic = 'spearman'
+    left join correlation_centred as centred
+        on centred.study = units.study
+        and centred.measure = units.measure
+    left join inference as centred_tests
+        on centred_tests.answer = 'correlation'
+        and centred_tests.study = units.study
+        and centred_tests.measure = units.measure
+        and centred_tests."grouping" = groupings."grouping"
+        and centred_tests.statistic = 'double_centred'
     order by
         units.study,
         units.measure,

@@ -1,18 +1,46 @@
 -- For each model, does isotropy predict its forecasting error over data sets and conditions?
+-- p: data sets change places with their conditions; critical and detectable |rho| are for as many independent data sets.
+-- Data sets differ in difficulty: one that moves isotropy and error alike makes a correlation of its own.
 with final as (
     select
-        study,
-        measure,
-        block as model,
-        n,
-        n_datasets,
-        spearman,
-        pearson
-    from correlation_blocks
-    where "grouping" = 'per_model'
+        blocks.study,
+        blocks.measure,
+        blocks.block as model,
+        blocks.n,
+        blocks.n_datasets,
+        blocks.spearman,
+        inference.low,
+        inference.high,
+        inference.p,
+        inference.p_bh,
+        inference.p_by,
+        inference.n_tests,
+        inference.p_smallest,
+        inference.critical,
+        inference.detectable,
+        kendall.kendall,
+        blocks.pearson,
+        inference.method,
+        inference.interval_method,
+        inference.reason,
+        inference.seed
+    from correlation_blocks as blocks
+    left join correlation_kendall as kendall
+        on kendall.study = blocks.study
+        and kendall.measure = blocks.measure
+        and kendall."grouping" = blocks."grouping"
+        and kendall.block = blocks.block
+    left join inference
+        on inference.answer = 'correlation_by_model'
+        and inference.study = blocks.study
+        and inference.measure = blocks.measure
+        and inference."grouping" = blocks."grouping"
+        and inference.block = blocks.block
+        and inference.statistic = 'spearman'
+    where blocks."grouping" = 'per_model'
     order by
-        study,
-        measure,
+        blocks.study,
+        blocks.measure,
         model
 )
 

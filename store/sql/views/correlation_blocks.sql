@@ -55,6 +55,7 @@ estimates as (
         count(*) as n,
         count(distinct model) as n_models,
         count(distinct dataset) as n_datasets,
+        count(distinct condition) as n_conditions,
         corr(rank_isotropy, rank_nmse) as spearman,
         corr(isotropy, log_nmse) as pearson,
         count(*) >= 3

@@ -85,7 +85,13 @@ def _correlation(rng: np.random.Generator, models: list[str]) -> pd.DataFrame:
                 "n": n,
                 "n_blocks": n_blocks,
                 "spearman": round(rng.uniform(-0.5, 0.5), 4) if n_blocks else None,
-                "pearson": round(rng.uniform(-0.5, 0.5), 4) if n_blocks else None,
+                "low": -0.6 if n_blocks > 1 else None,
+                "high": 0.6 if n_blocks > 1 else None,
+                "p": round(rng.uniform(0.01, 1), 4) if n_blocks > 1 else None,
+                "p_bh": 0.9 if n_blocks > 1 else None,
+                "double_centred_p": 0.4 if grouping == "within_dataset" else None,
+                "detectable": None,
+                "reason": None if n_blocks > 1 else "fewer than three models",
                 "evidence": EVIDENCE[grouping],
             }
             for measure in ("zeta_adjusted", "zeta", "zeta_adjusted_corrected", "log_isotropy_scaled")

@@ -1,0 +1,107 @@
+"""Intervals, tests and corrections of every study's correlations."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import store
+from stages import DATA
+from stages.params import Params
+from stages.sources import sources
+from store import catalogue
+from store.files import write_rows
+from tasks.statistics.adjust import adjust
+from tasks.statistics.study import Options, changes, correlations, signs
+from tasks.statistics.units import Unit, Units
+
+if TYPE_CHECKING:
+    import duckdb
+
+OUT = Path(DATA, "statistics", "inference.parquet")
+READ = ("datasets", "checkpoints", "geometry", "forecasts", "studies")  # tables that units are made from
+KINDS = {  # of pairs: the answer that shows them, and what is flipped as a whole
+    "dataset": ("sign_test", "pairs of data sets"),
+    "context": ("context_effect", "data sets"),
+    "noise": ("noise_effect", "data sets"),
+}
+KEY = ("study", "answer", "measure", "grouping", "block", "statistic")
+
+
+def main(params: Params) -> None:
+    """Write data/statistics; units and pairs are those of the SQL views, so that both speak of the same rows."""
+    options = Options(
+        permutations=params.statistics.permutations,
+        resamples=params.statistics.bootstrap,
+        alpha=params.statistics.alpha,
+        seed=params.seed,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "units.duckdb")
+        catalogue.build(path, {name: paths for name, paths in sources().items() if name in READ}, seed=params.seed)
+        with store.open(path) as connection:
+            rows = infer(connection, options)
+    write_rows(OUT, "inference", rows)
+    tests = sum(row.get("p") is not None for row in rows)
+    print(f"statistics: {OUT}: {len(rows)} statistics of {len({row['study'] for row in rows})} studies, {tests} tests")
+
+
+def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[str, Any]]:
+    """All rows of `inference`, from the views of a catalogue that has none yet; p adjusted over each printed table."""
+    rows = [*_correlations(connection, options), *_signs(connection, options), *_changes(connection, options)]
+    rows = [{name: None if _is_nan(value) else value for name, value in row.items()} for row in rows]
+    printed: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        printed.setdefault((row["study"], row["answer"]), []).append(row)
+    for table in printed.values():
+        found = adjust(np.array([row.get("p") for row in table], dtype=float))
+        for row, bh, by in zip(table, found.bh, found.by, strict=True):
+            row |= {"p_bh": float(bh), "p_by": float(by), "n_tests": found.n}
+            row |= {"alpha": options.alpha, "seed": options.seed}
+    return sorted(rows, key=lambda row: [row[name] for name in KEY])
+
+
+def _correlations(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    columns = "study, measure, dataset, model, condition, isotropy, log_nmse"
+    asked = f"select {columns} from nmse_against_isotropy order by all"
+    for (study, measure), units in _groups(connection, asked, 2):
+        for row in correlations(Units.of(map(Unit._make, units)), options, study, measure):
+            yield {"study": study, "measure": measure} | row
+
+
+def _signs(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    asked = 'select study, kind, measure, pair, statistic, "cluster", answer from pair_signs order by all'
+    for (*names, statistic), pairs in _groups(connection, asked, 5):
+        values = np.array([np.nan if sign is None else sign for _, sign in pairs], dtype=float)
+        row = _pair_row(*names) | {"statistic": statistic}
+        yield signs(values, [cluster for cluster, _ in pairs], options, row, KINDS[row["grouping"]][1])
+
+
+def _changes(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    columns = "study, kind, measure, pair, dataset, model, pair, isotropy_change, log_nmse_change"
+    asked = f"select {columns} from condition_pairs where kind != 'dataset' order by all"
+    for names, pairs in _groups(connection, asked, 4):
+        units = Units.of(map(Unit._make, pairs))
+        x, y = (table[..., 0].T for table in (units.isotropy, units.log_nmse))  # [model, dataset]
+        yield changes(x, y, options, _pair_row(*names) | {"statistic": "changes_spearman"})
+
+
+def _pair_row(study: str, kind: str, measure: str, pair: str) -> dict[str, Any]:
+    return {"study": study, "answer": KINDS[kind][0], "measure": measure, "grouping": kind, "block": pair}
+
+
+def _groups(
+    connection: duckdb.DuckDBPyConnection, asked: str, names: int
+) -> Iterator[tuple[tuple[str, ...], list[tuple]]]:
+    """Rows of a sorted answer, grouped by their first columns."""
+    for name, rows in itertools.groupby(connection.sql(asked).fetchall(), key=lambda row: row[:names]):
+        yield name, [row[names:] for row in rows]
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and np.isnan(value)

@@ -1,0 +1,43 @@
+-- By how many nats does log NMSE change with one s.d. of isotropy, data sets and models held apart (sensitivity check)?
+-- The slope is the one estimate that DuckDB cannot make from the rows: the stage's, by statsmodels.
+with counts as (
+    select
+        study,
+        measure,
+        count(*) as n,
+        stddev_pop(isotropy) as isotropy_sd
+    from nmse_against_isotropy
+    where isotropy is not null
+        and log_nmse is not null
+    group by
+        study,
+        measure
+),
+
+final as (
+    select
+        counts.study,
+        counts.measure,
+        counts.n,
+        inference.n_clusters as n_datasets,
+        counts.isotropy_sd,
+        inference.estimate as slope,
+        inference.low,
+        inference.high,
+        inference.p,
+        inference.p_bh,
+        inference.p_by,
+        inference.n_tests,
+        inference.method,
+        inference.reason
+    from counts
+    left join inference
+        on inference.answer = 'mixed_model'
+        and inference.study = counts.study
+        and inference.measure = counts.measure
+    order by
+        counts.study,
+        counts.measure
+)
+
+select * from final

@@ -1,0 +1,31 @@
+-- The stage's estimates are those that SQL makes from the rows, to 1e-9, and of as many units.
+with final as (
+    select
+        inference.study,
+        inference.answer,
+        inference.measure,
+        inference."grouping",
+        inference.block,
+        inference.statistic,
+        inference.n as n_inference,
+        estimates.n as n_rows,
+        inference.estimate as estimate_inference,
+        estimates.estimate as estimate_rows
+    from inference
+    full join inference_estimates as estimates
+        on estimates.study = inference.study
+        and estimates.answer = inference.answer
+        and estimates.measure = inference.measure
+        and estimates."grouping" = inference."grouping"
+        and estimates.block = inference.block
+        and estimates.statistic = inference.statistic
+    where exists (select 1 from inference)  -- a catalogue without inference still opens
+        and inference.answer is distinct from 'mixed_model'
+        and (
+            inference.n is distinct from coalesce(estimates.n, 0)
+            or (inference.estimate is null) != (estimates.estimate is null)
+            or abs(inference.estimate - estimates.estimate) > 1e-9
+        )
+)
+
+select * from final

@@ -1,0 +1,110 @@
+-- Of two data sets of a domain, two contexts or two noise levels, which one is more isotropic, and which has less error?
+-- Signs are those of b minus a: b is the shorter context, the noisier one, or the later of two data sets by name.
+-- A cluster is what all models share: the two data sets, or the data set that both conditions are taken on.
+with units as (
+    select
+        study,
+        measure,
+        model,
+        dataset,
+        condition,
+        context,
+        noise,
+        isotropy,
+        log_nmse
+    from nmse_against_isotropy
+),
+
+named as (
+    select distinct
+        units.study,
+        units.dataset,
+        datasets.domain
+    from units
+    inner join datasets
+        on datasets.dataset = units.dataset
+    where datasets.domain != ''
+),
+
+numbered as (
+    select
+        study,
+        dataset,
+        domain,
+        row_number() over (
+            partition by study, domain
+            order by dataset
+        ) as position
+    from named
+),
+
+neighbours as (
+    select
+        one.study,
+        one.dataset as dataset_a,
+        other.dataset as dataset_b
+    from numbered as one
+    inner join numbered as other
+        on other.study = one.study
+        and other.domain = one.domain
+        and other.position = one.position + 1
+    where one.position % 2 = 1  -- pairs share no data set; an odd one is left over
+),
+
+pairs as (
+    select
+        'dataset' as kind,
+        'data sets of a domain' as pair,
+        neighbours.dataset_a || ' / ' || neighbours.dataset_b as "cluster",
+        a.*,
+        b.isotropy as isotropy_b,
+        b.log_nmse as log_nmse_b
+    from neighbours
+    inner join units as a
+        on a.study = neighbours.study
+        and a.dataset = neighbours.dataset_a
+    inner join units as b
+        on b.study = neighbours.study
+        and b.dataset = neighbours.dataset_b
+        and b.measure = a.measure
+        and b.model = a.model
+        and b.condition = a.condition
+    union all
+    select
+        case when b.context < a.context then 'context' else 'noise' end as kind,
+        a.condition || ' > ' || b.condition as pair,
+        a.dataset as "cluster",
+        a.*,
+        b.isotropy as isotropy_b,
+        b.log_nmse as log_nmse_b
+    from units as a
+    inner join units as b
+        on b.study = a.study
+        and b.measure = a.measure
+        and b.model = a.model
+        and b.dataset = a.dataset
+        and (
+            (b.context < a.context and b.noise = a.noise)
+            or (b.context = a.context and b.noise > a.noise)
+        )
+),
+
+final as (
+    select
+        study,
+        kind,
+        measure,
+        pair,
+        "cluster",
+        model,
+        dataset,
+        condition,
+        isotropy_b - isotropy as isotropy_change,
+        log_nmse_b - log_nmse as log_nmse_change,
+        sign(isotropy_b - isotropy)::integer as isotropy_sign,
+        sign(log_nmse_b - log_nmse)::integer as log_nmse_sign,
+        -sign(isotropy_b - isotropy)::integer * sign(log_nmse_b - log_nmse)::integer as agreement
+    from pairs
+)
+
+select * from final

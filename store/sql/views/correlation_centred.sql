@@ -1,0 +1,86 @@
+-- How do isotropy and log NMSE go together once data set and (model, condition) means are taken out of both?
+-- Kept are (model, condition) columns that stand in at least half of the data sets, then data sets that have them all.
+with units as (
+    select
+        study,
+        measure,
+        dataset,
+        model,
+        condition,
+        isotropy,
+        log_nmse,
+        count(distinct dataset) over (partition by study, measure) as n_datasets,
+        count(*) over (partition by study, measure, model, condition) as n_here
+    from nmse_against_isotropy
+    where isotropy is not null
+        and log_nmse is not null
+),
+
+columns as (
+    select
+        study,
+        measure,
+        count(distinct (model, condition)) as n_columns
+    from units
+    where 2 * n_here >= n_datasets
+    group by
+        study,
+        measure
+),
+
+complete as (
+    select
+        units.*,
+        columns.n_columns,
+        count(*) over (partition by units.study, units.measure, units.dataset) as n_columns_here
+    from units
+    inner join columns
+        on columns.study = units.study
+        and columns.measure = units.measure
+    where 2 * units.n_here >= units.n_datasets
+),
+
+ranks as (
+    select
+        *,
+        rank() over (
+            partition by study, measure, dataset
+            order by isotropy
+        ) + (count(*) over (partition by study, measure, dataset, isotropy) - 1) / 2 as rank_isotropy
+    from complete
+    where n_columns_here = n_columns
+),
+
+centred as (
+    select
+        *,
+        rank_isotropy
+            - avg(rank_isotropy) over (partition by study, measure, dataset)
+            - avg(rank_isotropy) over (partition by study, measure, model, condition)
+            + avg(rank_isotropy) over (partition by study, measure) as left_isotropy,
+        log_nmse
+            - avg(log_nmse) over (partition by study, measure, dataset)
+            - avg(log_nmse) over (partition by study, measure, model, condition)
+            + avg(log_nmse) over (partition by study, measure) as left_nmse
+    from ranks
+),
+
+final as (
+    select
+        study,
+        measure,
+        count(*) as n,
+        count(distinct dataset) as n_datasets,
+        any_value(n_columns) as n_columns,
+        case
+            when avg(left_isotropy ** 2) > 1e-20 * avg(rank_isotropy ** 2)  -- less is rounding
+                and avg(left_nmse ** 2) > 1e-20 * avg(log_nmse ** 2)
+                then sum(left_isotropy * left_nmse) / sqrt(sum(left_isotropy ** 2) * sum(left_nmse ** 2))
+        end as double_centred
+    from centred
+    group by
+        study,
+        measure
+)
+
+select * from final

@@ -1,0 +1,63 @@
+-- What is Kendall's tau-b in each block of one model or one data set (Kendall 1945; null where Spearman's rho is)?
+with units as (
+    select
+        study,
+        measure,
+        model,
+        dataset,
+        isotropy,
+        log_nmse,
+        row_number() over () as unit
+    from nmse_against_isotropy
+    where isotropy is not null
+        and log_nmse is not null
+),
+
+blocks as (
+    select
+        study,
+        measure,
+        unnest(['within_dataset', 'per_model']) as "grouping",
+        unnest([dataset, model]) as block,
+        isotropy,
+        log_nmse,
+        unit
+    from units
+),
+
+signs as (
+    select
+        one.study,
+        one.measure,
+        one."grouping",
+        one.block,
+        sign(one.isotropy - other.isotropy)::integer as isotropy,
+        sign(one.log_nmse - other.log_nmse)::integer as log_nmse
+    from blocks as one
+    inner join blocks as other
+        on other.study = one.study
+        and other.measure = one.measure
+        and other."grouping" = one."grouping"
+        and other.block = one.block
+        and other.unit < one.unit
+),
+
+final as (
+    select
+        study,
+        measure,
+        "grouping",
+        block,
+        case
+            when count(*) >= 3 and max(abs(isotropy)) > 0 and max(abs(log_nmse)) > 0
+                then sum(isotropy * log_nmse) / (sqrt(sum(abs(isotropy))) * sqrt(sum(abs(log_nmse))))
+        end as kendall
+    from signs
+    group by
+        study,
+        measure,
+        "grouping",
+        block
+)
+
+select * from final

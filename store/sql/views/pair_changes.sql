@@ -1,0 +1,53 @@
+-- For each model, do isotropy and log NMSE change together over data sets when the context or the noise changes?
+-- What the condition does to all data sets alike is no part of it, since only ranks of changes count.
+with changes as (
+    select
+        study,
+        kind,
+        measure,
+        pair,
+        model,
+        isotropy_change,
+        log_nmse_change
+    from condition_pairs
+    where kind != 'dataset'
+        and isotropy_change is not null
+        and log_nmse_change is not null
+),
+
+ranks as (
+    select
+        *,
+        rank() over (
+            partition by study, kind, measure, pair, model
+            order by isotropy_change
+        ) + (count(*) over (partition by study, kind, measure, pair, model, isotropy_change) - 1) / 2 as rank_isotropy,
+        rank() over (
+            partition by study, kind, measure, pair, model
+            order by log_nmse_change
+        ) + (count(*) over (partition by study, kind, measure, pair, model, log_nmse_change) - 1) / 2 as rank_nmse
+    from changes
+),
+
+final as (
+    select
+        study,
+        kind,
+        measure,
+        pair,
+        model,
+        count(*) as n,
+        case
+            when count(*) >= 3 and count(distinct rank_isotropy) > 1 and count(distinct rank_nmse) > 1
+                then corr(rank_isotropy, rank_nmse)
+        end as spearman
+    from ranks
+    group by
+        study,
+        kind,
+        measure,
+        pair,
+        model
+)
+
+select * from final

@@ -1,0 +1,73 @@
+"""The papers' own argument, as a test: of two conditions, has the more isotropic one the lower error?"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+class Flips(NamedTuple):
+    """A clustered sign-flip test. share: of units that agree, ties counting half. smallest: 2 / 2^C."""
+
+    share: float
+    p: float
+    smallest: float
+    critical: float
+    clusters: int
+    n: int
+    binomial: float
+
+
+def sign_flips(
+    signs: Int[np.ndarray, " unit"], cluster: Int[np.ndarray, " unit"], *, alpha: float = 0.05
+) -> Flips | None:
+    """Test sum of signs = 0 against all 2^C flips of whole clusters (science.md 10).
+
+    signs: +1 agrees, -1 disagrees, 0 tie. cluster: what each unit belongs to (the pair of conditions, which all models
+    share): its units are flipped together, for they need not be independent. p is two-sided: the share of flips whose
+    |sum| is at least the observed one. The 2^C sums are counted, not listed: a sum's distribution is the convolution of
+    its clusters' two-point ones, exact at any C. critical: smallest share above 1/2 with p <= alpha, NaN where none is.
+    binomial: p of the unclustered sign test without ties, descriptive only. None without units.
+    """
+    from scipy import stats
+
+    if not len(signs):
+        return None
+    _, sums = cluster_sums(signs.astype(float), cluster)
+    observed, n = int(signs.sum()), len(signs)
+    values, chances = flip_distribution(np.rint(sums).astype(np.int64))
+    tail = np.array([chances[np.abs(values) >= size].sum() for size in range(n + 1)])
+    significant = np.flatnonzero((tail <= alpha) & (tail > 0))
+    plus, untied = int((signs > 0).sum()), int((signs != 0).sum())
+    return Flips(
+        share=(observed / n + 1) / 2,
+        p=min(1.0, float(tail[abs(observed)])),
+        smallest=2.0 ** (1 - len(sums)),
+        critical=(float(significant[0]) / n + 1) / 2 if len(significant) else math.nan,
+        clusters=len(sums),
+        n=n,
+        binomial=float(stats.binomtest(plus, untied).pvalue) if untied else 1.0,
+    )
+
+
+def cluster_sums(
+    values: Float[np.ndarray, " unit"], cluster: Int[np.ndarray, " unit"]
+) -> tuple[Float[np.ndarray, " cluster"], Float[np.ndarray, " cluster"]]:
+    """Units and sum of values in each cluster."""
+    _, index = np.unique(cluster, return_inverse=True)
+    return np.bincount(index).astype(float), np.bincount(index, weights=values)
+
+
+def flip_distribution(
+    sums: Int[np.ndarray, " cluster"],
+) -> tuple[Int[np.ndarray, " value"], Float[np.ndarray, " value"]]:
+    """Every value of the sum of +-sums, and the share of the 2^C flips that gives it."""
+    reach = int(np.abs(sums).sum())
+    chances = np.zeros(2 * reach + 1)
+    chances[reach] = 1.0
+    for size in np.abs(sums):
+        chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2  # never wraps: reach holds all sums
+    return np.arange(-reach, reach + 1), chances
