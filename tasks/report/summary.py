@@ -78,7 +78,10 @@ def _inferred(row: Mapping[Hashable, Any]) -> str:
 
 def _units(row: Mapping[Hashable, Any]) -> str:
     text = f"n = {_whole(row['n'])} units of model, data set and condition"
-    return text + (f" in {_count(row['n_blocks'], 'data set')}" if "n_blocks" in row else "")
+    if "n_blocks" not in row:
+        return text
+    blocks = "block of one data set and one condition" if row["grouping"] == "per_dataset" else "data set"
+    return text + f" in {_count(row['n_blocks'], blocks)}"
 
 
 def _few_models(models: int) -> list[str]:
@@ -130,7 +133,8 @@ def _left_out(tables: ReportTables) -> list[str]:
 
 
 def _count(n: Any, what: str) -> str:
-    return f"{int(n):,} {what}{'' if int(n) == 1 else 's'}"
+    noun, _, rest = what.partition(" of ")
+    return f"{int(n):,} {noun}{'' if int(n) == 1 else 's'}{' of ' + rest if rest else ''}"
 
 
 def _whole(n: Any) -> str:
