@@ -118,7 +118,7 @@ def test_a_dump_holds_the_states_of_its_tokens_layer_by_layer(family: Family) ->
         assert rows["type"] == ([None] * len(window) if types is None else types[window, position].tolist())
         np.testing.assert_array_equal(np.array(rows["state"], np.float32), layer.states[window, position])
     assert list(result.rows) == [
-        CELL | {"kind": "embeddings", "width": 16, "dtype": "float32", "n_windows": len(tokens), "batch": 4}
+        CELL | {"kind": "embeddings", "width": family.width, "dtype": "float32", "n_windows": len(tokens), "batch": 4}
     ]
 
 
