@@ -1,0 +1,132 @@
+"""How far attention heads look along the leading directions of what they read (Theorem 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+Matrix = Float[np.ndarray, "head_width width"]
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """Eigenvalues λ of ΨᵀΨ, descending and at least 0, and their directions as columns."""
+
+    eigenvalues: Float[np.ndarray, " width"]
+    directions: Float[np.ndarray, "width width"]
+
+    @classmethod
+    def of(cls, states: Float[np.ndarray, "token width"], *, centred: bool = True) -> Axes:
+        """Of the states less their mean (Appendix B assumes them centred), or of the states as they are.
+
+        Raises ValueError for a wrong shape and for NaN or infinity.
+        """
+        rows = np.asarray(states, dtype=np.float64)
+        if rows.ndim != 2 or not np.isfinite(rows).all():
+            raise ValueError(f"states: got shape {rows.shape}, expected finite [token, width]; check the layer's input")
+        rows = rows / (np.abs(rows).max(initial=0.0) or 1.0)  # overlaps are free of scale; no square overflows
+        rows = rows - rows.mean(axis=0) if centred and len(rows) else rows
+        values, vectors = np.linalg.eigh(rows.T @ rows)
+        rounding = 16 * rows.size * np.finfo(np.float64).eps ** 2  # what centring leaves of equal rows
+        return cls(np.where(values > rounding, values, 0.0)[::-1], vectors[:, ::-1])
+
+    @property
+    def rank(self) -> int:
+        """Directions that hold more than rounding."""
+        least = self.eigenvalues[0] * len(self.eigenvalues) * np.finfo(np.float64).eps if len(self.eigenvalues) else 0.0
+        return int(np.count_nonzero(self.eigenvalues > least))
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Overlap in [0, 1] of a head's query and key space with the top m directions of its input, and what chance gives.
+
+    m: rank of W_Qᵀ W_K; chance = m/d and chance_sd: of a random m-dimensional space; inverse_cosine: between
+    diag(Γᵀ Λ Γ) on the top m and 1/λ. The measures are None where the states have fewer than m directions, or m is 0.
+    """
+
+    m: int
+    chance: float
+    chance_sd: float
+    query: float | None
+    key: float | None
+    inverse_cosine: float | None
+
+
+def spectral_alignment(query: Matrix, key: Matrix, states: Float[np.ndarray, "token width"] | Axes) -> Alignment:
+    """Overlap ‖P_Λ P_C‖²_F / m of one head with the leading directions of its input.
+
+    Λ = W_Qᵀ W_K of rank m (W_Q, W_K as [d_h, d], q = W_Q ψ). P_C projects on the m leading eigenvectors of C = ΨᵀΨ,
+    P_Λ on the left (query) or right (key) singular vectors of Λ: the row space of W_Q, of W_K. Source: isotropy paper,
+    Theorem 2, whose Λ* = Σ_{i<m} γ_i γ_iᵀ / λ_i scores 1 on both sides and 1 in `inverse_cosine`. Its leading
+    directions are the weakest kept, so no smaller m is taken. Ψ is what the projections receive, after the
+    pre-attention norm; heads with rotation or query/key norm have no Λ. Centred where the states are given; for
+    uncentred ones, or many heads of a layer, give their Axes. Raises ValueError for matrices of other shapes.
+    """
+    axes = states if isinstance(states, Axes) else Axes.of(states)
+    width = len(axes.eigenvalues)
+    for name, matrix in (("query", query), ("key", key)):
+        if matrix.ndim != 2 or matrix.shape != (query.shape[0], width):
+            raise ValueError(
+                f"{name}: got shape {matrix.shape}, expected [head width, {width}], as the states and query"
+            )
+    left, singular, right = interaction(query, key)
+    m = len(singular)
+    chance, sd = chance_overlap(m, width)
+    if m == 0 or axes.rank < m:
+        return Alignment(m, chance, sd, None, None, None)
+    top = axes.directions[:, :m]
+    seen_left, seen_right = top.T @ left, top.T @ right  # [m, m]
+    diagonal = np.einsum("im,m,im->i", seen_left, singular / singular[0], seen_right)
+    query_overlap, key_overlap = (min(1.0, float(np.square(seen).sum()) / m) for seen in (seen_left, seen_right))
+    return Alignment(m, chance, sd, query_overlap, key_overlap, _cosine(diagonal, 1 / axes.eigenvalues[:m]))
+
+
+def head_alignments(
+    query: Float[np.ndarray, "head_rows width"],
+    key: Float[np.ndarray, "head_rows width"],
+    heads: int,
+    states: Float[np.ndarray, "token width"],
+) -> Iterator[dict[str, float | int | None]]:
+    """A row a head of one layer's self-attention: `head`, what Alignment holds, and `_uncentred` beside the measures.
+
+    query, key: [h d_h, d], head after head. Raises ValueError where heads do not divide the rows.
+    """
+    if heads < 1 or len(query) % heads:
+        raise ValueError(f"heads: got {heads}, expected a divisor of the {len(query)} rows of query")
+    centred, plain = Axes.of(states), Axes.of(states, centred=False)
+    pairs = zip(np.split(np.asarray(query), heads), np.split(np.asarray(key), heads), strict=True)
+    for head, (one_query, one_key) in enumerate(pairs):
+        row: dict[str, float | int | None] = {"head": head, **vars(spectral_alignment(one_query, one_key, centred))}
+        other = spectral_alignment(one_query, one_key, plain)
+        row |= {f"{name}_uncentred": getattr(other, name) for name in ("query", "key", "inverse_cosine")}
+        yield row
+
+
+def interaction(query: Matrix, key: Matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Singular vectors [d, m], values [m] and vectors [d, m] of W_Qᵀ W_K, m its rank, without forming it."""
+    query, key = (np.asarray(matrix, dtype=np.float64) for matrix in (query, key))
+    query_basis, query_factor = np.linalg.qr(query.T)
+    key_basis, key_factor = np.linalg.qr(key.T)
+    left, values, right = np.linalg.svd(query_factor @ key_factor.T)
+    least = max(query.shape) * np.finfo(np.float64).eps * (values[0] if len(values) else 0.0)
+    rank = int(np.count_nonzero(values > least))
+    return query_basis @ left[:, :rank], values[:rank], key_basis @ right[:rank].T
+
+
+def chance_overlap(m: int, width: int) -> tuple[float, float]:
+    """Mean m/d and standard deviation of the overlap of a fixed with a uniformly random m-dimensional space.
+
+    cos² of the principal angles follow the Jacobi ensemble: Var tr(P P′) = 2 m² (d - m)² / (d² (d - 1)(d + 2)).
+    """
+    if m == 0 or width < 2:
+        return m / width, 0.0
+    return m / width, (width - m) / width * float(np.sqrt(2 / ((width - 1) * (width + 2))))
+
+
+def _cosine(left: np.ndarray, right: np.ndarray) -> float:
+    left, right = left / (np.abs(left).max() or 1.0), right / np.abs(right).max()
+    return float(left @ right / (np.linalg.norm(left) * np.linalg.norm(right) or 1.0))
