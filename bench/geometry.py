@@ -1,51 +1,68 @@
-"""Clusters of one layer against scikit-learn's plain way: KMeans(n_init=10) and silhouette_score for each K.
+"""Clusters of one layer against scikit-learn's plain way: KMeans(n_init=10) and silhouette_score for each K = 2..10.
 
     python -m bench.geometry [--quick]
 
-Prints a table and, as its last line, JSON: speedup (low-rank rows), speedup_gaussian (isotropic rows), both the least
-over the sizes, and peak_mb, the most that ours allocated. Synthetic rows; both sides run in this process on as many
-threads as the environment allows.
+On real embeddings (the last encoder states of a seeded base-shape T5, and of the widest committed checkpoint, both fed
+the series of TSFM_LENS_DATA or ../shared/data, else those that ship with statsmodels) and on isotropic Gaussian rows;
+then how our time grows with N, d and K. Both sides run in this process on as many threads as the environment allows.
+The last line is JSON: speedup (the least over the real embeddings), speedup_gaussian, peak_mb (the most that ours
+allocated beside the states), whether K agreed everywhere, the worst inertia of ours over scikit-learn's, and how far
+ζ′ of scikit-learn's labels is from a plain loop over pairs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
+import os
 import time
 import tracemalloc
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from tasks.geometry.clusters import choose_clusters
-from tasks.geometry.measure import measure_states
+from tasks.errors import ModelError
+from tasks.geometry.adjusted import adjusted_cosine
+from tasks.geometry.clusters import ClusterOptions, choose_clusters
+from tasks.geometry.dimension import covariance_spectrum, effective_dimension
+from tasks.models.base import Family
+from tasks.models.registry import family_class
+from tasks.models.types import TokenKind, Tokens
+from tasks.series.bundled import BUNDLED, load_bundled
+from tasks.series.loading import load_parquet
+from tasks.series.types import Series
+from tasks.series.windows import spread_windows
 
-SIZES = ((2048, 64), (8192, 256), (16384, 768))  # rows, width
-QUICK = SIZES[:1]
-RANK = 6  # dimensions that hold most of the variance: what trained encoders show
+ROOT = Path(__file__).resolve().parents[1]
 K_MAX = 10
+CONTEXT, HORIZON = 512, 64
+ROWS = 16_384
+QUICK = (4096, 8192, 3072)  # rows of T5's states, of the checkpoint's (narrow: scikit-learn is quick), Gaussian ones
+QUICK_WIDTH = 256  # of the Gaussian rows, on which scikit-learn takes longest
+BASE = {  # t5-base's encoder under Chronos' vocabulary; the decoder is not looked at
+    "d_model": 768, "d_ff": 3072, "d_kv": 64, "num_heads": 12, "num_layers": 12, "num_decoder_layers": 1,
+    "context_length": CONTEXT, "prediction_length": HORIZON, "n_tokens": 4096, "dropout_rate": 0.0,
+}  # fmt: skip
+VALUES = (TokenKind.OBSERVATION, TokenKind.FUTURE)  # kinds of tokens that stand for values
+PAIRS = 2048  # rows that ζ′ is checked on, pair by pair
 
 
 @dataclass(frozen=True)
-class Peer:
-    """What scikit-learn finds, and how long it takes."""
+class Found:
+    """What one side finds for K = 2..K_MAX, and how long it takes."""
 
     seconds: float
     k: int
     inertias: list[float]
+    labels: np.ndarray  # of K = 2
 
 
-def rows(kind: str, n: int, width: int) -> np.ndarray:
-    """Seeded float32 rows: `gaussian` is isotropic; `low rank` has 8 islands in RANK dimensions and a little noise."""
-    rng = np.random.default_rng([n, width])
-    noise = rng.standard_normal((n, width))
-    if kind == "gaussian":
-        return noise.astype(np.float32)
-    inside = 3 * rng.standard_normal((8, RANK))[rng.integers(8, size=n)] + rng.standard_normal((n, RANK))
-    return (inside @ rng.standard_normal((RANK, width)) + 0.01 * noise).astype(np.float32)
-
-
-def plain(states: np.ndarray) -> Peer:
+def plain(states: np.ndarray) -> Found:
     """K-means and silhouette of scikit-learn, one K after the other."""
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
@@ -55,48 +72,148 @@ def plain(states: np.ndarray) -> Peer:
     scores = [silhouette_score(states, fit.labels_) for fit in fits]
     seconds = time.perf_counter() - begun
     best = int(np.argmax(scores))
-    return Peer(seconds, best + 2 if scores[best] >= 0.1 else 1, [fit.inertia_ for fit in fits])
+    return Found(seconds, best + 2 if scores[best] >= 0.1 else 1, [fit.inertia_ for fit in fits], fits[0].labels_)
 
 
-def compare(kind: str, n: int, width: int) -> tuple[float, float]:
-    """Print one line of the table; the ratio of times, and MiB that ours allocated at most."""
-    states = rows(kind, n, width)
+def ours(states: np.ndarray) -> Found:
+    """The same by tasks.geometry, from states to labels."""
     begun = time.perf_counter()
-    ours = choose_clusters(states, seed=0)
-    clusters = time.perf_counter() - begun
-    begun = time.perf_counter()
-    measure_states(states, seed=0)
-    whole = time.perf_counter() - begun
+    found = choose_clusters(states, seed=0)
+    seconds = time.perf_counter() - begun
+    total = float(np.square(states - states.mean(axis=0, dtype=np.float64)).sum())
+    return Found(seconds, found.k, [total * inertia for inertia in found.inertias], found.labels)
+
+
+def compare(name: str, states: np.ndarray) -> dict[str, float]:
+    """Print one line of the table, and answer what the last line needs of it."""
+    mine, theirs = ours(states), plain(states)
     tracemalloc.start()
     choose_clusters(states, seed=0)
     peak = tracemalloc.get_traced_memory()[1] / 2**20
     tracemalloc.stop()
-    peer = plain(states)
-    total = float(np.square(states - states.mean(axis=0, dtype=np.float64)).sum())
-    worst = max(a * total / b for a, b in zip(ours.inertias, peer.inertias, strict=True))
-    ratio = peer.seconds / clusters
+    worst = max(a / b for a, b in zip(mine.inertias, theirs.inertias, strict=True))
+    mean = float(np.mean([a / b for a, b in zip(mine.inertias, theirs.inertias, strict=True)]))
+    eigenvalues = covariance_spectrum(states).eigenvalues
+    dimensions = "/".join(str(effective_dimension(eigenvalues, epsilon)) for epsilon in (0.8, 0.99))
+    ratio = theirs.seconds / mine.seconds
+    off = zeta_error(states, theirs.labels)
+    n, width = states.shape
     print(
-        f"{kind:9s} {n:6d} {width:5d} {clusters:9.3f} {whole:9.3f} {peer.seconds:9.3f} {ratio:6.1f}x"
-        f" {ours.k:4d} {peer.k:4d} {worst:9.5f} {peak:8.1f} {n * width * 8 / 2**20:8.1f}",
+        f"{name:22s} {n:6d} {width:5d} {dimensions:>9s} {mine.seconds:8.2f} {theirs.seconds:9.2f} {ratio:6.1f}x"
+        f" {mine.k:4d} {theirs.k:5d} {worst:9.5f} {mean:9.5f} {off:8.0e} {peak:8.1f} {n * width * 8 / 2**20:8.1f}",
         flush=True,
     )
-    return ratio, peak
+    return {"ratio": ratio, "peak": peak, "same": mine.k == theirs.k, "worst": worst, "off": off}
+
+
+def zeta_error(states: np.ndarray, labels: np.ndarray) -> float:
+    """Difference of ζ′ from the mean over pairs of rows, cluster by cluster."""
+    states, labels = states[:PAIRS].astype(np.float64), labels[:PAIRS]
+    means = []
+    for label in np.unique(labels):
+        rows = states[labels == label]
+        units = rows - rows.mean(axis=0)
+        units /= np.linalg.norm(units, axis=1, keepdims=True)
+        cosines = units @ units.T
+        if len(rows) >= 30:
+            means.append((cosines.sum() - np.trace(cosines)) / (len(rows) * (len(rows) - 1)))
+    found = adjusted_cosine(states, labels).mean
+    return abs(found - float(np.mean(means))) if found is not None else 0.0
+
+
+def real_states(family: Family, rows: int) -> np.ndarray:
+    """Last states [rows, d] of the tokens that stand for values, in the stack that has most of them a window."""
+    per_window = family.rows_per_window(CONTEXT, HORIZON)
+    stack = max(per_window, key=lambda name: per_window[name])
+    found = []
+    for tokens in enough_tokens(family, stack, rows, per_window[stack]):
+        last = deque((layer for layer in family.hidden_states(tokens) if layer.stack == stack), maxlen=1).pop()
+        found.append(last.states[np.isin(tokens.kinds[stack], VALUES)])
+    states = np.concatenate(found)
+    return states[np.sort(np.random.default_rng(0).choice(len(states), rows, replace=False))].astype(np.float32)
+
+
+def enough_tokens(family: Family, stack: str, rows: int, per_window: int) -> list[Tokens]:
+    """Tokens of windows shared out over the data sets, as few as hold `rows` values; of short series they overlap."""
+    sets = real_series()
+    for factor in (1.1, 1.5, 3, 10, 30, 100):
+        needed, found = math.ceil(factor * rows / per_window), []
+        for at, series in enumerate(sets):
+            count = needed // len(sets) + (at < needed % len(sets))
+            windows, _ = spread_windows(series, context=CONTEXT, horizon=HORIZON, count=max(count, 1))
+            found.append(family.tokenize(windows))
+        if sum(int(np.isin(tokens.kinds[stack], VALUES).sum()) for tokens in found) >= rows:
+            return found
+    raise ValueError(f"series: too short for {rows} tokens of {family.name}; name a folder with longer ones")
+
+
+def real_series() -> list[list[Series]]:
+    """Data sets of the folder whose series hold a whole window, else those that ship with statsmodels."""
+    folder = Path(os.environ.get("TSFM_LENS_DATA") or ROOT.parent / "shared" / "data")
+    sets = [load_parquet(path, sample=(16, 0)).series for path in sorted(folder.glob("*.parquet"))]
+    sets = [series for series in sets if np.median([len(one.values) for one in series]) >= CONTEXT + HORIZON]
+    return sets or [load_bundled(name) for name in BUNDLED]
+
+
+def widest_checkpoint() -> tuple[str, Family]:
+    """The committed checkpoint with the widest states, the first by name among equals."""
+    loaded = {}
+    for folder in sorted(path.parent for path in (ROOT / "checkpoints").glob("*/recipe.json")):
+        recipe = json.loads((folder / "recipe.json").read_text())["recipe"]
+        with contextlib.suppress(ModelError):  # a family whose package is not installed
+            loaded[folder.name] = family_class(recipe["family"]).load(folder)
+    name = max(loaded, key=lambda one: loaded[one].width)
+    return name, loaded[name]
+
+
+def growth(states: np.ndarray) -> Iterator[str]:
+    """Lines that say how our time grows with each of N, d and K, the others at their largest."""
+    n, width = states.shape
+    cases = {
+        "N": [(rows, width, K_MAX) for rows in (n // 8, n // 4, n // 2, n)],
+        "d": [(n, axes, K_MAX) for axes in (width // 8, width // 4, width // 2, width)],
+        "K": [(n, width, k_max) for k_max in (5, 10, 20)],
+    }
+    spread = np.random.default_rng(1).permutation(n)
+    for name, sizes in cases.items():
+        seconds = []
+        for rows, axes, k_max in sizes:
+            begun = time.perf_counter()
+            choose_clusters(states[np.sort(spread[:rows]), :axes], ClusterOptions(k_max=k_max), seed=0)
+            seconds.append(time.perf_counter() - begun)
+        values = [size["NdK".index(name)] for size in sizes]
+        slope = np.polyfit(np.log(values), np.log(seconds), 1)[0]
+        times = "  ".join(f"{value}: {second:.2f} s" for value, second in zip(values, seconds, strict=True))
+        yield f"time against {name}: {times}  (exponent {slope:.2f})"
 
 
 def main() -> None:
     """Run the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the smallest size only")
-    sizes = QUICK if parser.parse_args().quick else SIZES
+    parser.add_argument("--quick", action="store_true", help="fewer rows, and narrower Gaussian ones; under a minute")
+    quick = parser.parse_args().quick
+    sizes, width = (QUICK, QUICK_WIDTH) if quick else ((ROWS,) * 3, BASE["d_model"])
     print(
-        f"{'rows':9s} {'N':>6s} {'d':>5s} {'ours s':>9s} {'measure s':>9s} {'sklearn s':>9s} {'ratio':>7s}"
-        f" {'K':>4s} {'their':>4s} {'inertia':>9s} {'peak MB':>8s} {'N d MB':>8s}"
+        f"{'states':22s} {'N':>6s} {'d':>5s} {'d(.8/.99)':>9s} {'ours s':>8s} {'sklearn s':>9s} {'ratio':>7s} {'K':>4s}"
+        f" {'their':>5s} {'inertia':>9s} {'mean':>9s} {'zeta′':>8s} {'peak MB':>8s} {'N d MB':>8s}"
     )
-    choose_clusters(rows("gaussian", 100, 8), seed=0)  # first calls load libraries
-    low = [compare("low rank", *size) for size in sizes]
-    gaussian = [compare("gaussian", *size) for size in sizes]
-    least = {"speedup": min(r for r, _ in low), "speedup_gaussian": min(r for r, _ in gaussian)}
-    print(json.dumps({**least, "peak_mb": max(p for _, p in low + gaussian)}))
+    warm = np.random.default_rng(0).standard_normal((300, 8))  # first calls load libraries
+    ours(warm), plain(warm)
+    name, checkpoint = widest_checkpoint()
+    base = real_states(family_class("chronos-t5").new(BASE, seed=0), sizes[0])
+    real = [compare("random T5 base", base), compare(name, real_states(checkpoint, sizes[1]))]
+    gaussian = np.random.default_rng(0).standard_normal((sizes[2], int(width)), dtype=np.float32)
+    every = [*real, compare("isotropic Gaussian", gaussian)]
+    for line in growth(base[: len(base) // 2] if quick else base):
+        print(line, flush=True)
+    print(json.dumps({
+        "speedup": round(min(one["ratio"] for one in real), 2),
+        "speedup_gaussian": round(every[-1]["ratio"], 2),
+        "peak_mb": round(max(one["peak"] for one in every), 1),
+        "same_k": all(one["same"] for one in every),
+        "worst_inertia": round(max(one["worst"] for one in every), 6),
+        "zeta_error": max(one["off"] for one in every),
+    }))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from stages.sweeping import Planned, opened, sweep
 from store.dumps import last_layers, layers, read_states
 from tasks.sweep.jobs import Job, Task
 
-TASK = Task("measure", 1, "tasks.geometry.measure:entry", table="geometry")
+TASK = Task("measure", 2, "tasks.geometry.measure:entry", table="geometry")
 
 
 def main(params: Params) -> None:

@@ -170,6 +170,8 @@ class Geometry(_Strict):
     min_silhouette: float = Field(0.1, ge=-1, le=1, description="below it K = 1 (Cai et al. 2021)")
     min_cluster: int = Field(30, ge=2, description="smaller clusters are left out of the adjusted cosine")
     silhouette_rows: int = Field(20_000, ge=100)
+    permutations: int = Field(39, ge=0, le=9999, description="of the null that the adjusted cosine is held against")
+    presets: list[Literal["isoscore", "cai"]] = Field(["isoscore"], description="peers' measures taken beside ours")
 
 
 class Forecasts(_Strict):

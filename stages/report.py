@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,7 @@ def _island(row: dict[str, Any], stack: str | None, params: Params) -> pd.DataFr
     data = layer_states(path, stack, last, normed)
     some = slice(0, PICTURED)
     states = data["states"][some]
-    options = ClusterOptions(**params.geometry.model_dump(exclude={"rows", "min_cluster"}))
+    options = ClusterOptions(**params.geometry.model_dump(include={field.name for field in fields(ClusterOptions)}))
     labels = choose_clusters(states, options, seed=params.seed).labels
     identity = {name: row[name] for name in ("model", "dataset", "condition")} | {"stack": stack, "layer": last}
     return project(states, labels, list(data["series"][some]), data["position"][some], identity)

@@ -7,6 +7,7 @@ import pyarrow as pa
 from store.tables.columns import (
     F32,
     F64,
+    FLAG,
     I16,
     I32,
     I64,
@@ -22,6 +23,8 @@ from store.tables.columns import (
     Table,
 )
 from store.tables.columns import Column as C
+
+CAI = "Cai et al. 2021"
 
 TABLES = (
     Table(
@@ -69,6 +72,17 @@ TABLES = (
                 True,
             ),
             C("zeta_adjusted_corrected", F64, "zeta_adjusted with the floor removed", "cosine", "science.md 2", True),
+            C("zeta_adjusted_null", F64, "its mean over column permutations", "cosine", "science.md 2", True),
+            C("zeta_adjusted_null_sd", F64, "its standard deviation over them", "cosine", "science.md 2", True),
+            C("zeta_adjusted_p", F64, "its two-sided p against them", "", "science.md 2", True),
+            C(
+                "zeta_adjusted_isotropic",
+                FLAG,
+                "whether it is indistinguishable from isotropic: p over 0.05",
+                "",
+                "science.md 2",
+                True,
+            ),
             C("eigenvalues", pa.list_(F64), "of the centred covariance, descending", "", "isotropy.md 4.1", True),
             C(
                 "log_isotropy",
@@ -86,6 +100,27 @@ TABLES = (
                 "isotropy.md eq. 5",
                 True,
             ),
+            C("isoscore", F64, "IsoScore of the covariance", "", "Rudman et al. 2022", True),
+            C(
+                "isoscore_star",
+                F64,
+                "IsoScore*, 0.2 of the way to the identity times the mean eigenvalue",
+                "",
+                "Rudman & Eickhoff 2024",
+                True,
+            ),
+            C(
+                "cai_rows",
+                I32,
+                "rows of the next four: one random occurrence a type",
+                "tokens",
+                "Cai et al. 2021",
+                True,
+            ),
+            C("cai_cosine", F64, "their mean cosine", "cosine", CAI, True),
+            C("cai_k", I16, "clusters chosen by silhouette, K to 15", "clusters", CAI, True),
+            C("cai_silhouettes", pa.list_(F64), "mean silhouette for K = 2, 3, ...", "", CAI, True),
+            C("cai_cluster_cosine", F64, "cosine inside centred clusters", "cosine", CAI, True),
             REASON,
             KEY,
         ),

@@ -10,9 +10,7 @@ from jaxtyping import Float, Int
 
 from tasks.geometry.dimension import Spectrum, covariance_spectrum, principal_coordinates
 from tasks.geometry.kmeans import Partition, kmeans
-
-BLOCK = 512  # rows a side of a block of distances: 2 MiB in float64
-SAME = 32 * np.finfo(np.float64).eps  # share of the squared norms under which a squared distance is rounding
+from tasks.geometry.silhouette import mean_silhouettes
 
 
 @dataclass(frozen=True)
@@ -61,28 +59,12 @@ def choose_clusters(
     if k_max < 2:
         raise ValueError(f"states: got {len(states)} rows, expected at least 3 of which 2 differ")
     points = principal_coordinates(states, spectrum or covariance_spectrum(states))
-    fits = list(kmeans(points, k_max, restarts=options.restarts, seed=seed))
+    fits = kmeans(points, k_max, restarts=options.restarts, seed=seed)
     sample = _sample(len(points), options.silhouette_rows, seed)
     scores = mean_silhouettes(points[sample], [fit.labels[sample] for fit in fits])
     inertias = tuple(fit.inertia / len(points) for fit in fits)
     labels = _best(fits, scores, options.min_silhouette, len(points))
     return Clustering(int(labels.max()) + 1, labels, scores, inertias)
-
-
-def mean_silhouettes(
-    points: Float[np.ndarray, "token axis"], labelings: Sequence[Int[np.ndarray, " token"]]
-) -> tuple[float | None, ...]:
-    """Mean silhouette of each labeling, as scikit-learn's silhouette_score, from one pass over the distances.
-
-    s = (b - a) / max(a, b), singletons and 0/0 give 0. Source: Rousseeuw 1987 (appendix D of the isotropy paper prints
-    b without its mean). Every block of distances meets the one-hot labels of all labelings at once, so memory is
-    O(N ΣK), not O(N²). Equal rows are at distance exactly 0. A labeling with one cluster gives None.
-    """
-    indicators = [(labels[:, None] == np.unique(labels)).astype(np.float64) for labels in labelings]
-    sums = _distance_sums(np.asarray(points, dtype=np.float64), np.concatenate(indicators, axis=1))
-    ends = np.cumsum([indicator.shape[1] for indicator in indicators])
-    parts = np.split(sums, ends[:-1], axis=1)
-    return tuple(_mean_silhouette(part, indicator) for part, indicator in zip(parts, indicators, strict=True))
 
 
 def distinct_rows(states: Float[np.ndarray, "token width"], limit: int) -> int:
@@ -96,41 +78,6 @@ def distinct_rows(states: Float[np.ndarray, "token width"], limit: int) -> int:
         rows = rows[(rows != rows[0]).any(axis=1)]
         found += 1
     return found
-
-
-def _mean_silhouette(sums: np.ndarray, indicator: np.ndarray) -> float | None:
-    sizes = indicator.sum(axis=0)
-    if len(sizes) < 2:
-        return None
-    own = indicator.astype(bool)  # [N, K]; one True a row
-    size = sizes[own.argmax(axis=1)]
-    inside = sums[own] / np.maximum(size - 1, 1)
-    outside = np.where(own, np.inf, sums / sizes).min(axis=1)
-    larger = np.maximum(inside, outside)
-    scores = np.where(size > 1, (outside - inside) / np.where(larger > 0, larger, 1.0), 0.0)
-    return float(scores.mean())
-
-
-def _distance_sums(points: np.ndarray, indicators: np.ndarray) -> np.ndarray:
-    """Summed distances [N, ΣK] from each row to the rows that each indicator column marks."""
-    sums = np.zeros_like(indicators)
-    squares = np.einsum("nd,nd->n", points, points) * (1 - SAME)
-    for i in range(0, len(points), BLOCK):
-        upper = slice(i, i + BLOCK)
-        left = -2 * points[upper]
-        for j in range(i, len(points), BLOCK):
-            lower = slice(j, j + BLOCK)
-            distances = left @ points[lower].T
-            distances += squares[upper, None]
-            distances += squares[lower]
-            np.maximum(distances, 0, out=distances)
-            np.sqrt(distances, out=distances)
-            if i == j:
-                np.fill_diagonal(distances, 0.0)
-            else:
-                sums[lower] += distances.T @ indicators[upper]
-            sums[upper] += distances @ indicators[lower]
-    return sums
 
 
 def _sample(n: int, limit: int, seed: int) -> np.ndarray:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+
+from tasks.geometry.crew import crew
+from tasks.geometry.lloyd import chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +31,17 @@ def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
     """
     if len(states) < 2:
         raise ValueError(f"states: got {len(states)} rows, expected at least 2 for a covariance")
-    rows = np.asarray(states, dtype=np.float64)
-    mean = rows.mean(axis=0)
-    centred = rows - mean
-    values, vectors = np.linalg.eigh(centred.T @ centred / (len(rows) - 1))
+    states = np.asarray(states)
+    mean = states.mean(axis=0, dtype=np.float64)
+
+    def one(part: slice) -> np.ndarray:
+        centred = states[part] - mean
+        product: np.ndarray = centred.T @ centred
+        return product
+
+    with crew() as spread:
+        covariance = functools.reduce(operator.iadd, spread(one, chunks(len(states)))) / (len(states) - 1)
+        values, vectors = np.linalg.eigh(covariance)
     return Spectrum(mean, np.maximum(values[::-1], 0.0), vectors[:, ::-1])
 
 
@@ -57,6 +69,14 @@ def principal_coordinates(
     """
     leading = spectrum.eigenvalues[0]
     axes = int(np.count_nonzero(spectrum.eigenvalues > 1e-14 * leading))
-    points: np.ndarray = (np.asarray(states, dtype=np.float64) - spectrum.mean) @ spectrum.directions[:, :axes]
-    points /= np.sqrt(spectrum.eigenvalues.sum() or 1.0)
+    directions = spectrum.directions[:, :axes] / np.sqrt(spectrum.eigenvalues.sum() or 1.0)
+    states = np.asarray(states)
+    points = np.empty((len(states), axes))
+
+    def one(part: slice) -> None:
+        np.matmul(states[part] - spectrum.mean, directions, out=points[part])
+
+    with crew() as spread:
+        for _ in spread(one, chunks(len(states))):
+            pass
     return points

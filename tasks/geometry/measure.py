@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from tasks.geometry.adjusted import adjusted_cosine
+from tasks.geometry.cai import cai
 from tasks.geometry.clusters import ClusterOptions, choose_clusters, distinct_rows
 from tasks.geometry.cosine import inter_token_cosine
 from tasks.geometry.dimension import covariance_spectrum
+from tasks.geometry.isoscore import isoscore, isoscore_star
 from tasks.geometry.partition import log_isotropy
 
 if TYPE_CHECKING:
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
 
 IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
 PLACE = ("stack", "layer", "normed")
+MEASURES = (
+    "zeta", "zeta_token", "k", "zeta_adjusted", "zeta_adjusted_weighted", "zeta_adjusted_floor",
+    "zeta_adjusted_corrected", "zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p",
+    "zeta_adjusted_isotropic", "log_isotropy", "log_isotropy_scaled", "isoscore", "isoscore_star",
+    "cai_rows", "cai_cosine", "cai_k", "cai_silhouettes", "cai_cluster_cosine",
+)  # fmt: skip
+PRESETS = ("isoscore", "cai")  # cai clusters again, K to 15: it more than doubles a row's time
+LEVEL = 0.05  # p above it: indistinguishable from isotropic
 LEAST_ROWS = 3  # a silhouette needs 2 clusters of at most N - 1 labels
 
 
@@ -55,14 +65,19 @@ def measure_states(
     min_silhouette: float = 0.1,
     min_cluster: int = 30,
     silhouette_rows: int = 20_000,
+    permutations: int = 39,
+    presets: Sequence[str] = PRESETS[:1],
     seed: int,
 ) -> dict[str, Any]:
     """The measures of science section 2 as columns of `geometry`; the isotropy paper's eqs. 1, 5, 6 and section 4.1.
 
+    permutations: of the null that ζ′ is held against, 0 for none. presets: peers' measures taken beside, of PRESETS.
     Rows of norm 0 are counted in n_tokens and n_zero and left out of everything. A measure that the states do not
-    allow (one token, one type, equal rows, all zero) is None, a list of them empty, and `reason` says why; no measure
-    is ever NaN. Raises ValueError for a wrong shape, and for NaN or infinity with the number of rows that hold them.
+    allow (one token, one type, equal rows, all zero) is None, a list of them empty, and `reason` says why; none is ever
+    NaN. Raises ValueError for a wrong shape, NaN or infinity (with the number of rows) and an unknown preset.
     """
+    if unknown := set(presets) - set(PRESETS):
+        raise ValueError(f"presets: got {sorted(unknown)}, expected some of {list(PRESETS)}")
     options = ClusterOptions(k_max, restarts, min_silhouette, silhouette_rows)
     check_states(states, types)
     cosine = inter_token_cosine(states, types)
@@ -72,17 +87,16 @@ def measure_states(
     row = _nothing() | {"n_tokens": len(states), "n_types": cosine.n_types, "n_zero": cosine.n_zero}
     if len(rows) < LEAST_ROWS:
         return row | {"reason": f"{len(rows)} rows that are not zero; at least {LEAST_ROWS} are needed"}
-    reasons = [] if cosine.zeta is not None else ["zeta: one token type; at least 2 are needed"]
     isotropy = log_isotropy(rows)
     row |= {"zeta": cosine.zeta, "zeta_token": cosine.zeta_token}
     row |= {"log_isotropy": isotropy.given, "log_isotropy_scaled": isotropy.scaled}
-    if distinct_rows(rows, 2) < 2:
-        reasons.append("clusters and eigenvalues: all rows are equal")
-    else:
-        row |= _local(rows, kinds, options, min_cluster, seed)
-        if row["zeta_adjusted"] is None:
-            reasons.append(f"zeta_adjusted: no cluster of at least {min_cluster} rows and 2 types that differ")
-    return row | {"reason": "; ".join(reasons) or None}
+    if distinct_rows(rows, 2) > 1:
+        row |= _local(rows, kinds, options, Null(min_cluster, permutations), seed)
+    if "isoscore" in presets:
+        row |= _isoscores(np.asarray(row["eigenvalues"]))
+    if "cai" in presets:
+        row |= _cai(rows, kinds, seed)
+    return row | {"reason": "; ".join(_reasons(row, presets, min_cluster)) or None}
 
 
 def check_states(states: np.ndarray, types: np.ndarray | None) -> None:
@@ -96,13 +110,20 @@ def check_states(states: np.ndarray, types: np.ndarray | None) -> None:
         raise ValueError(f"states: {bad} of {len(states)} rows hold NaN or infinity; check the model and its dtype")
 
 
+class Null(NamedTuple):
+    """What ζ′ is taken over and held against."""
+
+    min_cluster: int
+    permutations: int
+
+
 def _local(
-    rows: np.ndarray, types: np.ndarray | None, options: ClusterOptions, min_cluster: int, seed: int
+    rows: np.ndarray, types: np.ndarray | None, options: ClusterOptions, null: Null, seed: int
 ) -> dict[str, Any]:
     """Spectrum, clusters and the cosine inside them."""
     spectrum = covariance_spectrum(rows)
     chosen = choose_clusters(rows, options, seed=seed, spectrum=spectrum)
-    adjusted = adjusted_cosine(rows, chosen.labels, types, min_cluster=min_cluster)
+    adjusted = adjusted_cosine(rows, chosen.labels, types, **null._asdict(), seed=seed)
     return {
         "k": chosen.k,
         "silhouettes": list(chosen.silhouettes),
@@ -112,13 +133,46 @@ def _local(
         "zeta_adjusted_weighted": adjusted.weighted,
         "zeta_adjusted_floor": adjusted.floor,
         "zeta_adjusted_corrected": adjusted.corrected,
+        "zeta_adjusted_null": adjusted.null,
+        "zeta_adjusted_null_sd": adjusted.null_sd,
+        "zeta_adjusted_p": adjusted.p,
+        "zeta_adjusted_isotropic": None if adjusted.p is None else adjusted.p > LEVEL,
         "eigenvalues": spectrum.eigenvalues.tolist(),
     }
+
+
+def _isoscores(eigenvalues: np.ndarray) -> dict[str, Any]:
+    """IsoScore, and IsoScore* whose target is the mean eigenvalue: free of the states' scale."""
+    star = isoscore_star(eigenvalues, target=float(eigenvalues.sum() / max(len(eigenvalues), 1)))
+    return {"isoscore": isoscore(eigenvalues), "isoscore_star": star}
+
+
+def _cai(rows: np.ndarray, types: np.ndarray | None, seed: int) -> dict[str, Any]:
+    peer = cai(rows, types, seed=seed)
+    return {
+        "cai_rows": peer.n,
+        "cai_cosine": peer.inter_cosine,
+        "cai_k": peer.k,
+        "cai_silhouettes": list(peer.silhouettes),
+        "cai_cluster_cosine": peer.cluster_cosine,
+    }
+
+
+def _reasons(row: Mapping[str, Any], presets: Sequence[str], min_cluster: int) -> Iterator[str]:
+    """Why measures of the row are None."""
+    if row["zeta"] is None:
+        yield "zeta: one token type; at least 2 are needed"
+    if not row["eigenvalues"]:
+        yield "clusters and eigenvalues: all rows are equal"
+    elif row["zeta_adjusted"] is None:
+        yield f"zeta_adjusted: no cluster of at least {min_cluster} rows and 2 types that differ"
+    if "isoscore" in presets and len(row["eigenvalues"]) == 1:
+        yield "isoscore: states of width 1; at least 2 are needed"
+    if "cai" in presets and row["cai_k"] is None:
+        yield f"cai: {row['cai_rows']} types; at least {LEAST_ROWS} are needed, of which 2 differ"
 
 
 def _nothing() -> dict[str, Any]:
     """Every measured column with no value."""
     others: dict[str, Any] = {"silhouettes": [], "eigenvalues": [], "n_clusters_used": 0, "n_clusters_small": 0}
-    values = ("zeta", "zeta_token", "k", "zeta_adjusted", "zeta_adjusted_weighted", "zeta_adjusted_floor",
-              "zeta_adjusted_corrected", "log_isotropy", "log_isotropy_scaled")  # fmt: skip
-    return dict.fromkeys(values) | others
+    return dict.fromkeys(MEASURES) | others

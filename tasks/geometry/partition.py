@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+
+from tasks.geometry.crew import crew
+from tasks.geometry.lloyd import chunks
 
 
 class LogIsotropy(NamedTuple):
@@ -22,24 +27,32 @@ def log_isotropy(states: Float[np.ndarray, "token width"]) -> LogIsotropy:
     originals take one arbitrary sign: not reproducible; this is never larger). A direction without rows has Z = N.
     I is not scale-free, so only `scaled`, of ψ √d / rms‖ψ‖, compares models. Raises ValueError where every row is 0.
     """
-    rows = np.asarray(states, dtype=np.float64)
-    width = rows.shape[1]
-    gram = rows.T @ rows
-    mean_square = np.trace(gram) / max(len(rows), 1)
-    if not mean_square > 0:
+    rows = np.asarray(states)
+    if not rows.any():
         raise ValueError("states: every row is zero; expected at least one that is not")
-    _, directions = np.linalg.eigh(gram)
-    projections = rows @ directions
-    return LogIsotropy(_log_ratio(projections), _log_ratio(projections * np.sqrt(width / mean_square)))
+    with crew() as spread:
+        gram = functools.reduce(operator.iadd, spread(functools.partial(_gram, rows), chunks(len(rows))))
+        mean_square = np.trace(gram) / len(rows)
+        _, directions = np.linalg.eigh(gram)
+        scales = (1.0, float(np.sqrt(rows.shape[1] / mean_square)))
+        parts = list(spread(lambda part: _log_sums(rows[part] @ directions, scales), chunks(len(rows))))
+    logs = np.logaddexp.reduce(np.stack(parts))  # [scale, sign, width]
+    return LogIsotropy(*(float(one.min() - one.max()) for one in logs))
 
 
-def _log_ratio(projections: np.ndarray) -> float:
-    """min - max of log Σ_i exp(±p_ij) over columns j and both signs."""
-    logs = np.concatenate([_log_sum_exp(projections), _log_sum_exp(-projections)])
-    return float(logs.min() - logs.max())
+def _gram(rows: np.ndarray, part: slice) -> np.ndarray:
+    exact = rows[part].astype(np.float64)
+    gram: np.ndarray = exact.T @ exact
+    return gram
+
+
+def _log_sums(projections: np.ndarray, scales: tuple[float, ...]) -> Float[np.ndarray, "scale sign width"]:
+    """log Σ_i exp(± s p_ij) over rows, for every scale s, both signs and every column j."""
+    return np.stack([[_log_sum_exp(sign * scale * projections) for sign in (1, -1)] for scale in scales])
 
 
 def _log_sum_exp(exponents: np.ndarray) -> np.ndarray:
     largest = exponents.max(axis=0)
-    logs: np.ndarray = largest + np.log(np.exp(exponents - largest).sum(axis=0))
+    exponents -= largest
+    logs: np.ndarray = largest + np.log(np.exp(exponents, out=exponents).sum(axis=0))
     return logs

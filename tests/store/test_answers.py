@@ -111,8 +111,8 @@ def test_a_constant_measure_has_no_correlation(connection) -> None:
 
 def test_there_is_a_row_for_every_study_measure_and_grouping(connection) -> None:
     assert connection.sql('select count(*), count(distinct (measure, "grouping")) from correlation').fetchall()[0] == (
-        16,
-        16,
+        20,
+        20,
     )
     evidence = connection.sql("""select distinct evidence from correlation where "grouping" = 'pooled'""").fetchall()
     assert evidence[0][0].startswith("no evidence")

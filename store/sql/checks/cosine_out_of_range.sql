@@ -8,7 +8,15 @@ with cosines as (
         stack,
         layer,
         normed,
-        unnest([zeta, zeta_token, zeta_adjusted, zeta_adjusted_weighted]) as cosine
+        unnest([
+            zeta,
+            zeta_token,
+            zeta_adjusted,
+            zeta_adjusted_weighted,
+            zeta_adjusted_null,
+            cai_cosine,
+            cai_cluster_cosine
+        ]) as cosine
     from geometry
 ),
 

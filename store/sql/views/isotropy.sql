@@ -18,7 +18,8 @@ with measures as (
                 'value': zeta_adjusted_corrected,
                 'isotropy': -abs(zeta_adjusted_corrected)
             },
-            {'measure': 'log_isotropy_scaled', 'value': log_isotropy_scaled, 'isotropy': log_isotropy_scaled}
+            {'measure': 'log_isotropy_scaled', 'value': log_isotropy_scaled, 'isotropy': log_isotropy_scaled},
+            {'measure': 'isoscore', 'value': isoscore, 'isotropy': isoscore}
         ], recursive := true)
     from last_layer
 ),

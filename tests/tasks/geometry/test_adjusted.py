@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.geometry.adjusted import adjusted_cosine
+from tasks.geometry.adjusted import Adjusted, adjusted_cosine, permuted_cosines
 from tasks.geometry.cosine import inter_token_cosine
 
 
@@ -74,9 +74,75 @@ def test_clusters_of_few_rows_are_left_out_and_counted() -> None:
 )
 def test_equal_rows_one_type_or_few_rows_have_no_adjusted_cosine(states: np.ndarray, types) -> None:
     got = adjusted_cosine(states, np.zeros(len(states), int), types)
-    assert (got.mean, got.weighted, got.floor, got.corrected, got.used) == (None, None, None, None, 0)
+    assert got == Adjusted(small=int(len(states) < 30))
 
 
 def test_a_label_too_few_is_refused() -> None:
     with pytest.raises(ValueError, match=r"labels: got 2, expected one a row, 3"):
         adjusted_cosine(np.ones((3, 2)), np.zeros(2, int))
+
+
+def _shuffled(residuals: np.ndarray, types: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
+    """ζ of rows whose every column is shuffled by itself, with the types in their places."""
+    return np.array([inter_token_cosine(rng.permuted(residuals, axis=0), types).zeta for _ in range(count)])
+
+
+@pytest.mark.parametrize(("width", "types"), [(4, None), (40, None), (40, 30)])
+def test_the_null_is_that_of_columns_shuffled_one_by_one(width: int, types: int | None) -> None:
+    rng = np.random.default_rng(width)
+    states = rng.standard_normal((200, width)) ** 3 * rng.gamma(1.0, size=width)
+    kinds = None if types is None else rng.integers(0, types, 200)
+    residuals = states - states.mean(axis=0)
+    ours, slow = permuted_cosines(residuals, kinds, 600, rng), _shuffled(residuals, kinds, 600, rng)
+    assert ours.mean() == pytest.approx(slow.mean(), abs=5 * slow.std() / np.sqrt(300))
+    assert ours.std() == pytest.approx(slow.std(), rel=0.2)
+
+
+def test_independent_coordinates_are_told_from_isotropic_about_as_often_as_the_level_says() -> None:
+    found = 0
+    for seed in range(300):
+        states = np.random.default_rng(seed).standard_normal((120, 6)) * [3, 1, 1, 1, 0.5, 0.2] + 7
+        got = adjusted_cosine(states, np.arange(120) % 2, permutations=39, seed=seed)
+        found += got.p <= 0.05
+    assert 3 <= found <= 30  # 15 expected
+
+
+def test_norms_that_go_with_a_direction_are_told_from_isotropic() -> None:
+    rng = np.random.default_rng(4)
+    states = rng.standard_normal((400, 8)) + rng.exponential(4, 400)[:, None]
+    got = adjusted_cosine(states, np.zeros(400, int), permutations=39)
+    assert got.p == 0.05  # outside all 39
+    assert abs(got.mean - got.null) > 5 * got.null_sd
+
+
+def test_p_counts_the_permutations_on_the_nearer_side_twice() -> None:
+    states = np.random.default_rng(5).standard_normal((60, 3)) ** 3
+    got = adjusted_cosine(states, np.zeros(60, int), permutations=19, seed=8)
+    residuals = states - states.mean(axis=0)
+    null = permuted_cosines(residuals, None, 19, np.random.default_rng([8, 3]))
+    below, above = int((null <= got.mean).sum()), int((null >= got.mean).sum())
+    assert got.p == min(1.0, 2 * (min(below, above) + 1) / 20)
+    assert (got.null, got.null_sd) == pytest.approx((null.mean(), null.std(ddof=1)))
+
+
+def test_the_null_averages_over_the_clusters_used_and_follows_its_seed() -> None:
+    rng = np.random.default_rng(6)
+    states, labels = rng.standard_normal((150, 4)), np.repeat([0, 1, 2], [80, 60, 10])
+    first, second, other = (adjusted_cosine(states, labels, permutations=9, seed=seed) for seed in (1, 1, 2))
+    assert first == second != other
+    assert (first.used, first.small) == (2, 1)
+    assert first.null == pytest.approx(first.floor, abs=5 * first.null_sd)
+
+
+def test_without_permutations_there_is_no_null() -> None:
+    got = adjusted_cosine(np.random.default_rng(7).standard_normal((40, 3)), np.zeros(40, int))
+    assert (got.null, got.null_sd, got.p) == (None, None, None)
+    assert got.mean is not None
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_huge_and_tiny_residuals_have_a_null(scale: float) -> None:
+    states = scale * np.random.default_rng(9).standard_normal((50, 4))
+    states[:5] = states.mean(axis=0)
+    got = adjusted_cosine(states, np.zeros(50, int), permutations=9)
+    assert np.isfinite([got.null, got.null_sd, got.p]).all()

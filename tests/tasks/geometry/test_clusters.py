@@ -1,52 +1,18 @@
-"""Number of clusters and silhouettes against scikit-learn's."""
+"""Number of clusters against scikit-learn's."""
 
 from __future__ import annotations
-
-import tracemalloc
 
 import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
-from tasks.geometry.clusters import ClusterOptions, choose_clusters, distinct_rows, mean_silhouettes
+from tasks.geometry.clusters import ClusterOptions, choose_clusters, distinct_rows
 
 
 def _blobs(k: int, spread: float = 0.3, n: int = 400, width: int = 10) -> np.ndarray:
     rng = np.random.default_rng(k)
     return rng.standard_normal((k, width))[np.arange(n) % k] + spread * rng.standard_normal((n, width))
-
-
-@pytest.mark.parametrize(("n", "width"), [(30, 2), (700, 8), (1100, 3)])
-def test_silhouettes_equal_scikit_learns(n: int, width: int) -> None:
-    rng = np.random.default_rng(n)
-    points = rng.standard_normal((n, width))
-    labelings = [rng.integers(0, k, n) for k in (2, 3, 7)]
-    labelings.append(np.r_[np.arange(4), np.full(n - 4, 9)])  # singletons, and gaps in the labels
-    expected = [silhouette_score(points, labels) for labels in labelings]
-    assert mean_silhouettes(points, labelings) == pytest.approx(expected, abs=1e-10)
-
-
-def test_silhouettes_by_hand() -> None:
-    # 0, 1 | 5: s(0) = (5 - 1)/5, s(1) = (4 - 1)/4, s(5) = 0 as a singleton
-    assert mean_silhouettes(np.array([[0.0], [1], [5]]), [np.array([0, 0, 1])]) == pytest.approx(((0.8 + 0.75) / 3,))
-
-
-def test_silhouettes_divide_b_by_the_cluster_size_unlike_the_printed_formula() -> None:
-    # 0, 1 | 4, 6 | 9: for 0: a = 1, b = min((4 + 6)/2, 9) = 5
-    points, labels = np.array([[0.0], [1], [4], [6], [9]]), np.array([0, 0, 1, 1, 2])
-    by_hand = [(5 - 1) / 5, (4 - 1) / 4, (3.5 - 2) / 3.5, (3 - 2) / 3, 0]
-    assert mean_silhouettes(points, [labels])[0] == pytest.approx(np.mean(by_hand))
-
-
-def test_equal_rows_are_at_distance_zero_however_far_from_the_origin() -> None:
-    points = np.repeat(1e3 + np.random.default_rng(0).standard_normal((3, 50)), 40, axis=0)
-    assert mean_silhouettes(points, [np.repeat([0, 1, 2], 40)]) == (1.0,)
-
-
-def test_one_cluster_has_no_silhouette_and_equal_rows_in_two_clusters_score_0() -> None:
-    labels = [np.zeros(6, int), np.array([0, 0, 0, 1, 1, 1])]
-    assert mean_silhouettes(np.ones((6, 2)), labels) == (None, 0.0)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5, 8])
@@ -125,12 +91,3 @@ def test_distinct_rows_are_counted_to_the_limit(rows: np.ndarray, limit: int, co
 def test_an_impossible_option_is_named(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{name}: got {value}, expected at least"):
         ClusterOptions(**{name: value})
-
-
-def test_memory_grows_with_n_and_not_with_its_square() -> None:
-    points = np.random.default_rng(4).standard_normal((6000, 4))
-    tracemalloc.start()
-    mean_silhouettes(points, [np.arange(6000) % k for k in (2, 3)])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 6000**2 * 8 / 20

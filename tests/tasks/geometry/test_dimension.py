@@ -87,3 +87,16 @@ def test_constant_rows_have_no_axis() -> None:
     states = np.full((5, 3), 0.1)
     assert principal_coordinates(states, covariance_spectrum(states)).shape[0] == 5
     assert covariance_spectrum(np.ones((5, 3))).eigenvalues.tolist() == [0, 0, 0]
+
+
+def test_rows_of_many_chunks_give_the_covariance_and_distances_of_all() -> None:
+    rng = np.random.default_rng(20)
+    states = (rng.standard_normal((5001, 6)) @ rng.standard_normal((6, 6)) + 9).astype(np.float32)
+    spectrum = covariance_spectrum(states)
+    expected = np.linalg.eigvalsh(np.cov(states.T.astype(np.float64)))[::-1]
+    np.testing.assert_allclose(spectrum.eigenvalues, expected, rtol=1e-10)
+    points = principal_coordinates(states, spectrum)
+    pairs = rng.integers(5001, size=(2, 50))
+    ratio = [np.linalg.norm(np.subtract(*rows[pairs])) for rows in (points, states.astype(np.float64))]
+    assert ratio[0] * np.sqrt(expected.sum()) == pytest.approx(ratio[1], rel=1e-6)
+    assert np.square(points).sum(axis=1).mean() == pytest.approx(5000 / 5001)

@@ -68,6 +68,23 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
         assert a.inertia == b.inertia
 
 
+def test_islands_outside_the_leading_axes_of_the_search_are_parted_in_all_axes() -> None:
+    rng = np.random.default_rng(10)
+    states = np.zeros((900, 30))
+    states[:, 6:] = rng.standard_normal((900, 24))
+    states[np.arange(900), np.arange(900) % 6] = 7.0  # six islands of equal weight: five leading axes hold them
+    found = kmeans(_points(states), 6, seed=0)[-1].labels
+    assert [len(set(found[island::6])) for island in range(6)] == [1] * 6
+
+
+def test_wide_isotropic_rows_end_as_low_as_scikit_learn_though_few_axes_say_little() -> None:
+    points = _points(np.random.default_rng(11).standard_normal((800, 120)))
+    theirs = [KMeans(k, n_init=10, random_state=0).fit(points).inertia_ for k in (2, 5)]
+    ours = kmeans(points, 5, seed=0)
+    assert [ours[0].inertia, ours[3].inertia] <= [1.001 * one for one in theirs]
+    assert ours[3].inertia <= 1.001 * theirs[1]
+
+
 def test_rows_that_span_more_than_one_block_are_all_labelled() -> None:
     states = np.repeat(np.eye(3), [1500, 700, 300], axis=0) * 9 + np.random.default_rng(8).normal(0, 0.1, (2500, 3))
     *_, fit = kmeans(_points(states), 3, seed=0)

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from tasks.geometry.adjusted import adjusted_cosine
+from tasks.geometry.cai import cai
 from tasks.geometry.clusters import choose_clusters
 from tasks.geometry.cosine import inter_token_cosine
 from tasks.geometry.dimension import covariance_spectrum
+from tasks.geometry.isoscore import isoscore
 from tasks.geometry.measure import entry, measure_states, subsample
 from tasks.geometry.partition import log_isotropy
 from tasks.sweep.jobs import Job, Task
@@ -19,7 +21,9 @@ from tasks.sweep.jobs import Job, Task
 COLUMNS = {
     "n_tokens", "n_types", "n_zero", "zeta", "zeta_token", "k", "silhouettes", "n_clusters_used", "n_clusters_small",
     "zeta_adjusted", "zeta_adjusted_weighted", "zeta_adjusted_floor", "zeta_adjusted_corrected", "eigenvalues",
-    "log_isotropy", "log_isotropy_scaled", "reason",
+    "zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p", "zeta_adjusted_isotropic",
+    "log_isotropy", "log_isotropy_scaled", "isoscore", "isoscore_star", "cai_rows", "cai_cosine", "cai_k",
+    "cai_silhouettes", "cai_cluster_cosine", "reason",
 }  # fmt: skip
 SPEC = {
     "model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 64, "noise": 0.0,
@@ -46,7 +50,7 @@ def test_a_row_holds_what_each_measure_says(dtype: Any) -> None:
     row = measure_states(states, types, seed=5)
     exact = states.astype(np.float64)
     cosine, chosen = inter_token_cosine(exact, types), choose_clusters(exact, seed=5)
-    adjusted = adjusted_cosine(exact, chosen.labels, types)
+    adjusted = adjusted_cosine(exact, chosen.labels, types, permutations=39, seed=5)
     assert set(row) == COLUMNS
     assert (row["zeta"], row["zeta_token"], row["n_types"]) == (cosine.zeta, cosine.zeta_token, 40)
     assert (row["k"], row["silhouettes"]) == (3, list(chosen.silhouettes))
@@ -54,9 +58,42 @@ def test_a_row_holds_what_each_measure_says(dtype: Any) -> None:
     assert row["zeta_adjusted_corrected"] == pytest.approx(adjusted.mean - row["zeta_adjusted_floor"])
     assert row["zeta_adjusted_weighted"] == adjusted.weighted
     assert (row["n_clusters_used"], row["n_clusters_small"]) == (3, 0)
+    null = ("zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p", "zeta_adjusted_isotropic")
+    assert [row[name] for name in null] == [adjusted.null, adjusted.null_sd, adjusted.p, adjusted.p > 0.05]
     assert row["eigenvalues"] == covariance_spectrum(exact).eigenvalues.tolist()
     assert (row["log_isotropy"], row["log_isotropy_scaled"]) == tuple(log_isotropy(exact))
-    assert row["reason"] is None
+    assert row["isoscore"] == isoscore(covariance_spectrum(exact).eigenvalues) < row["isoscore_star"] < 1
+    assert row["reason"] is row["cai_k"] is None
+
+
+@pytest.mark.parametrize("types", [None, np.arange(300) % 40])
+def test_the_preset_cai_stands_beside_and_changes_nothing_else(types: np.ndarray | None) -> None:
+    row, plain = (measure_states(_states(), types, presets=presets, seed=5) for presets in (["cai"], []))
+    peer = cai(_states().astype(np.float64), types, seed=5)
+    assert [row[name] for name in COLUMNS if name.startswith("cai")].count(None) == 0
+    assert (row["cai_rows"], row["cai_k"], row["cai_cosine"]) == (peer.n, peer.k, peer.inter_cosine)
+    assert (row["cai_silhouettes"], row["cai_cluster_cosine"]) == (list(peer.silhouettes), peer.cluster_cosine)
+    assert {name: value for name, value in row.items() if not name.startswith("cai")} == {
+        name: value for name, value in plain.items() if not name.startswith("cai")
+    }
+    assert row["isoscore"] is row["isoscore_star"] is None
+
+
+def test_few_types_have_no_clusters_of_cai_and_a_reason() -> None:
+    row = measure_states(_states(), np.arange(300) % 2, presets=["cai"], seed=0)
+    assert (row["cai_rows"], row["cai_k"], row["cai_silhouettes"]) == (2, None, [])
+    assert "cai: 2 types" in row["reason"]
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"presets: got \['isoskore'\], expected some of \['isoscore', 'cai'\]"):
+        measure_states(_states(), presets=["isoskore"], seed=0)
+
+
+def test_no_permutations_leave_no_mark() -> None:
+    row = measure_states(_states(), permutations=0, seed=0)
+    assert row["zeta_adjusted_p"] is row["zeta_adjusted_isotropic"] is None
+    assert row["zeta_adjusted"] is not None
 
 
 NULLS = {

@@ -61,3 +61,11 @@ def test_an_outlier_direction_lowers_isotropy() -> None:
 def test_nothing_but_zeros_is_refused(states: np.ndarray) -> None:
     with pytest.raises(ValueError, match="every row is zero"):
         log_isotropy(states)
+
+
+def test_rows_of_many_chunks_give_the_partition_function_of_all() -> None:
+    rng = np.random.default_rng(20)
+    states = rng.standard_normal((5001, 5)) * [2, 1, 1, 0.5, 0.1] + 0.3
+    directions = np.linalg.eigh(states.T @ states)[1]
+    logs = [np.log(np.exp(sign * states @ directions).sum(axis=0)) for sign in (1, -1)]
+    assert log_isotropy(states).given == pytest.approx(np.min(logs) - np.max(logs), abs=1e-10)
