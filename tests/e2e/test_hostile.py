@@ -76,8 +76,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         horizons = {"mixed": 12, "one-step-ahead": 1, "without-windows": 12, "never": 12}
         folders = {n: {"source": "folder", "file": f"{n}.parquet", "horizon": h} for n, h in horizons.items()}
         block["datasets"] |= {"max_series": 16, "sets": {"linear-2": {}} | folders}
-        block["conditions"] = {"context-64": {"context": 64}, "noisy": {"context": 64, "noise": 0.5}}
-        block["report"] |= {"islands": "linear-2", "condition": "context-64"}
+        block["conditions"] = {"noisy": {"context": 64, "noise": 0.5}}
+        block["report"] |= {"islands": "linear-2", "condition": "noisy"}
+        block["geometry"] = {"rows": 64, "k_max": 3, "restarts": 1, "permutations": 3, "presets": ["isoscore", "cai"]}
         block["embeddings"]["store_dtype"] = "float16"
 
     made.params(change)
@@ -113,8 +114,7 @@ def test_a_data_set_without_windows_is_skipped_by_every_model_and_fails_no_stage
 
 def test_every_layer_of_every_model_is_measured_on_them(hostile: Checkout) -> None:
     rows = hostile.sql(
-        "select dataset, model, count(*) as n, count(distinct stack) as stacks from geometry where condition = 'noisy'"
-        " group by all"
+        "select dataset, model, count(*) as n, count(distinct stack) as stacks from geometry group by all"
     )
     found = {(row["dataset"], row["model"]): (row["n"], row["stacks"]) for row in rows}
     assert set(found) == {(d, m) for d in ("linear-2", "mixed", "one-step-ahead") for m in MODELS}
@@ -126,9 +126,7 @@ def test_every_layer_of_every_model_is_measured_on_them(hostile: Checkout) -> No
 
 def test_every_series_has_a_forecast_row_with_finite_scores_or_a_reason(hostile: Checkout) -> None:
     rows = hostile.sql("select * from forecasts where dataset = 'mixed'")
-    assert {(row["model"], row["condition"], row["series"]) for row in rows} == {
-        (model, condition, name) for model in MODELS for condition in ("context-64", "noisy") for name in HARD
-    }
+    assert {(row["model"], row["series"]) for row in rows} == {(m, name) for m in MODELS for name in HARD}
     for row in rows:
         scores = [row[name] for name in ("nmse", "nmse_power", "wql", "mase", "seasonal_error")]
         assert all(score is None or np.isfinite(score) for score in scores), row
