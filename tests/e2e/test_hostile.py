@@ -26,7 +26,7 @@ NEVER = {  # item -> why no stage uses it
     "infinite": (np.where(STEP == 120, np.inf, WALK), "infinite"),
     "beyond-float32": (np.where(STEP == 120, 1e300, WALK), "infinite"),
     "empty": (WALK[:0], "empty"),
-    "one-step": (WALK[:1], "constant"),
+    "one-step": (WALK[:1], "too short: under 32 steps"),
     "short": (WALK[:20], "too short: under 32 steps"),
     "one-observed": (np.where(STEP == 80, 1.0, np.nan), "constant"),
 }
