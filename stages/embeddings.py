@@ -22,10 +22,10 @@ def main(params: Params) -> None:
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """One job a token dump."""
+    """One job a token dump that has windows."""
     models = planning.checkpoints()
     for row in planning.dumps("tokens"):
-        if row["model"] not in params.models:
+        if row["model"] not in params.models or not row["n_windows"]:
             continue
         spec = {
             **planning.row_identity(row),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 import numpy as np
 
 from tasks.errors import HealthError
+from tasks.models.scale import saturated
 from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
@@ -111,7 +112,11 @@ class Family(ABC):
     def forecast(
         self, windows: Windows, *, levels: Sequence[float] = QUANTILES, samples: int = 20, seeds: Sequence[int]
     ) -> Forecast:
-        """Quantiles of the horizon, [W, Q, H]. seeds: one a window, so that samples do not depend on the batch."""
+        """Quantiles of the horizon, [W, Q, H]. seeds: one a window, so that samples do not depend on the batch.
+
+        What passes the largest number of float32 is that number. Raises ValueError for levels or seeds that do not fit,
+        HealthError where a quantile is not finite.
+        """
         if 0.5 not in levels or list(levels) != sorted(set(levels)):
             raise ValueError(f"levels: got {list(levels)}, expected ascending levels that hold 0.5")
         if len(seeds) != len(windows):
@@ -122,7 +127,7 @@ class Family(ABC):
             raise HealthError(f"{self.name} forecast: got shape {values.shape}, expected {expected}")
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} forecast holds NaN or infinity; check the weights and the input's scale")
-        return Forecast(values.astype(np.float32), tuple(levels))
+        return Forecast(saturated(values), tuple(levels))
 
     @abstractmethod
     def weights(self) -> Iterator[WeightMatrix]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tasks.models import folders, t5
 from tasks.models.base import QUANTILES
-from tasks.models.scale import tamed
+from tasks.models.scale import saturated, tamed
 from tasks.models.types import LayerStates, TokenKind, Tokens
 from tasks.series.types import Windows
 
@@ -103,8 +103,8 @@ class ChronosBolt(t5.T5Family):
             arrays={
                 "patches": patches.numpy(),
                 "masks": masks.bool().numpy(),
-                "loc": (loc[:, 0].numpy() * factor).astype(np.float32),
-                "scale": (scale[:, 0].numpy() * factor).astype(np.float32),
+                "loc": saturated(loc[:, 0].numpy().astype(np.float64) * factor),
+                "scale": saturated(scale[:, 0].numpy().astype(np.float64) * factor),
             },
             kinds={"encoder": kinds, "decoder": np.full((len(windows), 1), TokenKind.FUTURE, dtype=np.int8)},
             types={},
@@ -146,6 +146,6 @@ class ChronosBolt(t5.T5Family):
                 quantiles, _ = pipeline.predict_quantiles(
                     part, prediction_length=windows.horizon, quantile_levels=list(levels)
                 )
-                parts.append(quantiles.numpy())
+                parts.append(quantiles.double().numpy())  # times the factor it may pass float32
         values: np.ndarray = np.moveaxis(np.concatenate(parts), 2, 1) * factor[:, None, None]  # [W, Q, H]
         return values

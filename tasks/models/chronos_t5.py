@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tasks.models import folders, t5
-from tasks.models.scale import tamed
+from tasks.models.scale import saturated, tamed
 from tasks.models.types import LayerStates, TokenKind, Tokens
 from tasks.series.types import Windows
 
@@ -118,7 +118,7 @@ class ChronosT5(t5.T5Family):
             encoder_kinds[:, -1] = TokenKind.EOS
         decoder_kinds = np.where(decoder == PAD, TokenKind.PADDING, TokenKind.FUTURE).astype(np.int8)
         decoder_kinds[:, 0] = TokenKind.START
-        scales = (scale.numpy() * factor).astype(np.float32)
+        scales = saturated(scale.numpy().astype(np.float64) * factor)
         return Tokens(
             arrays={"ids": encoder, "mask": observed, "scale": scales, "decoder_ids": decoder},
             kinds={"encoder": encoder_kinds, "decoder": decoder_kinds},

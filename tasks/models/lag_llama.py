@@ -16,7 +16,7 @@ from tasks.models import folders
 from tasks.models import lag_llama_checkpoint as checkpoint
 from tasks.models.base import Family
 from tasks.models.capture import Stack, run_captured
-from tasks.models.scale import tamed
+from tasks.models.scale import saturated, tamed
 from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
@@ -152,8 +152,8 @@ class LagLlama(Family):
             scaled = self._standardised(self._past(torch.from_numpy(context[part])), torch.from_numpy(factor[part]))
             positions = torch.arange(self.max_context - self.tokens, self.max_context)
             arrays["inputs"].append(features(scaled.steps, scaled.static, self._lags.cpu(), positions).numpy())
-            arrays["loc"].append((scaled.loc.numpy() * factor[part]).astype(np.float32))
-            arrays["scale"].append((scaled.scale.numpy() * factor[part]).astype(np.float32))
+            arrays["loc"].append(saturated(scaled.loc.double().numpy() * factor[part]))
+            arrays["scale"].append(saturated(scaled.scale.double().numpy() * factor[part]))
         observed = ~np.isnan(self._past(torch.from_numpy(context))[:, -self.tokens :].numpy())
         kinds = np.where(observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         rope = np.full(len(windows), self.rope_factor(windows.horizon), dtype=np.float32)

@@ -14,6 +14,7 @@ from tasks.models import moirai_checkpoint
 from tasks.models.base import Family
 from tasks.models.capture import Stack, run_captured
 from tasks.models.moirai_patches import RANGES, Packed, pack, patch_range
+from tasks.models.scale import saturated
 from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
@@ -111,7 +112,7 @@ class Moirai(Family):
             torch.from_numpy(part[:, packed.start :]).to(self._device)
             for part in (packed.patches, packed.observed, packed.sample_id)
         )
-        scale = torch.from_numpy(packed.scale.astype(np.float32)).to(self._device)[:, None, None]
+        scale = torch.from_numpy(saturated(packed.scale)).to(self._device)[:, None, None]
         losses = scale.log() - distribution.log_prob(target)
         loss: torch.Tensor = PackedNLLLoss().reduce_loss(
             losses, torch.ones_like(sample, dtype=torch.bool), observed, sample, torch.zeros_like(sample)
@@ -129,8 +130,8 @@ class Moirai(Family):
                 "masks": packed.observed,
                 "sample_id": packed.sample_id,
                 "time_id": packed.time_id,
-                "loc": packed.loc.astype(np.float32),
-                "scale": packed.scale.astype(np.float32),
+                "loc": saturated(packed.loc),
+                "scale": saturated(packed.scale),
             },
             kinds={"encoder": kinds},
             types={},

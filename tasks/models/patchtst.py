@@ -13,6 +13,7 @@ from tasks.errors import ModelError
 from tasks.models import folders
 from tasks.models.base import Family
 from tasks.models.capture import Stack, run_captured
+from tasks.models.scale import saturated
 from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
@@ -170,8 +171,8 @@ class PatchTST(Family):
             arrays={
                 "patches": self._patches(scaled),
                 "masks": masks,
-                "loc": loc.astype(np.float32),
-                "scale": scale.astype(np.float32),
+                "loc": saturated(loc),
+                "scale": saturated(scale),
             },
             kinds={"encoder": kinds},
             types={},

@@ -80,13 +80,32 @@ def test_series_that_give_no_window_are_counted_by_reason(t5: Family) -> None:
     skipped = json.loads(dumped(t5, data).schema.metadata[b"skipped"])
     assert list(skipped.values()) == [2]
     assert "too short" in next(iter(skipped))
-    with pytest.raises(DataError, match=r"data set walks: none of 2 series gives a window: .*too short"):
-        tokenize(job(SPEC), data.slice(3), t5)
+    with pytest.raises(DataError, match="data set walks: expected at least one series, got none"):
+        tokenize(job(SPEC), data.slice(0, 0), t5)
 
 
-def test_a_horizon_without_rows_is_refused(t5: Family) -> None:
-    with pytest.raises(DataError, match="a horizon of 1 leaves a stack without rows"):
-        tokenize(job(SPEC, horizon=1), walks(), t5)
+def test_a_data_set_without_windows_gives_a_dump_without_rows_that_counts_why(t5: Family) -> None:
+    data = series_table([Series("walks", f"x{i}", np.ones(9, np.float32), freq="D") for i in (1, 2)])
+    result = tokenize(job(SPEC), data, t5)
+    (table,) = result.dump or []
+    assert (len(table), result.rows[0]["n_windows"], result.tokens) == (0, 0, 0)
+    assert json.loads(table.schema.metadata[b"skipped"]) == {"too short for 16 steps of context and a horizon of 12": 2}
+
+
+def test_a_horizon_of_one_step_leaves_the_encoder_and_counts_the_decoder_out(t5: Family) -> None:
+    data = dumped(t5, walks(), horizon=1)
+    reasons = json.loads(data.schema.metadata[b"skipped"])
+    assert reasons == {"no token of stack decoder stands for a value": len(data)}
+    assert {table["stack"][0].as_py() for table in embed(job(EMBED), data, t5).dump or []} == {"encoder"}
+
+
+def test_tokens_that_all_stand_for_nothing_are_no_dump(lag_llama: Family) -> None:
+    values = np.where((np.arange(160) >= 20) & (np.arange(160) < 36), np.arange(160.0), np.nan)
+    values[159] = 1  # the one window's context ends with 112 missing steps, and the model's tokens are the last 48
+    data = series_table([Series("walks", "s", values.astype(np.float32), freq="D")])
+    table = dumped(lag_llama, data, context=128)
+    assert len(table) == 0
+    assert json.loads(table.schema.metadata[b"skipped"]) == {"no token of stack decoder stands for a value": 1}
 
 
 def test_noise_changes_the_context_alone(t5: Family) -> None:
@@ -95,7 +114,8 @@ def test_noise_changes_the_context_alone(t5: Family) -> None:
     assert clean.series == noisy.series
 
 
-def test_a_dump_holds_the_states_of_its_tokens_layer_by_layer(family: Family) -> None:
+def test_a_dump_holds_the_states_of_its_tokens_layer_by_layer(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(family, "batch", EMBED["batch"])  # another batch may round otherwise
     data = dumped(family, walks())
     result = embed(job(EMBED), data, family)
     tables = list(result.dump or [])
