@@ -52,13 +52,19 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
     """
     tokens = tokens_from_table(data)
     batch = place().batch(job.spec["batch"] or pass_windows(tokens, place().device))
-    rows = kept_rows(tokens, job.spec.get("kinds", KINDS), job.spec["rows"], job.spec_seed)
+    rows = kept_rows(tokens, job.spec.get("kinds", KINDS), job.spec["rows"], sample_seed(job))
     kept = _kept_states(model, tokens, rows, batch)
     dtype = "float16" if job.spec["store_dtype"] == "float16" and _fit_float16(kept) else "float32"
     row = {name: job.spec[name] for name in IDENTITY}
     row |= {"kind": "embeddings", "width": model.width, "dtype": dtype, "n_windows": len(tokens), "batch": batch}
     worked = len(run_windows(tokens, rows)) * window_tokens(tokens)
     return Result([row], dump=_tables(kept, tokens, rows, schema(model.width, dtype)), tokens=worked)
+
+
+def sample_seed(job: Job) -> int:
+    """Seed of the kept tokens: the same whatever they are stored as, and however many windows are run at once."""
+    chosen = {name: value for name, value in job.spec.items() if name not in ("batch", "store_dtype")}
+    return Job(job.task, chosen).spec_seed
 
 
 def pass_windows(tokens: Tokens, device: str) -> int:
