@@ -178,7 +178,7 @@ def rates(family: Family, tokens: Tokens, seconds: float, rounds: int) -> tuple[
     Batches take turns too, each for as many windows as `seconds` allow, so many rounds; the best counts, since other
     load can only slow.
     """
-    chosen, each = pass_windows(tokens, place().device), window_tokens(tokens)
+    chosen, each = min(pass_windows(tokens, place().device), len(tokens)), window_tokens(tokens)
     sizes = sorted({chosen, *(2**n for n in range(len(tokens).bit_length()) if 2**n <= len(tokens))})
     found = dict.fromkeys(sizes, 0.0)
     for _ in range(rounds):
