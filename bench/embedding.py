@@ -245,7 +245,9 @@ def main() -> None:
     options = parser.parse_args()
     PLACE.set(Place(options.device))
     torch.set_num_threads(1)
-    with threadpool_limits(1), tempfile.TemporaryDirectory(dir=ROOT, prefix=".bench-") as folder:
+    folder_for_dumps = ROOT / ".bench"  # on the repository's disk, as the dumps of a run: /tmp may be memory
+    folder_for_dumps.mkdir(exist_ok=True)
+    with threadpool_limits(1), tempfile.TemporaryDirectory(dir=folder_for_dumps) as folder:
         result = _run(Path(folder), options.quick, options.device)
     print(json.dumps(result))
 
