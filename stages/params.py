@@ -166,7 +166,7 @@ class Embeddings(_Strict):
     """Stage embeddings: hidden states of every layer."""
 
     rows: int = Field(2048, ge=1, description="rows kept a stack, the same tokens for every layer (seeded sample)")
-    batch: int = Field(64, ge=1, description="windows a forward pass")
+    batch: int | None = Field(None, ge=1, description="windows a forward pass; null: those that suit the device")
     store_dtype: Literal["float16", "float32"] = "float32"
 
 

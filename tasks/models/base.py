@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 import numpy as np
 
 from tasks.errors import HealthError
+from tasks.models.capture import Pass, Rows, run_captured
 from tasks.models.scale import saturated
 from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
 from tasks.series.types import Windows
@@ -91,21 +92,21 @@ class Family(ABC):
         return tokens
 
     @final
-    def hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+    def hidden_states(self, tokens: Tokens, rows: Mapping[str, np.ndarray] | None = None) -> Iterator[LayerStates]:
         """Every layer of every stack from one forward pass, stack by stack, layer 0 first, the normed state last.
 
         A family without a final norm yields no normed state: its last state is that of the last block.
+        rows: stack -> ascending ids (window * T + position) of the tokens that are wanted. Then states are [N, d] of
+        these alone, a stack without any is left out, and windows without any are not run.
         Raises HealthError when a state is not finite, all zero, or has not the rows that the tokens say.
         """
-        for layer in self._hidden_states(tokens):
-            expected = (*tokens.kinds[layer.stack].shape, self.width)
-            where = f"{self.name} {layer.stack} layer {layer.layer}"
-            if layer.states.shape != expected:
-                raise HealthError(f"{where}: got shape {layer.states.shape}, expected {expected}")
-            if not np.isfinite(layer.states).all():
-                raise HealthError(f"{where}: hidden states hold NaN or infinity; check the weights and the scale")
-            if len(tokens) and not layer.states.any():
-                raise HealthError(f"{where}: hidden states are all zero; the checkpoint or its loading is broken")
+        wanted = None
+        if rows is not None:
+            tokens, wanted = _wanted(tokens, rows)
+        for layer in run_captured(self._pass(tokens), len(tokens), self.batch, wanted):
+            shape = tokens.kinds[layer.stack].shape if wanted is None else wanted[layer.stack].ids.shape
+            if problem := _unhealthy(layer.states, (*shape, self.width)):
+                raise HealthError(f"{self.name} {layer.stack} layer {layer.layer}: {problem}")
             yield layer
 
     @final
@@ -141,7 +142,38 @@ class Family(ABC):
     def _tokenize(self, windows: Windows) -> Tokens: ...
 
     @abstractmethod
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]: ...
+    def _pass(self, tokens: Tokens) -> Pass:
+        """The network's stacks, and its forward pass over slices of the tokens: as far as the last state, no head."""
 
     @abstractmethod
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...
+
+
+def _wanted(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> tuple[Tokens, dict[str, Rows]]:
+    """The windows that hold a wanted row, and the ids of these rows among them. ValueError for ids that cannot be."""
+    found, windows = {}, [np.array([], dtype=np.int64)]
+    for stack, ids in rows.items():
+        kinds = tokens.kinds[stack]
+        if len(ids) and (ids[0] < 0 or ids[-1] >= kinds.size or (np.diff(ids) <= 0).any()):
+            raise ValueError(f"rows of {stack}: expected ascending ids of its {kinds.size} tokens")
+        windows.append(np.unique(ids // kinds.shape[1]))
+    run = np.unique(np.concatenate(windows))
+    for stack, ids in rows.items():
+        if len(ids):
+            window, position = np.divmod(ids, count := tokens.kinds[stack].shape[1])
+            found[stack] = Rows(np.searchsorted(run, window) * count + position, count)
+    return tokens if len(run) == len(tokens) else tokens.take(run), found
+
+
+def _unhealthy(states: np.ndarray, expected: tuple[int, ...]) -> str | None:
+    """What is wrong with a layer's states, or None."""
+    if states.shape != expected:
+        return f"got shape {states.shape}, expected {expected}"
+    if not states.size:
+        return None
+    low, high = states.min(), states.max()  # NaN where there is any
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return "hidden states hold NaN or infinity; check the weights and the scale"
+    if low == high == 0:
+        return "hidden states are all zero; the checkpoint or its loading is broken"
+    return None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from tasks.models import folders, t5
+from tasks.models.capture import Pass
 from tasks.models.scale import saturated, tamed
-from tasks.models.types import LayerStates, TokenKind, Tokens
+from tasks.models.types import TokenKind, Tokens
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class ChronosT5(t5.T5Family):
             origin=windows.origin,
         )
 
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+    def _pass(self, tokens: Tokens) -> Pass:
         import torch
 
         network, arrays = self.network.eval(), tokens.arrays
@@ -142,7 +143,7 @@ class ChronosT5(t5.T5Family):
                 input_ids=decoder_ids, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
             )
 
-        yield from self._run_captured(forward, len(tokens))
+        return self._pass_of(forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch

@@ -15,9 +15,9 @@ import numpy as np
 from tasks.models import folders
 from tasks.models import lag_llama_checkpoint as checkpoint
 from tasks.models.base import Family
-from tasks.models.capture import Stack, run_captured
+from tasks.models.capture import Pass, Stack
 from tasks.models.scale import saturated, tamed
-from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
+from tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class LagLlama(Family):
             origin=windows.origin,
         )
 
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+    def _pass(self, tokens: Tokens) -> Pass:
         import torch
 
         network, inputs = self.network.eval(), tokens.arrays["inputs"]
@@ -174,8 +174,7 @@ class LagLlama(Family):
         def forward(part: slice) -> None:
             network(torch.from_numpy(np.array(inputs[part])).to(network.device), rope_factor)
 
-        stack = Stack(network.blocks, network.transformer.ln_f)
-        yield from run_captured({"decoder": stack}, forward, len(tokens), self.batch)
+        return Pass({"decoder": Stack(network.blocks, network.transformer.ln_f)}, forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch

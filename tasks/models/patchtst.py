@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float
 from tasks.errors import ModelError
 from tasks.models import folders
 from tasks.models.base import Family
-from tasks.models.capture import Stack, run_captured
+from tasks.models.capture import Pass, Stack
 from tasks.models.scale import saturated
-from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
+from tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class PatchTST(Family):
             origin=windows.origin,
         )
 
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+    def _pass(self, tokens: Tokens) -> Pass:
         import torch
 
         network = self.network.eval()
@@ -189,7 +189,7 @@ class PatchTST(Family):
         def forward(part: slice) -> None:
             encoder(patch_input=torch.from_numpy(np.array(patches[part])).to(network.device)[:, None])
 
-        yield from run_captured({"encoder": Stack(encoder.layers, None)}, forward, len(tokens), self.batch)
+        return Pass({"encoder": Stack(encoder.layers, None)}, forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         self.network.eval()

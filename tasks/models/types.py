@@ -44,15 +44,25 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.series)
 
+    def take(self, windows: np.ndarray) -> Self:
+        """Those windows, in the order given."""
+        arrays, kinds, types = (
+            {name: values[windows] for name, values in group.items()} for group in (self.arrays, self.kinds, self.types)
+        )
+        return type(self)(arrays, kinds, types, [self.series[w] for w in windows.tolist()], self.origin[windows])
+
 
 @dataclass(frozen=True, eq=False)
 class LayerStates:
-    """Hidden states of a layer: states is [W, T, d]; layer 0 is the embedding's output; normed: after the last norm."""
+    """Hidden states of a layer; layer 0 is the embedding's output; normed: after the last norm.
+
+    states: [W, T, d], or [N, d] where rows were asked for.
+    """
 
     stack: str
     layer: int
     normed: bool
-    states: Float[np.ndarray, "window token width"]
+    states: Float[np.ndarray, "*row width"]
 
 
 @dataclass(frozen=True, eq=False)
