@@ -174,6 +174,22 @@ class Geometry(_Strict):
     presets: list[Literal["isoscore", "cai"]] = Field(["isoscore"], description="peers' measures taken beside ours")
 
 
+class Lemma(_Strict):
+    """Instances that the isotropy paper's Lemma 1 is checked on; a dense Jacobian each."""
+
+    tokens: int = Field(8, ge=2, le=1024, description="of an instance; fewer where tokens x width is over 2048")
+    windows: int = Field(1, ge=0, description="instances a head and dump, each from its own window; 0: none")
+    layers: Literal["all", "ends"] = Field("ends", description="all blocks, or the first and last of each stack")
+
+
+class Heads(_Strict):
+    """Stage heads: alignment of attention heads, log-partition of a softmax head, Lemma 1."""
+
+    rows: int = Field(2048, ge=2, description="rows of a layer's input that alignment is taken over (seeded sample)")
+    batch: int = Field(64, ge=1, description="windows a forward pass")
+    lemma: Lemma = Lemma()
+
+
 class Forecasts(_Strict):
     """Stage forecasts: the last window of every series, scored."""
 
@@ -227,6 +243,7 @@ class Params(_Strict):
     tokens: Tokens = Tokens()
     embeddings: Embeddings = Embeddings()
     geometry: Geometry = Geometry()
+    heads: Heads = Heads()
     forecasts: Forecasts = Forecasts()
     statistics: Statistics = Statistics()
     report: Report

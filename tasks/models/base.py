@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
+from jaxtyping import Float32
 
 from tasks.errors import HealthError
 from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
@@ -26,6 +27,8 @@ class Family(ABC):
     stacks: ClassVar[tuple[str, ...]]
     final_norm: ClassVar[bool] = True  # a norm ends each stack; without it no state is normed
     direct: ClassVar[bool] = False  # forecasts every quantile in one go: no sample path is drawn, `samples` is unused
+    plain_attention: ClassVar[bool] = False  # self-attention scores are q·k: neither rotated nor normed in between
+    softmax_head: ClassVar[bool] = False  # forecasts are drawn from a softmax over ids, rows of the last stack
     network: torch.nn.Module  # what trains and what is saved
     batch: int  # windows of one forward pass; changes results by rounding only
 
@@ -82,15 +85,39 @@ class Family(ABC):
         Raises HealthError when a state is not finite, all zero, or has not the rows that the tokens say.
         """
         for layer in self._hidden_states(tokens):
-            expected = (*tokens.kinds[layer.stack].shape, self.width)
-            where = f"{self.name} {layer.stack} layer {layer.layer}"
-            if layer.states.shape != expected:
-                raise HealthError(f"{where}: got shape {layer.states.shape}, expected {expected}")
-            if not np.isfinite(layer.states).all():
-                raise HealthError(f"{where}: hidden states hold NaN or infinity; check the weights and the scale")
+            where = self._check(layer, tokens)
             if len(tokens) and not layer.states.any():
                 raise HealthError(f"{where}: hidden states are all zero; the checkpoint or its loading is broken")
             yield layer
+
+    @final
+    def attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
+        """What the projections of every block's self-attention are given, from one forward pass, stack by stack.
+
+        `layer` counts blocks from 1, as in `weights`. Nothing where `plain_attention` is False, since no W_Q^T W_K
+        makes the scores there. Raises HealthError when a state is not finite or has not the rows that the tokens say.
+        """
+        if self.plain_attention:
+            for layer in self._attention_inputs(tokens):
+                self._check(layer, tokens)
+                yield layer
+
+    @final
+    def forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
+        """Logits as the model emits them, over all ids, of every row of the last stack; a batch of windows at a time.
+
+        Row t says what comes after the token there. Nothing where `softmax_head` is False. Raises HealthError when a
+        logit is NaN or +inf, or rows are not those of the tokens.
+        """
+        done, rows = 0, tokens.kinds[self.stacks[-1]]
+        for logits in self._forecast_logits(tokens) if self.softmax_head else ():
+            expected = rows[done : done + self.batch].shape
+            if logits.shape[:2] != expected:
+                raise HealthError(f"{self.name} logits: got rows {logits.shape[:2]}, expected {expected}")
+            if np.isnan(logits).any() or np.isposinf(logits).any():
+                raise HealthError(f"{self.name} logits hold NaN or infinity; check the weights and their dtype")
+            done += len(logits)
+            yield logits
 
     @final
     def forecast(
@@ -123,5 +150,21 @@ class Family(ABC):
     @abstractmethod
     def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]: ...
 
+    def _attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
+        raise NotImplementedError(f"{self.name}: a family with plain_attention says what its projections are given")
+
+    def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
+        raise NotImplementedError(f"{self.name}: a family with softmax_head says what its head emits")
+
     @abstractmethod
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...
+
+    def _check(self, layer: LayerStates, tokens: Tokens) -> str:
+        """Raises HealthError where the states are not finite or not as many as the tokens; answers their place."""
+        expected = (*tokens.kinds[layer.stack].shape, self.width)
+        where = f"{self.name} {layer.stack} layer {layer.layer}"
+        if layer.states.shape != expected:
+            raise HealthError(f"{where}: got shape {layer.states.shape}, expected {expected}")
+        if not np.isfinite(layer.states).all():
+            raise HealthError(f"{where}: hidden states hold NaN or infinity; check the weights and the scale")
+        return where

@@ -31,8 +31,6 @@ def run_captured(
     Layer 0 is what block 0 is given, layer l what block l - 1 answers (residual stream), then the last layer after the
     stack's norm. Axes before the last two, such as a channel's, are taken for windows.
     """
-    import torch
-
     inputs: dict[Hashable, torch.nn.Module] = {}
     outputs: dict[Hashable, torch.nn.Module] = {}
     order: list[tuple[str, int, bool]] = []
@@ -44,14 +42,43 @@ def run_captured(
         if stack.norm is not None:
             outputs[name, last, True] = stack.norm
             order.append((name, last, True))
-    parts: dict[tuple[str, int, bool], list[np.ndarray]] = {key: [] for key in order}
-    for start in range(0, windows, batch):
-        with torch.inference_mode(), capture(outputs, inputs) as states:
-            forward(slice(start, start + batch))
-        for key, collected in parts.items():
-            collected.append(states[key].flatten(0, -3).float().cpu().numpy())
+    parts = _collect(outputs, inputs, forward, range(0, windows, batch))
     for name, layer, normed in order:
         yield LayerStates(name, layer, normed, np.concatenate(parts.pop((name, layer, normed))))
+
+
+def run_projected(
+    projections: Mapping[str, Sequence[torch.nn.Module]], forward: Callable[[slice], object], windows: int, batch: int
+) -> Iterator[LayerStates]:
+    """Run `forward` on slices of the windows; yield what a projection of every block is given, [W, T, d] float32 each.
+
+    projections: stack -> one module a block; `layer` counts blocks from 1.
+    """
+    inputs: dict[Hashable, torch.nn.Module] = {
+        (name, layer): module for name, some in projections.items() for layer, module in enumerate(some, start=1)
+    }
+    parts = _collect({}, inputs, forward, range(0, windows, batch))
+    for name, some in projections.items():
+        for layer in range(1, len(some) + 1):
+            yield LayerStates(name, layer, False, np.concatenate(parts.pop((name, layer))))
+
+
+def _collect(
+    outputs: Mapping[Hashable, torch.nn.Module],
+    inputs: Mapping[Hashable, torch.nn.Module],
+    forward: Callable[[slice], object],
+    starts: range,
+) -> dict[Hashable, list[np.ndarray]]:
+    """What `capture` keeps of each batch, as float32 arrays of three axes."""
+    import torch
+
+    parts: dict[Hashable, list[np.ndarray]] = {key: [] for key in (*inputs, *outputs)}
+    for start in starts:
+        with torch.inference_mode(), capture(outputs, inputs) as states:
+            forward(slice(start, start + starts.step))
+        for key, collected in parts.items():
+            collected.append(states[key].flatten(0, -3).float().cpu().numpy())
+    return parts
 
 
 @contextmanager

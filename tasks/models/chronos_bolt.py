@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from tasks.models import folders, t5
 from tasks.models.base import QUANTILES
 from tasks.models.scale import tamed
-from tasks.models.types import LayerStates, TokenKind, Tokens
+from tasks.models.types import TokenKind, Tokens
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class ChronosBolt(t5.T5Family):
             origin=windows.origin,
         )
 
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+    def _forward(self, tokens: Tokens) -> Callable[[slice], object]:
         import torch
 
         network, arrays = self.network.eval(), tokens.arrays
@@ -130,7 +130,7 @@ class ChronosBolt(t5.T5Family):
             encoded = network.encoder(attention_mask=attended, inputs_embeds=embedded).last_hidden_state
             network.decode(embedded, attended, encoded)
 
-        yield from self._run_captured(forward, len(tokens))
+        return forward
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,14 +79,22 @@ def kept_rows(tokens: Tokens, kinds: tuple[str, ...] | list[str], rows: int, see
 
 def _kept_states(model: Family, tokens: Tokens, rows: Mapping[str, np.ndarray], batch: int) -> list[LayerStates]:
     """The kept rows [N, d] of every layer that has any."""
+    with in_batches(model, batch):
+        return [take(layer, rows[layer.stack]) for layer in model.hidden_states(tokens) if len(rows[layer.stack])]
+
+
+@contextmanager
+def in_batches(model: Family, batch: int) -> Iterator[None]:
+    """So many windows a forward pass while the context is open."""
     usual, model.batch = model.batch, batch
     try:
-        return [_take(layer, rows[layer.stack]) for layer in model.hidden_states(tokens) if len(rows[layer.stack])]
+        yield
     finally:
         model.batch = usual
 
 
-def _take(layer: LayerStates, ids: np.ndarray) -> LayerStates:
+def take(layer: LayerStates, ids: np.ndarray) -> LayerStates:
+    """The tokens of these ids (window * T + position), [N, d]."""
     flat = layer.states.reshape(-1, layer.states.shape[-1])
     return LayerStates(layer.stack, layer.layer, layer.normed, flat[ids])
 

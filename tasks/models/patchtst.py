@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from tasks.errors import ModelError
 from tasks.models import folders
 from tasks.models.base import Family
-from tasks.models.capture import Stack, run_captured
+from tasks.models.capture import Stack, run_captured, run_projected
 from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
@@ -54,6 +54,7 @@ class PatchTST(Family):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
     direct: ClassVar[bool] = True
+    plain_attention: ClassVar[bool] = True
     network: Any  # transformers' PatchTSTForPrediction
 
     def __init__(self, network: Any, *, batch: int = 64) -> None:
@@ -180,6 +181,15 @@ class PatchTST(Family):
         )
 
     def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+        stacks = {"encoder": Stack(self.network.model.encoder.layers, None)}
+        yield from run_captured(stacks, self._forward(tokens), len(tokens), self.batch)
+
+    def _attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
+        queries = {"encoder": [block.self_attn.q_proj for block in self.network.model.encoder.layers]}
+        yield from run_projected(queries, self._forward(tokens), len(tokens), self.batch)
+
+    def _forward(self, tokens: Tokens) -> Callable[[slice], object]:
+        """What runs a slice of the windows through the encoder."""
         import torch
 
         network = self.network.eval()
@@ -188,7 +198,7 @@ class PatchTST(Family):
         def forward(part: slice) -> None:
             encoder(patch_input=torch.from_numpy(np.array(patches[part])).to(network.device)[:, None])
 
-        yield from run_captured({"encoder": Stack(encoder.layers, None)}, forward, len(tokens), self.batch)
+        return forward
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         self.network.eval()

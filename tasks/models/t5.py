@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 from tasks.errors import ModelError
 from tasks.models import folders
 from tasks.models.base import Family
-from tasks.models.capture import Stack, run_captured
-from tasks.models.types import LayerStates, WeightMatrix
+from tasks.models.capture import Stack, run_captured, run_projected
+from tasks.models.types import LayerStates, Tokens, WeightMatrix
 
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
 
@@ -20,6 +20,7 @@ class T5Family(Family):
     """A family of encoder and decoder T5 stacks whose config.json holds a block `chronos_config`."""
 
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    plain_attention: ClassVar[bool] = True  # a bias by distance is added to the scores; it reads no state
     network: Any  # a transformers network with .encoder and .decoder
 
     @abstractmethod
@@ -84,10 +85,19 @@ class T5Family(Family):
     def _stacks(self) -> dict[str, Any]:
         return {"encoder": self.network.encoder, "decoder": self.network.decoder}
 
-    def _run_captured(self, forward: Callable[[slice], object], windows: int) -> Iterator[LayerStates]:
-        """The states of both stacks, their final norm last; forward: runs a slice of the windows."""
+    @abstractmethod
+    def _forward(self, tokens: Tokens) -> Callable[[slice], object]:
+        """What runs a slice of the windows through both stacks."""
+
+    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
         stacks = {name: Stack(stack.block, stack.final_layer_norm) for name, stack in self._stacks().items()}
-        yield from run_captured(stacks, forward, windows, self.batch)
+        yield from run_captured(stacks, self._forward(tokens), len(tokens), self.batch)
+
+    def _attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
+        queries = {
+            name: [block.layer[0].SelfAttention.q for block in stack.block] for name, stack in self._stacks().items()
+        }
+        yield from run_projected(queries, self._forward(tokens), len(tokens), self.batch)
 
 
 def _stack_weights(stack: str, network: Any) -> Iterator[WeightMatrix]:
