@@ -46,4 +46,4 @@ def _asked(params: Params, family: str) -> Iterator[tuple[Task, dict[str, Any]]]
         if block.lemma.windows:
             yield LEMMA, block.lemma.model_dump()
     if has.softmax_head:
-        yield PARTITION, {"batch": block.batch}
+        yield PARTITION, {"rows": block.rows, "batch": block.batch}

@@ -44,9 +44,10 @@ def align(job: Job, data: pa.Table, model: Family) -> Result:
     """An `alignment` row a self-attention head: overlap with the leading directions of what its projections are given.
 
     data: a token dump. job.spec: identity, `rows` (tokens a stack at most, a seeded sample of those that stand for
-    values) and `batch`. A measure that the input has too few directions for is None, and `reason` says so.
+    values in the `drawn` windows) and `batch`. A measure that the input has too few directions for is None, and
+    `reason` says so.
     """
-    tokens = tokens_from_table(data)
+    tokens = drawn(tokens_from_table(data), job.spec["rows"], job.spec_seed)
     kept = kept_rows(tokens, KINDS, job.spec["rows"], job.spec_seed)
     weights, rows = projections(model), []
     with in_batches(model, place().batch(job.spec["batch"])):
@@ -64,10 +65,10 @@ def align(job: Job, data: pa.Table, model: Family) -> Result:
 def partition(job: Job, data: pa.Table, model: Family) -> Result:
     """The `partition` row of a softmax head: log Z over the positions of FORECASTING, teacher-forced.
 
-    data: a token dump. job.spec: identity and `batch`. A position whose own input is missing (PADDING) is left out; one
-    whose target is missing stays, since Z reads no target.
+    data: a token dump. job.spec: identity, `rows` (for the `drawn` windows) and `batch`. A position whose own input is
+    missing (PADDING) is left out; one whose target is missing stays, since Z reads no target.
     """
-    tokens = tokens_from_table(data)
+    tokens = drawn(tokens_from_table(data), job.spec["rows"], job.spec_seed)
     found, ids = [], 0
     with in_batches(model, place().batch(job.spec["batch"])):
         for logits in model.forecast_logits(tokens):
@@ -103,6 +104,16 @@ def lemma(job: Job, data: pa.Table, model: Family) -> Result:
                 row = {"instance": number, "n_tokens": len(states), **_bounds(states, one_query, one_key)}
                 rows.append(_identity(job) | where | row)
     return Result(rows, tokens=_worked(some))
+
+
+def drawn(tokens: Tokens, rows: int, seed: int) -> Tokens:
+    """Seeded windows, as few as give `rows` tokens that stand for values to every stack that attends to several."""
+    order, needed = np.random.default_rng([seed, 4]).permutation(len(tokens)), 1
+    for kinds in tokens.kinds.values():
+        if kinds.shape[1] > 1:
+            reached = np.cumsum(np.isin(kinds, VALUED).sum(axis=1)[order])
+            needed = max(needed, int(np.searchsorted(reached, rows)) + 1)
+    return tokens.take(np.sort(order[:needed]))
 
 
 def projections(model: Family) -> dict[tuple[str, int], Projections]:

@@ -1,7 +1,7 @@
 -- Do heads look along the leading directions of what they read, more than chance would?
 -- Per block, over heads and (data set, condition): mean overlap, z = (overlap - chance) / chance_sd of a random space,
 -- and the share of overlaps above chance + 2 chance_sd. A head has one W_Q and W_K: its data sets are no new evidence.
-with overlaps as (
+with measured as (
     select
         *,
         (query - chance) / nullif(chance_sd, 0) as query_z,
@@ -33,7 +33,7 @@ final as (
         avg(query_uncentred) as query_uncentred,
         avg(key_uncentred) as key_uncentred,
         min(reason) as reason
-    from overlaps
+    from measured
     group by
         model,
         stack,

@@ -1,5 +1,5 @@
 -- Overlaps lie in [0, 1].
-with overlaps as (
+with measured as (
     select
         model,
         dataset,
@@ -13,7 +13,7 @@ with overlaps as (
 
 final as (
     select *
-    from overlaps
+    from measured
     where overlap < 0
         or overlap > 1
         or isnan(overlap)
