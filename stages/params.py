@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -177,8 +177,10 @@ class Geometry(_Strict):
 class Lemma(_Strict):
     """Instances that the isotropy paper's Lemma 1 is checked on; a dense Jacobian each."""
 
-    tokens: int = Field(8, ge=2, le=1024, description="of an instance; fewer where tokens x width is over 2048")
-    windows: int = Field(1, ge=0, description="instances a head and dump, each from its own window; 0: none")
+    tokens: list[Annotated[int, Field(ge=2, le=1024)]] = Field(
+        [2, 8], min_length=1, description="sizes of instances; smaller where tokens x width is over 2048"
+    )
+    windows: int = Field(1, ge=0, description="instances a head, dump and size, each from its own window; 0: none")
     layers: Literal["all", "ends"] = Field("ends", description="all blocks, or the first and last of each stack")
 
 

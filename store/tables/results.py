@@ -175,7 +175,7 @@ TABLES = (
         (
             *IDENTITY,
             *_HEAD,
-            C("instance", I16, "number of the window among those drawn, from 0"),
+            C("instance", I16, "number of the instance among those of the stack, from 0"),
             C("n_tokens", I32, "tokens of the instance", "tokens"),
             C("norm", F64, "spectral norm of the Jacobian of softmax(X L X^T) X, L = W_Q^T W_K", "", LEMMA_1, True),
             C("printed", F64, "right side as the lemma prints it", "", LEMMA_1, True),

@@ -84,13 +84,14 @@ def partition(job: Job, data: pa.Table, model: Family) -> Result:
 def lemma(job: Job, data: pa.Table, model: Family) -> Result:
     """A `jacobian` row a self-attention head and instance: ‖J‖₂ and Lemma 1's right sides, Λ = W_Qᵀ W_K unscaled.
 
-    data: a token dump. job.spec: identity, `tokens` (of an instance; fewer where the width allows no more), `windows`
-    (instances a head, each from a window of its own) and `layers`: all, or ends (the first and last block).
+    data: a token dump. job.spec: identity, `tokens` (sizes of instances; smaller where the width or the windows allow
+    no more), `windows` (instances a head and size, each from a window of its own) and `layers`: all, or ends (the first
+    and last block).
     """
     tokens = tokens_from_table(data)
     spec, rng = job.spec, np.random.default_rng([job.spec_seed, 3])
-    most = min(spec["tokens"], LARGEST // model.width)
-    instances = {stack: _instances(kinds, most, spec["windows"], rng) for stack, kinds in tokens.kinds.items()}
+    sizes = sorted({min(size, LARGEST // model.width) for size in spec["tokens"]})
+    instances = {stack: _instances(kinds, sizes, spec["windows"], rng) for stack, kinds in tokens.kinds.items()}
     chosen = sorted({one.window for some in instances.values() for one in some})
     some, weights, rows = tokens.take(chosen), projections(model), []
     for layer in model.attention_inputs(some):
@@ -128,14 +129,16 @@ def projections(model: Family) -> dict[tuple[str, int], Projections]:
     }
 
 
-def _instances(kinds: np.ndarray, most: int, windows: int, rng: np.random.Generator) -> list[Instance]:
-    """Seeded tokens that stand for values, in order: `most`, or as many as a window has, of windows with enough."""
+def _instances(kinds: np.ndarray, sizes: list[int], windows: int, rng: np.random.Generator) -> list[Instance]:
+    """Seeded tokens that stand for values, in order; of each size, or as many as the fullest window has."""
     valued = np.isin(kinds, VALUED)
-    counts = valued.sum(axis=1)
-    size = min(most, int(counts.max(initial=0)))
-    enough = np.flatnonzero(counts >= size)
-    drawn = np.sort(rng.choice(enough, min(windows, len(enough)), replace=False))
-    return [Instance(w, np.sort(rng.choice(np.flatnonzero(valued[w]), size, replace=False))) for w in drawn.tolist()]
+    counts, found = valued.sum(axis=1), []
+    for size in sorted({min(size, int(counts.max(initial=0))) for size in sizes}):
+        enough = np.flatnonzero(counts >= size)
+        for window in np.sort(rng.choice(enough, min(windows, len(enough)), replace=False)).tolist():
+            positions = rng.choice(np.flatnonzero(valued[window]), size, replace=False)
+            found.append(Instance(window, np.sort(positions)))
+    return found
 
 
 def _bounds(states: Float[np.ndarray, "token width"], query: np.ndarray, key: np.ndarray) -> dict[str, Any]:

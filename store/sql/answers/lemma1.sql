@@ -6,6 +6,7 @@ with final as (
         any_value(base_model) as base_model,
         any_value(rank) as rank,
         stack,
+        n_tokens,
         count(norm) as n,
         count(*) - count(norm) as n_null,
         count(*) filter (where violates_printed) as printed_violations,
@@ -20,10 +21,12 @@ with final as (
     from lemma1_instances
     group by
         model,
-        stack
+        stack,
+        n_tokens
     order by
         model,
-        stack
+        stack,
+        n_tokens
 )
 
 select * from final

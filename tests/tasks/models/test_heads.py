@@ -27,7 +27,7 @@ from tasks.sweep.jobs import Job, Task
 Make = Callable[..., Windows]
 ROOT = Path(__file__).parents[3]
 CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 48, "noise": 0.0}
-LEMMA = {"tokens": 8, "windows": 1, "layers": "all"}
+LEMMA = {"tokens": [2, 8], "windows": 1, "layers": "all"}
 PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
 PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
 plain = pytest.mark.parametrize("family", ["t5", "bolt", "patchtst"], indirect=True)
@@ -278,8 +278,10 @@ def test_lemma_instances_are_tokens_of_one_window_that_stand_for_values(family: 
     tokens = family.tokenize(made)
     for kinds in tokens.kinds.values():
         rng = np.random.default_rng(0)
-        found = heads._instances(kinds, 4, 5, rng)
-        assert len({one.window for one in found}) == len(found) <= 5
+        found = heads._instances(kinds, [2, 4], 5, rng)
+        sizes = sorted({len(one.positions) for one in found})
+        assert sizes == ([1] if kinds.shape[1] == 1 else [2, 4])
+        assert len({(one.window, len(one.positions)) for one in found}) == len(found) <= 5 * len(sizes)
         for one in found:
             assert np.isin(kinds[one.window, one.positions], heads.VALUED).all()
             assert (np.diff(one.positions) > 0).all()
@@ -291,7 +293,7 @@ def test_a_lemma_row_is_the_bound_of_its_head_and_the_ends_are_the_first_and_las
     tokens = t5.tokenize(windows())
     rows = rows_of(heads.lemma, t5, tokens, **LEMMA | {"windows": 2})
     layers = [(stack, n + 1) for stack in t5.stacks for n in range(t5.layers[stack])]
-    assert len(rows) == len(layers) * 3 * 2
+    assert len(rows) == len(layers) * 3 * 2 * 2
     ends = rows_of(heads.lemma, t5, tokens, **LEMMA | {"layers": "ends"})
     assert {(row["stack"], row["layer"]) for row in ends} == {
         ("encoder", 1),
@@ -299,7 +301,9 @@ def test_a_lemma_row_is_the_bound_of_its_head_and_the_ends_are_the_first_and_las
         ("decoder", 1),
         ("decoder", 2),
     }
-    assert all(row["n_tokens"] == 8 and row["reason"] is None for row in rows)
+    assert [row["n_tokens"] for row in rows[:4]] == [2, 2, 8, 8]
+    assert [row["instance"] for row in rows[:4]] == [0, 1, 2, 3]
+    assert all(row["reason"] is None for row in rows)
 
 
 def test_a_window_of_one_token_gives_no_instance_and_says_why(bolt: Family, windows: Make) -> None:
@@ -317,7 +321,9 @@ def test_the_safe_bound_holds_on_real_inputs_of_the_committed_checkpoints(name: 
     assert len(found) >= 8
     bounds = [Bounds(*(row[part] for part in ("norm", "printed", "appendix", "safe"))) for row in found]
     assert not any(one.violated["safe"] for one in bounds)
-    assert all(one.norm > 0 and one.appendix - one.printed == pytest.approx(8, rel=1e-6) for one in bounds)
+    for row, one in zip(found, bounds, strict=True):
+        assert one.norm > 0
+        assert one.appendix - one.printed == pytest.approx(row["n_tokens"], abs=1e-9 * one.printed)
 
 
 def test_entries_answer_rows_of_plain_values(t5: ChronosT5, windows: Make) -> None:
