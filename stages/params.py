@@ -187,7 +187,7 @@ class Lemma(_Strict):
 class Heads(_Strict):
     """Stage heads: alignment of attention heads, log-partition of a softmax head, Lemma 1."""
 
-    rows: int = Field(1024, ge=2, description="rows of a layer's input, of as few seeded windows as hold them")
+    rows: int = Field(512, ge=2, description="rows of a layer's input, of as few seeded windows as hold them")
     batch: int = Field(64, ge=1, description="windows a forward pass")
     lemma: Lemma = Lemma()
 
