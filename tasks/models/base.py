@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
+from jaxtyping import Float32
 
 from tasks.errors import HealthError
-from tasks.models.capture import Pass, Rows, run_captured
+from tasks.models.capture import Pass, Rows, run_captured, run_projected
 from tasks.models.scale import saturated
 from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
 from tasks.series.types import Windows
@@ -30,6 +31,8 @@ class Family(ABC):
     final_norm: ClassVar[bool] = True  # a norm ends each stack; without it no state is normed
     lagged: ClassVar[bool] = False  # reads steps before its tokens, as lags
     direct: ClassVar[bool] = False  # forecasts every quantile in one go: no sample path is drawn, `samples` is unused
+    plain_attention: ClassVar[bool] = False  # self-attention scores are q·k: neither rotated nor normed in between
+    softmax_head: ClassVar[bool] = False  # forecasts are drawn from a softmax over ids, rows of the last stack
     network: torch.nn.Module  # what trains and what is saved
     batch: int  # windows of one forward pass; changes results by rounding only
     asked_tokens: int | None = None  # of a lagged family: steps that become tokens; None: as the checkpoint says
@@ -110,6 +113,36 @@ class Family(ABC):
             yield layer
 
     @final
+    def attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
+        """What the projections of every block's self-attention are given, from one forward pass, stack by stack.
+
+        `layer` counts blocks from 1, as in `weights`. Nothing where `plain_attention` is False, since no W_Q^T W_K
+        makes the scores there. Raises HealthError when a state is not finite or has not the rows that the tokens say.
+        """
+        if self.plain_attention:
+            for layer in run_projected(self._pass(tokens), len(tokens), self.batch):
+                if problem := _unhealthy(layer.states, (*tokens.kinds[layer.stack].shape, self.width)):
+                    raise HealthError(f"{self.name} {layer.stack} block {layer.layer}: {problem}")
+                yield layer
+
+    @final
+    def forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
+        """Logits as the model emits them, over all ids, of every row of the last stack; a batch of windows at a time.
+
+        Row t says what comes after the token there. Nothing where `softmax_head` is False. Raises HealthError when a
+        logit is NaN or +inf, or rows are not those of the tokens.
+        """
+        done, rows = 0, tokens.kinds[self.stacks[-1]]
+        for logits in self._forecast_logits(tokens) if self.softmax_head else ():
+            expected = rows[done : done + self.batch].shape
+            if logits.shape[:2] != expected:
+                raise HealthError(f"{self.name} logits: got rows {logits.shape[:2]}, expected {expected}")
+            if np.isnan(logits).any() or np.isposinf(logits).any():
+                raise HealthError(f"{self.name} logits hold NaN or infinity; check the weights and their dtype")
+            done += len(logits)
+            yield logits
+
+    @final
     def forecast(
         self, windows: Windows, *, levels: Sequence[float] = QUANTILES, samples: int = 20, seeds: Sequence[int]
     ) -> Forecast:
@@ -143,7 +176,13 @@ class Family(ABC):
 
     @abstractmethod
     def _pass(self, tokens: Tokens) -> Pass:
-        """The network's stacks, and its forward pass over slices of the tokens: as far as the last state, no head."""
+        """The network's stacks, and its forward pass over slices of the tokens: as far as the last state, no head.
+
+        With the query projections of every block where `plain_attention` is True.
+        """
+
+    def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
+        raise NotImplementedError(f"{self.name}: a family with softmax_head says what its head emits")
 
     @abstractmethod
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...

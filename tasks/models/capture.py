@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,10 +27,14 @@ class Stack:
 
 
 class Pass(NamedTuple):
-    """How a family runs its tokens: the stacks that are looked into, and `forward`, which runs a slice of windows."""
+    """How a family runs its tokens: the stacks that are looked into, and `forward`, which runs a slice of windows.
+
+    queries: stack -> the query projection of every block's self-attention, where scores are plain q·k.
+    """
 
     stacks: Mapping[str, Stack]
     forward: Callable[[slice], object]
+    queries: Mapping[str, Sequence[torch.nn.Module]] = MappingProxyType({})
 
 
 class Rows(NamedTuple):
@@ -52,18 +57,40 @@ def run_captured(
     wanted: the stacks to yield, and the rows of each: states are [N, d] then. Rows are taken as a layer answers, so
     that nothing else of it outlives the next. Raises HealthError where a layer has other rows than said.
     """
-    import torch
-
     names = [name for name in one_pass.stacks if wanted is None or name in wanted]
     inputs, outputs = _points({name: one_pass.stacks[name] for name in names})
     order = sorted([*inputs, *outputs], key=lambda point: (names.index(point[0]), *point[1:]))
+    yield from _run(one_pass.forward, inputs, outputs, order, range(0, windows, batch), wanted)
+
+
+def run_projected(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerStates]:
+    """Run the pass; yield what the query projection of every block is given, [W, T, d]; `layer` counts from 1."""
+    inputs: dict[Point, torch.nn.Module] = {
+        (name, layer, False): module
+        for name, modules in one_pass.queries.items()
+        for layer, module in enumerate(modules, start=1)
+    }
+    yield from _run(one_pass.forward, inputs, {}, list(inputs), range(0, windows, batch))
+
+
+def _run(
+    forward: Callable[[slice], object],
+    inputs: Mapping[Point, torch.nn.Module],
+    outputs: Mapping[Point, torch.nn.Module],
+    order: Sequence[Point],
+    starts: range,
+    wanted: Mapping[str, Rows] | None = None,
+) -> Iterator[LayerStates]:
+    """What `capture` keeps of each batch, put together point by point."""
+    import torch
+
     parts: dict[Point, list[np.ndarray]] = {point: [] for point in order}
     kept = None if wanted is None else _Kept(wanted)
-    for start in range(0, windows, batch):
-        part = slice(start, min(start + batch, windows))
+    for start in starts:
+        part = slice(start, min(start + starts.step, starts.stop))
         take = _whole if kept is None else kept.of(part)
         with torch.inference_mode(), capture(outputs, inputs, take) as states:
-            one_pass.forward(part)
+            forward(part)
         for point, collected in parts.items():
             collected.append(states[point].numpy())
     for point in order:

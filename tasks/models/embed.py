@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,9 +105,16 @@ def kept_rows(tokens: Tokens, kinds: tuple[str, ...] | list[str], rows: int, see
 
 def _kept_states(model: Family, tokens: Tokens, rows: Mapping[str, np.ndarray], batch: int) -> list[LayerStates]:
     """The kept rows [N, d] of every layer that has any."""
+    with in_batches(model, batch):
+        return list(model.hidden_states(tokens, rows))
+
+
+@contextmanager
+def in_batches(model: Family, batch: int) -> Iterator[None]:
+    """So many windows a forward pass while the context is open."""
     usual, model.batch = model.batch, batch
     try:
-        return list(model.hidden_states(tokens, rows))
+        yield
     finally:
         model.batch = usual
 

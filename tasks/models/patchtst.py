@@ -55,6 +55,7 @@ class PatchTST(Family):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
     direct: ClassVar[bool] = True
+    plain_attention: ClassVar[bool] = True
     network: Any  # transformers' PatchTSTForPrediction
 
     def __init__(self, network: Any, *, batch: int = 64) -> None:
@@ -189,7 +190,8 @@ class PatchTST(Family):
         def forward(part: slice) -> None:
             encoder(patch_input=torch.from_numpy(np.array(patches[part])).to(network.device)[:, None])
 
-        return Pass({"encoder": Stack(encoder.layers, None)}, forward)
+        queries = {"encoder": [block.self_attn.q_proj for block in encoder.layers]}
+        return Pass({"encoder": Stack(encoder.layers, None)}, forward, queries)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         self.network.eval()

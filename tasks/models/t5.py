@@ -20,6 +20,7 @@ class T5Family(Family):
     """A family of encoder and decoder T5 stacks whose config.json holds a block `chronos_config`."""
 
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    plain_attention: ClassVar[bool] = True  # a bias by distance is added to the scores; it reads no state
     network: Any  # a transformers network with .encoder and .decoder
 
     @abstractmethod
@@ -86,8 +87,10 @@ class T5Family(Family):
 
     def _pass_of(self, forward: Callable[[slice], object]) -> Pass:
         """Both stacks, with the norm that ends each; forward: runs a slice of the windows."""
-        stacks = {name: Stack(stack.block, stack.final_layer_norm) for name, stack in self._stacks().items()}
-        return Pass(stacks, forward)
+        both = self._stacks()
+        stacks = {name: Stack(stack.block, stack.final_layer_norm) for name, stack in both.items()}
+        queries = {name: [block.layer[0].SelfAttention.q for block in stack.block] for name, stack in both.items()}
+        return Pass(stacks, forward, queries)
 
 
 def _stack_weights(stack: str, network: Any) -> Iterator[WeightMatrix]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float, Float32, Int8, Int32
+from jaxtyping import Float, Float32, Int, Int8, Int32
 
 
 class TokenKind(IntEnum):
@@ -44,12 +44,13 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.series)
 
-    def take(self, windows: np.ndarray) -> Self:
-        """Those windows, in the order given."""
+    def take(self, windows: Sequence[int] | Int[np.ndarray, " kept"]) -> Self:
+        """These windows alone, in the order given."""
+        at = np.asarray(windows, dtype=np.int64)
         arrays, kinds, types = (
-            {name: values[windows] for name, values in group.items()} for group in (self.arrays, self.kinds, self.types)
+            {name: values[at] for name, values in group.items()} for group in (self.arrays, self.kinds, self.types)
         )
-        return type(self)(arrays, kinds, types, [self.series[w] for w in windows.tolist()], self.origin[windows])
+        return type(self)(arrays, kinds, types, [self.series[i] for i in at.tolist()], np.asarray(self.origin)[at])
 
 
 @dataclass(frozen=True, eq=False)
