@@ -15,7 +15,7 @@ import torch
 from tasks.errors import HealthError
 from tasks.geometry.alignment import Axes, spectral_alignment
 from tasks.geometry.jacobian import Bounds
-from tasks.models import heads
+from tasks.models import base, heads
 from tasks.models.base import Family
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.patchtst import PatchTST
@@ -177,7 +177,7 @@ def test_inputs_that_are_not_finite_or_not_of_the_tokens_are_refused(
     shape = (*tokens.kinds["encoder"].shape, 16)
     for wrong, text in ((np.full(shape, np.inf), "NaN or infinity"), (np.zeros((5, 3, 16)), "got shape")):
         layer = LayerStates("encoder", 1, False, wrong)
-        monkeypatch.setattr(type(t5), "_attention_inputs", lambda self, tokens, layer=layer: iter([layer]))
+        monkeypatch.setattr(base, "run_projected", lambda *args, layer=layer: iter([layer]))
         with pytest.raises(HealthError, match=text):
             list(t5.attention_inputs(tokens))
 
