@@ -107,6 +107,7 @@ def _row(params: Params, name: str) -> dict[str, Any]:
     kind, _, recipe = model.ref.partition(":")
     ref = (MODELS / recipe).as_posix() if kind == "checkpoint" else model.ref
     found = registry.resolve(ref, allow_hub=True)
+    registry.check_options(model.family, model.options, f"models.{name}.options")
     job = training_job(recipe, params.checkpoints.recipes[recipe]) if kind == "checkpoint" else None
     kept = params.checkpoints.committed
     committed = bool(job and kept and _key_of(Path(kept, recipe)) == job.key)
@@ -118,12 +119,13 @@ def _row(params: Params, name: str) -> dict[str, Any]:
         "fingerprint": found.fingerprint,
         **registry.facts(found.folder),
         "recipe": job.key if job else None,
+        "options": json.dumps(model.options, sort_keys=True) if model.options else None,
     }
 
 
 def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]:
     for row in rows:
-        if row["recipe"] is not None:
+        if row["recipe"] is not None and params.models[row["model"]].base_model is None:
             spec = {name: row[name] for name in ("model", "family", "ref", "recipe")}
             spec |= {"seed": params.seed, "skill": params.checkpoints.skill.model_dump()}
             yield Planned(Job(SKILL, spec, {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))

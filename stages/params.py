@@ -34,7 +34,10 @@ class Model(_Strict):
 
     family: str = Field(description="a family of tasks/models/registry.py, or one that an installed package adds")
     ref: str = Field(description="checkpoint:NAME (a recipe of this file), hub:ORG/NAME[@REVISION], or a folder")
-    base_model: str | None = Field(None, description="for a compressed model: the model it was made from")
+    options: dict[str, Any] = Field({}, description="keywords of the family's `load`, such as rope_scaling: linear")
+    base_model: str | None = Field(
+        None, description="the model that this one is made from (compressed, read otherwise); `all` leaves it out"
+    )
     rank: float | None = Field(None, gt=0, description="for a compressed model: its rank or share of ranks")
 
 
@@ -47,7 +50,8 @@ class DataSet(_Strict):
     kernel: str | None = Field(None, description="source kernelsynth: a scikit-learn kernel expression")
     file: str | None = Field(None, description="source folder: a Parquet file under the data root")
     items: str | None = Field(None, description="regular expression that item ids must match")
-    stands_in_for: str | None = Field(None, description="the paper's data set that this one stands in for")
+    paper: str | None = Field(None, description="the isotropy paper's name for it, such as finance-1")
+    stands_in_for: str | None = Field(None, description="not the paper's own: what it stands in for, how it differs")
 
     @model_validator(mode="after")
     def _source_has_its_field(self) -> DataSet:
@@ -78,6 +82,7 @@ class Condition(_Strict):
     """How a model sees a series."""
 
     context: int = Field(ge=16, description="steps of context")
+    history: int = Field(0, ge=0, description="steps before it, for models that read lags (lag-llama: 1092) alone")
     noise: float = Field(0.0, ge=0, le=10, description="s.d. of Gaussian noise on the context, in s.d. of the series")
 
 
@@ -90,6 +95,10 @@ class Study(_Strict):
     datasets: Literal["all"] | list[str] = Field(min_length=1)
     conditions: Literal["all"] | list[str] = Field(min_length=1)
     layers: Literal["all", "last"] = Field("all", description="all layers, or each stack's last state")
+    picture: Literal["domains", "conditions", "islands", "dimension", "none"] = Field(
+        "domains", description="NMSE against isotropy by domain, from one condition to another; states; d(0.8) by layer"
+    )
+    pictured: Literal["middle", "last"] = Field("last", description="layer of the islands")
 
 
 class KernelSynth(_Strict):
@@ -240,6 +249,8 @@ class Params(_Strict):
                 for name in [] if names == "all" else names:
                     _known(name, self._named(block), f"studies.{study}.{block}")
         for name, model in self.models.items():
+            if model.base_model is not None:
+                _known(model.base_model, self.models, f"models.{name}.base_model")
             kind, _, recipe = model.ref.partition(":")
             if kind == "checkpoint":
                 _known(recipe, self.checkpoints.recipes, f"models.{name}.ref")
@@ -262,9 +273,11 @@ class Params(_Strict):
         return named[block]
 
     def asked(self, study: str, block: Literal["models", "datasets", "conditions"]) -> list[str]:
-        """The names that a study asks for, `all` written out."""
+        """The names that a study asks for, `all` written out: of models, those that are made from no other."""
         names = getattr(self.studies[study], block)
-        return list(self._named(block)) if names == "all" else list(names)
+        if names != "all":
+            return list(names)
+        return [name for name, one in self._named(block).items() if block != "models" or one.base_model is None]
 
     @property
     def data_root(self) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +66,9 @@ def row_identity(row: Mapping[str, Any]) -> dict[str, Any]:
 def windows_spec(params: Params, cell: Cell, min_context: int) -> dict[str, Any]:
     """What cutting windows of a cell needs."""
     dataset = params.datasets.sets[cell.dataset]
+    history = params.conditions[cell.condition].history
     return {
+        **({"history": history} if history else {}),
         "horizon": dataset.horizon,
         "min_context": min_context,
         "held_out": BUNDLED_HELD_OUT if dataset.source == "bundled" else None,
@@ -80,7 +83,8 @@ def checkpoints() -> dict[str, dict[str, Any]]:
 
 def model_spec(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a worker needs to load a model, from its row of `checkpoints`."""
-    return {"family": row["family"], "ref": row["ref"]}
+    options = {"options": json.loads(row["options"])} if row["options"] else {}
+    return {"family": row["family"], "ref": row["ref"], **options}
 
 
 def inputs(model: Mapping[str, Any], *files: Path) -> dict[str, str]:

@@ -31,7 +31,9 @@ def dataset_row(name: str, dataset: DataSet, series: Sequence[Series], available
         "n_series": len(series),
         "n_available": available,
         "n_steps": sum(len(one.values) for one in series),
-        "provenance": first.provenance + (f"; stands in for {dataset.stands_in_for}" if dataset.stands_in_for else ""),
+        "provenance": first.provenance,
+        "paper": dataset.paper,
+        "stands_in_for": dataset.stands_in_for,
     }
 
 

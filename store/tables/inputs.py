@@ -78,6 +78,8 @@ TABLES = (
             C("n_available", I32, "series there are", "series"),
             C("n_steps", I64, "observations over the series used", "steps"),
             C("provenance", TEXT, "where the values come from"),
+            C("paper", TEXT, "the isotropy paper's name for it", "", "isotropy.md, Table 3", True),
+            C("stands_in_for", TEXT, "not the paper's own: what it stands in for, how it differs", null=True),
         ),
     ),
     Table(
@@ -173,6 +175,7 @@ TABLES = (
             C("bytes", I64, "size of its weights", "bytes"),
             C("recipe", TEXT, "SHA-256 of the training recipe, where we trained it", null=True),
             C("license", TEXT, "licence of the weights", null=True),
+            C("options", TEXT, "how it is read, where not as its files say (JSON)", null=True),
         ),
     ),
 )

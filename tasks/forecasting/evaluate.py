@@ -38,9 +38,10 @@ def evaluate(job: Job, data: pa.Table, model: Family) -> Result:
     series = table_series(data)[: spec.get("max_series")]
     if not series:
         raise DataError(f"data set {spec['dataset']}: expected at least one series, got none")
+    model, context = model.under(spec["context"], spec.get("history", 0))
     windows, skipped = last_windows(
         series,
-        context=spec["context"],
+        context=context,
         horizon=spec["horizon"],
         season=spec.get("season"),
         min_context=spec["min_context"],
@@ -68,7 +69,14 @@ def _scored(
     seeds = [window_seed(job.key, name) for name in seen.series]
     forecast = model.forecast(seen, levels=levels, samples=spec["samples"], seeds=seeds)
     past = [histories[name][:origin] for name, origin in zip(clean.series, clean.origin.tolist(), strict=True)]
-    scores = score(clean.future, forecast.values, levels, context=clean.context, past=past, season=clean.season)
+    scores = score(
+        clean.future,
+        forecast.values,
+        levels,
+        context=clean.context[:, -spec["context"] :],
+        past=past,
+        season=clean.season,
+    )
     rows = {}
     for place, name in enumerate(clean.series):
         quantiles = forecast.values[place].tolist() if spec["keep_quantiles"] else None

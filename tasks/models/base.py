@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,9 +26,11 @@ class Family(ABC):
     name: ClassVar[str]
     stacks: ClassVar[tuple[str, ...]]
     final_norm: ClassVar[bool] = True  # a norm ends each stack; without it no state is normed
+    lagged: ClassVar[bool] = False  # reads steps before its tokens, as lags
     direct: ClassVar[bool] = False  # forecasts every quantile in one go: no sample path is drawn, `samples` is unused
     network: torch.nn.Module  # what trains and what is saved
     batch: int  # windows of one forward pass; changes results by rounding only
+    asked_tokens: int | None = None  # of a lagged family: steps that become tokens; None: as the checkpoint says
 
     # -- making, loading, saving ------------------------------------------------------------------------------------
     @classmethod
@@ -58,6 +61,18 @@ class Family(ABC):
     @abstractmethod
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Stack -> rows that stand for values in one full window."""
+
+    @final
+    def under(self, context: int, history: int) -> tuple[Self, int]:
+        """This model under a condition, and the steps that its windows' contexts shall have.
+
+        A lagged family makes tokens of all `context` steps where there is `history` before them; others see no history.
+        """
+        if not (history and self.lagged):
+            return self, context
+        model = copy.copy(self)
+        model.asked_tokens = context
+        return model, context + history
 
     # -- work ---------------------------------------------------------------------------------------------------------
     @final

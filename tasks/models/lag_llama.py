@@ -41,6 +41,7 @@ class LagLlama(Family):
 
     name: ClassVar[str] = "lag-llama"
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    lagged: ClassVar[bool] = True
     network: LagLlamaNetwork
 
     def __init__(self, network: LagLlamaNetwork, config: LagLlamaConfig, *, batch: int = 64) -> None:
@@ -87,7 +88,7 @@ class LagLlama(Family):
     @property
     def tokens(self) -> int:
         """Steps of a context that become tokens."""
-        return self.config.tokens or self.config.context_length
+        return self.asked_tokens or self.config.tokens or self.config.context_length
 
     @property
     def max_context(self) -> int:

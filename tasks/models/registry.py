@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib
+import inspect
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -154,4 +156,12 @@ def load_for_job(job: Job) -> Any:
         raise StaleInputError(
             f"model {ref}: planned with {planned[:12]}, its files are now {found.fingerprint[:12]}; run the stage again"
         )
-    return family_class(job.spec["family"]).load(found.folder, device=place().device)
+    return family_class(job.spec["family"]).load(found.folder, device=place().device, **job.spec.get("options", {}))
+
+
+def check_options(family: str, options: Mapping[str, Any], where: str) -> None:
+    """Raises ModelError, naming `where`, for a keyword that the family's `load` does not take."""
+    taken = inspect.signature(family_class(family).load).parameters
+    known = sorted(name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY and name != "device")
+    if unknown := sorted(set(options) - set(known)):
+        raise ModelError(f"{where}: got {unknown}; family {family} takes {', '.join(known) or 'none'}")

@@ -44,14 +44,15 @@ def tokenize(job: Job, data: pa.Table, model: Family) -> Result:
 
 def _tokens(job: Job, series: Sequence[Series], model: Family) -> tuple[Tokens, list[Skip]]:
     spec = job.spec
-    rows = min(model.rows_per_window(spec["context"], spec["horizon"]).values())
+    model, context = model.under(spec["context"], spec.get("history", 0))
+    rows = min(model.rows_per_window(context, spec["horizon"]).values())
     if rows < 1:
         raise DataError(f"{model.name}: a horizon of {spec['horizon']} leaves a stack without rows; take a longer one")
     count = max(len(series), -(-spec["rows"] // rows))
     while True:
         windows, skipped = spread_windows(
             series,
-            context=spec["context"],
+            context=context,
             horizon=spec["horizon"],
             count=count,
             min_context=spec["min_context"],

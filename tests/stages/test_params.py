@@ -59,6 +59,8 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("checkpoints/recipes/chronos-t5-nano/mixture", {"kernelsynth": 0.5}, ["mixture sums to 0.5"]),
         ("checkpoints/recipes/chronos-t5-nano/family", "chronos-bolt", ["models.chronos-t5-nano.family", "-bolt"]),
         ("models/chronos-t5-nano/ref", "checkpoint:nano", ["models.chronos-t5-nano.ref", "'nano'"]),
+        ("models/lag-llama-nano-rope/base_model", "lag-llama", ["lag-llama-nano-rope.base_model", "'lag-llama-nano'"]),
+        ("studies/isotropy/picture", "pie", ["studies.isotropy.picture", "'pie'", "'islands'"]),
         ("report/study", "isotrop", ["report.study", "did you mean 'isotropy'"]),
         ("resources/gpus_per_actor", -1, ["resources.gpus_per_actor", "got -1"]),
         ("seed", None, []),  # has a default
@@ -118,5 +120,13 @@ def test_the_environment_overrides_the_data_root(monkeypatch: pytest.MonkeyPatch
 
 def test_all_means_every_name_of_the_block() -> None:
     params = load(ROOT / "params.yaml")
-    assert params.asked("isotropy", "models") == list(params.models)
+    assert params.asked("isotropy", "datasets") == list(params.datasets.sets)
     assert params.asked("isotropy-table1", "datasets") == ["exchange_rate"]
+
+
+def test_all_models_are_those_that_are_made_from_no_other() -> None:
+    params = load(ROOT / "params.yaml")
+    variants = {name for name, model in params.models.items() if model.base_model is not None}
+    assert variants == {"lag-llama-nano-rope"}
+    assert set(params.asked("isotropy", "models")) == set(params.models) - variants
+    assert variants <= set(params.asked("isotropy-fig8", "models"))

@@ -12,6 +12,7 @@ from tasks.errors import DataError
 from tasks.forecasting.baselines import context_median
 from tasks.forecasting.evaluate import evaluate, window_seed
 from tasks.forecasting.scores import score
+from tasks.models.base import Family
 from tasks.models.types import Forecast
 from tasks.series.tables import series_table
 from tasks.series.types import Series, Windows
@@ -30,6 +31,8 @@ class _Median:
 
     name = "chronos-t5"
     direct = False
+    lagged = False
+    under = Family.under
 
     def __init__(self) -> None:
         self.seen: dict[str, np.ndarray] = {}
@@ -167,3 +170,17 @@ def test_real_families_are_scored(family: str, samples: int | None) -> None:
     assert all(np.isfinite([row["nmse"], row["wql"], row["mase"]]).all() for row in rows)
     assert [row["samples"] for row in rows] == [samples] * 4
     assert rows == _rows(model, _data(4), samples=4)
+
+
+def test_history_is_seen_by_lagged_models_alone_and_scores_divide_by_the_context() -> None:
+    class _Lagged(_Median):
+        lagged = True
+
+    plain, lagged = _Median(), _Lagged()
+    rows, other = _rows(plain, context=20, history=12), _rows(lagged, context=20, history=12)
+    assert {len(context) for context in plain.seen.values()} == {20}
+    assert {len(context) for context in lagged.seen.values()} == {32}
+    for name, context in plain.seen.items():
+        np.testing.assert_array_equal(lagged.seen[name][-20:], context)
+    assert [row["nmse_denominator"] for row in rows] == [row["nmse_denominator"] for row in other]
+    assert {row["context"] for row in other} == {20}

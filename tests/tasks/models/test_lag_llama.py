@@ -13,6 +13,7 @@ import torch
 from scipy import stats
 
 from tasks.models import lag_llama_sampling
+from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.lag_llama import LagLlama
 from tasks.models.lag_llama_network import StudentT, features
 from tasks.models.types import TokenKind
@@ -225,3 +226,25 @@ def test_constant_contexts_with_gaps_are_forecast_as_themselves(windows_of: Make
     got = family.forecast(made, seeds=[0]).values
     if not np.isnan(value):
         np.testing.assert_allclose(got, value, rtol=1e-6, atol=1e-6)
+
+
+def test_a_condition_with_history_makes_tokens_of_its_whole_context(windows: Make) -> None:
+    plain = model()
+    seen, steps = plain.under(32, 23)
+    assert (seen.tokens, seen.max_context, steps) == (32, 55, 55)
+    assert (plain.tokens, *plain.under(32, 0)) == (16, plain, 32)  # the model of other jobs stays as it was
+    made = windows(context=55)
+    got, expected = seen.tokenize(made), model(tokens=32).tokenize(made)
+    assert got.kinds["decoder"].shape == (5, 32)
+    for name, values in expected.arrays.items():
+        np.testing.assert_array_equal(got.arrays[name], values)
+
+
+def test_rope_scaling_stretches_as_far_as_the_condition_asks() -> None:
+    seen, _ = model(rope_scaling="linear").under(144, 1092)
+    assert seen.rope_factor(30) == (144 + 30) / 16
+    assert model().under(144, 1092)[0].rope_factor(30) == 1.0
+
+
+def test_other_families_see_no_history(bolt: ChronosBolt) -> None:
+    assert bolt.under(144, 1092) == (bolt, 144)

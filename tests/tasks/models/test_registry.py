@@ -11,6 +11,7 @@ from tasks.errors import ModelError, StaleInputError
 from tasks.models import registry
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
+from tasks.models.lag_llama import LagLlama
 from tasks.sweep.jobs import Job, Task
 
 
@@ -98,6 +99,25 @@ def test_a_job_loads_its_model_and_a_changed_one_is_stale(folder: Path) -> None:
     stale = Job(job.task, spec, {f"model:{folder}": "0" * 64})
     with pytest.raises(StaleInputError, match="planned with 000000000000, its files are now"):
         registry.load_for_job(stale)
+
+
+def test_a_job_loads_its_model_with_its_options(tmp_path: Path) -> None:
+    config = {"context_length": 8, "n_layer": 1, "n_head": 1, "n_embd_per_head": 4, "lags": (0, 1)}
+    LagLlama.new(config, seed=0).save(tmp_path)
+    spec = {"family": "lag-llama", "ref": str(tmp_path), "options": {"rope_scaling": "linear", "tokens": 16}}
+    model = registry.load_for_job(Job(Task("t", 1, "m:f"), spec))
+    assert (model.config.rope_scaling, model.tokens) == ("linear", 16)
+
+
+def test_an_option_that_a_family_does_not_take_is_named() -> None:
+    registry.check_options("lag-llama", {"rope_scaling": "linear"}, "models.x.options")
+    registry.check_options("chronos-t5", {}, "models.x.options")
+    with pytest.raises(
+        ModelError, match=r"models.x.options: got \['rope'\]; family lag-llama takes rope_scaling, tokens"
+    ):
+        registry.check_options("lag-llama", {"rope": 1}, "models.x.options")
+    with pytest.raises(ModelError, match=r"got \['device'\]; family chronos-t5 takes none"):
+        registry.check_options("chronos-t5", {"device": "cpu"}, "models.x.options")
 
 
 def test_importing_the_registry_imports_no_heavy_package() -> None:
