@@ -34,13 +34,13 @@ class _Chain(NamedTuple):
 def by_domain(frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[str]) -> go.Figure:
     """A point a (model, data set): Dataset 1 of a domain filled, Dataset 2 open, joined by a line.
 
-    frame: model, dataset, domain, condition, zeta_adjusted, nmse; rows that log axes cannot show are left out. models
+    frame: model, dataset, domain, paper, condition, zeta_adjusted, nmse; rows that log axes cannot show are left out. models
     gives colours and symbols: those of the whole page, so that a model looks the same everywhere. More than one
     condition: a dash each.
     """
     rows = placed(frame)
     chains = []
-    for (panel, model, condition), part in rows.groupby(["panel", "model", "condition"], sort=True):
+    for (panel, model, condition), part in rows.groupby(["panel", "model", "condition"], sort=False):
         points = part.sort_values("number").to_dict("records")
         chains.append((panel, _Chain(model, condition, points, [point["number"] - 1 for point in points])))
     shown = [name for name in conditions if name in set(rows["condition"])]
@@ -56,20 +56,27 @@ def by_condition(frame: pd.DataFrame, models: Sequence[str], conditions: Sequenc
     rows = placed(frame)
     shown = [name for name in conditions if name in set(rows["condition"])]
     chains = []
-    for (panel, model, _), part in rows.groupby(["panel", "model", "number"], sort=True):
+    for (panel, model, _), part in rows.groupby(["panel", "model", "number"], sort=False):
         points = sorted(part.to_dict("records"), key=lambda point: shown.index(point["condition"]))
         chains.append((panel, _Chain(model, "", points, [shown.index(point["condition"]) for point in points])))
     return _figure(rows, chains, models, [], list(shown), list(range(len(shown))), arrows=True)
 
 
 def placed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Drawable rows with `panel` (its title) and `number` (of the data set in its domain)."""
-    named = frame.assign(domain=[domain or places.NO_DOMAIN for domain in frame["domain"]])
-    # of all rows, so that a panel keeps its letter and a data set its number where other points cannot be drawn
-    titles = places.panels(named["domain"])
-    number = places.numbers(dict(zip(named["dataset"], named["domain"], strict=True)))
+    """Drawable rows, sorted by panel, with `panel` (letter and domain) and `number` (of the data set in its domain).
+
+    Letters and numbers are those of all rows, so that a panel keeps its letter where points cannot be drawn.
+    """
+    named = frame.assign(domain=frame["domain"].fillna("").replace("", places.NO_DOMAIN))
+    letters = places.panels(named["domain"])
+    facts = named.drop_duplicates("dataset").set_index("dataset")
+    papers = {name: paper if isinstance(paper, str) else None for name, paper in facts["paper"].items()}
+    number = places.numbers(facts["domain"].to_dict(), papers)
     rows = drawable(named)
-    return rows.assign(panel=rows["domain"].map(titles), number=rows["dataset"].map(number))
+    panel = [f"{letters[domain]} · {domain}" for domain in rows["domain"]]
+    order = rows["domain"].map({domain: place for place, domain in enumerate(letters)})
+    rows = rows.assign(panel=panel, number=rows["dataset"].map(number), order=order)
+    return rows.sort_values(["order", "model", "dataset", "condition"])
 
 
 def _figure(
@@ -84,7 +91,7 @@ def _figure(
 ) -> go.Figure:
     import plotly.graph_objects as go
 
-    titles = sorted(rows["panel"].unique())
+    titles = rows["panel"].unique().tolist()
     figure = go.Figure()
     used = [model for model in models if model in set(rows["model"])]
     for model in used:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-
-from tasks.series.catalog import CATALOG
 
 # Panels a, b, c ... of Figs. 3, 5, 6 and of Figs. 7, 8. Section 5.2 calls retail "Figure 7 e", so that retail comes
 # before transport, as in the text of section 5 and not as in Table 3.
@@ -12,44 +11,41 @@ SYNTHETIC = ("linear", "seasonality", "trend", "non-linear", "stochastic")
 REAL = ("energy", "nature", "finance", "healthcare", "retail", "transport")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 NO_DOMAIN = "other"
+PRINTED = re.compile(r"-(\d+)$")  # the number in the paper's name of a data set, such as finance-1
 
 
 def panels(domains: Iterable[str]) -> dict[str, str]:
-    """Domain -> the title of its panel, in the paper's order, others after, by name.
+    """Domain -> the letter of its panel, in the paper's order, others after, by name.
 
     A figure of synthetic or of real domains alone has the paper's letters even where a panel is lacking.
     """
-    named = {domain or NO_DOMAIN for domain in domains}
+    named = set(domains)
     known = [domain for domain in (*SYNTHETIC, *REAL) if domain in named]
     ordered = known + sorted(named - set(known))
     papers: Sequence[str] = ordered
     for group in (SYNTHETIC, REAL):
         if named <= set(group):
             papers = group
-    return {domain: f"{_letter(papers.index(domain))} · {domain}" for domain in ordered}
+    return {domain: _letter(papers.index(domain)) for domain in ordered}
 
 
-def numbers(domains: Mapping[str, str]) -> dict[str, int]:
-    """Data set -> its number in its domain, from data set -> domain.
+def numbers(domains: Mapping[str, str], papers: Mapping[str, str | None]) -> dict[str, int]:
+    """Data set -> its number in its domain.
 
-    The paper's own data sets keep the paper's 1 and 2; others take, in alphabetical order, the numbers that are free.
+    domains: data set -> domain. papers: data set -> the paper's name for it, such as finance-1, where it has one: its
+    number is kept. Others take, in alphabetical order, the numbers that are free.
     """
     found: dict[str, int] = {}
     for domain in sorted(set(domains.values())):
         names = sorted(name for name, of in domains.items() if of == domain)
-        printed = {name: _printed(name, domain) for name in names}
-        taken = {number for number in printed.values() if number}
-        free = (number for number in range(1, len(names) + len(taken) + 1) if number not in taken)
-        found |= {name: number or next(free) for name, number in printed.items()}
+        for name in names:
+            match = PRINTED.search(papers.get(name) or "")
+            if match and int(match[1]) not in (found.get(other) for other in names):
+                found[name] = int(match[1])
+        taken = {found[name] for name in names if name in found}
+        free = (number for number in range(1, 2 * len(names) + 1) if number not in taken)
+        found |= {name: next(free) for name in names if name not in found}
     return found
-
-
-def _printed(name: str, domain: str) -> int:
-    """The number at the end of the catalogue's `paper`; 0 outside the paper's list, or in a domain of one's own."""
-    entry = CATALOG.get(name)
-    if entry is None or entry.paper is None or entry.domain != domain:
-        return 0
-    return int(entry.paper.rpartition("-")[2])
 
 
 def _letter(place: int) -> str:
