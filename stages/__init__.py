@@ -102,7 +102,7 @@ STAGES: tuple[Stage, ...] = (
         "intervals, permutation and sign tests, corrections of every study's correlations",
         reads=tuple(map(_out, ("kernelsynth", "datasets", "checkpoints", "geometry", "forecasts"))),
         writes=(_out("statistics"),),
-        params=("seed", "statistics"),
+        params=("seed", "studies", "statistics"),
         figures=("isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 6", "isotropy Fig. 7", "isotropy Fig. 8"),
     ),
     Stage(

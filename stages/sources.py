@@ -18,6 +18,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     "forecasts": ("forecasts",),
     "studies": ("geometry", "forecasts"),
     "inference": ("statistics",),
+    "questions": ("statistics",),
     "failures": tuple(stage.name for stage in STAGES if stage.sweeps),
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import store
 from stages import DATA
-from stages.params import Params
+from stages.params import Params, Study
 from stages.sources import sources
 from store import catalogue
 from store.files import write_rows
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import duckdb
 
 OUT = Path(DATA, "statistics", "inference.parquet")
+QUESTIONS = OUT.with_name("questions.parquet")
 READ = ("datasets", "checkpoints", "geometry", "forecasts", "studies")  # tables that units are made from
 KINDS = {  # of pairs: the answer that shows them, and what is flipped as a whole
     "dataset": ("sign_test", "pairs of data sets"),
@@ -47,8 +48,14 @@ def main(params: Params) -> None:
         with store.open(path) as connection:
             rows = infer(connection, options)
     write_rows(OUT, "inference", rows)
+    write_rows(QUESTIONS, "questions", [question(name, study) for name, study in params.studies.items()])
     tests = sum(row.get("p") is not None for row in rows)
     print(f"statistics: {OUT}: {len(rows)} statistics of {len({row['study'] for row in rows})} studies, {tests} tests")
+
+
+def question(name: str, study: Study) -> dict[str, Any]:
+    """A row of `questions`."""
+    return {"study": name, "title": study.title, "figure": study.figure, "picture": study.picture}
 
 
 def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[str, Any]]:

@@ -23,6 +23,16 @@ TABLES = (
         (C("study", TEXT, "study, by its name in params"), C("stage", TEXT, "geometry or forecasts"), KEY),
     ),
     Table(
+        "questions",
+        "one study, and what it asks",
+        (
+            C("study", TEXT, "study, by its name in params"),
+            C("title", TEXT, "the question in words"),
+            C("figure", TEXT, "the figure or table of a paper that it answers", null=True),
+            C("picture", TEXT, "how the report draws it: domains, conditions, islands, dimension, none"),
+        ),
+    ),
+    Table(
         "failures",
         "one failed job",
         (

@@ -35,6 +35,11 @@ ROWS: Mapping[str, dict[str, Any]] = {
         "model": "m", "family": "chronos-bolt", "source": "committed", "ref": "m", "fingerprint": "0" * 64,
         "parameters": 10, "bytes": 40,
     },
+    "datasets": {
+        "dataset": "d", "source": "folder", "domain": "finance", "freq": "B", "horizon": 30, "season": 5, "n_series": 8,
+        "n_available": 8, "n_steps": 60000, "provenance": "a file", "paper": "finance-1", "stands_in_for": None,
+    },
+    "questions": {"study": "s", "title": "What?", "figure": "isotropy Fig. 3", "picture": "domains"},
     "inference": {
         "study": "s", "answer": "mixed_model", "measure": "zeta", "grouping": "all", "block": "all",
         "statistic": "slope", "n": 9, "n_clusters": 3, "estimate": 0.5, "low": 0.1, "high": 0.9, "p": 0.01,

@@ -53,7 +53,8 @@ def test_the_catalogue_holds_every_table_and_view_with_its_comment(build) -> Non
     assert study == ("study",)
     assert {"correlation", "correlation_by_model", "effective_dimension", "last_layer", "scores"} <= set(views)
     assert all(comment.endswith("?") for comment in views.values())
-    assert not any(empty.values()), "views of empty tables are empty"
+    printed = {"published_claims", "published_numbers"}  # what the paper says needs no rows of ours
+    assert {name for name, rows in empty.items() if rows} == printed
 
 
 def test_a_row_stands_once_for_each_study_that_asks_and_not_where_none_does(build, row) -> None:
