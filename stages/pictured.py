@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TOKENS = 400  # of a picture; more hide each other, and a page holds many pictures
 STACK = {"chronos-t5": "decoder"}  # the studies' layer (science.md section 1); others: their first stack
-SQL = """-- components of the states of these files at the {layer} layer, all rows; {tokens} of them, drawn at random, are shown
+SQL = """-- components of the states of these files, {layer} layer, all tokens; {tokens} random ones are shown
 select path
 from dumps
 where model in ({models})

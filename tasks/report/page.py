@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks.report import figures, studies
 from tasks.report.html_table import html_table
@@ -61,10 +61,8 @@ def render(tables: ReportTables, stills: Mapping[str, bytes] | None = None) -> s
 
 
 def models(tables: ReportTables) -> list[str]:
-    """Every model, in the order that gives colours: those made from no other first."""
-    frame = tables.checkpoints.frame
-    made = frame["base_model"].notna() if "base_model" in frame else frame["model"].isna()
-    return [*sorted(frame["model"][~made]), *sorted(frame["model"][made])]
+    """Every model, in the order that gives colours and symbols."""
+    return sorted(tables.checkpoints.frame["model"])
 
 
 def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:

@@ -109,7 +109,6 @@ order by model, step""",
         """select
     model,
     family,
-    base_model,
     source,
     ref,
     parameters,

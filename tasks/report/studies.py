@@ -20,11 +20,12 @@ LAYERS = ("model", "family", "stack", "layer", "normed", "median", "low", "high"
 TOKENS = ("model", "stack", "layer", "dataset", "condition", "series", "position", "cluster", "pc1", "pc2", "pc3")
 TABLE_LAYERS = re.compile(r"layers (\d+) to (\d+)")  # in `source` of the rows of the paper's Table 1
 DIMENSION = "d(0.8)"
+NORMED = "n′"  # the state after the final norm, which stands in no layer's place
 LEADS = {
     "domains": "A panel a domain, a point a model on a data set; left is more isotropic, low is less error. Hover, or "
     "tap, to read a point; tap the legend to filter.",
-    "conditions": "A panel a domain, a point a model on a data set; arrows lead from the first condition to the second. "
-    "Left is more isotropic, low is less error.",
+    "conditions": "A panel a domain, a point a model on a data set; arrows lead from the first condition to "
+    "the second. Left is more isotropic, low is less error.",
     "islands": "Hidden states of single tokens on their first three principal components. Drag to turn.",
     "dimension": "How many principal directions hold 80 % of the variance of the hidden states, by layer.",
     "none": "",
@@ -78,16 +79,24 @@ def paper_table(layers: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     printed = published[(published["quantity"] == DIMENSION) & published["published"].notna()]
     out: list[dict[str, object]] = []
     for family, part in rows.groupby("family", sort=True):
-        for (model, stack), one in part.groupby(["model", "stack"], sort=True):
-            values = {str(int(at)): d for at, d in one[~one["normed"]].set_index("layer")["median"].items()}
-            after = one[one["normed"]]["median"]
-            out.append({"whose": "ours", "model": model, "stack": stack, **values, **({"n′": after.iloc[0]} if len(after) else {})})
-        for source, number in {*printed[printed["model"].isin(part["model"])][["source", "published"]].itertuples(index=False, name=None)}:
-            first, last = map(int, found.groups()) if (found := TABLE_LAYERS.search(str(source))) else (1, 1)
-            out.append({"whose": "the paper", "model": family, "stack": None, **{str(at): float(number) for at in range(first, last + 1)}})
+        out += [_our_row(model, stack, one) for (model, stack), one in part.groupby(["model", "stack"], sort=True)]
+        theirs = printed[printed["model"].isin(part["model"])][["source", "published"]].drop_duplicates()
+        out += [_paper_row(family, source, float(number)) for source, number in theirs.to_numpy().tolist()]
     frame = pd.DataFrame(out)
-    at = sorted((name for name in frame.columns if name.isdigit()), key=int)
-    return frame[[name for name in ("whose", "model", "stack", *at, "n′") if name in frame]]
+    numbered = sorted((name for name in frame.columns if name.isdigit()), key=int)
+    return frame[[name for name in ("whose", "model", "stack", *numbered, NORMED) if name in frame]]
+
+
+def _our_row(model: object, stack: object, rows: pd.DataFrame) -> dict[str, object]:
+    named = [NORMED if normed else str(int(at)) for at, normed in zip(rows["layer"], rows["normed"], strict=True)]
+    return {"whose": "ours", "model": model, "stack": stack, **dict(zip(named, rows["median"], strict=True))}
+
+
+def _paper_row(family: object, source: object, number: float) -> dict[str, object]:
+    found = TABLE_LAYERS.search(str(source))
+    first, last = map(int, found.groups()) if found else (1, 1)
+    values = {str(layer): float(number) for layer in range(first, last + 1)}
+    return {"whose": "the paper", "model": family, "stack": None, **values}
 
 
 def _panels(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
@@ -112,16 +121,18 @@ def _captions(rows: pd.DataFrame, study: StudyTables) -> str:
     """What fill, lines and numbers mean, and which data sets are meant where their names do not say."""
     here = [name for name in study.conditions if name in set(rows["condition"])]
     if study.picture == "conditions":
-        text = f"Filled: {here[0]}" + "".join(f"; then {name}" for name in here[1:]) + "; numbers: the domain's data sets."
+        text = (
+            f"Filled: {here[0]}" + "".join(f"; then {name}" for name in here[1:]) + "; numbers: the domain's data sets."
+        )
     else:
-        text = "Filled: Dataset 1; open: Dataset 2; a line joins those of one model."
+        text = "Filled: Dataset 1 of the domain; open: Dataset 2; a line joins the two of one model."
         text += f" Condition: {here[0]}." if len(here) == 1 else f" Dashes: {', '.join(here)}."
     facts = rows.drop_duplicates("dataset").sort_values(["order", "number"])
-    told = {}
+    told: dict[str, list[str]] = {}
     for row in facts.itertuples(index=False):
         if row.dataset != f"{row.domain}-{row.number}":
             stand_in = " (a stand-in)" if isinstance(row.stands_in_for, str) else ""
-            told.setdefault(row.domain, []).append(f"{row.number} {row.dataset}{stand_in}")
+            told.setdefault(str(row.domain), []).append(f"{row.number} {row.dataset}{stand_in}")
     names = "; ".join(f"{domain} {', '.join(found)}" for domain, found in told.items())
     return text + (f" Data sets: {names}." if names else "")
 
@@ -138,7 +149,9 @@ def _islands(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
         share = f"three components hold {percent} of the variance"
         of = f"{len(part):,} of {int(part['n_tokens'].iloc[0]):,} tokens"
         alt = f"Three-dimensional scatter plot of {of} of {where}; {share}."
-        varying = [name for name, column in ((dataset, "dataset"), (condition, "condition")) if frame[column].nunique() > 1]
+        varying = [
+            name for name, column in ((dataset, "dataset"), (condition, "condition")) if frame[column].nunique() > 1
+        ]
         title = f"{model}, {stack} {layer}{''.join(f', {name}' for name in varying)}: {percent}"
         drawing = figures.islands(part)
         found.append(Drawn(f"{study.name}-{place}", drawing, alt, f"{where}: {of}; {share}.", title, tall=True))
@@ -150,7 +163,9 @@ def _layers(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
     if frame.empty:
         return ()
     alt = "Line chart of effective dimension by layer, one line a model and stack."
-    caption = "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
+    caption = (
+        "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
+    )
     return (Drawn(f"{study.name}-0", figures.effective_dimension(frame, models), alt, caption),)
 
 
@@ -164,5 +179,3 @@ def _behind(study: StudyTables, main: Answer) -> list[Behind]:
     if len(study.published.frame):
         found.append(behind(f"{study.name}-published", study.published))
     return found
-
-

@@ -52,7 +52,8 @@ def _claims(tables: ReportTables) -> list[str]:
     """How many of the paper's claims and numbers, over all studies, our data bear out."""
     import pandas as pd
 
-    frames = [frame for study in tables.studies if len(frame := study.published.frame)]
+    answers = [study.published for study in tables.studies if len(study.published.frame)]
+    frames = [require(answer, verdicts.COLUMNS) for answer in answers]
     if not frames:
         return []
     published = pd.concat(frames)

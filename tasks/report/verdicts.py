@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -53,18 +53,24 @@ def sentence(row: Mapping[Hashable, Any]) -> str:
     quantity = QUANTITIES.get(row["quantity"], str(row["quantity"]).replace("_", " "))
     printed = f" ({quantity} {row['published_text'].replace('-', '−')})" if _there(row["published_text"]) else ""
     where = [str(row[name]) for name in ("model", "dataset", "condition") if _there(row[name])]
-    here = f"Here{', ' + ', '.join(where) + ',' if where else ''}: "
+    here = f"Here{' (' + ', '.join(where) + ')' if where else ''}: "
     here += f"{number(row['measured'])}{_sure(row)}" if _there(row["measured"]) else "nothing measured"
-    because = f", because {row['why']}" if _there(row["why"]) and row["verdict"] in ("undecided", "not comparable") else ""
+    because = (
+        f", because {row['why']}" if _there(row["why"]) and row["verdict"] in ("undecided", "not comparable") else ""
+    )
     return f"The paper{source}: {_lower(str(row['claim']))}{printed}. {here}: {row['verdict']}{because}."
 
 
 def numbers(published: pd.DataFrame) -> pd.DataFrame:
     """The printed numbers beside ours, without columns that hold nothing."""
     rows = published[published["published"].notna()]
-    shown = ["source", "model", "dataset", "condition", "quantity", "published_text", "measured", "low", "high"]
+    shown = ["source", "model", "dataset", "condition", "quantity", "published_text", "measured", "interval"]
     shown += ["n", "p", "verdict", "why"]
-    table = rows[shown].rename(columns={"published_text": "published", "measured": "ours"})
+    between: Sequence[Any] = [
+        f"{number(low)} to {number(high)}" if _there(low) and _there(high) else None
+        for low, high in zip(rows["low"], rows["high"], strict=True)
+    ]
+    table = rows.assign(interval=between)[shown].rename(columns={"published_text": "published", "measured": "ours"})
     return table.dropna(axis=1, how="all").reset_index(drop=True)
 
 
