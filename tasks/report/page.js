@@ -34,24 +34,25 @@
     return out;
   };
 
+  // The element has the height that the layout asks for, and the figure fills it: a fixed height would fix the width too.
+  const sized = (plot, { height, ...layout }) => {
+    if (height) plot.style.height = `${height}px`;
+    return layout;
+  };
+
   const live = new Map(); // plot -> its figure
   const draw = (script) => {
     const plot = document.getElementById(script.dataset.plot);
     const figure = JSON.parse(script.textContent);
     if (cameras.has(plot)) figure.layout.scene.camera = cameras.get(plot);
-    const layout = themed(figure.layout);
-    if (layout.height) plot.style.height = `${layout.height}px`;
+    const layout = sized(plot, themed(figure.layout));
     Plotly.newPlot(plot, figure.data, layout, config);
     live.set(plot, figure);
     const views = figure.layout.meta && figure.layout.meta.views;
     if (views) buttons(plot, views);
   };
   const restyle = () => {
-    for (const [plot, figure] of live) {
-      const layout = themed(figure.layout);
-      if (layout.height) plot.style.height = `${layout.height}px`;
-      Plotly.relayout(plot, layout);
-    }
+    for (const [plot, figure] of live) Plotly.relayout(plot, sized(plot, themed(figure.layout)));
   };
   for (const media of [dark, narrow, few]) media.addEventListener("change", restyle);
 

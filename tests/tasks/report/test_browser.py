@@ -137,7 +137,11 @@ def test_pictures_in_three_dimensions_give_back_their_canvas_and_keep_their_view
     page.send(
         "POST",
         f"{page.session}/execute/async",
-        {"script": f"Plotly.relayout({scene}, {{'scene.camera': {turned}}}).then(arguments[0])", "args": []},
+        {
+            "script": f"const done = arguments[0]; Plotly.relayout({scene}, {{'scene.camera': {turned}}})"
+            ".then(() => done())",
+            "args": [],
+        },
     )
     page.js("scrollTo(0, 0)")
     page.settle()
