@@ -24,7 +24,7 @@ def main(params: Params) -> None:
 def plan(params: Params) -> Iterator[Planned]:
     """One job a layer of a dump; studies that ask for the last layer take each stack's last state."""
     asked = planning.cells(params)
-    measure = params.geometry.model_dump(exclude={"rows"})
+    measure = params.geometry.model_dump(exclude={"rows", "cai"})
     for row in planning.dumps("embeddings"):
         studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
         path = Path(DATA, "embeddings", row["path"])
@@ -42,6 +42,10 @@ def plan(params: Params) -> Iterator[Planned]:
                 "normed": normed,
                 "weights_dtype": "float32",
                 "tokens": params.geometry.rows,
-                "measure": measure,
+                "measure": measure | {"presets": _presets(params.geometry.cai, is_last)},
             }
             yield Planned(Job(TASK, spec, {path.as_posix(): row["sha256"]}), wanting)
+
+
+def _presets(cai: str, is_last: bool) -> list[str]:
+    return ["isoscore", "cai"] if cai == "all" or (cai == "last" and is_last) else ["isoscore"]

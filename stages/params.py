@@ -180,7 +180,9 @@ class Geometry(_Strict):
     min_cluster: int = Field(30, ge=2, description="smaller clusters are left out of the adjusted cosine")
     silhouette_rows: int = Field(20_000, ge=100)
     permutations: int = Field(39, ge=0, le=9999, description="of the null that the adjusted cosine is held against")
-    presets: list[Literal["isoscore", "cai"]] = Field(["isoscore"], description="peers' measures taken beside ours")
+    cai: Literal["none", "last", "all"] = Field(
+        "last", description="states that Cai et al.'s own measures are taken of too, K to 15: it doubles a layer's time"
+    )
 
 
 class Forecasts(_Strict):

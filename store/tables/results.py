@@ -112,7 +112,7 @@ TABLES = (
             C(
                 "cai_rows",
                 I32,
-                "rows of the next four: one random occurrence a type",
+                "rows of the next four: one random occurrence a type; null where not asked for",
                 "tokens",
                 "Cai et al. 2021",
                 True,
