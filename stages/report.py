@@ -41,8 +41,10 @@ def main(params: Params) -> None:
     stills = _draw(tables)
     write_text(PAGE, render(tables, stills))
     write_text(METRICS, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
-    for name in ("training", "effective_dimension", "nmse_against_isotropy"):
-        write_text(PLOTS / f"{name}.csv", answers[name].frame.to_csv(index=False))
+    plots = {name: answers[name] for name in ("training", "nmse_against_isotropy")}
+    plots["effective_dimension"] = _layers(tables)
+    for name, answer in plots.items():
+        write_text(PLOTS / f"{name}.csv", answer.frame.to_csv(index=False))
     print(f"report: {PAGE}: {PAGE.stat().st_size / 1e6:.1f} MB; open it in a browser; {len(stills)} figures: {FIGURES}")
 
 
@@ -65,6 +67,11 @@ def _studies(connection: duckdb.DuckDBPyConnection, params: Params) -> list[Stud
         )
         for name in ordered
     ]
+
+
+def _layers(tables: ReportTables) -> Answer:
+    """The layers of the first study that pictures them, else of the first."""
+    return sorted(tables.studies, key=lambda study: study.picture != "dimension")[0].layers
 
 
 def _draw(tables: ReportTables) -> dict[str, bytes]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 STARTED = "started"  # column of `runs`
 POINTS = ("model", "dataset", "condition", "zeta_adjusted", "nmse")
-LAYERS = ("model", "stack", "layer", "normed", "median", "low", "high", "n")
 LOSSES = ("model", "step", "loss")
 SKILL = (
     "Weighted quantile loss over that of two naive forecasts, geometric mean over data sets, on windows that no "
@@ -75,7 +74,6 @@ def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Sect
 def _sections(tables: ReportTables) -> Iterator[Section]:
     yield _correlation(tables.correlation)
     yield _scatter(tables.nmse_against_isotropy)
-    yield _dimension(tables.effective_dimension)
     yield _listing("skill", tables.skill, SKILL)
     yield _training(tables.training)
     yield _listing("checkpoints", tables.checkpoints, "Where each model's weights come from.")
@@ -106,21 +104,6 @@ def _scatter(answer: Answer) -> Section:
     )
     drawn = _drawn("nmse_against_isotropy", frame, figures.nmse_against_isotropy, alt, caption)
     return section("nmse_against_isotropy", answer, lead, drawn=drawn)
-
-
-def _dimension(answer: Answer) -> Section:
-    frame = require(answer, LAYERS)
-    lead = "How many principal directions hold 80 % of the variance of the hidden states."
-    if "epsilon" in frame and len(frame):
-        lead = lead.replace("80 %", f"{100 * float(frame['epsilon'].iloc[0]):g} %")
-    alt = "Line chart of the median effective dimension by layer, one line a model and stack, whiskers over data sets."
-    caption = "Median over data sets; whiskers from the smallest to the largest."
-    return section(
-        "effective_dimension",
-        answer,
-        lead,
-        drawn=_drawn("effective_dimension", frame, figures.effective_dimension, alt, caption),
-    )
 
 
 def _training(answer: Answer) -> Section:

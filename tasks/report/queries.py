@@ -61,24 +61,6 @@ where study = {study}
     and measure = 'zeta_adjusted'
 order by model, dataset, condition""",
     ),
-    "effective_dimension": Query(
-        "Effective dimension by layer",
-        """select
-    model,
-    stack,
-    layer,
-    normed,
-    epsilon,
-    median(effective_dimension) as median,
-    min(effective_dimension) as low,
-    max(effective_dimension) as high,
-    count(*) as n
-from effective_dimension
-where study = {study}
-    and epsilon = {epsilon}
-group by all
-order by model, stack, layer, normed""",
-    ),
     "skill": Query(
         "Skill of the checkpoints",
         """select
@@ -231,9 +213,9 @@ order by published is not null, model, source, dataset, condition, quantity, cla
 }
 
 
-def queries(study: str, *, epsilon: float = EPSILON) -> dict[str, Query]:
-    """Every query with the study's name and epsilon written in, so that what the page shows can be run as it stands."""
-    return {name: _filled(query, study, epsilon) for name, query in QUERIES.items()}
+def queries(study: str) -> dict[str, Query]:
+    """Every query with the study's name written in, so that what the page shows can be run as it stands."""
+    return {name: _filled(query, study, EPSILON) for name, query in QUERIES.items()}
 
 
 def study_queries(study: str, *, epsilon: float = EPSILON) -> dict[str, Query]:

@@ -50,7 +50,6 @@ class ReportTables:
     scope: Answer
     correlation: Answer
     nmse_against_isotropy: Answer
-    effective_dimension: Answer
     skill: Answer
     training: Answer
     checkpoints: Answer

@@ -51,7 +51,7 @@ def made_up(rename: Callable[[str], str] = str, *, models: tuple[str, ...] = MOD
         ),
         "correlation": _correlation(rng, named),
         "nmse_against_isotropy": _points(rng, named, datasets),
-        "effective_dimension": _layers(rng, named),
+        "layers": _layers(rng, named),
         "states": _islands(rng, named, rename),
         "skill": _skill(named),
         "training": _training(rng, named),
@@ -111,7 +111,7 @@ def study_tables(picture: str, frames: dict[str, pd.DataFrame]) -> StudyTables:
             paper=[PAPERS.get(name.removesuffix(HOSTILE)) for name in points["dataset"]],
             stands_in_for=None,
         ),
-        "layers": frames["effective_dimension"].assign(family=[n[:10] for n in frames["effective_dimension"]["model"]]),
+        "layers": frames["layers"].assign(family=[name[:10] for name in frames["layers"]["model"]]),
         "published": frames["published"],
     }
     states = frames["states"] if picture == "islands" else pd.DataFrame()

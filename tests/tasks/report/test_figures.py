@@ -33,7 +33,7 @@ def test_points_without_a_logarithm_are_left_out(bad: float | None) -> None:
 
 
 def test_layers_are_in_order_with_the_normed_state_last(tables: ReportTables) -> None:
-    figure = figures.effective_dimension(tables.effective_dimension.frame)
+    figure = figures.effective_dimension(tables.studies[0].layers.frame)
     assert len(figure.data) == 4
     assert list(figure.layout.xaxis.ticktext) == ["0", "1", "2", "3", "4", "4′"]
     for trace in figure.data:

@@ -16,7 +16,7 @@ from tasks.report.html_table import csv_link, html_table
 from tasks.report.page import render
 from tasks.report.tables import Answer, ReportTables
 
-PICTURES = 3 + 5  # of the run, and of the studies: by domain, by condition, layers, two models' islands
+PICTURES = 2 + 5  # of the run, and of the studies: by domain, by condition, layers, two models' islands
 HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"
 
 
@@ -82,7 +82,7 @@ def test_figures_are_json_with_alt_texts(page: str) -> None:
 
 
 def test_every_section_shows_its_sql_and_its_data(page: str, tables: ReportTables) -> None:
-    assert page.count("<summary>SQL</summary>") == 9 + 2 * len(tables.studies)
+    assert page.count("<summary>SQL</summary>") == 8 + 2 * len(tables.studies)
     assert csv_link(tables.nmse_against_isotropy.frame) in page
     for study in tables.studies:
         assert csv_link(study.published.frame) in page

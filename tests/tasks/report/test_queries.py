@@ -52,7 +52,7 @@ def test_a_catalogue_without_rows_still_gives_a_page(empty: dict[str, pd.DataFra
 
 
 def test_a_query_shows_its_study_and_epsilon_and_can_be_run_as_it_stands() -> None:
-    found = queries("it's", epsilon=0.95)
+    found = queries("it's") | study_queries("it's", epsilon=0.95)
     assert "where study = 'it''s'" in found["correlation"].sql
-    assert "epsilon = 0.95" in found["effective_dimension"].sql
+    assert "epsilon = 0.95" in found["layers"].sql
     assert not [name for name, query in found.items() if "{" in query.sql]
