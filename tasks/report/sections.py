@@ -10,7 +10,6 @@ from tasks.report.tables import Answer
 from tasks.report.verdicts import Said
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 
@@ -28,7 +27,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure as the page holds it: its JSON for plotly.js is safe inside a script element. still: a data: URI."""
+    """One figure as the page holds it: its JSON for plotly.js is safe inside a script element. height in pixels."""
 
     name: str
     alt: str
@@ -121,8 +120,3 @@ def script_json(text: str | None) -> Any:
 
     escaped = (text or "null").replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return Markup(escaped)
-
-
-def empty(frame: pd.DataFrame) -> bool:
-    """Whether there is nothing to draw."""
-    return not len(frame)
