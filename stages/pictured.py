@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 TOKENS = 400  # of a picture; more hide each other, and a page holds many pictures
 STACK = {"chronos-t5": "decoder"}  # the studies' layer (science.md section 1); others: their first stack
-SQL = """-- components of the states of these files, {layer} layer, all tokens; {tokens} random ones are shown
-select path
-from dumps
+SQL = """select path
+from dumps -- three components of the states of these files, {layer} layer, all tokens; {tokens} random ones are shown
 where model in ({models})
     and dataset in ({datasets})
     and condition in ({conditions})

@@ -141,8 +141,10 @@ def islands(frame: pd.DataFrame) -> go.Figure:
         )
     views = {view: [group[0] == view for group in groups] for view in ("cluster", "series")}
     axes = {f"{axis}axis": {"title": {"text": f"PC {n}"}} for n, axis in enumerate("xyz", start=1)}
-    camera = {"eye": {"x": 1.45, "y": 1.45, "z": 0.95}}
-    figure.update_layout(scene={**axes, "camera": camera}, meta={"views": views}, legend_itemsizing="constant")
+    camera = {"eye": {"x": 1.65, "y": 1.65, "z": 1.05}}
+    figure.update_layout(
+        scene={**axes, "camera": camera, "aspectmode": "cube"}, meta={"views": views}, legend_itemsizing="constant"
+    )
     return calm(figure)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tasks.report import grid, places
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-FILLS = ("", "-open", "-open-dot", "-dot")  # of the first, second ... data set or condition
+FILLS = ("", "-open", "-open-dot", "-dot")  # of the first, second ... data set or condition; the last, of all others
 GREY = "#7f7f7f"
 X, Y = "|ζ′|", "NMSE"
 
@@ -54,8 +54,7 @@ def by_domain(frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[s
             pair = tuple(point for point in points if point.number <= 2)
             alone = [(point,) for point in points if point.number > 2]
             chains += [_Chain(panel, model, dash, found) for found in (pair, *alone) if found]
-    numbers = sorted({int(number) for number in rows["number"]})
-    keys = [*_model_keys(rows, models), *(_fill_key(f"Dataset {number}", number - 1) for number in numbers)]
+    keys = [*_model_keys(rows, models), *_number_keys({int(number) for number in rows["number"]})]
     if len(shown) > 1:
         keys += [_dash_key(name, dash) for dash, name in zip(itertools.cycle(DASHES), shown)]
     return _figure(rows, chains, keys, models, arrows=False)
@@ -173,13 +172,20 @@ def _arrows(chains: Sequence[_Chain], place: int) -> go.Scatter:
 
 def _marker(place: int, fills: Sequence[int]) -> dict[str, Any]:
     colour, symbol = COLOURS[place % len(COLOURS)], SYMBOLS[place % len(SYMBOLS)]
-    symbols = [f"{symbol}{FILLS[fill % len(FILLS)]}" for fill in fills]
+    symbols = [f"{symbol}{FILLS[min(fill, len(FILLS) - 1)]}" for fill in fills]
     return {"color": colour, "symbol": symbols, "size": 9, "line": {"width": 1.5, "color": colour}}
 
 
 def _model_keys(rows: pd.DataFrame, models: Sequence[str]) -> list[go.Scatter]:
     used = set(rows["model"])
     return [_key(name, _marker(at, [0]), group=escape(name)) for at, name in enumerate(models) if name in used]
+
+
+def _number_keys(numbers: Collection[int]) -> list[go.Scatter]:
+    others = [number for number in numbers if number >= len(FILLS)]
+    keys = [_fill_key(f"Dataset {number}", number - 1) for number in sorted(numbers) if number < len(FILLS)]
+    last = f"Dataset {len(FILLS)}" + (" and more" if max(others, default=0) > len(FILLS) else "")
+    return keys + ([_fill_key(last, len(FILLS) - 1)] if others else [])
 
 
 def _fill_key(name: str, place: int) -> go.Scatter:

@@ -208,7 +208,7 @@ def _scene(canvas: Figure, title: str, figure: go.Figure, box: tuple[float, floa
     axes.view_init(
         elev=math.degrees(math.atan2(eye.z or 1.25, flat)), azim=math.degrees(math.atan2(eye.y or 1.25, eye.x or 1.25))
     )
-    axes.set_box_aspect(None, zoom=0.92)
+    axes.set_box_aspect(None, zoom=0.88)
     if title:
         middle, top = box[0] + box[2] / 2, box[1] + box[3]
         canvas.text(middle, top, plain(title), ha="center", va="top", size=8)

@@ -25,6 +25,8 @@ QUANTITIES = {  # statistics of the table `inference`, in words
     "agreement": "share of pairs for which that holds",
     "more_isotropic": "share of pairs in which the second is the more isotropic",
     "more_error": "share of pairs in which the second has more error",
+    "nmse": "NMSE",
+    "zeta_adjusted": "ζ′",
 }
 
 
@@ -62,7 +64,7 @@ def sentence(row: Mapping[Hashable, Any]) -> str:
 
 
 def numbers(published: pd.DataFrame) -> pd.DataFrame:
-    """The printed numbers beside ours, without columns that hold nothing."""
+    """The printed numbers beside ours, reasons in short, without columns that hold nothing."""
     rows = published[published["published"].notna()]
     shown = ["source", "model", "dataset", "condition", "quantity", "published_text", "measured", "interval"]
     shown += ["n", "p", "verdict", "why"]
@@ -70,7 +72,11 @@ def numbers(published: pd.DataFrame) -> pd.DataFrame:
         f"{number(low)} to {number(high)}" if _there(low) and _there(high) else None
         for low, high in zip(rows["low"], rows["high"], strict=True)
     ]
-    table = rows.assign(interval=between)[shown].rename(columns={"published_text": "published", "measured": "ours"})
+    words = rows["quantity"].replace(QUANTITIES)
+    short: Sequence[Any] = ["; ".join(_reasons(why)) if _there(why) else None for why in rows["why"]]
+    table = rows.assign(interval=between, quantity=words, why=short)[shown].rename(
+        columns={"published_text": "published", "measured": "ours"}
+    )
     return table.dropna(axis=1, how="all").reset_index(drop=True)
 
 
@@ -84,12 +90,17 @@ def tally(published: pd.DataFrame) -> str:
     if len(able):
         found = Counter(able["verdict"])
         text += ": " + ", ".join(f"{found[v]} {words[found[v] != 1]}" for v, words in VERDICTS.items() if found[v])
-    parts = [part for why in rows[~rows["comparable"].astype(bool)]["why"] if _there(why) for part in why.split("; ")]
-    reasons = Counter(part.partition(":")[0] for part in parts)
+    whys = [why for why in rows[~rows["comparable"].astype(bool)]["why"] if _there(why)]
+    reasons = Counter(reason for why in whys for reason in _reasons(why))
     told = [f"{why} ({n})" for why, n in sorted(reasons.items(), key=_most)]
     if not told:
         return text + "."
     return text + (". The others: " if len(able) else ": ") + ", ".join(told) + "."
+
+
+def _reasons(why: str) -> list[str]:
+    """The reasons in short: what follows a colon is detail, and may hold anything."""
+    return why.partition(":")[0].split("; ")
 
 
 def number(value: float) -> str:

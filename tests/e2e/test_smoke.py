@@ -88,7 +88,7 @@ def test_every_study_is_a_section_and_a_picture(smoke: Checkout) -> None:
 
 def test_the_sql_behind_the_islands_finds_their_files(smoke: Checkout) -> None:
     page = (smoke.folder / "data/report.html").read_text()
-    (sql,) = re.findall(r"<code>(-- components of the states.*?)</code>", page, re.DOTALL)
+    (sql,) = re.findall(r"<code>(select path\nfrom dumps.*?)</code>", page, re.DOTALL)
     paths = [row["path"] for row in smoke.sql(html.unescape(sql))]
     assert len(paths) == 2  # models
     assert all((smoke.folder / "data/embeddings" / path).is_file() for path in paths)

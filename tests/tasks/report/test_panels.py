@@ -138,3 +138,18 @@ def test_all_values_lie_inside_the_shared_ranges() -> None:
 @pytest.mark.parametrize("domain", [None, "", float("nan")])
 def test_a_data_set_without_a_domain_has_a_panel_too(domain: object) -> None:
     assert titles(panels.by_domain(PAIR.assign(domain=domain), MODELS, CONDITIONS)) == ["<b>a · other</b>"]
+
+
+def test_the_fourth_data_set_of_a_domain_and_all_after_it_look_alike_and_the_legend_says_so() -> None:
+    rows = frame({f"d{n}": ("nature", None) for n in range(6)})
+    figure = panels.by_domain(rows, MODELS, CONDITIONS)
+    keys = [trace.name for trace in figure.data if trace.showlegend is not False]
+    assert keys[2:6] == ["Dataset 1", "Dataset 2", "Dataset 3", "Dataset 4 and more"]
+    found = {
+        row[0]: symbol
+        for t in figure.data
+        if t.hovertemplate
+        for row, symbol in zip(t.customdata, t.marker.symbol, strict=True)
+    }
+    assert len({found[f"d{n}"] for n in range(3, 6)}) == 1
+    assert len({found[f"d{n}"] for n in range(4)}) == 4

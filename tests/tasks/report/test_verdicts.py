@@ -80,8 +80,10 @@ def test_claims_are_sentences_and_numbers_are_rows(tables: ReportTables) -> None
     assert [one.verdict for one in said] == ["undecided", "agrees", "differs", "not-comparable"]
     numbers = verdicts.numbers(published)
     assert numbers["published"].tolist() == ["4", "0.0000066"]  # as printed, and not 6.6e-06
+    assert numbers["quantity"].tolist() == ["d(0.8)", "NMSE"]
     assert numbers["ours"].tolist() == [3.0, 0.15]
     assert numbers["interval"].tolist() == ["2 to 5", "0.1 to 0.2"]
+    assert numbers["why"].tolist()[1] == "a small checkpoint of ours; a stand-in for the data"  # the CSV has all of it
     assert not {"n", "p"} & set(numbers.columns)
 
 
@@ -89,7 +91,7 @@ def test_the_line_counts_what_can_be_compared() -> None:
     ours = {"published": 1.0, "comparable": False, "verdict": "not comparable", "why": "a small checkpoint of ours"}
     data = ours | {"why": "a small checkpoint of ours; a stand-in for the data: x; y: z"}
     assert verdicts.tally(frame(ours, data, {})) == (
-        "0 of 2 printed numbers can be compared: a small checkpoint of ours (2), a stand-in for the data (1), y (1)."
+        "0 of 2 printed numbers can be compared: a small checkpoint of ours (2), a stand-in for the data (1)."
     )
     agrees = {"published": 1.0, "comparable": True, "verdict": "agrees", "why": None}
     assert verdicts.tally(frame(agrees)) == "1 of 1 printed number can be compared: 1 agrees."
