@@ -7,7 +7,7 @@
   const config = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false };
 
   // Colours of text, axes and grid are the page's, so that a figure follows light and dark.
-  const themed = (layout) => {
+  const themed = (layout, turned) => {
     const [ink, soft, grid, raised, line] = ["--ink", "--soft", "--grid", "--raised", "--line"].map(colour);
     const out = structuredClone(layout);
     const patch = (few.matches && layout.meta && layout.meta.narrow) || {};
@@ -26,6 +26,8 @@
         delete out.scene[key].automargin;
       }
       out.scene.bgcolor = "rgba(0,0,0,0)";
+      const eye = out.scene.camera && out.scene.camera.eye;
+      if (small && eye && !turned) out.scene.camera.eye = { x: eye.x * 1.2, y: eye.y * 1.2, z: eye.z * 1.2 };
       out.margin = { l: 0, r: 0, t: 8, b: 0 };
     }
     if (small) out.margin = { ...out.margin, l: Math.min(out.margin.l, 48), r: 8 };
@@ -45,14 +47,14 @@
     const plot = document.getElementById(script.dataset.plot);
     const figure = JSON.parse(script.textContent);
     if (cameras.has(plot)) figure.layout.scene.camera = cameras.get(plot);
-    const layout = sized(plot, themed(figure.layout));
+    const layout = sized(plot, themed(figure.layout, cameras.has(plot)));
     Plotly.newPlot(plot, figure.data, layout, config);
     live.set(plot, figure);
     const views = figure.layout.meta && figure.layout.meta.views;
     if (views) buttons(plot, views);
   };
   const restyle = () => {
-    for (const [plot, figure] of live) Plotly.relayout(plot, sized(plot, themed(figure.layout)));
+    for (const [plot, figure] of live) Plotly.relayout(plot, sized(plot, themed(figure.layout, cameras.has(plot))));
   };
   for (const media of [dark, narrow, few]) media.addEventListener("change", restyle);
 

@@ -133,6 +133,7 @@ def _points(chains: Sequence[_Chain], place: int, dash: str, *, numbered: bool) 
         text=[str(point.number) if point in first and point else "" for point in parted] if numbered else None,
         textposition="top center",
         textfont={"size": 10},
+        cliponaxis=False,
         legendgroup=escape(model),
         showlegend=False,
         name=escape(model),

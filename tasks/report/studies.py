@@ -142,7 +142,9 @@ def _islands(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
         return ()
     found = []
     frame = require(study.states, (*TOKENS, "explained", "n_tokens"))
-    for place, (names, part) in enumerate(frame.groupby(list(TOKENS[:5]), sort=True)):
+    order = {name: place for place, name in enumerate(study.conditions)}
+    cells = sorted(frame.groupby(list(TOKENS[:5])), key=lambda cell: (cell[0][:4], order.get(str(cell[0][4]), -1)))
+    for place, (names, part) in enumerate(cells):
         model, stack, layer, dataset, condition = names
         percent = f"{100 * float(part['explained'].iloc[0]):.0f} %"
         where = f"{model}, {stack} layer {layer}, {dataset}, {condition}"

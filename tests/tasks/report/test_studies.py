@@ -82,3 +82,11 @@ def test_only_what_differs_among_islands_stands_in_their_titles(tables: ReportTa
     twice = pd.concat([one.states.frame, one.states.frame.assign(dataset="non-linear-2")])
     titles = [drawn.title for drawn in studies.drawn(replace(one, states=replace(one.states, frame=twice)), ())]
     assert len(titles) == 4 and sum("non-linear-2" in title for title in titles) == 2
+
+
+@pytest.mark.parametrize("order", [("context-500", "context-100"), ("context-100", "context-500")])
+def test_islands_stand_in_the_studys_order_of_conditions(order: tuple[str, ...], tables: ReportTables) -> None:
+    one = study(tables, "islands")
+    frame = pd.concat([one.states.frame, one.states.frame.assign(condition="context-100")])
+    drawn = studies.drawn(replace(one, conditions=order, states=replace(one.states, frame=frame)), ())
+    assert [drawing.title.split(", ")[-1].split(":")[0] for drawing in drawn] == [*order, *order]
