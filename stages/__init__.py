@@ -31,10 +31,13 @@ def _timings(name: str) -> str:
     return f"{DATA}/timings/{name}"
 
 
-_TABLES = ("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry", "forecasts", "statistics")
+_TABLES = (
+    *("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry"),
+    *("heads", "forecasts", "statistics"),
+)
 _RESULTS = (
     *map(_out, _TABLES),
-    *map(_timings, ("checkpoints", "tokens", "embeddings", "geometry", "forecasts")),
+    *map(_timings, ("checkpoints", "tokens", "embeddings", "geometry", "heads", "forecasts")),
 )
 
 STAGES: tuple[Stage, ...] = (
@@ -87,6 +90,14 @@ STAGES: tuple[Stage, ...] = (
         params=("seed", "models", "conditions", "studies", "geometry"),
         sweeps=True,
         figures=("isotropy Table 1", "isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 7"),
+    ),
+    Stage(
+        "heads",
+        "spectral alignment of attention heads, log-partition of softmax heads, Lemma 1's bounds",
+        reads=(_out("checkpoints"), _out("tokens")),
+        writes=(_out("heads"), _timings("heads")),
+        params=("seed", "models", "conditions", "heads"),
+        sweeps=True,
     ),
     Stage(
         "forecasts",

@@ -12,7 +12,7 @@ from stages.sweeping import Planned, opened, sweep
 from store.dumps import read_table
 from tasks.sweep.jobs import Job, Task
 
-TASK = Task("embed", 1, "tasks.models.embed:embed", "tasks.models.registry:load_for_job", table="dumps")
+TASK = Task("embed", 2, "tasks.models.embed:embed", "tasks.models.registry:load_for_job", table="dumps")
 
 
 def main(params: Params) -> None:
@@ -22,10 +22,10 @@ def main(params: Params) -> None:
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """One job a token dump."""
+    """One job a token dump that has windows."""
     models = planning.checkpoints()
     for row in planning.dumps("tokens"):
-        if row["model"] not in params.models:
+        if row["model"] not in params.models or not row["n_windows"]:
             continue
         spec = {
             **planning.row_identity(row),

@@ -13,7 +13,7 @@ from store.dumps import read_table
 from tasks.sweep.jobs import Job, Task
 
 ENTRY = "tasks.forecasting.evaluate:evaluate"
-TASK = Task("evaluate", 1, ENTRY, "tasks.models.registry:load_for_job", table="forecasts")
+TASK = Task("evaluate", 2, ENTRY, "tasks.models.registry:load_for_job", table="forecasts")
 
 
 def main(params: Params) -> None:

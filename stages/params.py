@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -166,7 +166,7 @@ class Embeddings(_Strict):
     """Stage embeddings: hidden states of every layer."""
 
     rows: int = Field(2048, ge=1, description="rows kept a stack, the same tokens for every layer (seeded sample)")
-    batch: int = Field(64, ge=1, description="windows a forward pass")
+    batch: int | None = Field(None, ge=1, description="windows a forward pass; null: those that suit the device")
     store_dtype: Literal["float16", "float32"] = "float32"
 
 
@@ -183,6 +183,24 @@ class Geometry(_Strict):
     cai: Literal["none", "last", "all"] = Field(
         "last", description="states that Cai et al.'s own measures are taken of too, K to 15: it doubles a layer's time"
     )
+
+
+class Lemma(_Strict):
+    """Instances that the isotropy paper's Lemma 1 is checked on; a dense Jacobian each."""
+
+    tokens: list[Annotated[int, Field(ge=2, le=1024)]] = Field(
+        [2, 8], min_length=1, description="sizes of instances; smaller where tokens x width is over 2048"
+    )
+    windows: int = Field(1, ge=0, description="instances a head, dump and size, each from its own window; 0: none")
+    layers: Literal["all", "ends"] = Field("ends", description="all blocks, or the first and last of each stack")
+
+
+class Heads(_Strict):
+    """Stage heads: alignment of attention heads, log-partition of a softmax head, Lemma 1."""
+
+    rows: int = Field(512, ge=2, description="rows of a layer's input, of as few seeded windows as hold them")
+    batch: int | None = Field(None, ge=1, description="windows a forward pass; null: as embeddings do")
+    lemma: Lemma = Lemma()
 
 
 class Forecasts(_Strict):
@@ -236,6 +254,7 @@ class Params(_Strict):
     tokens: Tokens = Tokens()
     embeddings: Embeddings = Embeddings()
     geometry: Geometry = Geometry()
+    heads: Heads = Heads()
     forecasts: Forecasts = Forecasts()
     statistics: Statistics = Statistics()
     report: Report

@@ -14,7 +14,7 @@ from stages.sweeping import Planned, opened, sweep
 from store.dumps import read_table
 from tasks.sweep.jobs import Job, Task
 
-TASK = Task("tokenize", 1, "tasks.models.tokenize:tokenize", "tasks.models.registry:load_for_job", table="dumps")
+TASK = Task("tokenize", 2, "tasks.models.tokenize:tokenize", "tasks.models.registry:load_for_job", table="dumps")
 
 
 def main(params: Params) -> None:

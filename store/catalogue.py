@@ -37,7 +37,7 @@ SQL_TYPES = {
 }
 SOURCE = re.compile(r"\b(?:from|join)\s+(\w+)")  # what a query reads
 SHOWN = 5  # rows of a failed check in its message
-ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "series", "origin")
+ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
 
 
 def build(path: Path, sources: Mapping[str, Sequence[Path]], *, sql: Traversable | None = None, seed: int = 0) -> None:

@@ -25,6 +25,13 @@ from store.tables.columns import (
 from store.tables.columns import Column as C
 
 CAI = "Cai et al. 2021"
+THEOREM_2, LEMMA_1, PARTITION = "isotropy.md Theorem 2", "isotropy.md Lemma 1", "isotropy.md section 3"
+_HEAD = (
+    STACK,
+    C("layer", I16, "block, from 1: its projections and what they are given"),
+    C("head", I16, "self-attention head of the block, from 0"),
+    C("heads", I16, "heads of the block", "heads"),
+)
 
 TABLES = (
     Table(
@@ -125,6 +132,58 @@ TABLES = (
             KEY,
         ),
         by_study=True,
+    ),
+    Table(
+        "alignment",
+        "one self-attention head on the tokens of one (model, dataset, condition)",
+        (
+            *IDENTITY,
+            *_HEAD,
+            C("n_tokens", I32, "tokens that stand for values, whose normed states the directions are of", "tokens"),
+            C("m", I16, "rank of W_Q^T W_K, and leading directions compared with it", "directions", THEOREM_2),
+            C("chance", F64, "overlap of a random m-dimensional space: m over the width", "share"),
+            C("chance_sd", F64, "its standard deviation over random spaces", "share"),
+            C("query", F64, "overlap of W_Q's row space with the leading directions", "share", THEOREM_2, True),
+            C("key", F64, "overlap of W_K's row space with the leading directions", "share", THEOREM_2, True),
+            C("inverse_cosine", F64, "of W_Q^T W_K's diagonal there and 1/eigenvalue", "cosine", THEOREM_2, True),
+            C("query_uncentred", F64, "query, the states' mean left in", "share", "science.md 2", True),
+            C("key_uncentred", F64, "key, the states' mean left in", "share", "science.md 2", True),
+            C("inverse_cosine_uncentred", F64, "inverse_cosine, mean left in", "cosine", "science.md 2", True),
+            REASON,
+            KEY,
+        ),
+    ),
+    Table(
+        "partition",
+        "the softmax head on the forecast positions of one (model, dataset, condition)",
+        (
+            *IDENTITY,
+            C("n_positions", I32, "teacher-forced decoder positions whose own input is not missing", "positions"),
+            C("n_ids", I32, "ids that Z sums over", "ids"),
+            C("log_z_mean", F64, "mean of log Z over positions", "nats", PARTITION, True),
+            C("log_z_sd", F64, "standard deviation of log Z over positions", "nats", PARTITION, True),
+            C("log_z_low", F64, "smallest log Z", "nats", PARTITION, True),
+            C("log_z_high", F64, "largest log Z", "nats", PARTITION, True),
+            C("log_z_range", F64, "largest less smallest log Z", "nats", PARTITION, True),
+            REASON,
+            KEY,
+        ),
+    ),
+    Table(
+        "jacobian",
+        "one self-attention head, unscaled and alone, on some tokens of one window",
+        (
+            *IDENTITY,
+            *_HEAD,
+            C("instance", I16, "number of the instance among those of the stack, from 0"),
+            C("n_tokens", I32, "tokens of the instance", "tokens"),
+            C("norm", F64, "spectral norm of the Jacobian of softmax(X L X^T) X, L = W_Q^T W_K", "", LEMMA_1, True),
+            C("printed", F64, "right side as the lemma prints it", "", LEMMA_1, True),
+            C("appendix", F64, "the same and N, as in its proof", "", "isotropy.md Appendix B", True),
+            C("safe", F64, "right side that is proved", "", "science.md 2", True),
+            REASON,
+            KEY,
+        ),
     ),
     Table(
         "forecasts",

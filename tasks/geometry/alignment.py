@@ -22,15 +22,18 @@ class Axes:
     def of(cls, states: Float[np.ndarray, "token width"], *, centred: bool = True) -> Axes:
         """Of the states less their mean (Appendix B assumes them centred), or of the states as they are.
 
+        What rounding in the states' own type could make of equal rows counts as 0, not as a direction.
         Raises ValueError for a wrong shape and for NaN or infinity.
         """
+        kind = np.asarray(states).dtype
         rows = np.asarray(states, dtype=np.float64)
         if rows.ndim != 2 or not np.isfinite(rows).all():
             raise ValueError(f"states: got shape {rows.shape}, expected finite [token, width]; check the layer's input")
         rows = rows / (np.abs(rows).max(initial=0.0) or 1.0)  # overlaps are free of scale; no square overflows
         rows = rows - rows.mean(axis=0) if centred and len(rows) else rows
         values, vectors = np.linalg.eigh(rows.T @ rows)
-        rounding = 16 * rows.size * np.finfo(np.float64).eps ** 2  # what centring leaves of equal rows
+        epsilon = np.finfo(kind if kind.kind == "f" else np.float64).eps
+        rounding = 16 * rows.size * float(epsilon) ** 2  # of rows that are equal but for 4 ε of the largest entry
         return cls(np.where(values > rounding, values, 0.0)[::-1], vectors[:, ::-1])
 
     @property

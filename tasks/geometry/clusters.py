@@ -32,7 +32,7 @@ class ClusterOptions:
 class Clustering:
     """The chosen K with its labels, and mean silhouettes and inertias for K = 2, 3, … as far as they are defined.
 
-    A silhouette is None where the sampled rows fell into one cluster. Inertia is in units of the total.
+    A silhouette is None where the sampled rows fell into one cluster. Inertia is a share of that of one cluster.
     """
 
     k: int
@@ -62,7 +62,8 @@ def choose_clusters(
     fits = kmeans(points, k_max, restarts=options.restarts, seed=seed)
     sample = _sample(len(points), options.silhouette_rows, seed)
     scores = mean_silhouettes(points[sample], [fit.labels[sample] for fit in fits])
-    inertias = tuple(fit.inertia / len(points) for fit in fits)
+    total = float(np.einsum("nd,nd->", points, points))
+    inertias = tuple(fit.inertia / total for fit in fits)
     labels = _best(fits, scores, options.min_silhouette, len(points))
     return Clustering(int(labels.max()) + 1, labels, scores, inertias)
 

@@ -29,6 +29,7 @@ MEASURES = (
 )  # fmt: skip
 PRESETS = ("isoscore", "cai")  # cai clusters again, K to 15: it more than doubles a row's time
 LEVEL = 0.05  # p above it: indistinguishable from isotropic
+SMALL, LARGE = 1e-100, 1e100  # of the largest entry: squares and their products stay inside float64
 LEAST_ROWS = 3  # a silhouette needs 2 clusters of at most N - 1 labels
 
 
@@ -100,7 +101,7 @@ def measure_states(
 
 
 def check_states(states: np.ndarray, types: np.ndarray | None) -> None:
-    """Health of the states: [N, d], finite, one type a row. Raises ValueError with what is wrong and how often."""
+    """Health of the states: [N, d], finite, of a usable size, one type a row. Raises ValueError with what is wrong."""
     if states.ndim != 2 or states.shape[1] < 1:
         raise ValueError(f"states: got shape {states.shape}, expected [token, width]")
     if types is not None and np.shape(types) != (len(states),):
@@ -108,6 +109,9 @@ def check_states(states: np.ndarray, types: np.ndarray | None) -> None:
     bad = int(np.count_nonzero(~np.isfinite(states).all(axis=1)))
     if bad:
         raise ValueError(f"states: {bad} of {len(states)} rows hold NaN or infinity; check the model and its dtype")
+    largest = float(np.abs(states).max(initial=0))
+    if largest and not SMALL <= largest <= LARGE:
+        raise ValueError(f"states: largest entry {largest:.3g}, expected 0 or {SMALL:g} to {LARGE:g}; scale them")
 
 
 class Null(NamedTuple):

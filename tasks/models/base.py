@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
+from jaxtyping import Float32
 
 from tasks.errors import HealthError
+from tasks.models.capture import Pass, Rows, run_captured, run_projected
+from tasks.models.scale import saturated
 from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
@@ -28,6 +31,8 @@ class Family(ABC):
     final_norm: ClassVar[bool] = True  # a norm ends each stack; without it no state is normed
     lagged: ClassVar[bool] = False  # reads steps before its tokens, as lags
     direct: ClassVar[bool] = False  # forecasts every quantile in one go: no sample path is drawn, `samples` is unused
+    plain_attention: ClassVar[bool] = False  # self-attention scores are q·k: neither rotated nor normed in between
+    softmax_head: ClassVar[bool] = False  # forecasts are drawn from a softmax over ids, rows of the last stack
     network: torch.nn.Module  # what trains and what is saved
     batch: int  # windows of one forward pass; changes results by rounding only
     asked_tokens: int | None = None  # of a lagged family: steps that become tokens; None: as the checkpoint says
@@ -90,28 +95,62 @@ class Family(ABC):
         return tokens
 
     @final
-    def hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+    def hidden_states(self, tokens: Tokens, rows: Mapping[str, np.ndarray] | None = None) -> Iterator[LayerStates]:
         """Every layer of every stack from one forward pass, stack by stack, layer 0 first, the normed state last.
 
         A family without a final norm yields no normed state: its last state is that of the last block.
+        rows: stack -> ascending ids (window * T + position) of the tokens that are wanted. Then states are [N, d] of
+        these alone, a stack without any is left out, and windows without any are not run.
         Raises HealthError when a state is not finite, all zero, or has not the rows that the tokens say.
         """
-        for layer in self._hidden_states(tokens):
-            expected = (*tokens.kinds[layer.stack].shape, self.width)
-            where = f"{self.name} {layer.stack} layer {layer.layer}"
-            if layer.states.shape != expected:
-                raise HealthError(f"{where}: got shape {layer.states.shape}, expected {expected}")
-            if not np.isfinite(layer.states).all():
-                raise HealthError(f"{where}: hidden states hold NaN or infinity; check the weights and the scale")
-            if len(tokens) and not layer.states.any():
-                raise HealthError(f"{where}: hidden states are all zero; the checkpoint or its loading is broken")
+        wanted = None
+        if rows is not None:
+            tokens, wanted = _wanted(tokens, rows)
+        for layer in run_captured(self._pass(tokens), len(tokens), self.batch, wanted):
+            shape = tokens.kinds[layer.stack].shape if wanted is None else wanted[layer.stack].ids.shape
+            if problem := _unhealthy(layer.states, (*shape, self.width)):
+                raise HealthError(f"{self.name} {layer.stack} layer {layer.layer}: {problem}")
             yield layer
+
+    @final
+    def attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
+        """What the projections of every block's self-attention are given, from one forward pass, stack by stack.
+
+        `layer` counts blocks from 1, as in `weights`. Nothing where `plain_attention` is False, since no W_Q^T W_K
+        makes the scores there. Raises HealthError when a state is not finite or has not the rows that the tokens say.
+        """
+        if self.plain_attention:
+            for layer in run_projected(self._pass(tokens), len(tokens), self.batch):
+                if problem := _unhealthy(layer.states, (*tokens.kinds[layer.stack].shape, self.width)):
+                    raise HealthError(f"{self.name} {layer.stack} block {layer.layer}: {problem}")
+                yield layer
+
+    @final
+    def forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
+        """Logits as the model emits them, over all ids, of every row of the last stack; a batch of windows at a time.
+
+        Row t says what comes after the token there. Nothing where `softmax_head` is False. Raises HealthError when a
+        logit is NaN or +inf, or rows are not those of the tokens.
+        """
+        done, rows = 0, tokens.kinds[self.stacks[-1]]
+        for logits in self._forecast_logits(tokens) if self.softmax_head else ():
+            expected = rows[done : done + self.batch].shape
+            if logits.shape[:2] != expected:
+                raise HealthError(f"{self.name} logits: got rows {logits.shape[:2]}, expected {expected}")
+            if np.isnan(logits).any() or np.isposinf(logits).any():
+                raise HealthError(f"{self.name} logits hold NaN or infinity; check the weights and their dtype")
+            done += len(logits)
+            yield logits
 
     @final
     def forecast(
         self, windows: Windows, *, levels: Sequence[float] = QUANTILES, samples: int = 20, seeds: Sequence[int]
     ) -> Forecast:
-        """Quantiles of the horizon, [W, Q, H]. seeds: one a window, so that samples do not depend on the batch."""
+        """Quantiles of the horizon, [W, Q, H]. seeds: one a window, so that samples do not depend on the batch.
+
+        What passes the largest number of float32 is that number. Raises ValueError for levels or seeds that do not fit,
+        HealthError where a quantile is not finite.
+        """
         if 0.5 not in levels or list(levels) != sorted(set(levels)):
             raise ValueError(f"levels: got {list(levels)}, expected ascending levels that hold 0.5")
         if len(seeds) != len(windows):
@@ -122,7 +161,7 @@ class Family(ABC):
             raise HealthError(f"{self.name} forecast: got shape {values.shape}, expected {expected}")
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} forecast holds NaN or infinity; check the weights and the input's scale")
-        return Forecast(values.astype(np.float32), tuple(levels))
+        return Forecast(saturated(values), tuple(levels))
 
     @abstractmethod
     def weights(self) -> Iterator[WeightMatrix]:
@@ -136,7 +175,44 @@ class Family(ABC):
     def _tokenize(self, windows: Windows) -> Tokens: ...
 
     @abstractmethod
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]: ...
+    def _pass(self, tokens: Tokens) -> Pass:
+        """The network's stacks, and its forward pass over slices of the tokens: as far as the last state, no head.
+
+        With the query projections of every block where `plain_attention` is True.
+        """
+
+    def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
+        raise NotImplementedError(f"{self.name}: a family with softmax_head says what its head emits")
 
     @abstractmethod
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...
+
+
+def _wanted(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> tuple[Tokens, dict[str, Rows]]:
+    """The windows that hold a wanted row, and the ids of these rows among them. ValueError for ids that cannot be."""
+    found, windows = {}, [np.array([], dtype=np.int64)]
+    for stack, ids in rows.items():
+        kinds = tokens.kinds[stack]
+        if len(ids) and (ids[0] < 0 or ids[-1] >= kinds.size or (np.diff(ids) <= 0).any()):
+            raise ValueError(f"rows of {stack}: expected ascending ids of its {kinds.size} tokens")
+        windows.append(np.unique(ids // kinds.shape[1]))
+    run = np.unique(np.concatenate(windows))
+    for stack, ids in rows.items():
+        if len(ids):
+            window, position = np.divmod(ids, count := tokens.kinds[stack].shape[1])
+            found[stack] = Rows(np.searchsorted(run, window) * count + position, count)
+    return tokens if len(run) == len(tokens) else tokens.take(run), found
+
+
+def _unhealthy(states: np.ndarray, expected: tuple[int, ...]) -> str | None:
+    """What is wrong with a layer's states, or None."""
+    if states.shape != expected:
+        return f"got shape {states.shape}, expected {expected}"
+    if not states.size:
+        return None
+    low, high = states.min(), states.max()  # NaN where there is any
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return "hidden states hold NaN or infinity; check the weights and the scale"
+    if low == high == 0:
+        return "hidden states are all zero; the checkpoint or its loading is broken"
+    return None

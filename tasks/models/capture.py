@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int64
 
+from tasks.errors import HealthError
 from tasks.models.types import LayerStates
 
 if TYPE_CHECKING:
@@ -23,52 +26,147 @@ class Stack:
     norm: torch.nn.Module | None
 
 
+class Pass(NamedTuple):
+    """How a family runs its tokens: the stacks that are looked into, and `forward`, which runs a slice of windows.
+
+    queries: stack -> the query projection of every block's self-attention, where scores are plain q·k.
+    """
+
+    stacks: Mapping[str, Stack]
+    forward: Callable[[slice], object]
+    queries: Mapping[str, Sequence[torch.nn.Module]] = MappingProxyType({})
+
+
+class Rows(NamedTuple):
+    """Rows of a stack: ascending ids (window * tokens + position), of windows of so many tokens."""
+
+    ids: Int64[np.ndarray, " row"]
+    tokens: int
+
+
+Point = tuple[str, int, bool]  # stack, layer, normed
+
+
 def run_captured(
-    stacks: Mapping[str, Stack], forward: Callable[[slice], object], windows: int, batch: int
+    one_pass: Pass, windows: int, batch: int, wanted: Mapping[str, Rows] | None = None
 ) -> Iterator[LayerStates]:
-    """Run `forward` on slices of the windows; yield every layer of every stack, [W, T, d] float32 each.
+    """Run the pass on all windows, `batch` at a time; yield every layer of every stack, [W, T, d] float32 each.
 
     Layer 0 is what block 0 is given, layer l what block l - 1 answers (residual stream), then the last layer after the
     stack's norm. Axes before the last two, such as a channel's, are taken for windows.
+    wanted: the stacks to yield, and the rows of each: states are [N, d] then. Rows are taken as a layer answers, so
+    that nothing else of it outlives the next. Raises HealthError where a layer has other rows than said.
     """
+    names = [name for name in one_pass.stacks if wanted is None or name in wanted]
+    inputs, outputs = _points({name: one_pass.stacks[name] for name in names})
+    order = sorted([*inputs, *outputs], key=lambda point: (names.index(point[0]), *point[1:]))
+    yield from _run(one_pass.forward, inputs, outputs, order, range(0, windows, batch), wanted)
+
+
+def run_projected(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerStates]:
+    """Run the pass; yield what the query projection of every block is given, [W, T, d]; `layer` counts from 1."""
+    inputs: dict[Point, torch.nn.Module] = {
+        (name, layer, False): module
+        for name, modules in one_pass.queries.items()
+        for layer, module in enumerate(modules, start=1)
+    }
+    yield from _run(one_pass.forward, inputs, {}, list(inputs), range(0, windows, batch))
+
+
+def _run(
+    forward: Callable[[slice], object],
+    inputs: Mapping[Point, torch.nn.Module],
+    outputs: Mapping[Point, torch.nn.Module],
+    order: Sequence[Point],
+    starts: range,
+    wanted: Mapping[str, Rows] | None = None,
+) -> Iterator[LayerStates]:
+    """What `capture` keeps of each batch, put together point by point."""
     import torch
 
-    inputs: dict[Hashable, torch.nn.Module] = {}
-    outputs: dict[Hashable, torch.nn.Module] = {}
-    order: list[tuple[str, int, bool]] = []
+    parts: dict[Point, list[np.ndarray]] = {point: [] for point in order}
+    kept = None if wanted is None else _Kept(wanted)
+    for start in starts:
+        part = slice(start, min(start + starts.step, starts.stop))
+        take = _whole if kept is None else kept.of(part)
+        with torch.inference_mode(), capture(outputs, inputs, take) as states:
+            forward(part)
+        for point, collected in parts.items():
+            collected.append(states[point].numpy())
+    for point in order:
+        found = parts.pop(point)
+        yield LayerStates(*point, np.concatenate(found) if kept is None else kept.states.pop(point).numpy())
+
+
+def _points(stacks: Mapping[str, Stack]) -> tuple[dict[Point, torch.nn.Module], dict[Point, torch.nn.Module]]:
+    """The modules whose input, and those whose output, is a layer's state."""
+    inputs: dict[Point, torch.nn.Module] = {}
+    outputs: dict[Point, torch.nn.Module] = {}
     for name, stack in stacks.items():
-        last = len(stack.blocks)
         inputs[name, 0, False] = stack.blocks[0]
         outputs |= {(name, layer, False): block for layer, block in enumerate(stack.blocks, start=1)}
-        order += [(name, layer, False) for layer in range(last + 1)]
         if stack.norm is not None:
-            outputs[name, last, True] = stack.norm
-            order.append((name, last, True))
-    parts: dict[tuple[str, int, bool], list[np.ndarray]] = {key: [] for key in order}
-    for start in range(0, windows, batch):
-        with torch.inference_mode(), capture(outputs, inputs) as states:
-            forward(slice(start, start + batch))
-        for key, collected in parts.items():
-            collected.append(states[key].flatten(0, -3).float().cpu().numpy())
-    for name, layer, normed in order:
-        yield LayerStates(name, layer, normed, np.concatenate(parts.pop((name, layer, normed))))
+            outputs[name, len(stack.blocks), True] = stack.norm
+    return inputs, outputs
+
+
+def _whole(point: Point, states: torch.Tensor) -> torch.Tensor:
+    return states.flatten(0, -3).float().cpu()
+
+
+class _Kept:
+    """The wanted rows of every layer, [N, d] float32 on the CPU, filled in batch by batch."""
+
+    def __init__(self, wanted: Mapping[str, Rows]) -> None:
+        self._wanted = wanted
+        self.states: dict[Point, torch.Tensor] = {}
+
+    def of(self, part: slice) -> Callable[[Point, torch.Tensor], torch.Tensor]:
+        """What takes the rows of these windows from a layer's states [..., T, d]."""
+        import torch
+
+        places, chosen = {}, {}
+        for name, (ids, tokens) in self._wanted.items():
+            places[name] = slice(*np.searchsorted(ids, (part.start * tokens, part.stop * tokens)).tolist())
+            chosen[name] = torch.from_numpy(ids[places[name]] - part.start * tokens)
+
+        def take(point: Point, states: torch.Tensor) -> torch.Tensor:
+            stack, layer, _ = point
+            ids, tokens = self._wanted[stack]
+            got, expected = tuple(states.flatten(0, -3).shape[:2]), (part.stop - part.start, tokens)
+            if got != expected:
+                raise HealthError(f"{stack} layer {layer}: got {got} windows and tokens, expected {expected}")
+            if point not in self.states:
+                self.states[point] = torch.empty(len(ids), states.shape[-1])
+            chosen[stack] = chosen[stack].to(states.device)  # once a batch
+            rows = self.states[point][places[stack]]
+            return rows.copy_(states.flatten(0, -2).index_select(0, chosen[stack]))
+
+        return take
 
 
 @contextmanager
 def capture(
-    outputs: Mapping[Hashable, torch.nn.Module], inputs: Mapping[Hashable, torch.nn.Module] | None = None
-) -> Iterator[dict[Hashable, torch.Tensor]]:
+    outputs: Mapping[Any, torch.nn.Module],
+    inputs: Mapping[Any, torch.nn.Module] | None = None,
+    take: Callable[[Any, torch.Tensor], torch.Tensor] | None = None,
+) -> Iterator[dict[Any, torch.Tensor]]:
     """Collect what modules answer (`outputs`) and what they are given (`inputs`) while the context is open.
 
     A module that answers a tuple gives its first tensor; the last call of a module wins. Hooks are removed on exit,
-    also after an error. Keys of `outputs` and `inputs` must differ.
+    also after an error. Keys of `outputs` and `inputs` must differ. take: what is kept of a key's tensor, at once.
     """
-    states: dict[Hashable, torch.Tensor] = {}
+    states: dict[Any, torch.Tensor] = {}
+
+    def keep(key: Any, value: Any, module: torch.nn.Module) -> None:
+        found = _first_tensor(value, module)
+        states[key] = found if take is None else take(key, found)
+
     handles = []
     for key, module in outputs.items():
-        handles.append(module.register_forward_hook(_keep_output(states, key)))
+        handles.append(module.register_forward_hook(_keep_output(keep, key)))
     for key, module in (inputs or {}).items():
-        handles.append(module.register_forward_pre_hook(_keep_input(states, key), with_kwargs=True))
+        handles.append(module.register_forward_pre_hook(_keep_input(keep, key), with_kwargs=True))
     try:
         yield states
     finally:
@@ -76,16 +174,16 @@ def capture(
             handle.remove()
 
 
-def _keep_output(states: dict[Hashable, torch.Tensor], key: Hashable) -> Any:
+def _keep_output(keep: Callable[[Any, Any, torch.nn.Module], None], key: Any) -> Any:
     def hook(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        states[key] = _first_tensor(output, module)
+        keep(key, output, module)
 
     return hook
 
 
-def _keep_input(states: dict[Hashable, torch.Tensor], key: Hashable) -> Any:
+def _keep_input(keep: Callable[[Any, Any, torch.nn.Module], None], key: Any) -> Any:
     def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        states[key] = _first_tensor((*args, *kwargs.values()), module)
+        keep(key, (*args, *kwargs.values()), module)
 
     return hook
 

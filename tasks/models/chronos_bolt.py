@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from tasks.models import folders, t5
 from tasks.models.base import QUANTILES
-from tasks.models.scale import tamed
-from tasks.models.types import LayerStates, TokenKind, Tokens
+from tasks.models.capture import Pass
+from tasks.models.scale import saturated, tamed
+from tasks.models.types import TokenKind, Tokens
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ class ChronosBolt(t5.T5Family):
             arrays={
                 "patches": patches.numpy(),
                 "masks": masks.bool().numpy(),
-                "loc": (loc[:, 0].numpy() * factor).astype(np.float32),
-                "scale": (scale[:, 0].numpy() * factor).astype(np.float32),
+                "loc": saturated(loc[:, 0].numpy().astype(np.float64) * factor),
+                "scale": saturated(scale[:, 0].numpy().astype(np.float64) * factor),
             },
             kinds={"encoder": kinds, "decoder": np.full((len(windows), 1), TokenKind.FUTURE, dtype=np.int8)},
             types={},
@@ -112,7 +113,7 @@ class ChronosBolt(t5.T5Family):
             origin=windows.origin,
         )
 
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+    def _pass(self, tokens: Tokens) -> Pass:
         import torch
 
         network, arrays = self.network.eval(), tokens.arrays
@@ -130,7 +131,7 @@ class ChronosBolt(t5.T5Family):
             encoded = network.encoder(attention_mask=attended, inputs_embeds=embedded).last_hidden_state
             network.decode(embedded, attended, encoded)
 
-        yield from self._run_captured(forward, len(tokens))
+        return self._pass_of(forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
@@ -146,6 +147,6 @@ class ChronosBolt(t5.T5Family):
                 quantiles, _ = pipeline.predict_quantiles(
                     part, prediction_length=windows.horizon, quantile_levels=list(levels)
                 )
-                parts.append(quantiles.numpy())
+                parts.append(quantiles.double().numpy())  # times the factor it may pass float32
         values: np.ndarray = np.moveaxis(np.concatenate(parts), 2, 1) * factor[:, None, None]  # [W, Q, H]
         return values

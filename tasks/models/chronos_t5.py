@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from jaxtyping import Float32
 
 from tasks.models import folders, t5
-from tasks.models.scale import tamed
-from tasks.models.types import LayerStates, TokenKind, Tokens
+from tasks.models.capture import Pass
+from tasks.models.scale import saturated, tamed
+from tasks.models.types import TokenKind, Tokens
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class ChronosT5(t5.T5Family):
     """
 
     name: ClassVar[str] = "chronos-t5"
+    softmax_head: ClassVar[bool] = True
     network: Any  # transformers' T5ForConditionalGeneration
 
     def __init__(self, network: Any, *, batch: int = 32) -> None:
@@ -118,7 +121,7 @@ class ChronosT5(t5.T5Family):
             encoder_kinds[:, -1] = TokenKind.EOS
         decoder_kinds = np.where(decoder == PAD, TokenKind.PADDING, TokenKind.FUTURE).astype(np.int8)
         decoder_kinds[:, 0] = TokenKind.START
-        scales = (scale.numpy() * factor).astype(np.float32)
+        scales = saturated(scale.numpy().astype(np.float64) * factor)
         return Tokens(
             arrays={"ids": encoder, "mask": observed, "scale": scales, "decoder_ids": decoder},
             kinds={"encoder": encoder_kinds, "decoder": decoder_kinds},
@@ -127,22 +130,37 @@ class ChronosT5(t5.T5Family):
             origin=windows.origin,
         )
 
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
-        import torch
-
-        network, arrays = self.network.eval(), tokens.arrays
-        device = network.device
+    def _pass(self, tokens: Tokens) -> Pass:
+        network = self.network.eval()
 
         def forward(part: slice) -> None:
-            ids = torch.from_numpy(arrays["ids"][part].astype(np.int64)).to(device)
-            mask = torch.from_numpy(np.array(arrays["mask"][part])).to(device)
-            decoder_ids = torch.from_numpy(arrays["decoder_ids"][part].astype(np.int64)).to(device)
+            ids, mask, decoder_ids = self._inputs(tokens, part)
             encoded = network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
             network.decoder(
                 input_ids=decoder_ids, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
             )
 
-        yield from self._run_captured(forward, len(tokens))
+        return self._pass_of(forward)
+
+    def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
+        import torch
+
+        network = self.network.eval()
+        for start in range(0, len(tokens), self.batch):
+            ids, mask, decoder_ids = self._inputs(tokens, slice(start, start + self.batch))
+            with torch.inference_mode():  # the package scales by d^-1/2 where input and output ids are tied
+                logits = network(ids, attention_mask=mask, decoder_input_ids=decoder_ids, use_cache=False).logits
+            yield logits.float().cpu().numpy()
+
+    def _inputs(self, tokens: Tokens, part: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Encoder ids, mask and decoder ids of a slice of the windows, on the network's device."""
+        import torch
+
+        arrays, device = tokens.arrays, self.network.device
+        ids, decoder_ids = (
+            torch.from_numpy(arrays[name][part].astype(np.int64)).to(device) for name in ("ids", "decoder_ids")
+        )
+        return ids, torch.from_numpy(np.array(arrays["mask"][part])).to(device), decoder_ids
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch

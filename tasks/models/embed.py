@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
 
 KINDS = ("observation", "future")  # tokens that stand for values
 LARGEST_FLOAT16 = 6e4  # float16 ends at 65,504, and T5's residual stream can pass it
+PASS_TOKENS = {  # of one forward pass where `batch` is None: never timed at work, so that reruns give the same bytes
+    "cpu": 2048,  # found by bench/embedding.py: results/embedding.md has the rates from one window to all
+    "cuda": 32_768,  # not found yet, no GPU was at hand: `python -m bench.embedding --device cuda` prints the rates
+}
 
 
 def schema(width: int, dtype: str) -> pa.Schema:
-    """Columns of an embedding dump, states of `width` in float16 or float32."""
+    """Columns of an embedding dump, states of `width` in float16 or float32, which are never null."""
+    value = pa.float16() if dtype == "float16" else pa.float32()
     return pa.schema(
         [
             ("stack", pa.dictionary(pa.int8(), pa.string())),
@@ -32,7 +38,7 @@ def schema(width: int, dtype: str) -> pa.Schema:
             ("position", pa.int32()),
             ("kind", pa.int8()),
             ("type", pa.int32()),
-            ("state", pa.list_(pa.float16() if dtype == "float16" else pa.float32(), width)),
+            pa.field("state", pa.list_(pa.field("element", value, nullable=False), width), nullable=False),
         ]
     )
 
@@ -41,19 +47,40 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
     """An embedding dump of a token dump, a table a (stack, layer, normed), and its row of `dumps`.
 
     data: a token dump. job.spec: identity, `rows` (kept a stack at most, a seeded sample without replacement, the same
-    tokens in every layer), `batch`, `store_dtype`, and optionally `kinds` (names of TokenKind; by default KINDS).
-    States are stored as float16 only where that is asked for and every one of the dump is below LARGEST_FLOAT16.
+    tokens in every layer), `batch` (windows of a forward pass, or None: `pass_windows`), `store_dtype`, and optionally
+    `kinds` (names of TokenKind; by default KINDS). Windows that hold no kept token are not run. States are stored as
+    float16 only where that is asked for and every one of the dump is below LARGEST_FLOAT16.
     """
     tokens = tokens_from_table(data)
-    batch = place().batch(job.spec["batch"])
-    rows = kept_rows(tokens, job.spec.get("kinds", KINDS), job.spec["rows"], job.spec_seed)
+    batch = place().batch(job.spec["batch"] or pass_windows(tokens, place().device))
+    rows = kept_rows(tokens, job.spec.get("kinds", KINDS), job.spec["rows"], sample_seed(job))
     kept = _kept_states(model, tokens, rows, batch)
-    largest = max(float(np.abs(layer.states).max()) for layer in kept)
-    dtype = "float16" if job.spec["store_dtype"] == "float16" and largest < LARGEST_FLOAT16 else "float32"
+    dtype = "float16" if job.spec["store_dtype"] == "float16" and _fit_float16(kept) else "float32"
     row = {name: job.spec[name] for name in IDENTITY}
     row |= {"kind": "embeddings", "width": model.width, "dtype": dtype, "n_windows": len(tokens), "batch": batch}
-    worked = sum(kinds.size for kinds in tokens.kinds.values())
+    worked = len(run_windows(tokens, rows)) * window_tokens(tokens)
     return Result([row], dump=_tables(kept, tokens, rows, schema(model.width, dtype)), tokens=worked)
+
+
+def sample_seed(job: Job) -> int:
+    """Seed of the kept tokens: the same whatever they are stored as, and however many windows are run at once."""
+    chosen = {name: value for name, value in job.spec.items() if name not in ("batch", "store_dtype")}
+    return Job(job.task, chosen).spec_seed
+
+
+def pass_windows(tokens: Tokens, device: str) -> int:
+    """Windows of one forward pass on a device ("cpu", "cuda:0"): PASS_TOKENS over a window's tokens, at least one."""
+    return max(1, PASS_TOKENS[device.partition(":")[0]] // window_tokens(tokens))
+
+
+def window_tokens(tokens: Tokens) -> int:
+    """Tokens of one window in all stacks."""
+    return sum(kinds.shape[1] for kinds in tokens.kinds.values())
+
+
+def run_windows(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The windows that hold a kept token, ascending: those that are run."""
+    return np.unique(np.concatenate([ids // tokens.kinds[stack].shape[1] for stack, ids in rows.items()]))
 
 
 def kept_rows(tokens: Tokens, kinds: tuple[str, ...] | list[str], rows: int, seed: int) -> Mapping[str, np.ndarray]:
@@ -78,16 +105,23 @@ def kept_rows(tokens: Tokens, kinds: tuple[str, ...] | list[str], rows: int, see
 
 def _kept_states(model: Family, tokens: Tokens, rows: Mapping[str, np.ndarray], batch: int) -> list[LayerStates]:
     """The kept rows [N, d] of every layer that has any."""
+    with in_batches(model, batch):
+        return list(model.hidden_states(tokens, rows))
+
+
+@contextmanager
+def in_batches(model: Family, batch: int) -> Iterator[None]:
+    """So many windows a forward pass while the context is open."""
     usual, model.batch = model.batch, batch
     try:
-        return [_take(layer, rows[layer.stack]) for layer in model.hidden_states(tokens) if len(rows[layer.stack])]
+        yield
     finally:
         model.batch = usual
 
 
-def _take(layer: LayerStates, ids: np.ndarray) -> LayerStates:
-    flat = layer.states.reshape(-1, layer.states.shape[-1])
-    return LayerStates(layer.stack, layer.layer, layer.normed, flat[ids])
+def _fit_float16(layers: list[LayerStates]) -> bool:
+    largest = max(max(-layer.states.min(), layer.states.max()) for layer in layers)
+    return bool(largest < LARGEST_FLOAT16)
 
 
 def _tables(
@@ -103,7 +137,7 @@ def _tables(
             "layer": pa.array(np.full(count, layer.layer, np.int16)),
             "normed": pa.array(np.full(count, layer.normed)),
             **shared[layer.stack],
-            "state": pa.FixedSizeListArray.from_arrays(pa.array(flat, state_type.value_type), state_type.list_size),
+            "state": pa.FixedSizeListArray.from_arrays(pa.array(flat, state_type.value_type), type=state_type),
         }
         yield pa.table([arrays[name] for name in columns.names], schema=columns)
 

@@ -15,9 +15,9 @@ import numpy as np
 from tasks.models import folders
 from tasks.models import lag_llama_checkpoint as checkpoint
 from tasks.models.base import Family
-from tasks.models.capture import Stack, run_captured
-from tasks.models.scale import tamed
-from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
+from tasks.models.capture import Pass, Stack
+from tasks.models.scale import saturated, tamed
+from tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ class LagLlama(Family):
             scaled = self._standardised(self._past(torch.from_numpy(context[part])), torch.from_numpy(factor[part]))
             positions = torch.arange(self.max_context - self.tokens, self.max_context)
             arrays["inputs"].append(features(scaled.steps, scaled.static, self._lags.cpu(), positions).numpy())
-            arrays["loc"].append((scaled.loc.numpy() * factor[part]).astype(np.float32))
-            arrays["scale"].append((scaled.scale.numpy() * factor[part]).astype(np.float32))
+            arrays["loc"].append(saturated(scaled.loc.double().numpy() * factor[part]))
+            arrays["scale"].append(saturated(scaled.scale.double().numpy() * factor[part]))
         observed = ~np.isnan(self._past(torch.from_numpy(context))[:, -self.tokens :].numpy())
         kinds = np.where(observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         rope = np.full(len(windows), self.rope_factor(windows.horizon), dtype=np.float32)
@@ -165,7 +165,7 @@ class LagLlama(Family):
             origin=windows.origin,
         )
 
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+    def _pass(self, tokens: Tokens) -> Pass:
         import torch
 
         network, inputs = self.network.eval(), tokens.arrays["inputs"]
@@ -174,8 +174,7 @@ class LagLlama(Family):
         def forward(part: slice) -> None:
             network(torch.from_numpy(np.array(inputs[part])).to(network.device), rope_factor)
 
-        stack = Stack(network.blocks, network.transformer.ln_f)
-        yield from run_captured({"decoder": stack}, forward, len(tokens), self.batch)
+        return Pass({"decoder": Stack(network.blocks, network.transformer.ln_f)}, forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch

@@ -69,7 +69,7 @@ def standardise(
     nothing = median.isnan()
     loc = torch.where(nothing, 0.0, median)
     spread = torch.where(nothing, 1.0 / factor, (high - low).double())
-    scale = torch.maximum(spread, MINIMUM_SCALE / factor)
+    scale = torch.maximum(spread, MINIMUM_SCALE / factor.double())  # of a factor of 2^127, 0 in float32
     static = torch.stack((torch.log1p((loc * factor).abs()), torch.log(scale * factor)), dim=1).float()
     fill = torch.zeros_like(loc) if missing == "zero" else loc
     normal = scale.clamp_min(torch.finfo(torch.float32).tiny).float()

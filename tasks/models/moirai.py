@@ -12,9 +12,10 @@ from jaxtyping import Float
 from tasks.errors import HealthError
 from tasks.models import moirai_checkpoint
 from tasks.models.base import Family
-from tasks.models.capture import Stack, run_captured
+from tasks.models.capture import Pass, Stack
 from tasks.models.moirai_patches import RANGES, Packed, pack, patch_range
-from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
+from tasks.models.scale import saturated
+from tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Moirai(Family):
             torch.from_numpy(part[:, packed.start :]).to(self._device)
             for part in (packed.patches, packed.observed, packed.sample_id)
         )
-        scale = torch.from_numpy(packed.scale.astype(np.float32)).to(self._device)[:, None, None]
+        scale = torch.from_numpy(saturated(packed.scale)).to(self._device)[:, None, None]
         losses = scale.log() - distribution.log_prob(target)
         loss: torch.Tensor = PackedNLLLoss().reduce_loss(
             losses, torch.ones_like(sample, dtype=torch.bool), observed, sample, torch.zeros_like(sample)
@@ -129,8 +130,8 @@ class Moirai(Family):
                 "masks": packed.observed,
                 "sample_id": packed.sample_id,
                 "time_id": packed.time_id,
-                "loc": packed.loc.astype(np.float32),
-                "scale": packed.scale.astype(np.float32),
+                "loc": saturated(packed.loc),
+                "scale": saturated(packed.scale),
             },
             kinds={"encoder": kinds},
             types={},
@@ -138,7 +139,7 @@ class Moirai(Family):
             origin=windows.origin,
         )
 
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+    def _pass(self, tokens: Tokens) -> Pass:
         arrays, encoder = tokens.arrays, self.network.eval().encoder
         start = int((tokens.kinds["encoder"] != TokenKind.MASK).all(axis=0).sum())
         packed = Packed(
@@ -154,8 +155,7 @@ class Moirai(Family):
         def forward(part: slice) -> None:
             self._encoded(packed, part)
 
-        stacks = {"encoder": Stack(encoder.layers, encoder.norm)}
-        yield from run_captured(stacks, forward, len(tokens), self.batch)
+        return Pass({"encoder": Stack(encoder.layers, encoder.norm)}, forward)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch

@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float
 from tasks.errors import ModelError
 from tasks.models import folders
 from tasks.models.base import Family
-from tasks.models.capture import Stack, run_captured
-from tasks.models.types import LayerStates, TokenKind, Tokens, WeightMatrix
+from tasks.models.capture import Pass, Stack
+from tasks.models.scale import saturated
+from tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class PatchTST(Family):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
     direct: ClassVar[bool] = True
+    plain_attention: ClassVar[bool] = True
     network: Any  # transformers' PatchTSTForPrediction
 
     def __init__(self, network: Any, *, batch: int = 64) -> None:
@@ -170,8 +172,8 @@ class PatchTST(Family):
             arrays={
                 "patches": self._patches(scaled),
                 "masks": masks,
-                "loc": loc.astype(np.float32),
-                "scale": scale.astype(np.float32),
+                "loc": saturated(loc),
+                "scale": saturated(scale),
             },
             kinds={"encoder": kinds},
             types={},
@@ -179,7 +181,7 @@ class PatchTST(Family):
             origin=windows.origin,
         )
 
-    def _hidden_states(self, tokens: Tokens) -> Iterator[LayerStates]:
+    def _pass(self, tokens: Tokens) -> Pass:
         import torch
 
         network = self.network.eval()
@@ -188,7 +190,8 @@ class PatchTST(Family):
         def forward(part: slice) -> None:
             encoder(patch_input=torch.from_numpy(np.array(patches[part])).to(network.device)[:, None])
 
-        yield from run_captured({"encoder": Stack(encoder.layers, None)}, forward, len(tokens), self.batch)
+        queries = {"encoder": [block.self_attn.q_proj for block in encoder.layers]}
+        return Pass({"encoder": Stack(encoder.layers, None)}, forward, queries)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         self.network.eval()

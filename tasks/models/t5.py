@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 from tasks.errors import ModelError
 from tasks.models import folders
 from tasks.models.base import Family
-from tasks.models.capture import Stack, run_captured
-from tasks.models.types import LayerStates, WeightMatrix
+from tasks.models.capture import Pass, Stack
+from tasks.models.types import WeightMatrix
 
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
 
@@ -20,6 +20,7 @@ class T5Family(Family):
     """A family of encoder and decoder T5 stacks whose config.json holds a block `chronos_config`."""
 
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    plain_attention: ClassVar[bool] = True  # a bias by distance is added to the scores; it reads no state
     network: Any  # a transformers network with .encoder and .decoder
 
     @abstractmethod
@@ -84,10 +85,12 @@ class T5Family(Family):
     def _stacks(self) -> dict[str, Any]:
         return {"encoder": self.network.encoder, "decoder": self.network.decoder}
 
-    def _run_captured(self, forward: Callable[[slice], object], windows: int) -> Iterator[LayerStates]:
-        """The states of both stacks, their final norm last; forward: runs a slice of the windows."""
-        stacks = {name: Stack(stack.block, stack.final_layer_norm) for name, stack in self._stacks().items()}
-        yield from run_captured(stacks, forward, windows, self.batch)
+    def _pass_of(self, forward: Callable[[slice], object]) -> Pass:
+        """Both stacks, with the norm that ends each; forward: runs a slice of the windows."""
+        both = self._stacks()
+        stacks = {name: Stack(stack.block, stack.final_layer_norm) for name, stack in both.items()}
+        queries = {name: [block.layer[0].SelfAttention.q for block in stack.block] for name, stack in both.items()}
+        return Pass(stacks, forward, queries)
 
 
 def _stack_weights(stack: str, network: Any) -> Iterator[WeightMatrix]:

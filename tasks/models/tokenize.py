@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from tasks.errors import DataError
 from tasks.models.types import TokenKind, Tokens, tokens_to_table
@@ -18,37 +19,44 @@ from tasks.sweep.jobs import Job, Result
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
-
     from tasks.models.base import Family
     from tasks.series.types import Series, Skip
 
 IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
+NOTHING = pa.table({"series": pa.array([], pa.string()), "origin": pa.array([], pa.int64())})  # a dump without windows
 
 
 def tokenize(job: Job, data: pa.Table, model: Family) -> Result:
     """A token dump of a model, data set and condition, and its row of `dumps`.
 
     data: the series. job.spec: identity, horizon, min_context, held_out, seed (of the noise) and `rows`, which every
-    stack shall have at least, as far as the series go; every series gives a window. Series that give none are counted
-    by reason in the dump's metadata under "skipped" (JSON). DataError where no series gives any.
+    stack shall have at least, as far as the series go; every series gives a window. Series that give none, and windows
+    of a stack in which no token stands for a value, are counted by reason in the dump's metadata under "skipped"
+    (JSON). Where that leaves nothing, the dump has no rows and n_windows is 0. DataError where there are no series.
     """
-    tokens, skipped = _tokens(job, table_series(data), model)
-    table = tokens_to_table(tokens)
-    reasons = json.dumps(Counter(skip.reason for skip in skipped), sort_keys=True)
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), "skipped": reasons})
+    series = table_series(data)
+    if not series:
+        raise DataError(f"data set {job.spec['dataset']}: expected at least one series, got none")
+    tokens, skipped = _tokens(job, series, model)
+    reasons = Counter(skip.reason for skip in skipped)
+    if tokens is not None:
+        unvalued = [stack for stack, n in _valued(tokens).items() if not n]
+        reasons |= {f"no token of stack {stack} stands for a value": len(tokens) for stack in unvalued}
+        tokens = None if len(unvalued) == len(tokens.kinds) else tokens
+    table = NOTHING if tokens is None else tokens_to_table(tokens)
+    counted = {"skipped": json.dumps(reasons, sort_keys=True)}
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **counted})
     row = {name: job.spec[name] for name in IDENTITY}
-    row |= {"kind": "tokens", "width": None, "dtype": None, "n_windows": len(tokens), "batch": None}
-    return Result([row], dump=[table], tokens=sum(kinds.size for kinds in tokens.kinds.values()))
+    row |= {"kind": "tokens", "width": None, "dtype": None, "n_windows": len(table), "batch": None}
+    return Result([row], dump=[table], tokens=sum(kinds.size for kinds in tokens.kinds.values()) if tokens else 0)
 
 
-def _tokens(job: Job, series: Sequence[Series], model: Family) -> tuple[Tokens, list[Skip]]:
+def _tokens(job: Job, series: Sequence[Series], model: Family) -> tuple[Tokens | None, list[Skip]]:
+    """Tokens with the rows asked for in every stack that can have any; None where no series gives a window."""
     spec = job.spec
     model, context = model.under(spec["context"], spec.get("history", 0))
-    rows = min(model.rows_per_window(context, spec["horizon"]).values())
-    if rows < 1:
-        raise DataError(f"{model.name}: a horizon of {spec['horizon']} leaves a stack without rows; take a longer one")
-    count = max(len(series), -(-spec["rows"] // rows))
+    rows = {stack: n for stack, n in model.rows_per_window(context, spec["horizon"]).items() if n > 0}
+    count = max(len(series), -(-spec["rows"] // min(rows.values(), default=1)))
     while True:
         windows, skipped = spread_windows(
             series,
@@ -59,14 +67,15 @@ def _tokens(job: Job, series: Sequence[Series], model: Family) -> tuple[Tokens, 
             held_out=spec["held_out"],
         )
         if not len(windows):
-            reasons = Counter(skip.reason for skip in skipped)
-            raise DataError(f"data set {spec['dataset']}: none of {len(series)} series gives a window: {dict(reasons)}")
+            return None, skipped
         tokens = model.tokenize(with_noise(windows, series, noise=spec["noise"], seed=spec["seed"]))
-        if len(windows) < count or _fewest(tokens) >= spec["rows"]:
+        valued = _valued(tokens)
+        if len(windows) < count or all(valued[stack] >= spec["rows"] for stack in rows):
             return tokens, skipped
         count *= 2  # missing steps leave windows with fewer rows than a full one has
 
 
-def _fewest(tokens: Tokens) -> int:
+def _valued(tokens: Tokens) -> dict[str, int]:
+    """Stack -> number of its tokens that stand for values."""
     valued = (TokenKind.OBSERVATION, TokenKind.FUTURE)
-    return min(int(np.isin(kinds, valued).sum()) for kinds in tokens.kinds.values())
+    return {stack: int(np.isin(kinds, valued).sum()) for stack, kinds in tokens.kinds.items()}

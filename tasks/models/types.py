@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float, Float32, Int8, Int32
+from jaxtyping import Float, Float32, Int, Int8, Int32
 
 
 class TokenKind(IntEnum):
@@ -44,15 +44,26 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.series)
 
+    def take(self, windows: Sequence[int] | Int[np.ndarray, " kept"]) -> Self:
+        """These windows alone, in the order given."""
+        at = np.asarray(windows, dtype=np.int64)
+        arrays, kinds, types = (
+            {name: values[at] for name, values in group.items()} for group in (self.arrays, self.kinds, self.types)
+        )
+        return type(self)(arrays, kinds, types, [self.series[i] for i in at.tolist()], np.asarray(self.origin)[at])
+
 
 @dataclass(frozen=True, eq=False)
 class LayerStates:
-    """Hidden states of a layer: states is [W, T, d]; layer 0 is the embedding's output; normed: after the last norm."""
+    """Hidden states of a layer; layer 0 is the embedding's output; normed: after the last norm.
+
+    states: [W, T, d], or [N, d] where rows were asked for.
+    """
 
     stack: str
     layer: int
     normed: bool
-    states: Float[np.ndarray, "window token width"]
+    states: Float[np.ndarray, "*row width"]
 
 
 @dataclass(frozen=True, eq=False)

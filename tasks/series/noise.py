@@ -11,6 +11,8 @@ import numpy as np
 
 from tasks.series.types import Series, Windows
 
+LARGEST = float(np.finfo(np.float32).max)  # noise on a huge context stops there
+
 
 def with_noise(windows: Windows, series: Sequence[Series], *, noise: float, seed: int) -> Windows:
     """The windows with N(0, (noise * s.d. of the series)^2) added to observed context steps; futures stay clean.
@@ -26,16 +28,17 @@ def with_noise(windows: Windows, series: Sequence[Series], *, noise: float, seed
         raise ValueError(f"noise: expected a finite number of at least 0, got {noise}")
     if noise == 0:
         return windows
-    deviations = {one.series: float(np.nanstd(one.values, dtype=np.float64)) for one in series}
-    missing = sorted(set(windows.series) - set(deviations))
+    found = {one.series: one for one in series}
+    missing = sorted(set(windows.series) - set(found))
     if missing:
         raise ValueError(f"noise: expected every window's series, {missing[0]!r} of {windows.dataset!r} is missing")
+    deviations = {name: float(np.nanstd(found[name].values.astype(np.float64))) for name in set(windows.series)}
     context = windows.context.astype(np.float64)
     for row, (name, origin) in enumerate(zip(windows.series, windows.origin.tolist(), strict=True)):
         rng = np.random.default_rng(_seed(seed, windows.dataset, name, origin))
         white = np.asarray(rng.standard_normal(context.shape[1]))
         context[row] += noise * deviations[name] * white[::-1]
-    return replace(windows, context=context.astype(np.float32))
+    return replace(windows, context=np.clip(context, -LARGEST, LARGEST).astype(np.float32))
 
 
 def _seed(seed: int, dataset: str, series: str, origin: int) -> int:

@@ -73,7 +73,8 @@ def cut(
 ) -> tuple[Windows, list[Skip]]:
     """Up to `per_series` windows of every series, its last usable one first, the others evenly back from there.
 
-    A window is usable where its context holds at least `min_context` observed steps and its future at least one.
+    A window is usable where its context holds at least `min_context` observed steps and its future at least one. A
+    series with an infinite step has none.
     Contexts are left-padded with NaN where the series is shorter; constant contexts are kept. `held_out` is the share
     at the end of a series in which every future must lie wholly (the part before may have been trained on).
 
@@ -139,6 +140,8 @@ class _How:
     def origins(self, one: Series) -> np.ndarray:
         """Usable origins, ascending."""
         steps = len(one.values)
+        if np.isinf(one.values).any():  # the seasonal error and the noise's size look at all of the series
+            return np.arange(0)
         origins = np.arange(max(1, self.first(steps)), steps - self.horizon + 1)
         before = np.concatenate([[0], np.cumsum(~np.isnan(one.values))])  # observed steps before each index
         past = before[origins] - before[np.maximum(origins - self.context, 0)]
@@ -155,6 +158,8 @@ class _How:
     def reason(self, one: Series) -> str:
         """Why the series' last window is not usable, or none is."""
         steps, origin = len(one.values), len(one.values) - self.horizon
+        if np.isinf(one.values).any():
+            return "infinite"
         if steps < self.horizon + self.min_context:
             return f"too short for {self.min_context} steps of context and a horizon of {self.horizon}"
         if origin < self.first(steps):

@@ -46,7 +46,7 @@ def write_series(folder: Path, name: str, seed: int, series: int = 3) -> None:
 def test_the_same_params_give_the_same_bytes_from_nothing(smoke: Checkout, tmp_path: Path) -> None:
     again = checkout(tmp_path / "again")
     again.repro()
-    for stage in ("kernelsynth", "datasets", "tokens", "embeddings", "geometry", "forecasts"):
+    for stage in ("kernelsynth", "datasets", "tokens", "embeddings", "geometry", "heads", "forecasts"):
         assert digests(again, stage) == digests(smoke, stage), stage
 
 
@@ -74,7 +74,7 @@ def test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_onl
 
     second.params(lambda block: block["models"].pop("bolt-again"))
     second.repro()
-    for stage in ("tokens", "embeddings", "geometry", "forecasts"):  # what is no longer asked for goes
+    for stage in ("tokens", "embeddings", "geometry", "heads", "forecasts"):  # what is no longer asked for goes
         assert digests(second, stage) == digests(smoke, stage), stage
 
 
@@ -96,7 +96,7 @@ def test_a_data_root_reruns_what_depends_on_it_and_nothing_else(smoke: Checkout,
         write_series(tmp_path / "two", name, seed if name == "mine" else 99)
     rooted = Checkout(made.folder, tmp_path / "one")
     ran = rooted.repro()
-    assert {"datasets", "tokens", "embeddings", "geometry", "forecasts", "tables", "report"} <= set(ran)
+    assert {"datasets", "tokens", "embeddings", "geometry", "heads", "forecasts", "tables", "report"} <= set(ran)
     assert "kernelsynth" not in ran
     assert "checkpoints" not in ran
     assert jobs(rooted, "tokens") == {"jobs": 20, "done": 8, "reused": 12, "failed": 0}

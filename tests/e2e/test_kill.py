@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -54,7 +55,9 @@ def test_a_killed_driver_loses_nothing_that_was_stored(smoke: Checkout, tmp_path
     (made.folder / "tasks/geometry/logged.py").write_text(LOGGED)
     stage = made.folder / "stages/geometry.py"
     stage.write_text(stage.read_text().replace("tasks.geometry.measure:entry", "tasks.geometry.logged:entry"))
-    stage.write_text(stage.read_text().replace('Task("measure", 1', 'Task("measure", 2'))
+    raised, times = re.subn(r'Task\("measure", \d+', 'Task("measure", 1000', stage.read_text())
+    assert times == 1
+    stage.write_text(raised)
     made.params(lambda block: block.setdefault("resources", {}).update({"flush_s": 0.3}))
     log = tmp_path / "executions.log"
     environment = made.environment(EXECUTION_LOG=str(log))

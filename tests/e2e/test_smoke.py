@@ -39,6 +39,29 @@ def test_nothing_failed_and_every_null_has_its_reason(smoke: Checkout) -> None:
     assert smoke.sql("select * from geometry where zeta is null and reason is null") == []
 
 
+def test_every_self_attention_head_is_held_against_what_it_reads(smoke: Checkout) -> None:
+    rows = smoke.sql("select model, stack, layer, heads, n, n_null from spectral_alignment")
+    assert {(r["model"], r["stack"], r["layer"]) for r in rows} == {
+        (model, stack, layer) for model in MODELS for stack in ("encoder", "decoder") for layer in range(1, 5)
+    }
+    assert all(row["n"] == 3 * 2 * row["heads"] for row in rows)  # data sets, conditions
+    single = {(row["model"], row["stack"]) for row in rows if row["n"] == row["n_null"]}
+    assert ("chronos-bolt-nano", "decoder") in single
+
+
+def test_log_z_of_the_softmax_head_stands_beside_the_error_of_its_cell(smoke: Checkout) -> None:
+    rows = smoke.sql("select * from partition_spread")
+    assert len(rows) == 3 * 2
+    assert {row["model"] for row in rows} == {"chronos-t5-nano"}
+    assert all(row["log_z_sd"] > 0 and row["study"] == "isotropy" and row["nmse"] is not None for row in rows)
+
+
+def test_lemma_1_is_never_violated_as_it_is_proved(smoke: Checkout) -> None:
+    rows = smoke.sql("select * from lemma1")
+    assert {row["model"] for row in rows if row["n"]} == MODELS
+    assert sum(row["safe_violations"] for row in rows) == 0
+
+
 def test_a_second_repro_runs_roots_only(smoke: Checkout) -> None:
     assert smoke.repro() == ["roots"]
 
@@ -54,7 +77,7 @@ def test_the_sql_face_reads_and_cannot_write(smoke: Checkout) -> None:
 
 def test_status_says_that_all_is_done(smoke: Checkout) -> None:
     output = smoke.run("python", "-m", "store", "status").stdout
-    for stage in ("checkpoints", "tokens", "embeddings", "geometry", "forecasts"):
+    for stage in ("checkpoints", "tokens", "embeddings", "geometry", "heads", "forecasts"):
         assert stage in output
     assert "finished" in output
 

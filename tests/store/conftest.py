@@ -21,6 +21,19 @@ ROWS: Mapping[str, dict[str, Any]] = {
         "zeta_adjusted_weighted": 0.1, "zeta_adjusted_floor": -0.001, "zeta_adjusted_corrected": 0.101,
         "eigenvalues": [4.0, 2.0, 1.0, 1.0], "log_isotropy": -1.0, "log_isotropy_scaled": -2.0,
     },
+    "alignment": {
+        **IDENTITY, "stack": "encoder", "layer": 1, "head": 0, "heads": 4, "n_tokens": 1024, "m": 16, "chance": 0.25,
+        "chance_sd": 0.02, "query": 0.4, "key": 0.3, "inverse_cosine": 0.1, "query_uncentred": 0.5,
+        "key_uncentred": 0.4, "inverse_cosine_uncentred": 0.2,
+    },
+    "partition": {
+        **IDENTITY, "n_positions": 100, "n_ids": 4096, "log_z_mean": 9.0, "log_z_sd": 0.5, "log_z_low": 8.0,
+        "log_z_high": 10.0, "log_z_range": 2.0,
+    },
+    "jacobian": {
+        **IDENTITY, "stack": "encoder", "layer": 1, "head": 0, "heads": 4, "instance": 0, "n_tokens": 8, "norm": 1.0,
+        "printed": 2.0, "appendix": 10.0, "safe": 20.0,
+    },
     "forecasts": {
         **IDENTITY, "series": "s0", "origin": 600, "horizon": 64, "n_context": 512, "n_future": 64, "nmse": 0.5,
         "nmse_power": 0.4, "squared_error": 2.0, "nmse_denominator": 4.0, "wql": 0.1, "quantile_loss": 9.0,

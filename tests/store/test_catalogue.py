@@ -162,6 +162,7 @@ def test_the_sample_takes_its_tokens_from_last_states_and_is_seeded(tmp_path: Pa
 
 
 G, F, N = "geometry", "forecasts", "inference"
+A, P, J = "alignment", "partition", "jacobian"
 BROKEN = [
     ("geometry_row_twice", {G: [(G, {"job_key": "a"}), (G, {"job_key": "b"})]}),
     ("forecast_row_twice", {F: [(F, {"job_key": "a"}), (F, {"job_key": "b"})]}),
@@ -182,6 +183,17 @@ BROKEN = [
     ("inference_differs_from_rows", {N: [(N, {"answer": "correlation", "statistic": "spearman"})]}),
     ("inference_row_twice", {N: [(N, {}), (N, {"estimate": 0.6})]}),
     ("inference_null_without_reason", {N: [(N, {"p": None})]}),
+    ("head_row_twice", {A: [(A, {"job_key": "a"}), (A, {"job_key": "b"})]}),
+    ("head_row_twice", {P: [(P, {"job_key": "a"}), (P, {"job_key": "b"})]}),
+    ("head_row_twice", {J: [(J, {"job_key": "a"}), (J, {"job_key": "b"})]}),
+    ("overlap_out_of_range", {A: [(A, {"job_key": "a", "query": 1.001})]}),
+    ("overlap_out_of_range", {A: [(A, {"job_key": "a", "key_uncentred": -0.001})]}),
+    ("log_partition_spread_negative", {P: [(P, {"job_key": "a", "log_z_sd": -0.1})]}),
+    ("safe_bound_violated", {J: [(J, {"job_key": "a", "norm": 20.0 * (1 + 2e-9)})]}),
+    ("null_head_measure_without_reason", {A: [(A, {"job_key": "a", "key": None})]}),
+    ("null_head_measure_without_reason", {P: [(P, {"job_key": "a", "log_z_sd": None})]}),
+    ("null_head_measure_without_reason", {J: [(J, {"job_key": "a", "norm": None})]}),
+    ("unknown_model", {J: [(J, {"job_key": "a", "model": "nobody"})]}),
 ]
 
 
@@ -203,6 +215,13 @@ def test_nulls_with_a_reason_pass(build, row) -> None:
     build(
         geometry=[row("geometry", zeta=None, eigenvalues=None, reason="one type")],
         forecasts=[row("forecasts", nmse=None, reason="constant target")],
+        alignment=[row(A, job_key="a", query=None, key=None, reason="no directions")],
+        partition=[row(P, job_key="a", log_z_sd=None, reason="1 forecast position")],
+        jacobian=[
+            row(J, job_key="a", norm=None, safe=None, reason="1 token"),
+            row(J, job_key="a", instance=1, norm=20.0 * (1 + 1e-10)),  # rounding is no violation
+            row(J, job_key="a", instance=2, norm=5.0, printed=1.0),  # nor are those of the printed bound
+        ],
     )
 
 

@@ -6,6 +6,8 @@ import pickle
 from functools import partial
 from pathlib import Path
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -40,6 +42,24 @@ def test_the_bytes_of_a_table_do_not_depend_on_its_chunks_or_metadata(tmp_path: 
     files.write_parquet(tmp_path / "b", pieces)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert pq.read_schema(tmp_path / "a").metadata is None
+
+
+def test_hidden_states_are_stored_as_they_are_and_everything_reads_them(tmp_path: Path) -> None:
+    kind = pa.list_(pa.field("element", pa.float32(), nullable=False), 3)
+    schema = pa.schema([("token", pa.int64()), ("stack", pa.string()), pa.field("state", kind, nullable=False)])
+    states = np.array([0.0, -0.0, 1e-42, np.inf, np.nan, 3.5], np.float32)
+    columns = [pa.array([5, 2**62]), pa.array(["a", "a"]), pa.FixedSizeListArray.from_arrays(states, type=kind)]
+    table = pa.table(columns, schema=schema)
+    files.write_parquet(tmp_path / "a", table)
+    columns_of = pq.read_metadata(tmp_path / "a").row_group(0)
+    assert {columns_of.column(n).compression for n in range(3)} == {"UNCOMPRESSED"}
+    assert columns_of.column(0).statistics.max == 2**62
+    assert not columns_of.column(2).is_stats_set
+    back = files.read_parquet(tmp_path / "a")
+    assert back.schema == schema
+    assert back["state"].combine_chunks().flatten().to_numpy().tobytes() == states.tobytes()
+    rows = duckdb.sql(f"select token, stack, state[1], len(state) from read_parquet('{tmp_path / 'a'}')").fetchall()
+    assert rows == [(5, "a", 0.0, 3), (2**62, "a", np.inf, 3)]
 
 
 def test_names_of_folders_are_not_read_as_columns(tmp_path: Path) -> None:

@@ -7,6 +7,18 @@ with measured as (
     select
         coalesce(base_model, model) as model
     from forecasts
+    union
+    select
+        coalesce(base_model, model) as model
+    from alignment
+    union
+    select
+        coalesce(base_model, model) as model
+    from partition
+    union
+    select
+        coalesce(base_model, model) as model
+    from jacobian
 ),
 
 final as (

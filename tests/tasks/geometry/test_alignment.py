@@ -164,3 +164,13 @@ def test_heads_of_a_layer_are_split_in_order_with_centred_and_uncentred_beside()
 def test_wrong_shapes_and_nan_are_refused(call, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         call()
+
+
+def test_rounding_in_the_states_own_type_is_no_direction() -> None:
+    rng = np.random.default_rng(12)
+    equal = np.full((50, 9), 3.0) * (1 + 1e-7 * rng.standard_normal((50, 9)))
+    assert Axes.of(equal.astype(np.float32)).rank == 0
+    assert Axes.of(equal.astype(np.float32), centred=False).rank == 1
+    assert Axes.of(equal).rank == 9  # float64 tells these rows apart
+    spread = rng.standard_normal((50, 9)).astype(np.float32)
+    assert Axes.of(spread).rank == Axes.of(spread.astype(np.float64)).rank == 9

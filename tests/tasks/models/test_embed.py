@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
+from scipy import stats
 
-from tasks.errors import DataError
+from tasks.errors import DataError, HealthError
 from tasks.models.base import Family
-from tasks.models.embed import embed, kept_rows, schema
+from tasks.models.capture import Pass
+from tasks.models.embed import PASS_TOKENS, embed, kept_rows, pass_windows, schema
 from tasks.models.tokenize import IDENTITY, tokenize
 from tasks.models.types import TokenKind, Tokens, tokens_from_table
 from tasks.series.tables import series_table
 from tasks.series.types import Series
-from tasks.sweep.jobs import Job, Task
+from tasks.sweep.jobs import PLACE, Job, Place, Task
 
 CELL = {
     "model": "m",
@@ -80,13 +84,32 @@ def test_series_that_give_no_window_are_counted_by_reason(t5: Family) -> None:
     skipped = json.loads(dumped(t5, data).schema.metadata[b"skipped"])
     assert list(skipped.values()) == [2]
     assert "too short" in next(iter(skipped))
-    with pytest.raises(DataError, match=r"data set walks: none of 2 series gives a window: .*too short"):
-        tokenize(job(SPEC), data.slice(3), t5)
+    with pytest.raises(DataError, match="data set walks: expected at least one series, got none"):
+        tokenize(job(SPEC), data.slice(0, 0), t5)
 
 
-def test_a_horizon_without_rows_is_refused(t5: Family) -> None:
-    with pytest.raises(DataError, match="a horizon of 1 leaves a stack without rows"):
-        tokenize(job(SPEC, horizon=1), walks(), t5)
+def test_a_data_set_without_windows_gives_a_dump_without_rows_that_counts_why(t5: Family) -> None:
+    data = series_table([Series("walks", f"x{i}", np.ones(9, np.float32), freq="D") for i in (1, 2)])
+    result = tokenize(job(SPEC), data, t5)
+    (table,) = result.dump or []
+    assert (len(table), result.rows[0]["n_windows"], result.tokens) == (0, 0, 0)
+    assert json.loads(table.schema.metadata[b"skipped"]) == {"too short for 16 steps of context and a horizon of 12": 2}
+
+
+def test_a_horizon_of_one_step_leaves_the_encoder_and_counts_the_decoder_out(t5: Family) -> None:
+    data = dumped(t5, walks(), horizon=1)
+    reasons = json.loads(data.schema.metadata[b"skipped"])
+    assert reasons == {"no token of stack decoder stands for a value": len(data)}
+    assert {table["stack"][0].as_py() for table in embed(job(EMBED), data, t5).dump or []} == {"encoder"}
+
+
+def test_tokens_that_all_stand_for_nothing_are_no_dump(lag_llama: Family) -> None:
+    values = np.where((np.arange(160) >= 20) & (np.arange(160) < 36), np.arange(160.0), np.nan)
+    values[159] = 1  # the one window's context ends with 112 missing steps, and the model's tokens are the last 48
+    data = series_table([Series("walks", "s", values.astype(np.float32), freq="D")])
+    table = dumped(lag_llama, data, context=128)
+    assert len(table) == 0
+    assert json.loads(table.schema.metadata[b"skipped"]) == {"no token of stack decoder stands for a value": 1}
 
 
 def test_noise_changes_the_context_alone(t5: Family) -> None:
@@ -95,7 +118,8 @@ def test_noise_changes_the_context_alone(t5: Family) -> None:
     assert clean.series == noisy.series
 
 
-def test_a_dump_holds_the_states_of_its_tokens_layer_by_layer(family: Family) -> None:
+def test_a_dump_holds_the_states_of_its_tokens_layer_by_layer(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(family, "batch", EMBED["batch"])  # another batch may round otherwise
     data = dumped(family, walks())
     result = embed(job(EMBED), data, family)
     tables = list(result.dump or [])
@@ -116,10 +140,125 @@ def test_a_dump_holds_the_states_of_its_tokens_layer_by_layer(family: Family) ->
         assert set(rows["kind"]) <= {TokenKind.OBSERVATION, TokenKind.FUTURE}
         types = tokens.types.get(layer.stack)
         assert rows["type"] == ([None] * len(window) if types is None else types[window, position].tolist())
-        np.testing.assert_array_equal(np.array(rows["state"], np.float32), layer.states[window, position])
+        found, wanted = np.array(rows["state"], np.float32), layer.states[window, position]
+        # windows without a kept token are not run: other batches, other rounding
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
     assert list(result.rows) == [
         CELL | {"kind": "embeddings", "width": family.width, "dtype": "float32", "n_windows": len(tokens), "batch": 4}
     ]
+
+
+def test_where_every_window_is_run_the_states_are_those_of_the_plain_pass_bit_by_bit(family: Family) -> None:
+    tokens = tokens_from_table(dumped(family, walks()))
+    rng = np.random.default_rng(0)
+    shapes = {stack: kinds.shape for stack, kinds in tokens.kinds.items()}
+    rows = {  # of every window one row at least
+        stack: np.unique(np.r_[np.arange(w) * t + rng.integers(t, size=w), rng.integers(w * t, size=w)])
+        for stack, (w, t) in shapes.items()
+    }
+    for kept, whole in zip(family.hidden_states(tokens, rows), family.hidden_states(tokens), strict=True):
+        assert (kept.stack, kept.layer, kept.normed) == (whole.stack, whole.layer, whole.normed)
+        np.testing.assert_array_equal(kept.states, whole.states.reshape(-1, family.width)[rows[kept.stack]])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 100])
+def test_one_row_of_one_window_is_that_row(family: Family, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    monkeypatch.setattr(family, "batch", batch)
+    tokens = tokens_from_table(dumped(family, walks()))
+    stack = family.stacks[-1]
+    last = tokens.kinds[stack].size - 1
+    kept = list(family.hidden_states(tokens, {stack: np.array([last])}))
+    whole = [layer for layer in family.hidden_states(tokens) if layer.stack == stack]
+    for found, layer in zip(kept, whole, strict=True):
+        wanted = layer.states[-1, -1]
+        assert found.states.shape == (1, family.width)
+        np.testing.assert_allclose(found.states[0], wanted, rtol=0, atol=1e-5 * float(np.abs(layer.states).max()))
+
+
+def test_windows_without_a_kept_token_are_not_run(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = tokens_from_table(dumped(family, walks()))
+    stack = family.stacks[0]
+    count = tokens.kinds[stack].shape[1]
+    seen: list[int] = []
+    one_pass = family._pass
+
+    def counted(some: Tokens) -> Pass:
+        seen.append(len(some))
+        return one_pass(some)
+
+    monkeypatch.setattr(family, "_pass", counted)
+    list(family.hidden_states(tokens, {stack: np.array([1, count, count + 2, 3 * count])}))
+    assert seen == [3]
+
+
+def test_memory_of_a_pass_follows_the_kept_rows(bolt: Family) -> None:
+    tokens = tokens_from_table(dumped(bolt, walks(count=5, steps=2000), rows=3000))
+    states = 4 * bolt.width * sum(kinds.size for kinds in tokens.kinds.values())  # bytes of one layer
+    peaks = []
+    for rows in ({"encoder": np.array([5])}, None):
+        tracemalloc.start()
+        list(bolt.hidden_states(tokens, rows))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] > 3 * states  # numpy's arrays alone, and every layer
+    assert peaks[0] < states
+
+
+@pytest.mark.parametrize("ids", [[-1, 2], [3, 2], [2, 2], [0, 10**6]])
+def test_rows_that_cannot_be_are_refused(t5: Family, ids: list[int]) -> None:
+    tokens = tokens_from_table(dumped(t5, walks()))
+    with pytest.raises(ValueError, match=r"rows of encoder: expected ascending ids of its \d+ tokens"):
+        next(t5.hidden_states(tokens, {"encoder": np.array(ids)}))
+
+
+def test_no_rows_give_no_states(t5: Family) -> None:
+    tokens = tokens_from_table(dumped(t5, walks()))
+    assert list(t5.hidden_states(tokens, {"encoder": np.array([], np.int64)})) == []
+
+
+def test_a_kept_row_that_is_not_finite_is_named(bolt: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = dumped(bolt, walks())
+    weight = bolt.network.encoder.block[1].layer[1].DenseReluDense.wo.weight
+    whole = weight.detach().clone()
+    with torch.no_grad():
+        weight[0, 0] = torch.nan
+    try:
+        with pytest.raises(HealthError, match=r"chronos-bolt encoder layer 2: hidden states hold NaN or infinity"):
+            embed(job(EMBED), data, bolt)
+    finally:
+        weight.data = whole
+
+
+def test_the_batch_is_found_from_the_tokens_of_a_window_and_halved_where_memory_lacks(family: Family) -> None:
+    data = dumped(family, walks())
+    each = sum(kinds.shape[1] for kinds in tokens_from_table(data).kinds.values())
+    unset = job(EMBED | {"batch": None})
+    assert embed(unset, data, family).rows[0]["batch"] == PASS_TOKENS["cpu"] // each
+    token = PLACE.set(Place(divisor=4))
+    try:
+        assert embed(unset, data, family).rows[0]["batch"] == PASS_TOKENS["cpu"] // each // 4
+        assert embed(job(EMBED | {"batch": 2}), data, family).rows[0]["batch"] == 1
+    finally:
+        PLACE.reset(token)
+
+
+def test_the_batch_changes_states_by_rounding_only_and_never_the_tokens(family: Family) -> None:
+    data = dumped(family, walks())
+    for a, b in zip(*(embed(job(EMBED | {"batch": n}), data, family).dump or [] for n in (1, 5)), strict=True):
+        assert a["token"].equals(b["token"])
+        one, other = (np.array(table["state"].to_pylist()) for table in (a, b))
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * float(np.abs(one).max()))
+
+
+def test_a_window_of_more_tokens_than_a_pass_should_have_is_run_alone() -> None:
+    tokens = Tokens({}, {"encoder": np.zeros((4, 10**6), np.int8)}, {}, ["a"] * 4, np.zeros(4))
+    assert pass_windows(tokens, "cpu") == pass_windows(tokens, "cuda:0") == 1
+
+
+def test_the_same_job_gives_the_same_bytes(family: Family) -> None:
+    data, unset = dumped(family, walks()), job(EMBED | {"batch": None})
+    first, second = (list(embed(unset, data, family).dump or []) for _ in range(2))
+    assert all(a.equals(b) for a, b in zip(first, second, strict=True))
 
 
 def test_every_layer_of_a_stack_keeps_the_same_tokens(t5: Family) -> None:
@@ -153,21 +292,36 @@ def test_half_precision_is_used_where_states_fit(bolt: Family, monkeypatch: pyte
     for a, b in zip(half.dump or [], full, strict=True):
         assert a.schema == schema(16, "float16")
         states = [np.array(t["state"].to_pylist(), np.float32) for t in (a, b)]
-        assert a["token"].to_pylist() != []
-        if a["token"].equals(b["token"]):
-            np.testing.assert_allclose(*states, rtol=1e-3, atol=1e-6)
+        assert a["token"].equals(b["token"])
+        np.testing.assert_array_equal(states[0], states[1].astype(np.float16).astype(np.float32))
     monkeypatch.setattr("tasks.models.embed.LARGEST_FLOAT16", 1e-3)
     assert embed(job(EMBED, store_dtype="float16"), data, bolt).rows[0]["dtype"] == "float32"
 
 
-def test_the_sample_is_without_bias_and_without_repeats() -> None:
-    kinds = {"encoder": np.zeros((4, 10), np.int8)}
+@pytest.mark.parametrize("rows", [1, 7, 20, 34])
+def test_every_token_is_as_likely_to_be_kept_as_any_other(rows: int) -> None:
+    kinds = {"encoder": np.zeros((4, 10), np.int8), "decoder": np.zeros((5, 9), np.int8)}
+    kinds["encoder"][1, 3:8] = TokenKind.PADDING  # 35 of 40 are left
     tokens = Tokens({}, kinds, {}, ["a"] * 4, np.zeros(4))
-    counts = np.zeros(40)
-    for seed in range(2000):
-        ids = kept_rows(tokens, ["observation"], 10, seed)["encoder"]
-        assert len(set(ids.tolist())) == 10
-        assert (np.diff(ids) > 0).all()
-        counts[ids] += 1
-    spread = np.sqrt(2000 * 0.25 * 0.75)
-    assert np.abs(counts - 500).max() < 4.5 * spread
+    seeds, tests = 2000, 8  # of every rows and stack
+    for stack, values in kinds.items():
+        counts = np.zeros(values.size)
+        for seed in range(seeds):
+            ids = kept_rows(tokens, ["observation"], rows, seed)[stack]
+            assert len(ids) == rows
+            assert (np.diff(ids) > 0).all()
+            counts[ids] += 1
+        open_to = values.reshape(-1) == TokenKind.OBSERVATION
+        assert not counts[~open_to].any()
+        n, share = int(open_to.sum()), rows / open_to.sum()
+        # counts of draws without replacement: variance seeds p (1 - p), correlation -1 / (n - 1) of two tokens
+        chi2 = ((counts[open_to] - seeds * share) ** 2).sum() / (seeds * share * (1 - share)) * (n - 1) / n
+        assert 1e-3 / tests < stats.chi2.sf(chi2, n - 1) < 1 - 1e-3 / tests
+
+
+def test_stacks_of_one_shape_are_sampled_apart_and_seeds_differ() -> None:
+    kinds = {"encoder": np.zeros((4, 10), np.int8), "decoder": np.zeros((4, 10), np.int8)}
+    tokens = Tokens({}, kinds, {}, ["a"] * 4, np.zeros(4))
+    first, second = (kept_rows(tokens, ["observation"], 15, seed) for seed in (0, 1))
+    assert not np.array_equal(first["encoder"], first["decoder"])
+    assert not np.array_equal(first["encoder"], second["encoder"])

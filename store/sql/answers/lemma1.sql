@@ -1,0 +1,32 @@
+-- How often does Lemma 1's bound on attention's Jacobian fail on real heads and real inputs, as printed and as proved?
+-- The largest share of the right side that a norm reaches stands beside; the safe one must never fail (a check).
+with final as (
+    select
+        model,
+        any_value(base_model) as base_model,
+        any_value(rank) as rank,
+        stack,
+        n_tokens,
+        count(norm) as n,
+        count(*) - count(norm) as n_null,
+        count(*) filter (where violates_printed) as printed_violations,
+        count(*) filter (where violates_appendix) as appendix_violations,
+        count(*) filter (where violates_safe) as safe_violations,
+        max(norm / printed) as printed_largest_share,
+        max(norm / appendix) as appendix_largest_share,
+        max(norm / safe) as safe_largest_share,
+        median(norm / safe) as safe_median_share,
+        max(norm) as norm_largest,
+        min(reason) as reason
+    from lemma1_instances
+    group by
+        model,
+        stack,
+        n_tokens
+    order by
+        model,
+        stack,
+        n_tokens
+)
+
+select * from final

@@ -1,0 +1,62 @@
+-- Is the softmax head's partition function stable where states are isotropic, and is the error then smaller?
+-- log Z of the logits as emitted, over teacher-forced forecast positions; isotropy of the family's last layer.
+with cells as (
+    select
+        study,
+        model,
+        dataset,
+        condition
+    from last_layer
+    union
+    select
+        study,
+        model,
+        dataset,
+        condition
+    from scores
+),
+
+final as (
+    select
+        cells.study,
+        partition.model,
+        partition.base_model,
+        partition.rank,
+        partition.dataset,
+        partition.condition,
+        partition.context,
+        partition.noise,
+        partition.n_positions,
+        partition.n_ids,
+        partition.log_z_mean,
+        partition.log_z_sd,
+        partition.log_z_range,
+        partition.reason,
+        last_layer.zeta_adjusted,
+        last_layer.log_isotropy,
+        last_layer.log_isotropy_scaled,
+        scores.nmse,
+        scores.log_nmse
+    from partition
+    left join cells
+        on cells.model = partition.model
+        and cells.dataset = partition.dataset
+        and cells.condition = partition.condition
+    left join last_layer
+        on last_layer.study = cells.study
+        and last_layer.model = partition.model
+        and last_layer.dataset = partition.dataset
+        and last_layer.condition = partition.condition
+    left join scores
+        on scores.study = cells.study
+        and scores.model = partition.model
+        and scores.dataset = partition.dataset
+        and scores.condition = partition.condition
+    order by
+        cells.study,
+        partition.model,
+        partition.dataset,
+        partition.condition
+)
+
+select * from final

@@ -1,0 +1,47 @@
+-- Do heads look along the leading directions of what they read, more than chance would?
+-- Per block, over heads and (data set, condition): mean overlap, z = (overlap - chance) / chance_sd of a random space,
+-- and the share of overlaps above chance + 2 chance_sd. A head has one W_Q and W_K: its data sets are no new evidence.
+with measured as (
+    select
+        *,
+        (query - chance) / nullif(chance_sd, 0) as query_z,
+        (key - chance) / nullif(chance_sd, 0) as key_z
+    from alignment
+),
+
+final as (
+    select
+        model,
+        any_value(base_model) as base_model,
+        any_value(rank) as rank,
+        stack,
+        layer,
+        any_value(heads) as heads,
+        count(distinct (dataset, condition)) as n_dumps,
+        count(*) as n,
+        count(*) - count(query) as n_null,
+        avg(m) as m,
+        avg(chance) as chance,
+        avg(chance_sd) as chance_sd,
+        avg(query) as query,
+        avg(key) as key,
+        avg(query_z) as query_z,
+        avg(key_z) as key_z,
+        avg((query_z > 2)::integer) as query_share_above,
+        avg((key_z > 2)::integer) as key_share_above,
+        avg(inverse_cosine) as inverse_cosine,
+        avg(query_uncentred) as query_uncentred,
+        avg(key_uncentred) as key_uncentred,
+        min(reason) as reason
+    from measured
+    group by
+        model,
+        stack,
+        layer
+    order by
+        model,
+        stack,
+        layer
+)
+
+select * from final

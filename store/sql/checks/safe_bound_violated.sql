@@ -1,0 +1,17 @@
+-- No Jacobian's norm passes the right side of Lemma 1 that is proved.
+with final as (
+    select
+        model,
+        dataset,
+        condition,
+        stack,
+        layer,
+        head,
+        instance,
+        norm,
+        safe
+    from lemma1_instances
+    where violates_safe
+)
+
+select * from final

@@ -1,0 +1,334 @@
+"""What heads read against norms written out, log Z against the package's own logits, and the entries of stage heads."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from tasks.errors import HealthError
+from tasks.geometry.alignment import Axes, spectral_alignment
+from tasks.geometry.jacobian import Bounds
+from tasks.models import heads
+from tasks.models.base import Family
+from tasks.models.chronos_t5 import ChronosT5
+from tasks.models.patchtst import PatchTST
+from tasks.models.registry import family_class
+from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
+from tasks.series.types import Windows
+from tasks.sweep.jobs import Job, Task
+
+Make = Callable[..., Windows]
+ROOT = Path(__file__).parents[3]
+CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 48, "noise": 0.0}
+LEMMA = {"tokens": [2, 8], "windows": 1, "layers": "all"}
+PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
+PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
+plain = pytest.mark.parametrize("family", ["t5", "bolt", "patchtst"], indirect=True)
+rotary = pytest.mark.parametrize("family", ["moirai", "lag_llama"], indirect=True)
+
+
+def rows_of(entry: Callable[..., Any], family: Family, tokens: Tokens, /, **spec: Any) -> list[dict[str, Any]]:
+    job = Job(Task("t", 1, "m:f"), CELL | spec)
+    return list(entry(job, tokens_to_table(tokens), family).rows)
+
+
+def align(family: Family, tokens: Tokens, rows: int = 100) -> list[dict[str, Any]]:
+    return rows_of(heads.align, family, tokens, rows=rows, batch=3)
+
+
+def inputs_of(family: Family, tokens: Tokens) -> dict[tuple[str, int], np.ndarray]:
+    return {(layer.stack, layer.layer): layer.states for layer in family.attention_inputs(tokens)}
+
+
+def states_of(family: Family, tokens: Tokens) -> dict[tuple[str, int], np.ndarray]:
+    return {(s.stack, s.layer): s.states for s in family.hidden_states(tokens) if not s.normed}
+
+
+@pytest.mark.parametrize("family", ["t5", "bolt"], indirect=True)
+def test_a_t5_head_is_given_the_residual_state_over_its_root_mean_square(family: Any, windows: Make) -> None:
+    tokens = family.tokenize(windows())
+    given, states = inputs_of(family, tokens), states_of(family, tokens)
+    assert list(given) == [(stack, n + 1) for stack in family.stacks for n in range(family.layers[stack])]
+    for (stack, layer), found in given.items():
+        before = states[stack, layer - 1].astype(np.float64)
+        weight = getattr(family.network, stack).block[layer - 1].layer[0].layer_norm.weight.detach().numpy()
+        expected = weight * before / np.sqrt(np.square(before).mean(axis=-1, keepdims=True) + 1e-6)
+        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+@pytest.mark.parametrize("kind", ["batchnorm", "layernorm"])
+def test_a_patchtst_head_is_given_what_the_order_of_its_norms_says(windows: Make, kind: str, pre_norm: bool) -> None:
+    family = PatchTST.new(PATCHTST | {"norm_type": kind, "pre_norm": pre_norm}, seed=1)
+    blocks = family.network.model.encoder.layers
+    rng = np.random.default_rng(0)
+    for block in blocks:  # statistics and weights that are not the identity
+        norm = block.norm_sublayer1.batchnorm if kind == "batchnorm" else block.norm_sublayer1
+        for tensor in norm.state_dict().values():
+            if tensor.ndim:
+                tensor.copy_(torch.from_numpy(rng.uniform(0.5, 2.0, tensor.shape)))
+    tokens = family.tokenize(windows())
+    given, states = inputs_of(family, tokens), states_of(family, tokens)
+    assert list(given) == [("encoder", 1), ("encoder", 2)]
+    for (_, layer), found in given.items():
+        before = states["encoder", layer - 1].astype(np.float64)
+        expected = _normed(blocks[layer - 1].norm_sublayer1, kind, before) if pre_norm else before
+        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def _normed(module: Any, kind: str, states: np.ndarray) -> np.ndarray:
+    norm = module.batchnorm if kind == "batchnorm" else module
+    weight, bias = norm.weight.detach().numpy(), norm.bias.detach().numpy()
+    if kind == "batchnorm":
+        mean, variance = norm.running_mean.numpy(), norm.running_var.numpy()
+    else:
+        mean, variance = states.mean(axis=-1, keepdims=True), states.var(axis=-1, keepdims=True)
+    return (states - mean) / np.sqrt(variance + norm.eps) * weight + bias
+
+
+@plain
+def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(family: Any, windows: Make) -> None:
+    """W_Q times the input is what the query projection answers, bias apart: input and weights are of one block."""
+    tokens = family.tokenize(windows(count=2))
+    weights = heads.projections(family)
+    for (stack, layer), states in inputs_of(family, tokens).items():
+        network = family.network
+        if isinstance(family, PatchTST):
+            module = network.model.encoder.layers[layer - 1].self_attn.q_proj
+        else:
+            module = getattr(network, stack).block[layer - 1].layer[0].SelfAttention.q
+        answer = module(torch.from_numpy(states)).detach().numpy()
+        bias = 0.0 if module.bias is None else module.bias.detach().numpy()
+        np.testing.assert_allclose(states @ weights[stack, layer].query.T + bias, answer, atol=1e-5, rtol=1e-4)
+
+
+@plain
+def test_the_batch_changes_nothing_but_rounding_and_hooks_are_gone(family: Any, windows: Make) -> None:
+    tokens = family.tokenize(windows())
+    whole, usual = inputs_of(family, tokens), family.batch
+    with heads.in_batches(family, 2):
+        parted = inputs_of(family, tokens)
+    assert family.batch == usual
+    for key, states in whole.items():
+        np.testing.assert_allclose(parted[key], states, atol=2e-5)
+    assert not any(module._forward_pre_hooks for module in family.network.modules())
+
+
+@rotary
+def test_rotary_families_have_no_alignment_and_no_logits(family: Family, windows: Make) -> None:
+    tokens = family.tokenize(windows())
+    assert not family.plain_attention and not family.softmax_head
+    assert not list(family.attention_inputs(tokens)) and not list(family.forecast_logits(tokens))
+    assert align(family, tokens) == []
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_log_z_is_logsumexp_of_the_packages_own_logits(t5: ChronosT5, windows: Make, gaps: bool) -> None:
+    made = windows(count=7)
+    if gaps:
+        made.context[1, :9] = np.nan
+        made.future[2, 3:5] = np.nan
+    tokens = t5.tokenize(made)
+    with torch.no_grad():
+        logits = t5.network(
+            input_ids=torch.from_numpy(tokens.arrays["ids"]).long(),
+            attention_mask=torch.from_numpy(tokens.arrays["mask"]),
+            decoder_input_ids=torch.from_numpy(tokens.arrays["decoder_ids"]).long(),
+        ).logits
+    log_z = torch.logsumexp(logits.double(), dim=-1).numpy()
+    found = np.concatenate([heads.log_partition(part) for part in t5.forecast_logits(tokens)])
+    np.testing.assert_allclose(found, log_z, atol=1e-5, rtol=1e-5)
+    (row,) = rows_of(heads.partition, t5, tokens, rows=10_000, batch=3)
+    seen = log_z[tokens.kinds["decoder"] != TokenKind.PADDING]  # START and FUTURE
+    assert (row["n_positions"], row["n_ids"]) == (7 * 12 - 2 * gaps, 128)
+    assert row["log_z_mean"] == pytest.approx(seen.mean(), abs=1e-5)
+    assert row["log_z_sd"] == pytest.approx(seen.std(ddof=1), abs=1e-5)
+    assert row["log_z_range"] == pytest.approx(seen.max() - seen.min(), abs=1e-5)
+    assert row["reason"] is None
+
+
+def test_a_single_forecast_position_has_no_spread_and_says_why(t5: ChronosT5, windows: Make) -> None:
+    (row,) = rows_of(heads.partition, t5, t5.tokenize(windows(count=1, horizon=1)), rows=10, batch=3)
+    assert (row["n_positions"], row["log_z_sd"], row["log_z_range"]) == (1, None, 0.0)
+    assert row["reason"] == "1 forecast positions; a spread needs 2"
+
+
+def test_logits_that_are_not_finite_or_not_of_the_tokens_are_refused(
+    t5: ChronosT5, windows: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = t5.tokenize(windows())
+    for wrong, text in ((np.full((5, 12, 4), np.nan), "NaN or infinity"), (np.zeros((5, 11, 4)), "got rows")):
+        monkeypatch.setattr(type(t5), "_forecast_logits", lambda self, tokens, wrong=wrong: iter([wrong]))
+        with pytest.raises(HealthError, match=text):
+            list(t5.forecast_logits(tokens))
+
+
+def test_inputs_that_are_not_finite_or_not_of_the_tokens_are_refused(
+    t5: ChronosT5, windows: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = t5.tokenize(windows())
+    shape = (*tokens.kinds["encoder"].shape, 16)
+    for wrong, text in ((np.full(shape, np.inf), "NaN or infinity"), (np.zeros((5, 3, 16)), "got shape")):
+        layer = LayerStates("encoder", 1, False, wrong)
+        monkeypatch.setattr(type(t5), "_attention_inputs", lambda self, tokens, layer=layer: iter([layer]))
+        with pytest.raises(HealthError, match=text):
+            list(t5.attention_inputs(tokens))
+
+
+@plain
+def test_there_is_a_row_a_head_and_it_is_that_of_the_kept_tokens(family: Any, windows: Make) -> None:
+    tokens = family.tokenize(windows(count=9))
+    rows = align(family, tokens, rows=10_000)
+    weights = heads.projections(family)
+    wanted = [(*where, head) for where, one in weights.items() for head in range(one.heads)]
+    assert [(row["stack"], row["layer"], row["head"]) for row in rows] == wanted
+    given = inputs_of(family, tokens)
+    for row in rows:
+        where = row["stack"], row["layer"]
+        valued = np.isin(tokens.kinds[row["stack"]], heads.VALUED)
+        if valued.shape[1] == 1:
+            assert row["query"] is None and "one token a window" in row["reason"]
+            continue
+        query, key, count = weights[where]
+        own = [np.split(matrix, count)[row["head"]] for matrix in (query, key)]
+        expected = spectral_alignment(*own, Axes.of(given[where][valued]))
+        assert row["n_tokens"] == valued.sum()
+        assert row["query"] == pytest.approx(expected.query, abs=1e-4)
+        assert row["key"] == pytest.approx(expected.key, abs=1e-4)
+        assert row["reason"] is None
+
+
+def test_a_head_made_to_read_the_leading_directions_scores_1(t5: ChronosT5, windows: Make) -> None:
+    tokens = t5.tokenize(windows(count=9))
+    valued = np.isin(tokens.kinds["encoder"], heads.VALUED)
+    axes = Axes.of(inputs_of(t5, tokens)["encoder", 2][valued])
+    family = ChronosT5(copy.deepcopy(t5.network))
+    attention = family.network.encoder.block[1].layer[0].SelfAttention
+    top = torch.from_numpy((axes.directions[:, :6] / np.sqrt(axes.eigenvalues[:6])).T.astype(np.float32))
+    with torch.no_grad():
+        for module in (attention.q, attention.k):
+            module.weight[6:12] = top  # the second head: Λ* of Theorem 2
+    rows = {(r["stack"], r["layer"], r["head"]): r for r in align(family, tokens, rows=10_000)}
+    made, other = rows["encoder", 2, 1], rows["encoder", 2, 0]
+    assert (made["query"], made["key"], made["inverse_cosine"]) == pytest.approx((1.0, 1.0, 1.0), abs=1e-3)
+    assert other["query"] < 0.9
+
+
+HARD = {
+    "constant": np.full((4, 48), 3.0),
+    "zero": np.zeros((4, 48)),
+    "huge constant": np.full((4, 48), 3e38),
+    "tiny constant": np.full((4, 48), 1e-38),
+    "one step": np.where(np.arange(48) == 47, 2.0, np.nan)[None].repeat(4, axis=0),
+}
+
+
+@plain
+@pytest.mark.parametrize("name", HARD)
+def test_an_input_without_directions_is_null_with_a_reason_and_never_nan(
+    family: Any, windows_of: Callable[..., Windows], name: str
+) -> None:
+    tokens = family.tokenize(windows_of(HARD[name], np.repeat(HARD[name][:, -1:], 12, axis=1)))
+    rows = align(family, tokens)
+    first = next(row for row in rows if (row["stack"], row["layer"]) == ("encoder", 1))
+    if isinstance(family, ChronosT5) or name == "one step":  # patches have a place in the input, ids alone have none
+        assert first["query"] is None and "fewer than m" in first["reason"]
+    for row in (*rows, *rows_of(heads.lemma, family, tokens, **LEMMA)):
+        numbers = [value for value in row.values() if isinstance(value, float)]
+        assert np.isfinite(numbers).all()
+        assert row["reason"] is not None or None not in (row.get("query", 0), row.get("norm", 0))
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+def test_huge_and_tiny_series_have_the_alignment_of_their_scaled_copy(
+    t5: ChronosT5, windows: Make, windows_of: Callable[..., Windows], scale: float
+) -> None:
+    small = windows(count=9)
+    power = 2.0 ** np.round(np.log2(scale))
+    rows = [align(t5, t5.tokenize(w)) for w in (small, windows_of(small.context * power, small.future * power))]
+    assert [row["query"] for row in rows[0]] == pytest.approx([row["query"] for row in rows[1]], abs=1e-6)
+
+
+def test_as_few_windows_are_drawn_as_hold_the_rows_and_the_seed_decides_which(t5: ChronosT5, windows: Make) -> None:
+    tokens = t5.tokenize(windows(count=40))  # 48 valued rows a window in the encoder, 11 in the decoder
+    assert len(heads.drawn(tokens, 33, 0)) == 3
+    assert len(heads.drawn(tokens, 34, 0)) == 4
+    assert len(heads.drawn(tokens, 10_000, 0)) == 40
+    one, again, other = (heads.drawn(tokens, 33, seed) for seed in (1, 1, 2))
+    assert one.series == again.series != other.series
+    assert one.series == sorted(one.series, key=tokens.series.index)
+
+
+def test_a_stack_of_one_token_a_window_asks_for_no_more_windows(bolt: Family, windows: Make) -> None:
+    tokens = bolt.tokenize(windows(count=40))
+    assert len(heads.drawn(tokens, 12, 0)) == 2
+
+
+@plain
+def test_lemma_instances_are_tokens_of_one_window_that_stand_for_values(family: Any, windows: Make) -> None:
+    made = windows(count=6)
+    made.context[:3, :40] = np.nan
+    tokens = family.tokenize(made)
+    for kinds in tokens.kinds.values():
+        rng = np.random.default_rng(0)
+        found = heads._instances(kinds, [2, 4], 5, rng)
+        sizes = sorted({len(one.positions) for one in found})
+        assert sizes == ([1] if kinds.shape[1] == 1 else [2, 4])
+        assert len({(one.window, len(one.positions)) for one in found}) == len(found) <= 5 * len(sizes)
+        for one in found:
+            assert np.isin(kinds[one.window, one.positions], heads.VALUED).all()
+            assert (np.diff(one.positions) > 0).all()
+
+
+def test_a_lemma_row_is_the_bound_of_its_head_and_the_ends_are_the_first_and_last_block(
+    t5: ChronosT5, windows: Make
+) -> None:
+    tokens = t5.tokenize(windows())
+    rows = rows_of(heads.lemma, t5, tokens, **LEMMA | {"windows": 2})
+    layers = [(stack, n + 1) for stack in t5.stacks for n in range(t5.layers[stack])]
+    assert len(rows) == len(layers) * 3 * 2 * 2
+    ends = rows_of(heads.lemma, t5, tokens, **LEMMA | {"layers": "ends"})
+    assert {(row["stack"], row["layer"]) for row in ends} == {
+        ("encoder", 1),
+        ("encoder", 3),
+        ("decoder", 1),
+        ("decoder", 2),
+    }
+    assert [row["n_tokens"] for row in rows[:4]] == [2, 2, 8, 8]
+    assert [row["instance"] for row in rows[:4]] == [0, 1, 2, 3]
+    assert all(row["reason"] is None for row in rows)
+
+
+def test_a_window_of_one_token_gives_no_instance_and_says_why(bolt: Family, windows: Make) -> None:
+    rows = rows_of(heads.lemma, bolt, bolt.tokenize(windows()), **LEMMA)
+    decoder = [row for row in rows if row["stack"] == "decoder"]
+    assert decoder and all(row["norm"] is None and "1 tokens an instance" in row["reason"] for row in decoder)
+
+
+@pytest.mark.parametrize("name", ["chronos-t5", "chronos-bolt", "patchtst"])
+def test_the_safe_bound_holds_on_real_inputs_of_the_committed_checkpoints(name: str, windows: Make) -> None:
+    family = family_class(name).load(ROOT / "checkpoints" / f"{name}-nano")
+    made = windows(count=4, context=300, horizon=16)
+    rows = rows_of(heads.lemma, family, family.tokenize(made), **LEMMA)
+    found = [row for row in rows if row["reason"] is None]
+    assert len(found) >= 8
+    bounds = [Bounds(*(row[part] for part in ("norm", "printed", "appendix", "safe"))) for row in found]
+    assert not any(one.violated["safe"] for one in bounds)
+    for row, one in zip(found, bounds, strict=True):
+        assert one.norm > 0
+        assert one.appendix - one.printed == pytest.approx(row["n_tokens"], abs=1e-9 * one.printed)
+
+
+def test_entries_answer_rows_of_plain_values(t5: ChronosT5, windows: Make) -> None:
+    tokens = t5.tokenize(windows())
+    rows = [*align(t5, tokens), *rows_of(heads.lemma, t5, tokens, **LEMMA)]
+    rows += rows_of(heads.partition, t5, tokens, rows=50, batch=3)
+    assert pa.Table.from_pylist([{k: v for k, v in row.items() if v is not None} for row in rows]).num_rows == len(rows)
+    assert all(row[name] == value for row in rows for name, value in CELL.items())
