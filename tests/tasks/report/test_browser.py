@@ -143,7 +143,7 @@ def test_pictures_in_three_dimensions_give_back_their_canvas_and_keep_their_view
             "args": [],
         },
     )
-    page.js("scrollTo(0, 0)")
+    page.js("scrollTo({top: 0, behavior: 'instant'})")
     page.settle()
     assert page.js(live) == 0
     page.show(place)
