@@ -125,11 +125,11 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "report",
-        "one self-contained page, the headline metrics and the plots",
+        "one self-contained page, its figures as PNG and SVG, the headline metrics and the plots",
         reads=_RESULTS,
-        writes=(_out("report.html"), _out("metrics.json"), _out("plots")),
+        writes=(_out("report.html"), _out("figures"), _out("metrics.json"), _out("plots")),
         params=("profile", "seed", "studies", "geometry", "report"),
-        figures=("isotropy Table 1", "isotropy Fig. 2", "isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 7"),
+        figures=("isotropy Table 1", *(f"isotropy Fig. {n}" for n in range(2, 9)), "isotropy Appendix F"),
     ),
 )
 

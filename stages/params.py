@@ -224,9 +224,7 @@ class Statistics(_Strict):
 class Report(_Strict):
     """Stage report: what the page pictures."""
 
-    study: str = Field(description="the study of the main figures")
-    islands: str = Field(description="the data set whose states are drawn in three dimensions, where it is at hand")
-    condition: str
+    study: str = Field(description="the study of the first words and the first section; the others follow")
 
 
 class Resources(_Strict):
@@ -281,8 +279,6 @@ class Params(_Strict):
                         f"{self.checkpoints.recipes[recipe].family!r}; make them the same"
                     )
         _known(self.report.study, self.studies, "report.study")
-        _known(self.report.islands, self.datasets.sets, "report.islands")
-        _known(self.report.condition, self.conditions, "report.condition")
         return self
 
     def _named(self, block: str) -> dict[str, Any]:

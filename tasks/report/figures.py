@@ -34,7 +34,7 @@ def nmse_against_isotropy(frame: pd.DataFrame) -> go.Figure:
 
     rows = drawable(frame)
     figure = go.Figure()
-    models, conditions = _names(rows, "model"), _names(rows, "condition")
+    models, conditions = names(rows, "model"), names(rows, "condition")
     x, y = _links(rows)
     thin = {"width": 1, "color": "rgba(128,128,128,0.45)"}
     figure.add_trace(
@@ -55,18 +55,20 @@ def nmse_against_isotropy(frame: pd.DataFrame) -> go.Figure:
         )
     figure.update_xaxes(**_decades(rows["isotropy"]), title_text="|ζ′| (left: more isotropic)")
     figure.update_yaxes(**_decades(rows["nmse"]), title_text="NMSE (lower: better)")
-    return _calm(figure)
+    return calm(figure)
 
 
-def effective_dimension(frame: pd.DataFrame) -> go.Figure:
+def effective_dimension(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
     """Median effective dimension over data sets by layer, a line a (model, stack), the range as whiskers.
+
+    models: those of the whole page, which give the colours; by default those of the frame.
 
     Layer 0 is the embedding's output; the state after the final norm stands at n + ½ and is called n′.
     """
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    models, stacks = _names(frame, "model"), _names(frame, "stack")
+    models, stacks = models or names(frame, "model"), names(frame, "stack")
     for (model, stack), part in frame.groupby(["model", "stack"], sort=True):
         part = part.sort_values(["layer", "normed"])
         at = part["layer"].to_numpy(dtype=float) + 0.5 * part["normed"].to_numpy(dtype=bool)
@@ -99,7 +101,7 @@ def effective_dimension(frame: pd.DataFrame) -> go.Figure:
     )
     figure.update_xaxes(title_text="layer (0: embedding, ′: after final norm)", **_ticks(ticks))
     figure.update_yaxes(title_text="effective dimension d(ε)", rangemode="tozero")
-    return _calm(figure)
+    return calm(figure)
 
 
 def islands(frame: pd.DataFrame) -> go.Figure:
@@ -111,7 +113,7 @@ def islands(frame: pd.DataFrame) -> go.Figure:
 
     shown = [str(name) for name in frame["series"].value_counts(sort=True).index[:SERIES_SHOWN]]
     groups: list[tuple[str, str, Any]] = [
-        ("cluster", f"cluster {escape(cluster)}", frame["cluster"] == cluster) for cluster in _names(frame, "cluster")
+        ("cluster", f"cluster {escape(cluster)}", frame["cluster"] == cluster) for cluster in names(frame, "cluster")
     ]
     groups += [("series", escape(name), frame["series"].astype(str) == name) for name in shown]
     groups.append(("series", "other series", ~frame["series"].astype(str).isin(shown)))
@@ -139,9 +141,11 @@ def islands(frame: pd.DataFrame) -> go.Figure:
         )
     views = {view: [group[0] == view for group in groups] for view in ("cluster", "series")}
     axes = {f"{axis}axis": {"title": {"text": f"PC {n}"}} for n, axis in enumerate("xyz", start=1)}
-    camera = {"eye": {"x": 1.45, "y": 1.45, "z": 0.95}}
-    figure.update_layout(scene={**axes, "camera": camera}, meta={"views": views}, legend_itemsizing="constant")
-    return _calm(figure)
+    camera = {"eye": {"x": 1.65, "y": 1.65, "z": 1.05}}
+    figure.update_layout(
+        scene={**axes, "camera": camera, "aspectmode": "cube"}, meta={"views": views}, legend_itemsizing="constant"
+    )
+    return calm(figure)
 
 
 def training(frame: pd.DataFrame) -> go.Figure:
@@ -149,7 +153,7 @@ def training(frame: pd.DataFrame) -> go.Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    for place, model in enumerate(_names(frame, "model")):
+    for place, model in enumerate(names(frame, "model")):
         part = frame[frame["model"] == model].sort_values("step")
         loss = part["loss"].to_numpy(dtype=float)
         figure.add_trace(
@@ -165,7 +169,7 @@ def training(frame: pd.DataFrame) -> go.Figure:
         )
     figure.update_xaxes(title_text="step", rangemode="tozero")
     figure.update_yaxes(title_text="loss / first logged loss", type="log")
-    return _calm(figure)
+    return calm(figure)
 
 
 def drawable(frame: pd.DataFrame) -> pd.DataFrame:
@@ -197,7 +201,8 @@ def _marker(place: int, *, filled: bool) -> dict[str, Any]:
     }
 
 
-def _names(frame: pd.DataFrame, column: str) -> list[Any]:
+def names(frame: pd.DataFrame, column: str) -> list[Any]:
+    """The values of a column, sorted, once each."""
     return sorted(frame[column].dropna().unique().tolist())
 
 
@@ -218,7 +223,8 @@ def _ticks(ticks: Sequence[tuple[float, str]]) -> dict[str, Any]:
     return {"tickvals": [at for at, _ in kept], "ticktext": [text for _, text in kept]}
 
 
-def _calm(figure: go.Figure) -> go.Figure:
+def calm(figure: go.Figure) -> go.Figure:
+    """The look that all figures share; colours of text and grid are left to the page."""
     return figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",

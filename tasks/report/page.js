@@ -3,12 +3,17 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const narrow = matchMedia("(max-width: 34rem)");
+  const few = matchMedia("(max-width: 44rem)"); // fewer panels side by side
   const config = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false };
 
   // Colours of text, axes and grid are the page's, so that a figure follows light and dark.
-  const themed = (layout) => {
+  const themed = (layout, turned) => {
     const [ink, soft, grid, raised, line] = ["--ink", "--soft", "--grid", "--raised", "--line"].map(colour);
     const out = structuredClone(layout);
+    const patch = (few.matches && layout.meta && layout.meta.narrow) || {};
+    for (const [key, value] of Object.entries(patch)) {
+      out[key] = typeof value === "object" ? { ...out[key], ...structuredClone(value) } : value;
+    }
     const axis = (value) => ({
       ...value, gridcolor: grid, zeroline: false, linecolor: line, tickcolor: line, color: soft, automargin: true,
     });
@@ -21,6 +26,8 @@
         delete out.scene[key].automargin;
       }
       out.scene.bgcolor = "rgba(0,0,0,0)";
+      const eye = out.scene.camera && out.scene.camera.eye;
+      if (small && eye && !turned) out.scene.camera.eye = { x: eye.x * 1.2, y: eye.y * 1.2, z: eye.z * 1.2 };
       out.margin = { l: 0, r: 0, t: 8, b: 0 };
     }
     if (small) out.margin = { ...out.margin, l: Math.min(out.margin.l, 48), r: 8 };
@@ -29,15 +36,37 @@
     return out;
   };
 
+  // The element has the height that the layout asks for, and the figure fills it: a fixed height would fix the width too.
+  const sized = (plot, { height, ...layout }) => {
+    if (height) plot.style.height = `${height}px`;
+    return layout;
+  };
+
+  const live = new Map(); // plot -> its figure
   const draw = (script) => {
     const plot = document.getElementById(script.dataset.plot);
     const figure = JSON.parse(script.textContent);
-    Plotly.newPlot(plot, figure.data, themed(figure.layout), config);
-    const restyle = () => Plotly.relayout(plot, themed(figure.layout));
-    dark.addEventListener("change", restyle);
-    narrow.addEventListener("change", restyle);
+    if (cameras.has(plot)) figure.layout.scene.camera = cameras.get(plot);
+    const layout = sized(plot, themed(figure.layout, cameras.has(plot)));
+    Plotly.newPlot(plot, figure.data, layout, config);
+    live.set(plot, figure);
     const views = figure.layout.meta && figure.layout.meta.views;
     if (views) buttons(plot, views);
+  };
+  const restyle = () => {
+    for (const [plot, figure] of live) Plotly.relayout(plot, sized(plot, themed(figure.layout, cameras.has(plot))));
+  };
+  for (const media of [dark, narrow, few]) media.addEventListener("change", restyle);
+
+  // A browser keeps 16 WebGL contexts or fewer: a picture in three dimensions that is far away gives its own back.
+  const cameras = new Map();
+  const release = (plot) => {
+    cameras.set(plot, plot.layout.scene.camera);
+    const canvases = [...plot.querySelectorAll("canvas")];
+    Plotly.purge(plot);
+    live.delete(plot);
+    plot.parentElement.querySelector(".views").replaceChildren();
+    for (const canvas of canvases) canvas.getContext("webgl")?.getExtension("WEBGL_lose_context")?.loseContext();
   };
 
   const buttons = (plot, views) => {
@@ -93,15 +122,20 @@
   }
 
   // Figures are drawn when they come near the screen: software WebGL takes seconds for each of the islands.
-  const waiting = new Map([...document.querySelectorAll("script[data-plot]")].map((s) => [s.parentElement, s]));
+  const scripts = new Map([...document.querySelectorAll("script[data-plot]")].map((s) => [s.parentElement, s]));
   const take = (figure) => {
-    const script = waiting.get(figure);
-    if (waiting.delete(figure)) draw(script);
+    const script = scripts.get(figure);
+    if (!live.has(document.getElementById(script.dataset.plot))) draw(script);
+  };
+  const leave = (figure) => {
+    const plot = document.getElementById(scripts.get(figure).dataset.plot);
+    if (live.has(plot) && plot.layout.scene) release(plot);
   };
   const near = new IntersectionObserver(
-    (entries) => { for (const entry of entries) if (entry.isIntersecting) take(entry.target); },
+    (entries) => { for (const entry of entries) entry.isIntersecting ? take(entry.target) : leave(entry.target); },
     { rootMargin: "400px 0px" },
   );
-  for (const figure of waiting.keys()) near.observe(figure);
-  addEventListener("beforeprint", () => { for (const figure of [...waiting.keys()]) take(figure); });
+  for (const figure of scripts.keys()) near.observe(figure);
+  // What has no still picture is drawn for the printer.
+  addEventListener("beforeprint", () => { for (const figure of scripts.keys()) if (!figure.closest(".stilled")) take(figure); });
 })();

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tasks.report import figures
-from tasks.report.html_table import HtmlTable, csv_link, html_table
-from tasks.report.summary import summarise
+from tasks.report import figures, studies
+from tasks.report.html_table import html_table
+from tasks.report.sections import Drawn, Section, section
+from tasks.report.summary import not_the_papers, summarise
 from tasks.report.tables import Answer, ReportTables, require
 
 if TYPE_CHECKING:
@@ -21,21 +21,6 @@ if TYPE_CHECKING:
 
 STARTED = "started"  # column of `runs`
 POINTS = ("model", "dataset", "condition", "zeta_adjusted", "nmse")
-LAYERS = ("model", "stack", "layer", "normed", "median", "low", "high", "n")
-TOKENS = (
-    "model",
-    "stack",
-    "layer",
-    "dataset",
-    "condition",
-    "series",
-    "position",
-    "cluster",
-    "pc1",
-    "pc2",
-    "pc3",
-    "explained",
-)
 LOSSES = ("model", "step", "loss")
 SKILL = (
     "Weighted quantile loss over that of two naive forecasts, geometric mean over data sets, on windows that no "
@@ -46,34 +31,11 @@ SKIPPED = (
 )
 
 
-@dataclass(frozen=True)
-class Picture:
-    """One figure: its JSON for plotly.js (safe inside a script element), what it shows in words, a caption."""
+def render(tables: ReportTables, stills: Mapping[str, bytes] | None = None) -> str:
+    """The page. Deterministic: the same tables give the same text. Raises ValueError where a column is missing.
 
-    name: str
-    alt: str
-    caption: str
-    json: str
-    tall: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    """One question: its answer as pictures and a table, the SQL behind it, its data as a link."""
-
-    name: str
-    title: str
-    lead: str
-    sql: str
-    csv: str
-    rows: int
-    pictures: tuple[Picture, ...] = ()
-    table: HtmlTable | None = None
-    empty: str = "No rows."
-
-
-def render(tables: ReportTables) -> str:
-    """The page. Deterministic: the same tables give the same text. Raises ValueError where a column is missing."""
+    stills: study -> its pictures as PNG, which stand in for them in print and without JavaScript.
+    """
     import jinja2
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
@@ -87,6 +49,7 @@ def render(tables: ReportTables) -> str:
     return template.render(
         tables=tables,
         summary=summarise(tables),
+        studies=list(_studies(tables, stills or {})),
         sections=list(_sections(tables)),
         runs=_runs(tables.runs),
         provenance=_provenance(tables.runs.frame),
@@ -96,11 +59,21 @@ def render(tables: ReportTables) -> str:
     )
 
 
+def models(tables: ReportTables) -> list[str]:
+    """Every model, in the order that gives colours and symbols."""
+    return sorted(tables.checkpoints.frame["model"])
+
+
+def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
+    for study in tables.studies:
+        used = {*study.points.frame["model"], *study.layers.frame["model"]}
+        notes = not_the_papers(tables.checkpoints.frame, used) if study.figure else []
+        yield studies.section(study, models(tables), notes, stills.get(study.name))
+
+
 def _sections(tables: ReportTables) -> Iterator[Section]:
     yield _correlation(tables.correlation)
     yield _scatter(tables.nmse_against_isotropy)
-    yield _dimension(tables.effective_dimension)
-    yield _islands(tables.islands)
     yield _listing("skill", tables.skill, SKILL)
     yield _training(tables.training)
     yield _listing("checkpoints", tables.checkpoints, "Where each model's weights come from.")
@@ -114,7 +87,7 @@ def _correlation(answer: Answer) -> Section:
         "Rank correlations of isotropy measures with forecast error. The rows within data sets compare models where "
         "they can be compared; pooled rows mix easy and hard data sets and are evidence of nothing."
     )
-    return _section("correlation", answer, lead, table=html_table(frame))
+    return section("correlation", answer, lead, table=html_table(frame))
 
 
 def _scatter(answer: Answer) -> Section:
@@ -129,39 +102,8 @@ def _scatter(answer: Answer) -> Section:
     alt = (
         f"Scatter plot of NMSE against the absolute adjusted cosine, {len(frame) - left} points, both axes logarithmic."
     )
-    pictures = _drawn("nmse_against_isotropy", frame, figures.nmse_against_isotropy, alt, caption)
-    return _section("nmse_against_isotropy", answer, lead, pictures=pictures)
-
-
-def _dimension(answer: Answer) -> Section:
-    frame = require(answer, LAYERS)
-    lead = "How many principal directions hold 80 % of the variance of the hidden states."
-    if "epsilon" in frame and len(frame):
-        lead = lead.replace("80 %", f"{100 * float(frame['epsilon'].iloc[0]):g} %")
-    alt = "Line chart of the median effective dimension by layer, one line a model and stack, whiskers over data sets."
-    caption = "Median over data sets; whiskers from the smallest to the largest."
-    return _section(
-        "effective_dimension",
-        answer,
-        lead,
-        pictures=_drawn("effective_dimension", frame, figures.effective_dimension, alt, caption),
-    )
-
-
-def _islands(answer: Answer) -> Section:
-    lead = "Hidden states of single tokens on their first three principal components. Drag to turn."
-    if answer.frame.empty:
-        return _section("islands", answer, lead, empty="No hidden states of the asked-for data set are at hand.")
-    frame = require(answer, TOKENS)
-    pictures: list[Picture] = []
-    for place, (names, part) in enumerate(frame.groupby(list(TOKENS[:5]), sort=True)):
-        model, stack, layer, dataset, condition = names
-        where = f"{model}, {stack} layer {layer}, {dataset}, {condition}"
-        share = f"three components hold {100 * float(part['explained'].iloc[0]):.0f} % of the variance"
-        alt = f"Three-dimensional scatter plot of {len(part)} tokens of {where}; {share}."
-        caption = f"{where}: {len(part):,} tokens; {share}."
-        pictures += _drawn(f"islands-{place}", part, figures.islands, alt, caption, tall=True)
-    return _section("islands", answer, lead, pictures=tuple(pictures))
+    drawn = _drawn("nmse_against_isotropy", frame, figures.nmse_against_isotropy, alt, caption)
+    return section("nmse_against_isotropy", answer, lead, drawn=drawn)
 
 
 def _training(answer: Answer) -> Section:
@@ -169,46 +111,27 @@ def _training(answer: Answer) -> Section:
     alt = (
         f"Line chart of training loss by step for {frame['model'].nunique()} models, relative to the first logged loss."
     )
-    pictures = _drawn(
+    drawn = _drawn(
         "training", frame, figures.training, alt, "Each family has its own loss, hence the ratio to the first value."
     )
-    return _section(
+    return section(
         "training",
         answer,
         "Loss of the checkpoints that this project trains.",
-        pictures=pictures,
+        drawn=drawn,
         empty="No model was trained in this run.",
     )
 
 
 def _listing(name: str, answer: Answer, lead: str, *, empty: str = "No rows.") -> Section:
-    return _section(name, answer, lead, table=html_table(answer.frame), empty=empty)
-
-
-def _section(
-    name: str,
-    answer: Answer,
-    lead: str,
-    *,
-    pictures: tuple[Picture, ...] = (),
-    table: HtmlTable | None = None,
-    empty: str = "No rows.",
-) -> Section:
-    frame = answer.frame
-    return Section(name, answer.title, lead, answer.sql, csv_link(frame), len(frame), pictures, table, empty)
+    return section(name, answer, lead, table=html_table(answer.frame), empty=empty)
 
 
 def _drawn(
-    name: str,
-    frame: pd.DataFrame,
-    draw: Callable[[pd.DataFrame], go.Figure],
-    alt: str,
-    caption: str,
-    *,
-    tall: bool = False,
-) -> tuple[Picture, ...]:
+    name: str, frame: pd.DataFrame, draw: Callable[[pd.DataFrame], go.Figure], alt: str, caption: str
+) -> tuple[Drawn, ...]:
     """The picture of a frame; none of an empty one."""
-    return (Picture(name, alt, caption, _script_json(draw(frame).to_json()), tall),) if len(frame) else ()
+    return (Drawn(name, draw(frame), alt, caption),) if len(frame) else ()
 
 
 def _runs(answer: Answer) -> Section:
@@ -218,7 +141,7 @@ def _runs(answer: Answer) -> Section:
     table = html_table(
         shown.assign(**{STARTED: shown[STARTED].astype(str).str.slice(0, 19)}) if STARTED in shown else shown
     )
-    return _section("runs", answer, "Each stage's last run.", table=table)
+    return section("runs", answer, "Each stage's last run.", table=table)
 
 
 def _provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
@@ -236,14 +159,6 @@ def _provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
     )
     facts.append(("seconds", f"{float(runs['seconds'].sum()):,.0f} in all stages' last runs"))
     return facts
-
-
-def _script_json(text: str | None) -> Any:
-    """JSON that cannot end the script element that holds it: nothing is left in it that HTML reads."""
-    from markupsafe import Markup
-
-    escaped = (text or "null").replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return Markup(escaped)
 
 
 def _inline(script: str) -> str:

@@ -61,24 +61,6 @@ where study = {study}
     and measure = 'zeta_adjusted'
 order by model, dataset, condition""",
     ),
-    "effective_dimension": Query(
-        "Effective dimension by layer",
-        """select
-    model,
-    stack,
-    layer,
-    normed,
-    epsilon,
-    median(effective_dimension) as median,
-    min(effective_dimension) as low,
-    max(effective_dimension) as high,
-    count(*) as n
-from effective_dimension
-where study = {study}
-    and epsilon = {epsilon}
-group by all
-order by model, stack, layer, normed""",
-    ),
     "skill": Query(
         "Skill of the checkpoints",
         """select
@@ -164,14 +146,86 @@ order by started""",
 }
 
 
-def queries(study: str, *, epsilon: float = EPSILON) -> dict[str, Query]:
-    """Every query with the study's name and epsilon written in, so that what the page shows can be run as it stands."""
+STUDY_QUERIES: dict[str, Query] = {
+    "points": Query(
+        "Forecast error against isotropy",
+        """select
+    points.model,
+    points.dataset,
+    datasets.domain,
+    datasets.paper,
+    datasets.stands_in_for,
+    points.condition,
+    points.value as zeta_adjusted,
+    points.nmse,
+    points.n_windows
+from nmse_against_isotropy as points
+left join datasets
+    on datasets.dataset = points.dataset
+where points.study = {study}
+    and points.measure = 'zeta_adjusted'
+order by points.model, points.dataset, points.condition""",
+    ),
+    "layers": Query(
+        "Effective dimension by layer",
+        """select
+    found.model,
+    checkpoints.family,
+    found.stack,
+    found.layer,
+    found.normed,
+    found.epsilon,
+    median(found.effective_dimension) as median,
+    min(found.effective_dimension) as low,
+    max(found.effective_dimension) as high,
+    count(*) as n
+from effective_dimension as found
+inner join checkpoints
+    on checkpoints.model = found.model
+where found.study = {study}
+    and found.epsilon = {epsilon}
+group by all
+order by found.model, found.stack, found.layer, found.normed""",
+    ),
+    "published": Query(
+        "What the paper says, and what was measured",
+        """select
+    claim,
+    source,
+    model,
+    dataset,
+    condition,
+    quantity,
+    published,
+    published_text,
+    measured,
+    low,
+    high,
+    n,
+    p,
+    comparable,
+    verdict,
+    why
+from published_vs_measured
+where study = {study}
+order by published is not null, model, source, dataset, condition, quantity, claim""",
+    ),
+}
+
+
+def queries(study: str) -> dict[str, Query]:
+    """Every query with the study's name written in, so that what the page shows can be run as it stands."""
+    return {name: _filled(query, study, EPSILON) for name, query in QUERIES.items()}
+
+
+def study_queries(study: str, *, epsilon: float = EPSILON) -> dict[str, Query]:
+    """The queries behind the section of one study, filled in as those of `queries`."""
+    return {name: _filled(query, study, epsilon) for name, query in STUDY_QUERIES.items()}
+
+
+def _filled(query: Query, study: str, epsilon: float) -> Query:
     quoted = "'" + study.replace("'", "''") + "'"
-    filled = {"{study}": quoted, "{epsilon}": repr(float(epsilon))}
-    answer = {}
-    for name, query in QUERIES.items():
-        sql = query.sql.strip()
-        for mark, value in filled.items():
-            sql = sql.replace(mark, value)
-        answer[name] = Query(query.title, sql)
-    return answer
+    sql = query.sql.strip()
+    for mark, value in {"{epsilon}": repr(float(epsilon)), "{study}": quoted}.items():
+        sql = sql.replace(mark, value)
+    return Query(query.title, sql)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tasks.report import verdicts
 from tasks.report.tables import ReportTables, require
 
 if TYPE_CHECKING:
@@ -25,11 +27,44 @@ def summarise(tables: ReportTables) -> list[str]:
     models = int(scope["models"])
     sentences = [_scope(scope)]
     sentences += _headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")))
+    sentences += _claims(tables)
     sentences += _few_models(models)
     sentences += _small_models(require(tables.checkpoints, ("model", "source", "parameters")))
     sentences += _skill(require(tables.skill, ("model", "wql_vs_median", "low", "high")))
     sentences += _left_out(tables)
     return sentences
+
+
+def not_the_papers(checkpoints: pd.DataFrame, models: Collection[str]) -> list[str]:
+    """Of a study's models: that some are small ones of ours, and what to run for the paper's."""
+    used = checkpoints[checkpoints["model"].isin(models)]
+    small = used[used["source"].isin(SMALL_SOURCES)]
+    if small.empty:
+        return []
+    who = "The models here are" if len(small) == len(used) else f"{len(small)} of the {len(used)} models here are"
+    return [
+        f"{who} small ones trained by this project, not the paper's. For the paper's, params/paper.yaml names them: "
+        "“make profile NAME=paper”, then “make repro”."
+    ]
+
+
+def _claims(tables: ReportTables) -> list[str]:
+    """How many of the paper's claims and numbers, over all studies, our data bear out."""
+    import pandas as pd
+
+    answers = [study.published for study in tables.studies if len(study.published.frame)]
+    frames = [require(answer, verdicts.COLUMNS) for answer in answers]
+    if not frames:
+        return []
+    published = pd.concat(frames)
+    claimed = published[published["published"].isna()]
+    found = Counter(claimed["verdict"])
+    told = ", ".join(f"{found[v]} {words[found[v] != 1]}" for v, words in verdicts.VERDICTS.items() if found[v])
+    sentences = []
+    if told:
+        whose = "the claim" if len(claimed) == 1 else f"the {len(claimed)} claims"
+        sentences.append(f"Of {whose} of the paper that were tested here, {told}; each stands below with its figure.")
+    return [*sentences, *filter(None, [verdicts.tally(published)])]
 
 
 def _scope(scope: Any) -> str:

@@ -19,11 +19,29 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
+class StudyTables:
+    """One study: its name, question and picture as params.yaml has them, and what it found.
+
+    conditions: in the study's order. points, layers and published: columns of `queries.STUDY_QUERIES`; states: those of
+    `islands.project`, empty where the study's picture is another.
+    """
+
+    name: str
+    title: str
+    figure: str | None
+    picture: str
+    conditions: tuple[str, ...]
+    points: Answer
+    layers: Answer
+    states: Answer
+    published: Answer
+
+
+@dataclass(frozen=True, eq=False)
 class ReportTables:
     """Every answer that the page shows; fields are named as in `queries.QUERIES`, columns are those of its SQL.
 
-    islands: one row a token with `model, stack, layer, dataset, condition, series, position, cluster, pc1, pc2, pc3,
-    explained` (see `islands.project`); made from a dump of hidden states, its `sql` says which.
+    studies: in the order of params.yaml, the study of the main figures first.
     profile: name of the params file's profile, as in `make profile NAME=...`.
     """
 
@@ -32,14 +50,13 @@ class ReportTables:
     scope: Answer
     correlation: Answer
     nmse_against_isotropy: Answer
-    effective_dimension: Answer
-    islands: Answer
     skill: Answer
     training: Answer
     checkpoints: Answer
     skipped: Answer
     failures: Answer
     runs: Answer
+    studies: tuple[StudyTables, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
 

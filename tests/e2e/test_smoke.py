@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import json
+import re
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from tests.e2e.checkout import Checkout
 
 pytestmark = pytest.mark.timeout(900)
+KINDS = {"domains", "conditions", "islands", "dimension"}
 MODELS = {"chronos-t5-nano", "chronos-bolt-nano"}
 
 
@@ -90,6 +95,26 @@ def test_the_page_is_one_file_with_every_figure(smoke: Checkout) -> None:
     for text in ("chronos-t5-nano", "chronos-bolt-nano", "effective dimension", "islands"):
         assert text.lower() in page.lower()
     assert len(page) < 15e6
+
+
+def test_every_study_is_a_section_and_a_picture(smoke: Checkout) -> None:
+    page = (smoke.folder / "data/report.html").read_text()
+    studies = yaml.safe_load((smoke.folder / "params.yaml").read_text())["studies"]
+    assert {study.get("picture", "domains") for study in studies.values()} == KINDS
+    for name in studies:
+        assert page.count(f'id="study-{name}"') == 1
+        assert f'id="plot-{name}-0"' in page
+        picture = (smoke.folder / f"data/figures/{name}.png").read_bytes()
+        assert base64.b64encode(picture).decode() in page
+        assert (smoke.folder / f"data/figures/{name}.svg").read_text().count("<svg") == 1
+
+
+def test_the_sql_behind_the_islands_finds_their_files(smoke: Checkout) -> None:
+    page = (smoke.folder / "data/report.html").read_text()
+    (sql,) = re.findall(r"<code>(select path\nfrom dumps.*?)</code>", page, re.DOTALL)
+    paths = [row["path"] for row in smoke.sql(html.unescape(sql))]
+    assert len(paths) == 2  # models
+    assert all((smoke.folder / "data/embeddings" / path).is_file() for path in paths)
 
 
 def test_rows_of_one_stage_lie_in_few_files(smoke: Checkout) -> None:

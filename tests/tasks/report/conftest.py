@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from tasks.report.islands import project
-from tasks.report.queries import queries
-from tasks.report.tables import Answer, ReportTables
+from tasks.report.queries import queries, study_queries
+from tasks.report.tables import Answer, ReportTables, StudyTables
+from tasks.report.verdicts import COLUMNS
 
 MODELS = ("chronos-bolt-small-350k", "chronos-t5-small-690k")
 SYNTHETIC = tuple(
@@ -20,6 +21,16 @@ SYNTHETIC = tuple(
 REAL = ("sunspots", "co2", "elnino", "nile", "exchange_rate", "hospital", "nn5_weekly")
 CONDITIONS = ("context-100", "context-500")
 HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"
+DOMAINS = {name: name[:-2] for name in SYNTHETIC} | {"exchange_rate": "finance", "nn5_weekly": "finance"}
+DOMAINS |= {"hospital": "healthcare"}
+PAPERS = {name: name for name in SYNTHETIC} | {"exchange_rate": "finance-1", "nn5_weekly": "finance-2"}
+SHAPES = {  # columns of `queries.STUDY_QUERIES`; test_queries.py holds them to the SQL
+    "points": (
+        "model", "dataset", "domain", "paper", "stands_in_for", "condition", "zeta_adjusted", "nmse", "n_windows",
+    ),
+    "layers": ("model", "family", "stack", "layer", "normed", "epsilon", "median", "low", "high", "n"),
+    "published": COLUMNS,
+}  # fmt: skip
 EVIDENCE = {
     "within_dataset": "headline: mean over data sets; interval and p stand in inference",
     "per_model": "mean over models; data sets differ in difficulty",
@@ -40,27 +51,83 @@ def made_up(rename: Callable[[str], str] = str, *, models: tuple[str, ...] = MOD
         ),
         "correlation": _correlation(rng, named),
         "nmse_against_isotropy": _points(rng, named, datasets),
-        "effective_dimension": _layers(rng, named),
-        "islands": _islands(rng, named, rename),
+        "layers": _layers(rng, named),
+        "states": _islands(rng, named, rename),
         "skill": _skill(named),
         "training": _training(rng, named),
         "checkpoints": _checkpoints(named),
         "skipped": _skipped(named, datasets),
         "failures": pd.DataFrame({"stage": [], "error": [], "example": [], "n": []}).astype({"n": "int64"}),
         "runs": _runs(),
+        "published": published(),
     }
 
 
+def published() -> pd.DataFrame:
+    """Rows as of the view `published_vs_measured`: a claim of every verdict, and numbers."""
+    claim = {
+        "claim": "Isotropy is lower on all noisy data sets",
+        "source": "section 5.1",
+        "quantity": "more_isotropic",
+        "published_text": "< 0.5",
+        "low": 0.2,
+        "high": 0.6,
+        "n": 10,
+        "p": 0.3,
+        "comparable": True,
+    }
+    layers = {"claim": "d(0.8) of chronos-t5 on finance-1", "source": "Table 1, layers 1 to 12", "quantity": "d(0.8)"}
+    number = {"model": MODELS[1], "dataset": "exchange_rate", "condition": "context-500", "comparable": False}
+    cell = {**number, "claim": "nmse", "source": "section 5.1", "quantity": "nmse", "low": 0.1, "high": 0.2}
+    rows = [
+        {**claim, "measured": 0.4, "why": "p is above 0.05", "verdict": "undecided"},
+        {**claim, "measured": 0.1, "high": 0.3, "p": 0.002, "verdict": "agrees"},
+        {**claim, "measured": 0.9, "low": 0.8, "high": 1.0, "p": 0.002, "verdict": "differs"},
+        {**claim, "measured": None, "low": None, "high": None, "n": None, "p": None}
+        | {"comparable": False, "why": "not measured", "verdict": "not comparable"},
+        {**number, **layers, "published": 4.0, "published_text": "4", "measured": 3.0, "low": 2.0, "high": 5.0}
+        | {"verdict": "not comparable", "why": "a small checkpoint of ours"},
+        {**cell, "published": 0.0000066, "published_text": "0.0000066", "measured": 0.15, "verdict": "not comparable"}
+        | {"why": "a small checkpoint of ours; a stand-in for the data: 2012-2014, not 2002-2015"},
+    ]
+    frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    return frame.astype({"published": "float64", "n": "Int64", "comparable": "bool"})
+
+
 def report_tables(frames: dict[str, pd.DataFrame], *, study: str = "isotropy-fig-3") -> ReportTables:
-    """The frames with their titles and SQL."""
+    """The frames with their titles and SQL, and a study a kind of picture."""
     found = queries(study)
     answers = {name: Answer(found[name].title, found[name].sql, frames[name]) for name in found}
-    answers["islands"] = Answer(
-        "Islands of hidden states",
-        "select state\nfrom 'data/embeddings/chronos-t5-small-690k/non-linear-1.parquet'",
-        frames["islands"],
+    studies = tuple(study_tables(kind, frames) for kind in ("domains", "conditions", "dimension", "islands", "none"))
+    return ReportTables(study=study, profile="default", **answers, studies=studies)
+
+
+def study_tables(picture: str, frames: dict[str, pd.DataFrame]) -> StudyTables:
+    """A study of all that `frames` hold, whose picture is of this kind."""
+    points = frames["nmse_against_isotropy"]
+    facts = {
+        "points": points.assign(
+            domain=[DOMAINS.get(name.removesuffix(HOSTILE), "nature") for name in points["dataset"]],
+            paper=[PAPERS.get(name.removesuffix(HOSTILE)) for name in points["dataset"]],
+            stands_in_for=None,
+        ),
+        "layers": frames["layers"].assign(family=[name[:10] for name in frames["layers"]["model"]]),
+        "published": frames["published"],
+    }
+    states = frames["states"] if picture == "islands" else pd.DataFrame()
+    found = study_queries(picture)
+    return StudyTables(
+        name=picture,
+        title=f"A study of {picture}",
+        figure=None if picture == "none" else f"isotropy {picture}",
+        picture=picture,
+        conditions=("context-500", "context-100"),
+        states=Answer("Islands of hidden states", "select path\nfrom dumps", states),
+        **{
+            name: Answer(query.title, query.sql, facts[name].reindex(columns=SHAPES[name]))
+            for name, query in found.items()
+        },
     )
-    return ReportTables(study=study, profile="default", **answers)
 
 
 @pytest.fixture(scope="session")
@@ -146,7 +213,7 @@ def _islands(rng: np.random.Generator, models: list[str], rename: Callable[[str]
             "dataset": "non-linear-1",
             "condition": "context-500",
         }
-        parts.append(project(states, clusters, series, np.arange(320) % 32, identity))
+        parts.append(project(states, clusters, series, np.arange(320) % 32, identity).assign(n_tokens=2048))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -62,6 +62,16 @@ class Browser:
     def log(self, kind: str) -> list[dict[str, Any]]:
         return self.send("POST", f"{self.session}/se/log", {"type": kind})
 
+    def settle(self) -> None:
+        """Wait until the page has drawn and its observers were called."""
+        for _ in range(3):
+            self.send("POST", f"{self.session}/execute/async", {"script": NEXT_FRAME, "args": []})
+
+    def show(self, place: int) -> None:
+        """Bring the figure at a place to the screen."""
+        self.js(f"document.querySelectorAll('.plot')[{place}].scrollIntoView({{behavior: 'instant'}})")
+        self.settle()
+
     def requests(self) -> list[str]:
         messages = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
         sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
@@ -96,22 +106,66 @@ def page(browser: Browser, tables: ReportTables, tmp_path_factory: pytest.TempPa
 
 
 def _opened(browser: Browser, tables: ReportTables, path: Path) -> Browser:
-    """The page with every figure drawn."""
+    """The page with every figure drawn that was on the screen once; those in three dimensions go again."""
     path.write_text(render(tables), encoding="utf-8")
     browser.log("performance"), browser.log("browser")
     browser.open(path)
-    browser.js("dispatchEvent(new Event('beforeprint'))")
+    for place in range(browser.js("return document.querySelectorAll('.plot').length")):
+        browser.show(place)
     return browser
 
 
 def test_the_page_draws_everything_without_an_error_or_a_request(page: Browser) -> None:
-    drawn = page.js("return [...document.querySelectorAll('.plot')].map(p => p.querySelectorAll('.main-svg').length)")
-    assert len(drawn) == 5
-    assert all(drawn)
+    count = page.js("return document.querySelectorAll('.plot').length")
+    assert count == 7
+    for place in range(count):
+        page.show(place)
+        assert page.js(f"return document.querySelectorAll('.plot')[{place}].querySelectorAll('.main-svg').length")
     assert _complaints(page) == []
     asked = page.requests()
     assert len(asked) == 1
     assert asked[0].startswith("file:")
+
+
+def test_pictures_in_three_dimensions_give_back_their_canvas_and_keep_their_view(page: Browser) -> None:
+    live = "return [...document.querySelectorAll('.plot')].filter(p => p.querySelector('canvas')).length"
+    scene = "document.querySelector('#plot-islands-0')"
+    place = page.js(f"return [...document.querySelectorAll('.plot')].indexOf({scene})")
+    page.show(place)
+    assert page.js(live) >= 1
+    turned = "{eye: {x: 0.5, y: -1.5, z: 0.25}}"
+    page.send(
+        "POST",
+        f"{page.session}/execute/async",
+        {
+            "script": f"const done = arguments[0]; Plotly.relayout({scene}, {{'scene.camera': {turned}}})"
+            ".then(() => done())",
+            "args": [],
+        },
+    )
+    page.js("scrollTo({top: 0, behavior: 'instant'})")
+    page.settle()
+    assert page.js(live) == 0
+    page.show(place)
+    assert page.js(f"return {scene}.layout.scene.camera.eye") == {"x": 0.5, "y": -1.5, "z": 0.25}
+    assert page.js(f"return {scene}.parentElement.querySelectorAll('.views button').length") == 2
+    assert _complaints(page) == []
+
+
+def test_panels_stand_two_in_a_row_on_a_phone(page: Browser) -> None:
+    columns = "return new Set([...Object.entries(document.querySelector('#plot-domains-0')._fullLayout)]"
+    columns += ".filter(([k]) => /^xaxis/.test(k)).map(([, v]) => v.domain[0])).size"
+    assert page.js(columns) == 3
+    page.cdp(
+        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    )
+    try:
+        page.settle()
+        assert page.js(columns) == 2
+    finally:
+        page.cdp("Emulation.clearDeviceMetricsOverride", {})
+        page.settle()
+    assert page.js(columns) == 3
 
 
 def test_tables_sort_numbers_as_numbers_and_the_missing_last(page: Browser) -> None:
@@ -142,6 +196,7 @@ def test_a_filter_leaves_the_rows_that_hold_its_words(page: Browser) -> None:
 
 
 def test_the_islands_can_be_coloured_by_series(page: Browser) -> None:
+    page.show(page.js("return [...document.querySelectorAll('.plot')].findIndex(p => p.id === 'plot-islands-0')"))
     names = page.js(
         "const p = document.querySelector('#plot-islands-0');"
         "p.parentElement.querySelectorAll('.views button')[1].click();"

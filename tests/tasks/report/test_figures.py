@@ -33,7 +33,7 @@ def test_points_without_a_logarithm_are_left_out(bad: float | None) -> None:
 
 
 def test_layers_are_in_order_with_the_normed_state_last(tables: ReportTables) -> None:
-    figure = figures.effective_dimension(tables.effective_dimension.frame)
+    figure = figures.effective_dimension(tables.studies[0].layers.frame)
     assert len(figure.data) == 4
     assert list(figure.layout.xaxis.ticktext) == ["0", "1", "2", "3", "4", "4′"]
     for trace in figure.data:
@@ -47,7 +47,7 @@ def test_deep_models_get_a_dozen_ticks_at_most() -> None:
 
 
 def test_islands_show_each_token_once_a_view(tables: ReportTables) -> None:
-    frame = tables.islands.frame
+    frame = next(study for study in tables.studies if study.picture == "islands").states.frame
     part = frame[frame["model"] == frame["model"].iloc[0]]
     figure = figures.islands(part)
     for visible in figure.layout.meta["views"].values():

@@ -16,6 +16,7 @@ from tasks.report.html_table import csv_link, html_table
 from tasks.report.page import render
 from tasks.report.tables import Answer, ReportTables
 
+PICTURES = 2 + 5  # of the run, and of the studies: by domain, by condition, layers, two models' islands
 HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"
 
 
@@ -74,25 +75,28 @@ def test_the_policy_allows_the_two_scripts_by_hash_and_no_request(page: str) -> 
 
 def test_figures_are_json_with_alt_texts(page: str) -> None:
     figures = [json.loads(text) for text in _Outline(page).scripts if text.startswith("{")]
-    assert len(figures) == 5
+    assert len(figures) == PICTURES
     alts = re.findall(r'role="img" aria-label="([^"]+)"', page)
-    assert len(alts) == 5
+    assert len(alts) == PICTURES
     assert all(len(alt) > 40 for alt in alts)
 
 
 def test_every_section_shows_its_sql_and_its_data(page: str, tables: ReportTables) -> None:
-    assert page.count("<summary>SQL</summary>") == 10
+    assert page.count("<summary>SQL</summary>") == 8 + 2 * len(tables.studies)
     assert csv_link(tables.nmse_against_isotropy.frame) in page
+    for study in tables.studies:
+        assert csv_link(study.published.frame) in page
 
 
 def test_hostile_names_make_no_element(hostile: ReportTables, page: str) -> None:
     attacked = _Outline(render(hostile))
     assert set(attacked.tags) == set(_Outline(page).tags)
-    assert attacked.tags.count("script") == 7
+    assert attacked.tags.count("script") == PICTURES + 2
+    figures = [text for text in attacked.scripts if text.startswith("{")]
+    assert sum("&lt;img src=x onerror=" in str(json.loads(text)) for text in figures) == PICTURES
     for text in attacked.scripts:
         if text.startswith("{"):
             assert "<" not in text
-            assert "&lt;img src=x onerror=" in str(json.loads(text))
             assert "<img" not in str(json.loads(text))
 
 
@@ -101,6 +105,10 @@ def test_a_lacking_column_is_named(tables: ReportTables) -> None:
     broken = replace(answer, frame=answer.frame.drop(columns="nmse"))
     with pytest.raises(ValueError, match=r"Forecast error against isotropy: got columns model, .*; expected nmse too"):
         render(replace(tables, nmse_against_isotropy=broken))
+    study = tables.studies[0]
+    broken = replace(study.published, frame=study.published.frame.drop(columns="why"))
+    with pytest.raises(ValueError, match=r"What the paper says.*; expected why too"):
+        render(replace(tables, studies=(replace(study, published=broken),)))
 
 
 def test_a_long_table_is_cut_in_the_page_and_whole_in_its_csv(tables: ReportTables) -> None:
@@ -129,3 +137,30 @@ def test_a_long_table_is_cut_in_the_page_and_whole_in_its_csv(tables: ReportTabl
 def test_cells_show_numbers_shortly_and_keep_them_to_sort_by(value: object, text: str, number: float | None) -> None:
     (row,) = html_table(pd.DataFrame({"x": pd.Series([value], dtype=object)})).rows
     assert (row[0].text, row[0].number) == (text, number)
+
+
+def test_a_study_is_found_by_its_figures_number_and_says_what_the_paper_says(page: str, tables: ReportTables) -> None:
+    for study in tables.studies:
+        start = page.index(f'id="study-{study.name}"')
+        part = page[start : page.index("</section>", start)]
+        assert f'<span class="kicker">{study.figure}</span> {study.title}' in part or study.figure is None
+        for verdict in ("agrees", "differs", "undecided", "not-comparable"):
+            assert f'<li class="{verdict}">The paper (section 5.1): isotropy is lower on all noisy data sets' in part
+        assert "0 of 2 printed numbers can be compared: a small checkpoint of ours (2), a stand-in" in part
+        assert ("params/paper.yaml" in part) == (study.figure is not None)
+        assert f'href="#study-{study.name}"' in page
+
+
+def test_a_still_picture_stands_in_for_figures_in_print_and_without_javascript(tables: ReportTables) -> None:
+    text = render(tables, {"domains": b"png"})
+    assert text.count('<img class="still" src="data:image/png;base64,cG5n" alt="8 scatter plots') == 1
+    assert text.count('class="pictures stilled"') == 1
+
+
+def test_a_study_without_rows_says_so(tables: ReportTables) -> None:
+    one = tables.studies[0]
+    none = {
+        name: replace(getattr(one, name), frame=getattr(one, name).frame.iloc[:0]) for name in ("points", "published")
+    }
+    text = render(replace(tables, studies=(replace(one, **none),)))
+    assert "Nothing of this study is at hand" in text

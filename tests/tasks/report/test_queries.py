@@ -8,8 +8,8 @@ import pytest
 import store
 from store import catalogue
 from tasks.report.page import render
-from tasks.report.queries import QUERIES, queries
-from tasks.report.tables import Answer, ReportTables
+from tasks.report.queries import QUERIES, STUDY_QUERIES, Query, queries, study_queries
+from tasks.report.tables import Answer, ReportTables, StudyTables
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,8 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]:
     path = tmp_path_factory.mktemp("store") / "results.duckdb"
     catalogue.build(path, {})
     with store.open(path) as connection:
-        return {name: connection.sql(query.sql).df() for name, query in queries("it's {x}").items()}
+        asked = queries("it's {x}") | study_queries("it's {x}")
+        return {name: connection.sql(query.sql).df() for name, query in asked.items()}
 
 
 @pytest.mark.parametrize("name", sorted(QUERIES))
@@ -28,21 +29,30 @@ def test_a_query_runs_and_has_the_columns_that_the_made_up_tables_have(
     assert list(empty[name].columns) == list(getattr(tables, name).frame.columns)
 
 
+@pytest.mark.parametrize("name", sorted(STUDY_QUERIES))
+def test_a_query_of_a_study_has_the_columns_that_the_made_up_studies_have(
+    name: str, empty: dict[str, pd.DataFrame], tables: ReportTables
+) -> None:
+    assert list(empty[name].columns) == list(getattr(tables.studies[0], name).frame.columns)
+
+
 def test_a_catalogue_without_rows_still_gives_a_page(empty: dict[str, pd.DataFrame]) -> None:
-    answers = {name: Answer(query.title, query.sql, empty[name]) for name, query in queries("it's {x}").items()}
-    islands = Answer("Islands", "-- none", pd.DataFrame())
-    page = render(ReportTables(study="it's {x}", profile="default", islands=islands, **answers))
-    for words in (
-        "0 models on 0 data sets",
-        "Nothing was skipped and no job failed",
-        "No hidden states",
-        "No model was",
-    ):
+    def answers(asked: dict[str, Query]) -> dict[str, Answer]:
+        return {name: Answer(query.title, query.sql, empty[name]) for name, query in asked.items()}
+
+    states = Answer("Islands", "-- none", pd.DataFrame())
+    kinds = ("domains", "conditions", "islands", "dimension", "none")
+    studies = tuple(
+        StudyTables(kind, kind, None, kind, ("c",), states=states, **answers(study_queries(kind))) for kind in kinds
+    )
+    page = render(ReportTables("it's {x}", "default", **answers(queries("it's {x}")), studies=studies))
+    for words in ("0 models on 0 data sets", "Nothing was skipped and no job failed", "No model was"):
         assert words in page
+    assert page.count("Nothing of this study is at hand") == len(kinds)
 
 
 def test_a_query_shows_its_study_and_epsilon_and_can_be_run_as_it_stands() -> None:
-    found = queries("it's", epsilon=0.95)
+    found = queries("it's") | study_queries("it's", epsilon=0.95)
     assert "where study = 'it''s'" in found["correlation"].sql
-    assert "epsilon = 0.95" in found["effective_dimension"].sql
+    assert "epsilon = 0.95" in found["layers"].sql
     assert not [name for name, query in found.items() if "{" in query.sql]

@@ -1,0 +1,77 @@
+"""Hidden states that the report draws: three principal components of the tokens of a study's cells."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages import DATA, planning
+from stages.params import Params
+from store.dumps import last_layers, layer_states, layers
+from tasks.geometry.clusters import ClusterOptions, choose_clusters
+from tasks.report.islands import project
+from tasks.report.tables import Answer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TOKENS = 400  # of a picture; more hide each other, and a page holds many pictures
+STACK = {"chronos-t5": "decoder"}  # the studies' layer (science.md section 1); others: their first stack
+SQL = """select path
+from dumps -- three components of the states of these files, {layer} layer, all tokens; {tokens} random ones are shown
+where model in ({models})
+    and dataset in ({datasets})
+    and condition in ({conditions})
+    and kind = 'embeddings'
+order by path"""
+
+
+def states(params: Params, study: str) -> Answer:
+    """Columns of `project` and `n_tokens` of every cell of a study whose picture is islands, else no rows."""
+    import pandas as pd
+
+    asked = {block: params.asked(study, block) for block in ("models", "datasets", "conditions")}
+    which = params.studies[study].pictured
+    quoted = {block: ", ".join(f"'{name}'" for name in names) for block, names in asked.items()}
+    answer = functools.partial(Answer, "Tokens on three components", SQL.format(layer=which, tokens=TOKENS, **quoted))
+    if params.studies[study].picture != "islands":
+        return answer(pd.DataFrame())
+    cells = set(planning.cells(params))
+    families = {name: row["family"] for name, row in planning.checkpoints().items()}
+    frames = [
+        _cell(row["path"], STACK.get(families[row["model"]]), which, params).assign(**_named(row))
+        for row in planning.dumps("embeddings")
+        if planning.Cell(row["model"], row["dataset"], row["condition"]) in cells
+        and row["model"] in asked["models"]
+        and row["dataset"] in asked["datasets"]
+        and row["condition"] in asked["conditions"]
+    ]
+    return answer(pd.concat(frames, ignore_index=True) if frames else pd.DataFrame())
+
+
+def _named(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ("model", "dataset", "condition")}
+
+
+def _cell(name: str, stack: str | None, which: str, params: Params) -> pd.DataFrame:
+    """Tokens of one dump at one layer. Components and clusters are those of all its rows, as in the table geometry."""
+    path = Path(DATA, "embeddings", name)
+    metadata = planning.parquet_metadata(path)
+    ends = {place[0]: place for place in last_layers(metadata)}
+    stack, layer, normed = ends[stack or max(ends)]  # "encoder" comes after "decoder"
+    if which == "middle":
+        layer, normed = (layer + 1) // 2, False
+    assert (stack, layer, normed) in layers(metadata)
+    data = layer_states(path, stack, layer, normed)
+    options = ClusterOptions(**params.geometry.model_dump(include={field.name for field in fields(ClusterOptions)}))
+    labels = choose_clusters(data["states"], options, seed=params.seed).labels
+    found = project(
+        data["states"], labels, list(data["series"]), data["position"], {"stack": stack, "layer": layer}
+    ).assign(n_tokens=len(labels))
+    count = min(TOKENS, len(found))
+    kept = np.sort(np.random.default_rng(params.seed).choice(len(found), count, replace=False))
+    return found.iloc[kept]

@@ -1,0 +1,135 @@
+"""Lines, markers, texts and colours of Plotly's traces, drawn by matplotlib."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INCH = 100  # Plotly's pixels an inch: its 12.5 px text is 9 pt
+POINT = 72 / INCH  # points a pixel
+INK = "#1d2126"  # as in page.css, on white
+SYMBOLS = {
+    "circle": "o",
+    "diamond": "D",
+    "square": "s",
+    "triangle-up": "^",
+    "triangle-down": "v",
+    "cross": "P",
+    "star": "*",
+    "hexagon": "h",
+}
+DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+TAG = re.compile(r"<[^>]*>")
+
+
+def scatter(axes: Axes, trace: Any) -> None:
+    """Lines, whiskers, markers and texts of one trace; a missing point parts lines."""
+    x, y = (np.array([np.nan if v is None else v for v in values], dtype=float) for values in (trace.x, trace.y))
+    mode = trace.mode or "lines+markers"
+    if "lines" in mode:
+        shade, alpha = colour(trace.line.color)
+        dash = DASHES[trace.line.dash or "solid"]
+        axes.plot(x, y, dash, color=shade, alpha=alpha, lw=line_width(trace.line), zorder=2)
+    if trace.error_y.array is not None:
+        _whiskers(axes, x, y, trace)
+    if "markers" in mode:
+        (_arrows if trace.marker.angleref == "previous" else _markers)(axes, x, y, trace)
+    if "text" in mode:
+        for at, text in enumerate(each(trace.text, len(x))):
+            if text and np.isfinite(x[at]):
+                axes.annotate(plain(text), (x[at], y[at]), (0, 4), textcoords="offset points", ha="center", size=7)
+
+
+def _whiskers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
+    above, below = trace.error_y.array, trace.error_y.arrayminus
+    shade, alpha = colour(trace.line.color or trace.marker.color)
+    ends = np.array([above if below is None else below, above])
+    axes.errorbar(x, y, yerr=ends, fmt="none", ecolor=shade, alpha=alpha, elinewidth=POINT, capsize=2, capthick=POINT)
+
+
+def _markers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
+    """One call a point: symbols may differ from point to point."""
+    from matplotlib.markers import MarkerStyle
+
+    shade, alpha = colour(trace.marker.color or trace.line.color)
+    sizes = np.broadcast_to(trace.marker.size or 6, x.shape)
+    for at, name in enumerate(each(trace.marker.symbol or "circle", len(x))):
+        if not (np.isfinite(x[at]) and np.isfinite(y[at])):
+            continue
+        shape, hollow, dotted = symbol(name)
+        axes.scatter(
+            x[at], y[at], (sizes[at] * POINT) ** 2, marker=MarkerStyle(shape), alpha=alpha,
+            facecolor="none" if hollow else shade, edgecolor=shade, lw=POINT * 1.2, zorder=3,
+        )  # fmt: skip
+        if dotted:
+            axes.scatter(x[at], y[at], 3, color=shade if hollow else "white", lw=0, zorder=4)
+
+
+def _arrows(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
+    """Heads that point away from the point before."""
+    shade, _ = colour(trace.marker.color)
+    sizes = np.broadcast_to(trace.marker.size or 6, x.shape)
+    for at in range(1, len(x)):
+        if sizes[at] and np.isfinite([x[at - 1], y[at - 1], x[at], y[at]]).all():
+            arrow = {"arrowstyle": "-|>", "color": shade, "lw": 0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 8}
+            axes.annotate("", (x[at], y[at]), (x[at - 1], y[at - 1]), arrowprops=arrow, zorder=3)
+
+
+def handle(trace: Any) -> Any:
+    """What a legend shows of a trace: a line, a marker, or a marker and its dot."""
+    from matplotlib.lines import Line2D
+
+    mode = trace.mode or "lines+markers"
+    flat = trace.type == "scatter"
+    how: dict[str, Any] = {"ls": "none"}
+    if "lines" in mode and flat:
+        shade, alpha = colour(trace.line.color)
+        how = {"color": shade, "alpha": alpha, "ls": DASHES[trace.line.dash or "solid"], "lw": line_width(trace.line)}
+    if "markers" not in mode:
+        return Line2D([], [], **how)
+    shade, _ = colour(trace.marker.color or (trace.line.color if flat else None))
+    shape, hollow, dotted = symbol(next(each(trace.marker.symbol or "circle", 1)))
+    whole = Line2D([], [], **how, marker=shape, mec=shade, mfc="none" if hollow else shade, ms=5)
+    dot = Line2D([], [], ls="none", marker="o", ms=1.6, color=shade if hollow else "white")
+    return (whole, dot) if dotted else whole
+
+
+def symbol(name: str) -> tuple[str, bool, bool]:
+    """matplotlib's marker, whether it is hollow, whether it has a dot."""
+    dotted = name.endswith("-dot")
+    base = name.removesuffix("-dot")
+    hollow = base.endswith("-open")
+    base = base.removesuffix("-open")
+    if base not in SYMBOLS:
+        raise ValueError(f"symbol {name!r} cannot be drawn; marks.py knows {', '.join(SYMBOLS)}")
+    return SYMBOLS[base], hollow, dotted
+
+
+def each(values: Any, count: int) -> Iterator[Any]:
+    """One value a point, where Plotly has one for all or a list."""
+    yield from [values] * count if values is None or isinstance(values, str) else values
+
+
+def line_width(line: Any) -> float:
+    """In points; Plotly's default is 2 pixels."""
+    return float(line.width or 2) * POINT
+
+
+def colour(text: str | None) -> tuple[str, float]:
+    """A colour as matplotlib reads it, and its opacity."""
+    if text and text.startswith("rgba("):
+        red, green, blue, alpha = (float(part) for part in text[5:-1].split(","))
+        return f"#{int(red):02x}{int(green):02x}{int(blue):02x}", alpha
+    return text or INK, 1.0
+
+
+def plain(text: str) -> str:
+    """Text without Plotly's tags and entities."""
+    return html.unescape(TAG.sub("", text.replace("<br>", "\n")))

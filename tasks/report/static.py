@@ -1,0 +1,259 @@
+"""Plotly figures as PNG and SVG by matplotlib, without a browser: the traces and layouts that this report uses.
+
+Colours are those of a white page. The same figure gives the same bytes. A trace or symbol that is not known raises.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tasks.report.marks import INCH, INK, POINT, colour, handle, plain, scatter
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from mpl_toolkits.mplot3d.axes3d import Axes3D
+
+WIDTH = 8.6  # inches
+SCENE = 2.75  # inches, of a picture in three dimensions
+PLOT_HEIGHT = 330  # pixels inside the margins of a figure that names no height
+DPI = 150
+SOFT, GRID = "#5a626b", "#e6e3dc"  # as in page.css, on white
+STYLE = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib
+    "font.size": 8.5,
+    "text.color": INK,
+    "axes.edgecolor": "#b9b5ab",
+    "axes.labelcolor": SOFT,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "svg.hashsalt": "tsfm-lens",
+    "svg.fonttype": "path",
+    "text.parse_math": False,
+}
+ALIGN = {"center": "center", "left": "left", "right": "right", "top": "top", "middle": "center", "bottom": "bottom"}
+
+
+def still(figures: Sequence[tuple[str, go.Figure]]) -> dict[str, bytes]:
+    """Suffix (png, svg) -> bytes of the figures, one below another; those in three dimensions side by side.
+
+    figures: title and figure; only those in three dimensions show theirs, "" is none. Raises ValueError for no figure,
+    or for what cannot be drawn.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    if not figures:
+        raise ValueError("figures: got none, expected at least one")
+    with mpl.rc_context(STYLE):
+        drawn = _draw(figures)
+        FigureCanvasAgg(drawn)
+        out = {}
+        for kind, about in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+            buffer = io.BytesIO()
+            drawn.savefig(buffer, format=kind, dpi=DPI, facecolor="white", metadata=about)
+            out[kind] = buffer.getvalue()
+    return out
+
+
+def _draw(figures: Sequence[tuple[str, go.Figure]]) -> Figure:
+    from matplotlib.figure import Figure
+
+    for _, figure in figures:
+        for trace in figure.data:
+            if trace.type not in ("scatter", "scatter3d"):
+                raise ValueError(f"trace type {trace.type!r} cannot be drawn; static.py knows scatter and scatter3d")
+    scenes = [pair for pair in figures if _is_scene(pair[1])]
+    flat = [pair for pair in figures if not _is_scene(pair[1])]
+    columns = _columns(len(scenes))
+    rows = -(-len(scenes) // columns)
+    entries = _entries([figure for _, figure in scenes])
+    heights = [_height(figure) for _, figure in flat]
+    legend = 0.14 + 0.17 * _legend_rows(entries) if scenes else 0.0
+    total = sum(heights) + rows * SCENE + legend
+    canvas = Figure(figsize=(WIDTH, total))
+    top = total
+    for (_, figure), height in zip(flat, heights, strict=True):
+        _flat(canvas, figure, top / total, height / total)
+        top -= height
+    if scenes:
+        _legend(canvas, entries, (top - 0.05) / total)
+        top -= legend
+    for place, (title, figure) in enumerate(scenes):
+        row, column = divmod(place, columns)
+        side, low = 1 / columns, (top - (row + 1) * SCENE) / total
+        _scene(canvas, title, figure, (column * side, low, side, SCENE / total))
+    return canvas
+
+
+def _columns(count: int) -> int:
+    """Scenes in a row: three, or two where that leaves none alone in the last row and three would."""
+    return 2 if count in (2, 4) or (count % 3 == 1 and count % 2 == 0) else min(3, max(count, 1))
+
+
+def _is_scene(figure: go.Figure) -> bool:
+    return any(trace.type == "scatter3d" for trace in figure.data)
+
+
+def _height(figure: go.Figure) -> float:
+    """Inches of a flat figure: what is inside Plotly's margins, and room for legend, titles and labels."""
+    margin = figure.layout.margin
+    inside = figure.layout.height - margin.t - margin.b if figure.layout.height else PLOT_HEIGHT
+    return float(inside + _head(figure) + margin.b) / INCH
+
+
+def _head(figure: go.Figure) -> float:
+    """Pixels above the axes, for the legend and the titles of panels."""
+    return 14 + 17 * _legend_rows(_entries([figure])) + (22 if figure.layout.annotations else 0)
+
+
+def _flat(canvas: Figure, figure: go.Figure, top: float, height: float) -> None:
+    """A figure of one pair of axes or more, at their domains inside Plotly's margins."""
+    margin = figure.layout.margin
+    total, wide = canvas.get_figheight() * INCH, WIDTH * INCH
+    inside = {
+        "left": margin.l / wide,
+        "right": 1 - margin.r / wide,
+        "top": top - _head(figure) / total,
+        "bottom": top - height + margin.b / total,
+    }
+    axes: dict[tuple[str, str], Axes] = {}
+    for trace in figure.data:
+        names = (trace.xaxis or "x", trace.yaxis or "y")
+        if names not in axes:
+            axes[names] = _axes(canvas, figure, names, inside)
+        if trace.visible in (None, True):
+            scatter(axes[names], trace)
+    for annotation in figure.layout.annotations:
+        _annotate(axes, annotation)
+    _legend(canvas, _entries([figure]), top - 8 / total)
+
+
+def _axes(canvas: Figure, figure: go.Figure, names: tuple[str, str], inside: Mapping[str, float]) -> Axes:
+    x, y = (figure.layout[f"{name[0]}axis{name[1:]}"] for name in names)
+    (left, right), (low, high) = (axis.domain or (0, 1) for axis in (x, y))
+    wide, tall = inside["right"] - inside["left"], inside["top"] - inside["bottom"]
+    box = (inside["left"] + left * wide, inside["bottom"] + low * tall, (right - left) * wide, (high - low) * tall)
+    axes = canvas.add_axes(box, label="/".join(names))
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.set_axisbelow(True)
+    _axis(axes, "x", x)
+    _axis(axes, "y", y)
+    return axes
+
+
+def _axis(axes: Axes, name: str, axis: Any) -> None:
+    from matplotlib import ticker
+
+    getattr(axes, f"set_{name}label")(plain(axis.title.text or ""))
+    drawn = getattr(axes, f"{name}axis")
+    if axis.type == "log":
+        getattr(axes, f"set_{name}scale")("log")
+        drawn.set_minor_locator(ticker.NullLocator())
+        decades = axis.dtick if isinstance(axis.dtick, (int, float)) else None
+        drawn.set_major_locator(ticker.LogLocator(10.0**decades) if decades else ticker.LogLocator(subs=(1, 2, 5)))
+        drawn.set_major_formatter(ticker.FuncFormatter(_power if decades else _short))
+    if axis.range is not None:
+        low, high = (10.0**end if axis.type == "log" else end for end in axis.range)
+        getattr(axes, f"set_{name}lim")(low, high)
+    if axis.tickvals is not None:
+        getattr(axes, f"set_{name}ticks")(list(axis.tickvals), [plain(text) for text in axis.ticktext])
+    if axis.showticklabels is False:
+        drawn.set_tick_params(labelbottom=False, labelleft=False, length=0)
+    if axis.rangemode == "tozero" and axis.range is None:
+        axes.update_datalim([(0, 0)], updatex=name == "x", updatey=name == "y")
+
+
+def _annotate(axes: Mapping[tuple[str, str], Axes], annotation: Any) -> None:
+    names = tuple(str(ref).removesuffix(" domain") for ref in (annotation.xref, annotation.yref))
+    weight = "bold" if "<b>" in annotation.text else "normal"
+    where = ALIGN[annotation.xanchor or "center"], ALIGN[annotation.yanchor or "middle"]
+    at = axes[names]  # type: ignore[index]
+    how = {"ha": where[0], "va": where[1], "weight": weight}
+    at.annotate(plain(annotation.text), (annotation.x, annotation.y), (0, 2), "axes fraction", "offset points", **how)
+
+
+def _scene(canvas: Figure, title: str, figure: go.Figure, box: tuple[float, float, float, float]) -> None:
+    from mpl_toolkits.mplot3d.axes3d import Axes3D
+
+    axes: Axes3D = Axes3D(canvas, box)
+    canvas.add_axes(axes)
+    scene = figure.layout.scene
+    for trace in figure.data:
+        if trace.visible in (None, True):
+            shade, alpha = colour(trace.marker.color)
+            size = (float(trace.marker.size or 4) * POINT) ** 2
+            axes.scatter(trace.x, trace.y, trace.z, s=size, c=shade, alpha=trace.marker.opacity or alpha, lw=0)
+    for name in "xyz":
+        axis = getattr(axes, f"{name}axis")
+        axis.set_ticklabels([])
+        axis.set_tick_params(length=0)
+        axis.line.set_color("#b9b5ab")
+        axis.set_pane_color((1, 1, 1, 0))
+        axis.labelpad = -12
+        getattr(axes, f"set_{name}label")(plain(scene[f"{name}axis"].title.text or name), color=SOFT, size=7)
+    eye = scene.camera.eye
+    flat = math.hypot(eye.x or 1.25, eye.y or 1.25)
+    axes.view_init(
+        elev=math.degrees(math.atan2(eye.z or 1.25, flat)), azim=math.degrees(math.atan2(eye.y or 1.25, eye.x or 1.25))
+    )
+    axes.set_box_aspect(None, zoom=0.88)
+    if title:
+        middle, top = box[0] + box[2] / 2, box[1] + box[3]
+        canvas.text(middle, top, plain(title), ha="center", va="top", size=8)
+
+
+def _entries(figures: Sequence[go.Figure]) -> dict[str, Any]:
+    """Name -> legend handle, of the traces that a legend shows, once each."""
+    found: dict[str, Any] = {}
+    for trace in (trace for figure in figures for trace in figure.data):
+        name = plain(trace.name or "")
+        if not name or trace.showlegend is False or trace.visible not in (None, True) or name in found:
+            continue
+        found[name] = handle(trace)
+    return found
+
+
+def _legend_columns(entries: Mapping[str, Any]) -> int:
+    longest = max(map(len, entries), default=0)
+    return max(1, min(len(entries), int(WIDTH * 14 / (longest + 5))))
+
+
+def _legend_rows(entries: Mapping[str, Any]) -> int:
+    return -(-len(entries) // _legend_columns(entries)) if len(entries) > 1 else 0
+
+
+def _legend(canvas: Figure, entries: Mapping[str, Any], top: float) -> None:
+    from matplotlib.legend_handler import HandlerTuple
+
+    if len(entries) < 2:
+        return
+    columns = _legend_columns(entries)
+    # matplotlib fills columns first, Plotly rows
+    order = [at for column in range(columns) for at in range(column, len(entries), columns)]
+    names, handles = list(entries), list(entries.values())
+    canvas.legend(
+        [handles[at] for at in order], [names[at] for at in order], ncols=columns, loc="upper left", frameon=False,
+        bbox_to_anchor=(0.06, top), fontsize=7.5, borderaxespad=0, handletextpad=0.4, columnspacing=1.4,
+        handler_map={tuple: HandlerTuple(ndivide=1)},
+    )  # fmt: skip
+
+
+def _power(value: float, _: int) -> str:
+    exponent = round(math.log10(value)) if value > 0 else 0
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _short(value: float, _: int) -> str:
+    return f"{value:.3g}".replace("-", "−")

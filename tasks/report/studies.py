@@ -1,0 +1,183 @@
+"""The section of one study: its picture, what the paper says beside what was measured, and what is behind them."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tasks.report import figures, panels, verdicts
+from tasks.report.html_table import html_table
+from tasks.report.sections import Behind, Drawn, Listing, Section, behind, picture
+from tasks.report.tables import Answer, StudyTables, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+POINTS = ("model", "dataset", "domain", "paper", "stands_in_for", "condition", "zeta_adjusted", "nmse")
+LAYERS = ("model", "family", "stack", "layer", "normed", "median", "low", "high", "n")
+TOKENS = ("model", "stack", "layer", "dataset", "condition", "series", "position", "cluster", "pc1", "pc2", "pc3")
+TABLE_LAYERS = re.compile(r"layers (\d+) to (\d+)")  # in `source` of the rows of the paper's Table 1
+DIMENSION = "d(0.8)"
+NORMED = "n′"  # the state after the final norm, which stands in no layer's place
+LEADS = {
+    "domains": "A panel a domain, a point a model on a data set; left is more isotropic, low is less error. Hover, or "
+    "tap, to read a point; tap the legend to filter.",
+    "conditions": "A panel a domain, a point a model on a data set; arrows lead from the first condition to "
+    "the second. Left is more isotropic, low is less error.",
+    "islands": "Hidden states of single tokens on their first three principal components. Drag to turn.",
+    "dimension": "How many principal directions hold 80 % of the variance of the hidden states, by layer.",
+    "none": "",
+}
+
+
+def drawn(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
+    """The study's figures; none where nothing can be drawn. models: those of the whole page, for their colours."""
+    draw = {"domains": _panels, "conditions": _panels, "islands": _islands, "dimension": _layers}.get(study.picture)
+    return draw(study, models) if draw else ()
+
+
+def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], still: bytes | None = None) -> Section:
+    """All that the page says of a study. notes: sentences that hold for it; still: its pictures as PNG."""
+    published = require(study.published, verdicts.COLUMNS)
+    shown = drawn(study, models)
+    listings = []
+    if study.picture == "dimension" and len(study.layers.frame):
+        table = html_table(paper_table(require(study.layers, LAYERS), published))
+        listings.append(Listing(f"{study.name}-layers", f"{DIMENSION} by layer, the paper's below ours", table))
+    numbers = verdicts.numbers(published)
+    if len(numbers):
+        listings.append(Listing(f"{study.name}-published", "Printed numbers and ours", html_table(numbers)))
+    main = _main(study)
+    told = [line for line in (verdicts.tally(published), *notes) if line]
+    return Section(
+        f"study-{study.name}",
+        study.title,
+        LEADS.get(study.picture, ""),
+        tuple(_behind(study, main)),
+        len(main.frame),
+        tuple(map(picture, shown)),
+        tuple(listings),
+        "Nothing of this study is at hand: its models, data sets or conditions left no result.",
+        kicker=study.figure or "",
+        said=tuple(verdicts.claims(published)),
+        notes=tuple(told),
+        still="data:image/png;base64," + base64.b64encode(still).decode() if still else "",
+    )
+
+
+def paper_table(layers: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+    """d(0.8) in the layout of isotropy.md's Table 1: layers as columns, 1-based, models and stacks as rows.
+
+    Under the rows of a family stands the paper's, where it prints one. n′ is the state after the final norm, which the
+    paper has not; layer 0, the embedding's output, is in the data.
+    """
+    import pandas as pd
+
+    rows = layers[layers["layer"] >= 1]
+    printed = published[(published["quantity"] == DIMENSION) & published["published"].notna()]
+    out: list[dict[str, object]] = []
+    for family, part in rows.groupby("family", sort=True):
+        out += [_our_row(model, stack, one) for (model, stack), one in part.groupby(["model", "stack"], sort=True)]
+        theirs = printed[printed["model"].isin(part["model"])][["source", "published"]].drop_duplicates()
+        out += [_paper_row(family, source, float(number)) for source, number in theirs.to_numpy().tolist()]
+    frame = pd.DataFrame(out)
+    numbered = sorted((name for name in frame.columns if name.isdigit()), key=int)
+    return frame[[name for name in ("whose", "model", "stack", *numbered, NORMED) if name in frame]]
+
+
+def _our_row(model: object, stack: object, rows: pd.DataFrame) -> dict[str, object]:
+    named = [NORMED if normed else str(int(at)) for at, normed in zip(rows["layer"], rows["normed"], strict=True)]
+    return {"whose": "ours", "model": model, "stack": stack, **dict(zip(named, rows["median"], strict=True))}
+
+
+def _paper_row(family: object, source: object, number: float) -> dict[str, object]:
+    found = TABLE_LAYERS.search(str(source))
+    first, last = map(int, found.groups()) if found else (1, 1)
+    values = {str(layer): float(number) for layer in range(first, last + 1)}
+    return {"whose": "the paper", "model": family, "stack": None, **values}
+
+
+def _panels(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
+    frame = require(study.points, POINTS)
+    rows = panels.placed(frame)
+    if rows.empty:
+        return ()
+    draw = panels.by_domain if study.picture == "domains" else panels.by_condition
+    left = len(frame) - len(rows)
+    caption = _captions(rows, study)
+    if left:
+        caption += f" {left} of {len(frame)} points have no value on a log axis and are not drawn; the data holds them."
+    count = rows["panel"].nunique()
+    alt = (
+        f"{count} scatter plots of NMSE against the absolute adjusted cosine, one a domain "
+        f"({', '.join(rows['panel'].unique())}), {len(rows)} points, both axes logarithmic and shared."
+    )
+    return (Drawn(f"{study.name}-0", draw(frame, models, study.conditions), alt, caption),)
+
+
+def _captions(rows: pd.DataFrame, study: StudyTables) -> str:
+    """What fill, lines and numbers mean, and which data sets are meant where their names do not say."""
+    here = [name for name in study.conditions if name in set(rows["condition"])]
+    if study.picture == "conditions":
+        text = (
+            f"Filled: {here[0]}" + "".join(f"; then {name}" for name in here[1:]) + "; numbers: the domain's data sets."
+        )
+    else:
+        text = "Filled: Dataset 1 of the domain; open: Dataset 2; a line joins the two of one model."
+        text += f" Condition: {here[0]}." if len(here) == 1 else f" Dashes: {', '.join(here)}."
+    facts = rows.drop_duplicates("dataset").sort_values(["order", "number"])
+    told: dict[str, list[str]] = {}
+    for row in facts.itertuples(index=False):
+        if row.dataset != f"{row.domain}-{row.number}":
+            stand_in = " (a stand-in)" if isinstance(row.stands_in_for, str) else ""
+            told.setdefault(str(row.domain), []).append(f"{row.number} {row.dataset}{stand_in}")
+    names = "; ".join(f"{domain} {', '.join(found)}" for domain, found in told.items())
+    return text + (f" Data sets: {names}." if names else "")
+
+
+def _islands(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
+    if study.states.frame.empty:
+        return ()
+    found = []
+    frame = require(study.states, (*TOKENS, "explained", "n_tokens"))
+    order = {name: place for place, name in enumerate(study.conditions)}
+    cells = sorted(frame.groupby(list(TOKENS[:5])), key=lambda cell: (cell[0][:4], order.get(str(cell[0][4]), -1)))
+    for place, (names, part) in enumerate(cells):
+        model, stack, layer, dataset, condition = names
+        percent = f"{100 * float(part['explained'].iloc[0]):.0f} %"
+        where = f"{model}, {stack} layer {layer}, {dataset}, {condition}"
+        share = f"three components hold {percent} of the variance"
+        of = f"{len(part):,} of {int(part['n_tokens'].iloc[0]):,} tokens"
+        alt = f"Three-dimensional scatter plot of {of} of {where}; {share}."
+        varying = [
+            name for name, column in ((dataset, "dataset"), (condition, "condition")) if frame[column].nunique() > 1
+        ]
+        title = f"{model}, {stack} {layer}{''.join(f', {name}' for name in varying)}: {percent}"
+        drawing = figures.islands(part)
+        found.append(Drawn(f"{study.name}-{place}", drawing, alt, f"{where}: {of}; {share}.", title, tall=True))
+    return tuple(found)
+
+
+def _layers(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
+    frame = require(study.layers, LAYERS)
+    if frame.empty:
+        return ()
+    alt = "Line chart of effective dimension by layer, one line a model and stack."
+    caption = (
+        "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
+    )
+    return (Drawn(f"{study.name}-0", figures.effective_dimension(frame, models), alt, caption),)
+
+
+def _main(study: StudyTables) -> Answer:
+    """What the picture is drawn from."""
+    return {"islands": study.states, "dimension": study.layers}.get(study.picture, study.points)
+
+
+def _behind(study: StudyTables, main: Answer) -> list[Behind]:
+    found = [behind(study.name, main)]
+    if len(study.published.frame):
+        found.append(behind(f"{study.name}-published", study.published))
+    return found
