@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from stages import DATA
-from stages.params import Params, Recipe
+from stages.blocks import Recipe
+from stages.params import Params
 from stages.sweeping import Planned, opened, resources, run, sweep
 from store.out import Out, read_rows
 from tasks.errors import ModelError

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from stages import DATA
-from stages.params import DATA_VARIABLE, DataSet, Params
+from stages.blocks import DATA_VARIABLE, DataSet
+from stages.params import Params
 from stages.series_files import dataset_row, write_series, write_tables
 from tasks.errors import DataError
 from tasks.series.bundled import load_bundled

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from stages import DATA
-from stages.params import DATA_VARIABLE, Params, ParamsError
+from stages.blocks import DATA_VARIABLE
+from stages.params import Params, ParamsError
 from store.files import fingerprint, write_text
 
 OUT = Path(DATA, "roots.json")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.params import DataSet
+from stages.blocks import DataSet
 from store.files import remove_temporary, write_parquet, write_rows
 from tasks.series.tables import series_table
 from tasks.series.types import Series

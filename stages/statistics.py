@@ -12,7 +12,8 @@ import numpy as np
 
 import store
 from stages import DATA
-from stages.params import Params, Study
+from stages.blocks import Study
+from stages.params import Params
 from stages.sources import sources
 from store import catalogue
 from store.files import write_rows

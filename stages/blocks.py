@@ -1,0 +1,242 @@
+"""The blocks of params.yaml as typed objects: each key, what it means, and what it may be."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tasks.series.catalog import CATALOG
+
+DATA_VARIABLE = "TSFM_LENS_DATA"  # overrides datasets.root
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors, and nothing changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Model(Strict):
+    """A model that studies may name."""
+
+    family: str = Field(description="a family of tasks/models/registry.py, or one that an installed package adds")
+    ref: str = Field(description="checkpoint:NAME (a recipe of this file), hub:ORG/NAME[@REVISION], or a folder")
+    options: dict[str, Any] = Field({}, description="keywords of the family's `load`, such as rope_scaling: linear")
+    base_model: str | None = Field(
+        None, description="the model that this one is made from (compressed, read otherwise); `all` leaves it out"
+    )
+    rank: float | None = Field(None, gt=0, description="for a compressed model: its rank or share of ranks")
+
+
+class DataSet(Strict):
+    """A data set that studies may name; what is left out comes from the entry of that name in catalog.yaml."""
+
+    source: Literal["kernelsynth", "bundled", "folder", "hub"]
+    domain: str = ""
+    horizon: int = Field(gt=0, le=1024, description="steps to forecast")
+    kernel: str | None = Field(None, description="source kernelsynth: a scikit-learn kernel expression")
+    file: str | None = Field(None, description="source folder: a Parquet file under the data root")
+    items: str | None = Field(None, description="regular expression that item ids must match")
+    paper: str | None = Field(None, description="the isotropy paper's name for it, such as finance-1")
+    stands_in_for: str | None = Field(None, description="not the paper's own: what it stands in for, how it differs")
+
+    @model_validator(mode="after")
+    def _source_has_its_field(self) -> DataSet:
+        need = {"kernelsynth": "kernel", "folder": "file"}.get(self.source)
+        if need and getattr(self, need) is None:
+            raise ValueError(f"source {self.source!r} needs {need!r}; add it, or use a name of catalog.yaml")
+        return self
+
+
+class DataSets(Strict):
+    """Where series come from and how many are used."""
+
+    root: str | None = Field(None, description=f"folder with Parquet files; the variable {DATA_VARIABLE} overrides it")
+    max_series: int = Field(64, ge=1, description="series used of a data set, a seeded sample where it has more")
+    min_length: int = Field(32, ge=2, description="shorter series are skipped, counted")
+    sets: dict[str, DataSet]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_from_catalog(cls, block: Any) -> Any:
+        if not isinstance(block, dict) or not isinstance(block.get("sets"), dict):
+            return block
+        sets = {name: _from_catalog(name, entry) for name, entry in block["sets"].items()}
+        return {**block, "sets": sets}
+
+
+class Condition(Strict):
+    """How a model sees a series."""
+
+    context: int = Field(ge=16, description="steps of context")
+    history: int = Field(0, ge=0, description="steps before it, for models that read lags (lag-llama: 1092) alone")
+    noise: float = Field(0.0, ge=0, le=10, description="s.d. of Gaussian noise on the context, in s.d. of the series")
+
+
+class Study(Strict):
+    """What is asked: every model on every data set under every condition."""
+
+    title: str
+    figure: str | None = Field(None, description="the figure or table of a paper that it answers")
+    models: Literal["all"] | list[str] = Field(min_length=1)
+    datasets: Literal["all"] | list[str] = Field(min_length=1)
+    conditions: Literal["all"] | list[str] = Field(min_length=1)
+    layers: Literal["all", "last"] = Field("all", description="all layers, or each stack's last state")
+    picture: Literal["domains", "conditions", "islands", "dimension", "none"] = Field(
+        "domains", description="NMSE against isotropy by domain, from one condition to another; states; d(0.8) by layer"
+    )
+    pictured: Literal["middle", "last"] = Field("last", description="layer of the islands")
+
+
+class KernelSynth(Strict):
+    """Stage kernelsynth: the named synthetic sets."""
+
+    series: int = Field(64, ge=1, description="series a set")
+    length: int = Field(1024, ge=64, le=8192)
+
+
+class Recipe(Strict):
+    """How a small checkpoint is pretrained; its SHA-256 ties a committed checkpoint to this text."""
+
+    family: str
+    config: dict[str, Any] = Field(description="what the family's `new` takes")
+    steps: int = Field(ge=1)
+    batch_steps: int = Field(ge=1, description="a batch has batch_steps // (context + horizon) windows")
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    warm_up: int = Field(0, ge=0, description="steps")
+    contexts: list[int] = Field(min_length=1, description="context lengths; a batch has one of them")
+    horizon: int = Field(ge=1)
+    futures: list[int] = Field([], description="steps of the horizon that a batch is trained on, one of these; [] all")
+    min_past: int = Field(ge=1, description="fewest observed steps of a training context")
+    mixture: dict[Literal["kernelsynth", "tsmixup", "bundled"], float]
+    pool: int = Field(ge=1, description="KernelSynth series drawn")
+    length: int = Field(1024, ge=64)
+    seed: int = 0
+    log_every: int = Field(50, ge=1)
+    save_every: int = Field(500, ge=1, description="steps between the states that a killed run goes on from")
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Recipe:
+        if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
+            raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
+        if self.save_every % self.log_every:
+            raise ValueError(f"save_every {self.save_every} must be a multiple of log_every {self.log_every}")
+        return self
+
+
+class Skill(Strict):
+    """How the skill of pretrained checkpoints is measured: on unseen windows, against naive forecasts."""
+
+    windows: int = Field(1000, ge=100, description="unseen windows, at least")
+    context: int = Field(500, ge=16)
+    samples: int = Field(20, ge=1)
+    bootstrap: int = Field(2000, ge=100)
+
+
+class Checkpoints(Strict):
+    """Stage checkpoints: every model's weights, pretrained here where a recipe says so."""
+
+    committed: str | None = Field("checkpoints", description="folder with checkpoints kept in git; null retrains")
+    recipes: dict[str, Recipe] = {}
+    skill: Skill = Skill()
+
+
+class Tokens(Strict):
+    """Stage tokens: windows of every data set under every condition, tokenised."""
+
+    rows: int = Field(2048, ge=1, description="rows that every layer of every stack shall have, at least")
+    min_context: int = Field(16, ge=1, description="windows with fewer observed steps are not cut")
+
+
+class Embeddings(Strict):
+    """Stage embeddings: hidden states of every layer."""
+
+    rows: int = Field(2048, ge=1, description="rows kept a stack, the same tokens for every layer (seeded sample)")
+    batch: int | None = Field(None, ge=1, description="windows a forward pass; null: those that suit the device")
+    store_dtype: Literal["float16", "float32"] = "float32"
+
+
+class Geometry(Strict):
+    """Stage geometry: the measures of science.md section 2."""
+
+    rows: int = Field(2048, ge=3, description="rows used, equal for all (seeded subsample where there are more)")
+    k_max: int = Field(10, ge=2, le=50)
+    restarts: int = Field(10, ge=1)
+    min_silhouette: float = Field(0.1, ge=-1, le=1, description="below it K = 1 (Cai et al. 2021)")
+    min_cluster: int = Field(30, ge=2, description="smaller clusters are left out of the adjusted cosine")
+    silhouette_rows: int = Field(20_000, ge=100)
+    permutations: int = Field(39, ge=0, le=9999, description="of the null that the adjusted cosine is held against")
+    cai: Literal["none", "last", "all"] = Field(
+        "last", description="states that Cai et al.'s own measures are taken of too, K to 15: it doubles a layer's time"
+    )
+
+
+class Lemma(Strict):
+    """Instances that the isotropy paper's Lemma 1 is checked on; a dense Jacobian each."""
+
+    tokens: list[Annotated[int, Field(ge=2, le=1024)]] = Field(
+        [2, 8], min_length=1, description="sizes of instances; smaller where tokens x width is over 2048"
+    )
+    windows: int = Field(1, ge=0, description="instances a head, dump and size, each from its own window; 0: none")
+    layers: Literal["all", "ends"] = Field("ends", description="all blocks, or the first and last of each stack")
+
+
+class Heads(Strict):
+    """Stage heads: alignment of attention heads, log-partition of a softmax head, Lemma 1."""
+
+    rows: int = Field(512, ge=2, description="rows of a layer's input, of as few seeded windows as hold them")
+    batch: int | None = Field(None, ge=1, description="windows a forward pass; null: as embeddings do")
+    lemma: Lemma = Lemma()
+
+
+class Forecasts(Strict):
+    """Stage forecasts: the last window of every series, scored."""
+
+    levels: list[float] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    samples: int = Field(20, ge=1, description="sample paths of models that sample")
+    batch: int = Field(64, ge=1, description="windows a call")
+    keep_quantiles: bool = False
+    min_context: int = Field(16, ge=1)
+
+
+class Statistics(Strict):
+    """Stage statistics: intervals and tests of science.md section 10."""
+
+    permutations: int = Field(9999, ge=999, description="random orders where there are more orders than these")
+    bootstrap: int = Field(2000, ge=100, description="resamples of every interval")
+    alpha: float = Field(0.05, gt=0, lt=0.5, description="level of critical sizes; intervals cover 1 - alpha")
+
+
+class Report(Strict):
+    """Stage report: what the page pictures."""
+
+    study: str = Field(description="the study of the first words and the first section; the others follow")
+
+
+class Resources(Strict):
+    """Where and how wide things run; tracked by no stage, part of no key."""
+
+    address: str | None = Field(None, description="of a running Ray, such as auto or ray://HOST:10001; null starts one")
+    actors: int | None = Field(None, ge=1, description="null: as many as the cores or GPUs allow")
+    cpus_per_actor: float = Field(1, gt=0)
+    gpus_per_actor: float = Field(0, ge=0)
+    max_attempts: int = Field(3, ge=1)
+    job_timeout_s: float = Field(1800, gt=0)
+    flush_s: float = Field(5, gt=0)
+    max_failed_share: float = Field(0.01, ge=0, le=1, description="a stage with a larger share of failures exits 1")
+
+
+def _from_catalog(name: str, entry: Any) -> Any:
+    if entry is not None and not isinstance(entry, dict):
+        return entry
+    known = CATALOG.get(name)
+    fields = {} if known is None else {k: getattr(known, k) for k in DataSet.model_fields if hasattr(known, k)}
+    if known is None and not entry:
+        near = difflib.get_close_matches(name, CATALOG, 3)
+        hint = f"did you mean {', '.join(near)}?" if near else "give source, horizon and file"
+        raise ValueError(f"datasets.sets.{name} is not in catalog.yaml; {hint}")
+    return {**{k: v for k, v in fields.items() if v is not None}, **(entry or {})}
