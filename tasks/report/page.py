@@ -26,6 +26,20 @@ SKILL = (
     "Weighted quantile loss over that of two naive forecasts, geometric mean over data sets, on windows that no "
     "checkpoint was trained on. Below 1 the model is better; low and high are 95 % bootstrap limits."
 )
+ALIGNMENT = (
+    "Theorem 2: overlap in [0, 1] of every self-attention head's query and key space with as many leading directions of "
+    "its input, mean over heads and dumps; z is the distance from chance in standard deviations of a random space. A "
+    "head has one pair of matrices, so that its data sets are no new evidence. Heads with rotation are left out."
+)
+PARTITION = (
+    "Section 3 speaks of a stable partition function: log Z of the logits as emitted, in nats, over teacher-forced "
+    "forecast positions, beside isotropy and error. Only softmax heads have one."
+)
+LEMMA_1 = (
+    "The norm of attention's Jacobian on real heads and inputs against three right sides: as printed, with Appendix B's "
+    "term that the statement drops, and one that is proved, which must never be passed. Shares are norm over right side."
+)
+NO_HEADS = "No model of this run has such heads."
 SKIPPED = (
     "Series, data sets and models that were asked for and left out; n counts series unless the reason says otherwise."
 )
@@ -74,6 +88,9 @@ def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Sect
 def _sections(tables: ReportTables) -> Iterator[Section]:
     yield _correlation(tables.correlation)
     yield _scatter(tables.nmse_against_isotropy)
+    yield _listing("alignment", tables.alignment, ALIGNMENT, empty=NO_HEADS)
+    yield _listing("partition", tables.partition, PARTITION, empty=NO_HEADS)
+    yield _listing("lemma1", tables.lemma1, LEMMA_1, empty=NO_HEADS)
     yield _listing("skill", tables.skill, SKILL)
     yield _training(tables.training)
     yield _listing("checkpoints", tables.checkpoints, "Where each model's weights come from.")

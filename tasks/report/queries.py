@@ -61,6 +61,61 @@ where study = {study}
     and measure = 'zeta_adjusted'
 order by model, dataset, condition""",
     ),
+    "alignment": Query(
+        "Do heads look along the leading directions of what they read?",
+        """select
+    model,
+    stack,
+    layer,
+    n,
+    n_null,
+    chance,
+    query,
+    key,
+    query_z,
+    key_z,
+    query_share_above,
+    key_share_above,
+    inverse_cosine,
+    reason
+from spectral_alignment
+order by model, stack, layer""",
+    ),
+    "partition": Query(
+        "Is the softmax head's partition function stable?",
+        """select
+    model,
+    dataset,
+    condition,
+    n_positions,
+    log_z_mean,
+    log_z_sd,
+    log_z_range,
+    zeta_adjusted,
+    log_isotropy_scaled,
+    nmse,
+    reason
+from partition_spread
+where study = {study}
+order by model, dataset, condition""",
+    ),
+    "lemma1": Query(
+        "Does Lemma 1 bound attention's Jacobian?",
+        """select
+    model,
+    stack,
+    n_tokens,
+    n,
+    n_null,
+    printed_violations,
+    appendix_violations,
+    safe_violations,
+    printed_largest_share,
+    safe_largest_share,
+    reason
+from lemma1
+order by model, stack, n_tokens""",
+    ),
     "skill": Query(
         "Skill of the checkpoints",
         """select

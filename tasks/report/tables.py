@@ -50,6 +50,9 @@ class ReportTables:
     scope: Answer
     correlation: Answer
     nmse_against_isotropy: Answer
+    alignment: Answer
+    partition: Answer
+    lemma1: Answer
     skill: Answer
     training: Answer
     checkpoints: Answer

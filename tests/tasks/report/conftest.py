@@ -53,6 +53,7 @@ def made_up(rename: Callable[[str], str] = str, *, models: tuple[str, ...] = MOD
         "nmse_against_isotropy": _points(rng, named, datasets),
         "layers": _layers(rng, named),
         "states": _islands(rng, named, rename),
+        **_heads(named, datasets),
         "skill": _skill(named),
         "training": _training(rng, named),
         "checkpoints": _checkpoints(named),
@@ -215,6 +216,21 @@ def _islands(rng: np.random.Generator, models: list[str], rename: Callable[[str]
         }
         parts.append(project(states, clusters, series, np.arange(320) % 32, identity).assign(n_tokens=2048))
     return pd.concat(parts, ignore_index=True)
+
+
+def _heads(models: list[str], datasets: list[str]) -> dict[str, pd.DataFrame]:
+    place = {"model": models[0], "stack": "encoder"}
+    overlap = {"layer": 1, "n": 216, "n_null": 0, "chance": 0.25, "query": 0.41, "key": 0.42, "query_z": 4.9}
+    above = {"key_z": 5.2, "query_share_above": 0.97, "key_share_above": 0.98, "inverse_cosine": 0.02, "reason": None}
+    cell = {"model": models[0], "dataset": datasets[0], "condition": "context-500", "n_positions": 2048}
+    log_z = {"log_z_mean": 7.0, "log_z_sd": 0.9, "log_z_range": 4.0, "zeta_adjusted": 0.1, "log_isotropy_scaled": -3.0}
+    counts = {"n_tokens": 2, "n": 432, "n_null": 0, "printed_violations": 45, "appendix_violations": 0}
+    shares = {"safe_violations": 0, "printed_largest_share": 12.4, "safe_largest_share": 0.48, "reason": None}
+    return {
+        "alignment": pd.DataFrame([place | overlap | above]),
+        "partition": pd.DataFrame([cell | log_z | {"nmse": 0.5, "reason": None}]),
+        "lemma1": pd.DataFrame([place | counts | shares]),
+    }
 
 
 def _skill(models: list[str]) -> pd.DataFrame:

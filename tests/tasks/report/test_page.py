@@ -82,7 +82,7 @@ def test_figures_are_json_with_alt_texts(page: str) -> None:
 
 
 def test_every_section_shows_its_sql_and_its_data(page: str, tables: ReportTables) -> None:
-    assert page.count("<summary>SQL</summary>") == 8 + 2 * len(tables.studies)
+    assert page.count("<summary>SQL</summary>") == 11 + 2 * len(tables.studies)
     assert csv_link(tables.nmse_against_isotropy.frame) in page
     for study in tables.studies:
         assert csv_link(study.published.frame) in page
