@@ -11,8 +11,11 @@ if TYPE_CHECKING:
 __all__ = ["open"]
 
 
-def open(path: str | Path = "data/results.duckdb") -> duckdb.DuckDBPyConnection:
-    """A read-only, locked connection to a catalogue: `store.open().sql("select ...").df()`."""
+def open(path: str | Path = "data/results.duckdb", *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+    """A read-only, locked connection to a catalogue: `store.open().sql("select ...").df()`.
+
+    threads: None for all cores; with one alone, answers are the same to the last digit each time.
+    """
     from store.query import connect
 
-    return connect(path)
+    return connect(path, threads=threads)

@@ -27,13 +27,17 @@ LOCKED = {
 }
 
 
-def connect(path: Path | str = DATABASE) -> duckdb.DuckDBPyConnection:
-    """A read-only, locked connection to a catalogue. QueryError where there is none or it does not open."""
+def connect(path: Path | str = DATABASE, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+    """A read-only, locked connection to a catalogue. QueryError where there is none or it does not open.
+
+    threads: of DuckDB, None for all cores. One alone sums in one order, so that answers have the same last digits.
+    """
     path = Path(path)
     if not path.is_file():
         raise QueryError(f"no database at {path}; `make repro` (or `dvc repro`) makes it, `dvc pull` brings it")
+    config = LOCKED if threads is None else LOCKED | {"threads": str(threads)}
     try:
-        return duckdb.connect(str(path), read_only=True, config=LOCKED)
+        return duckdb.connect(str(path), read_only=True, config=config)
     except duckdb.Error as error:
         raise QueryError(f"{path} does not open as a DuckDB file: {error}") from error
 

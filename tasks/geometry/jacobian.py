@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,31 +61,6 @@ def attention(
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     shares: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
     return shares
-
-
-def violations(instances: Iterable[Bounds]) -> dict[str, int]:
-    """How many instances there are, and how many pass each right side."""
-    found = list(instances)
-    counts = {name: sum(one.violated[name] for one in found) for name in ("printed", "appendix", "safe")}
-    return {"instances": len(found), **counts}
-
-
-def random_instances(count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Seeded states [N, d] and Λ [d, d] over the regimes that strain the bounds.
-
-    N in 1..8, d in 1..6; scales of states and Λ from 1e-3 to 1e1.5; Λ of full or low rank, symmetric or not; a third
-    of the instances with states near one point or one line, where the spread is small and the softmax saturates.
-    """
-    rng = np.random.default_rng([seed, 5])
-    for at in range(count):
-        n, width = rng.integers(1, 9), rng.integers(1, 7)
-        states = rng.standard_normal((n, width)) * 10 ** rng.uniform(-3, 1.5)
-        if at % 3 == 0:
-            states = states * 1e-2 + rng.standard_normal(width) * rng.integers(2)
-        rank = rng.integers(0, width + 1)
-        query, key = rng.standard_normal((2, rank, width))
-        mixing = (query.T @ (query if at % 2 else key)) * 10 ** rng.uniform(-3, 1.5)
-        yield states, -mixing if at % 5 == 0 else mixing
 
 
 def _jacobian_norm(states: np.ndarray, interaction: np.ndarray) -> float:

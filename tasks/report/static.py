@@ -180,8 +180,10 @@ def _annotate(axes: Mapping[tuple[str, str], Axes], annotation: Any) -> None:
     weight = "bold" if "<b>" in annotation.text else "normal"
     where = ALIGN[annotation.xanchor or "center"], ALIGN[annotation.yanchor or "middle"]
     at = axes[names]  # type: ignore[index]
-    how = {"ha": where[0], "va": where[1], "weight": weight}
-    at.annotate(plain(annotation.text), (annotation.x, annotation.y), (0, 2), "axes fraction", "offset points", **how)
+    at.annotate(
+        plain(annotation.text), (annotation.x, annotation.y), (0, 2), "axes fraction", "offset points", ha=where[0],
+        va=where[1], weight=weight,
+    )  # fmt: skip
 
 
 def _scene(canvas: Figure, title: str, figure: go.Figure, box: tuple[float, float, float, float]) -> None:

@@ -38,8 +38,3 @@ def _read(path: Path) -> Mapping[str, Entry]:
 
 
 CATALOG: Mapping[str, Entry] = _read(Path(__file__).with_name("catalog.yaml"))
-
-
-def paper_datasets() -> dict[str, Entry]:
-    """The paper's 22 data sets by its names: linear-1 ... stochastic-2, energy-1 ... retail-2."""
-    return {entry.paper: entry for entry in CATALOG.values() if entry.paper is not None}

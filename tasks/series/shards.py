@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks.series.bundled import BUNDLED, load_bundled
+from tasks.series.bundled import load_bundled
 from tasks.series.kernelsynth import Drawn, as_series, draw_at
 from tasks.series.loading import load_parquet
 from tasks.series.streams import Streams, series_seeds
@@ -38,11 +38,6 @@ def load_real(job: Job) -> list[Series]:
         else:
             found += load_parquet(Path(name)).series
     return found
-
-
-def all_bundled() -> list[str]:
-    """References of every bundled data set."""
-    return [f"{REAL_PREFIX}{name}" for name in BUNDLED]
 
 
 def write_shard(job: Job, data: None, real: Sequence[Series]) -> Result:

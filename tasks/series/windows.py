@@ -50,29 +50,6 @@ def spread_windows(
 
     Every series gives its last usable window before any gives a second; where there are more series than `count`, they
     are evenly spaced. Further origins lie evenly back from the last, those with a full context first.
-    """
-    if count < 1:
-        raise ValueError(f"count: expected at least 1, got {count}")
-    how = _How(context, horizon, min_context, held_out)
-    found, usable, skipped = how.sort(series)
-    if len(usable) > count:
-        usable = [usable[i * len(usable) // count] for i in range(count)]
-    shares = _shares([len(found[index]) for index in usable], count)
-    return _gather(series, _picks(usable, shares, found, context), how, season), skipped
-
-
-def cut(
-    series: Sequence[Series],
-    *,
-    context: int,
-    horizon: int,
-    per_series: int,
-    season: int | None = None,
-    min_context: int = MIN_CONTEXT,
-    held_out: float | None = None,
-) -> tuple[Windows, list[Skip]]:
-    """Up to `per_series` windows of every series, its last usable one first, the others evenly back from there.
-
     A window is usable where its context holds at least `min_context` observed steps and its future at least one. A
     series with an infinite step has none.
     Contexts are left-padded with NaN where the series is shorter; constant contexts are kept. `held_out` is the share
@@ -82,22 +59,25 @@ def cut(
         series: series of one data set, of one frequency.
         context: steps of context, C.
         horizon: steps of future, H.
-        per_series: windows of a series, at most.
+        count: windows, at most.
         season: steps of the seasonal-naive lag; gluonts' seasonality of the frequency where None.
         min_context: observed steps that a context must hold.
         held_out: share in (0, 1], or None for the whole series.
 
     Returns:
-        The windows, ordered by rank from the series' end and then by series, and the series that gave none, with why.
+        The windows, ordered by rank from the series' end and then by series, and the series that can give none, with
+        why.
 
     Raises:
         ValueError: an argument is out of range. DataError: the series are of several data sets or frequencies.
     """
-    if per_series < 1:
-        raise ValueError(f"per_series: expected at least 1, got {per_series}")
+    if count < 1:
+        raise ValueError(f"count: expected at least 1, got {count}")
     how = _How(context, horizon, min_context, held_out)
     found, usable, skipped = how.sort(series)
-    shares = [min(per_series, len(found[index])) for index in usable]
+    if len(usable) > count:
+        usable = [usable[i * len(usable) // count] for i in range(count)]
+    shares = _shares([len(found[index]) for index in usable], count)
     return _gather(series, _picks(usable, shares, found, context), how, season), skipped
 
 

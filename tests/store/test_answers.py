@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,16 @@ def test_blocks_and_their_means_are_scipy_s(connection, units, grouping: str) ->
     defined = table[~np.isnan(table[:, 1])]
     assert (n, n_blocks, undefined) == (table[:, 0].sum(), len(defined), len(table) - len(defined))
     assert (spearman, pearson) == pytest.approx((defined[:, 1].mean(), defined[:, 2].mean()), abs=1e-12)
+
+
+def test_with_one_thread_an_answer_is_the_same_to_its_last_digit(connection, tmp_path: Path) -> None:
+    built = connection.sql("select path from duckdb_databases() where database_name = 'r'").fetchall()[0][0]
+    path = shutil.copy(built, tmp_path / "r.duckdb")  # one file cannot be open with two configurations
+    found = set()
+    for _ in range(6):
+        with store.open(path, threads=1) as alone:
+            found.add(repr(alone.sql("select * from correlation order by all").fetchall()))
+    assert len(found) == 1
 
 
 def test_nulls_and_floored_values_are_counted(connection) -> None:

@@ -123,9 +123,12 @@ def test_each_verdict_of_a_claim(answer, found: dict[str, Any], verdict: str, wh
 def test_a_claim_of_a_correlation_holds_below_zero(answer) -> None:
     rho = SIGN | {"answer": "correlation", "grouping": "per_dataset", "statistic": "spearman", "block": "all"}
     values = {"estimate": -0.5, "low": -0.7, "high": -0.2, "p": 0.01}
-    assert of(answer(claims=(rho | values,)), "spearman")["verdict"] == "agrees"
+    agreed = of(answer(claims=(rho | values,)), "spearman")
+    assert (agreed["verdict"], agreed["published_text"]) == ("agrees", "< 0")
     values = {"estimate": 0.5, "low": 0.2, "high": 0.7, "p": 0.01}
     assert of(answer(claims=(rho | values,)), "spearman")["verdict"] == "differs"
+    values = {"estimate": -0.1, "low": -0.3, "high": 0.1, "p": 0.01}
+    assert of(answer(claims=(rho | values,)), "spearman")["why"] == "the interval holds 0"
 
 
 def test_a_study_without_a_figure_of_the_paper_is_held_against_nothing(answer) -> None:

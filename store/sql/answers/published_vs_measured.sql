@@ -56,7 +56,7 @@ claims as (
         case when inference."grouping" in ('context', 'noise') then inference.block end as condition,
         claimed.statistic as quantity,
         null::double as published,
-        case when claimed.side > 0 then '> ' else '< ' end || claimed.centre as published_text,
+        case when claimed.side > 0 then '> ' else '< ' end || format('{:g}', claimed.centre) as published_text,
         inference.estimate as measured,
         inference.low,
         inference.high,
@@ -69,7 +69,8 @@ claims as (
             when inference.p_smallest > inference.alpha
                 then 'the smallest p that the test can give is ' || round(inference.p_smallest, 4)
             when inference.p > inference.alpha then 'p is above ' || inference.alpha
-            when claimed.centre between inference.low and inference.high then 'the interval holds ' || claimed.centre
+            when claimed.centre between inference.low and inference.high
+                then 'the interval holds ' || format('{:g}', claimed.centre)
         end as lacks,
         claimed.side * (inference.estimate - claimed.centre) > 0 as agrees,
         claimed.side * (inference.estimate - claimed.centre) < 0 as differs

@@ -18,7 +18,7 @@ ROW: dict[str, Any] = {
     "condition": None,
     "quantity": "spearman",
     "published": float("nan"),
-    "published_text": "< 0.0",
+    "published_text": "< 0",
     "measured": 0.12,
     "low": -0.1,
     "high": 0.31,
@@ -29,7 +29,7 @@ ROW: dict[str, Any] = {
     "why": "p is above 0.05",
 }
 SAYS = "The paper (section 5.1): within a synthetic data set, more isotropic models err less"
-RHO = "(mean ρ of isotropy with error < 0.0)"
+RHO = "(mean ρ of isotropy with error < 0)"
 
 
 def frame(*rows: dict[str, Any]) -> pd.DataFrame:

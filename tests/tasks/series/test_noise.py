@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tasks.series.noise import with_noise
 from tasks.series.types import Series, Windows
-from tasks.series.windows import cut
+from tasks.series.windows import spread_windows
 
 
 def _series(count: int = 4, steps: int = 400) -> list[Series]:
@@ -18,7 +18,7 @@ def _series(count: int = 4, steps: int = 400) -> list[Series]:
 
 
 def _windows(series: list[Series], context: int = 100, per_series: int = 3) -> Windows:
-    return cut(series, context=context, horizon=20, per_series=per_series)[0]
+    return spread_windows(series, context=context, horizon=20, count=per_series * len(series))[0]
 
 
 @given(st.floats(0.001, 2), st.integers(0, 2**40), st.permutations(range(4)))
@@ -50,7 +50,7 @@ def test_futures_stay_clean_and_missing_steps_missing() -> None:
 
 def test_the_noise_has_the_asked_share_of_the_series_deviation() -> None:
     series = _series(steps=5200)
-    clean = cut(series, context=5000, horizon=20, per_series=1)[0]
+    clean = spread_windows(series, context=5000, horizon=20, count=4)[0]
     noisy = with_noise(clean, series, noise=0.05, seed=3)
     for row, one in enumerate(series):
         added = (noisy.context[row].astype(float) - clean.context[row]) / np.nanstd(one.values)
@@ -61,7 +61,7 @@ def test_the_noise_has_the_asked_share_of_the_series_deviation() -> None:
 @pytest.mark.parametrize("change", ["seed", "origin", "series"])
 def test_other_seeds_origins_and_series_have_other_noise(change: str) -> None:
     series = [Series("d", name, np.arange(300, dtype=np.float32)) for name in ("a", "b")]
-    clean = cut(series, context=100, horizon=20, per_series=2)[0]
+    clean = spread_windows(series, context=100, horizon=20, count=4)[0]
     added = with_noise(clean, series, noise=1.0, seed=0).context - clean.context
     other = with_noise(clean, series, noise=1.0, seed=1).context - clean.context
     keys = list(zip(clean.series, clean.origin.tolist(), strict=True))
@@ -78,7 +78,7 @@ def test_no_noise_is_the_very_same_windows() -> None:
 
 def test_a_constant_series_gets_none() -> None:
     series = [Series("d", "a", np.full(100, 3.0, dtype=np.float32))]
-    clean = cut(series, context=30, horizon=5, per_series=1)[0]
+    clean = spread_windows(series, context=30, horizon=5, count=1)[0]
     np.testing.assert_array_equal(with_noise(clean, series, noise=1.0, seed=0).context, clean.context)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tasks.errors import DataError
 from tasks.series.types import Series, Windows
-from tasks.series.windows import cut, last_windows, seasonality, spread_windows
+from tasks.series.windows import last_windows, seasonality, spread_windows
 
 
 def _series(values: object, name: str = "a", freq: str = "h", dataset: str = "d") -> Series:
@@ -59,21 +59,6 @@ def _check(windows: Windows, series: list[Series], how: dict) -> None:
         np.testing.assert_array_equal(windows.future[row], one.values[origin : origin + how["horizon"]])
 
 
-@given(_cases(), st.integers(1, 7))
-@settings(deadline=None, max_examples=120)
-def test_cut_gives_each_series_its_share_and_names_those_without(case: tuple, per_series: int) -> None:
-    series, how = case
-    windows, skipped = cut(series, per_series=per_series, **how)
-    _check(windows, series, how)
-    for one in series:
-        origins = [o for name, o in zip(windows.series, windows.origin, strict=True) if name == one.series]
-        usable = _naively_usable(one, how)
-        assert len(origins) == min(per_series, len(usable))
-        assert not usable or origins[0] == usable[-1]
-        assert origins == sorted(origins, reverse=True)
-    assert [skip.series for skip in skipped] == [one.series for one in series if not _naively_usable(one, how)]
-
-
 @given(_cases(), st.integers(1, 60))
 @settings(deadline=None, max_examples=120)
 def test_spread_windows_gives_the_count_as_evenly_as_the_series_allow(case: tuple, count: int) -> None:
@@ -85,6 +70,24 @@ def test_spread_windows_gives_the_count_as_evenly_as_the_series_allow(case: tupl
     shares = {name: windows.series.count(name) for name in capacity}
     most = max(shares.values())
     assert all(shares[name] in (most, most - 1, capacity[name]) for name in shares)
+
+
+@given(_cases(), st.integers(1, 60))
+@settings(deadline=None, max_examples=120)
+def test_a_series_gives_its_last_usable_window_first_and_those_without_are_named(case: tuple, count: int) -> None:
+    series, how = case
+    windows, skipped = spread_windows(series, count=count, **how)
+    ranks = np.zeros(len(windows), dtype=int)
+    for one in series:
+        rows = [row for row, name in enumerate(windows.series) if name == one.series]
+        origins = windows.origin[rows].tolist()
+        assert origins == sorted(origins, reverse=True)
+        assert not origins or origins[0] == _naively_usable(one, how)[-1]
+        ranks[rows] = range(len(rows))
+    names = [one.series for one in series]
+    places = [(rank, names.index(name)) for rank, name in zip(ranks.tolist(), windows.series, strict=True)]
+    assert places == sorted(places), "the last windows of all come first, then the second of all"
+    assert [skip.series for skip in skipped] == [one.series for one in series if not _naively_usable(one, how)]
 
 
 @given(_cases())
@@ -101,7 +104,7 @@ def test_last_windows_end_where_the_series_end(case: tuple) -> None:
 
 
 def test_origins_worked_by_hand() -> None:
-    windows, _ = cut([_series(np.arange(100.0))], context=20, horizon=10, per_series=4)
+    windows, _ = spread_windows([_series(np.arange(100.0))], context=20, horizon=10, count=4)
     # full contexts have origins 20..90: 71 of them, at every 71/4 back from 90
     assert windows.origin.tolist() == [90, 73, 55, 37]
     assert windows.season == 24
@@ -109,7 +112,7 @@ def test_origins_worked_by_hand() -> None:
 
 
 def test_held_out_futures_lie_in_the_last_fifth() -> None:
-    windows, _ = cut([_series(np.arange(100.0))], context=30, horizon=5, per_series=99, held_out=0.2)
+    windows, _ = spread_windows([_series(np.arange(100.0))], context=30, horizon=5, count=99, held_out=0.2)
     assert sorted(windows.origin.tolist()) == list(range(80, 96))
 
 
@@ -130,6 +133,20 @@ def test_a_series_without_a_last_window_says_why(values: object, held_out: float
     assert windows.horizon == 5
 
 
+def test_futures_that_nobody_observed_and_infinite_series_give_no_window() -> None:
+    gap, infinite = np.arange(60.0), np.arange(60.0)
+    gap[40:], infinite[0] = np.nan, -np.inf
+    windows, skipped = spread_windows([_series(gap, "gap"), _series(infinite, "inf")], context=20, horizon=5, count=99)
+    assert sorted(windows.origin.tolist()) == list(range(16, 40))  # at 40 no step of the future is observed
+    assert np.isnan(windows.future[0]).sum() == 4
+    assert skipped == [("inf", "infinite")]
+
+
+def test_short_pasts_are_padded_on_the_left_and_constant_ones_kept() -> None:
+    windows, _ = spread_windows([_series(np.full(30, 3.0))], context=40, horizon=5, count=1)
+    np.testing.assert_array_equal(windows.context[0], np.r_[np.full(15, np.nan), np.full(25, 3.0)])
+
+
 def test_where_series_are_more_than_windows_they_are_evenly_spaced() -> None:
     series = [_series(np.arange(50.0), f"s{i}") for i in range(10)]
     windows, _ = spread_windows(series, context=20, horizon=5, count=4)
@@ -148,9 +165,8 @@ def test_mixed_frequencies_or_data_sets_are_refused() -> None:
 def test_arguments_out_of_range_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="expected"):
         last_windows([], **{"context": 20, "horizon": 5, **wrong})
-    for function, name in ((cut, "per_series"), (spread_windows, "count")):
-        with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
-            function([], context=20, horizon=5, **{name: 0})
+    with pytest.raises(ValueError, match="count: expected at least 1, got 0"):
+        spread_windows([], context=20, horizon=5, count=0)
 
 
 @pytest.mark.parametrize(
