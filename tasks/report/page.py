@@ -27,17 +27,18 @@ SKILL = (
     "checkpoint was trained on. Below 1 the model is better; low and high are 95 % bootstrap limits."
 )
 ALIGNMENT = (
-    "Theorem 2: overlap in [0, 1] of every self-attention head's query and key space with as many leading directions of "
-    "its input, mean over heads and dumps; z is the distance from chance in standard deviations of a random space. A "
-    "head has one pair of matrices, so that its data sets are no new evidence. Heads with rotation are left out."
+    "Theorem 2: overlap in [0, 1] of every self-attention head's query and key space with as many leading directions "
+    "of its input, mean over heads and dumps; z is the distance from chance in standard deviations of a random space. "
+    "A head has one pair of matrices, so that its data sets are no new evidence. Heads with rotation are left out."
 )
 PARTITION = (
     "Section 3 speaks of a stable partition function: log Z of the logits as emitted, in nats, over teacher-forced "
     "forecast positions, beside isotropy and error. Only softmax heads have one."
 )
 LEMMA_1 = (
-    "The norm of attention's Jacobian on real heads and inputs against three right sides: as printed, with Appendix B's "
-    "term that the statement drops, and one that is proved, which must never be passed. Shares are norm over right side."
+    "The norm of attention's Jacobian on real heads and inputs against three right sides: as printed, with Appendix "
+    "B's term that the statement drops, and one that is proved, which must never be passed. Shares are norm over right "
+    "side."
 )
 NO_HEADS = "No model of this run has such heads."
 SKIPPED = (
