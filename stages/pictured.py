@@ -62,7 +62,7 @@ def _cell(name: str, stack: str | None, which: str, params: Params) -> pd.DataFr
     path = Path(DATA, "embeddings", name)
     metadata = planning.parquet_metadata(path)
     ends = {place[0]: place for place in last_layers(metadata)}
-    stack, layer, normed = ends[stack or max(ends)]  # "encoder" comes after "decoder"
+    stack, layer, normed = ends[stack if stack in ends else max(ends)]  # "encoder" comes after "decoder"
     if which == "middle":
         layer, normed = (layer + 1) // 2, False
     assert (stack, layer, normed) in layers(metadata)
