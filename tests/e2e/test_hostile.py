@@ -77,8 +77,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         folders = {n: {"source": "folder", "file": f"{n}.parquet", "horizon": h} for n, h in horizons.items()}
         block["datasets"] |= {"max_series": 16, "sets": {"linear-2": {}} | folders}
         block["conditions"] = {"noisy": {"context": 64, "noise": 0.5}}
-        block["report"] |= {"islands": "linear-2", "condition": "noisy"}
-        block["geometry"] = {"rows": 64, "k_max": 3, "restarts": 1, "permutations": 3, "presets": ["isoscore", "cai"]}
+        block["studies"] = {"isotropy": block["studies"]["isotropy"]}
+        block["geometry"] = {"rows": 64, "k_max": 3, "restarts": 1, "permutations": 3, "cai": "all"}
         block["embeddings"]["store_dtype"] = "float16"
 
     made.params(change)
