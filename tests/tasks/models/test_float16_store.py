@@ -28,7 +28,7 @@ EXACT = (  # what may not change at all
     *("cai_rows", "cai_k"),
 )
 # No bound follows where K-means answers: a row between two clusters may change sides, and another start may win.
-SEEN = {  # twice what was seen on these states, rounded up
+SEEN = {  # two to ten times what was seen on these states: guards against a change, no derived bounds
     "zeta_adjusted": 1e-4, "zeta_adjusted_weighted": 1e-3, "zeta_adjusted_corrected": 1e-3,
     "zeta_adjusted_floor": 1e-3, "zeta_adjusted_null": 1e-3, "zeta_adjusted_null_sd": 2e-5, "zeta_adjusted_p": 0.0,
     "cai_cluster_cosine": 1e-5, "silhouettes": 2e-3, "cai_silhouettes": 2e-2,
