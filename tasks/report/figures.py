@@ -24,17 +24,17 @@ def escape(text: object) -> str:
     return html.escape(str(text), quote=True)
 
 
-def nmse_against_isotropy(frame: pd.DataFrame) -> go.Figure:
+def nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
     """NMSE against |adjusted inter-token cosine|, a point a (model, data set, condition), log axes.
 
     Colour and symbol say the model, filled or open the condition; a thin line joins the models of one data set.
-    Rows without a positive value on both axes cannot be drawn and are left out.
+    Rows without a positive value on both axes cannot be drawn and are left out. models: as in effective_dimension.
     """
     import plotly.graph_objects as go
 
     rows = drawable(frame)
     figure = go.Figure()
-    models, conditions = names(rows, "model"), names(rows, "condition")
+    models, conditions = models or names(rows, "model"), names(rows, "condition")
     x, y = _links(rows)
     thin = {"width": 1, "color": "rgba(128,128,128,0.45)"}
     figure.add_trace(
@@ -148,12 +148,18 @@ def islands(frame: pd.DataFrame) -> go.Figure:
     return calm(figure)
 
 
-def training(frame: pd.DataFrame) -> go.Figure:
-    """Training loss by step, a line a model; families' losses differ in unit, so each is divided by its first value."""
+def training(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
+    """Training loss by step, a line a model; families' losses differ in unit, so each is divided by its first value.
+
+    models: those of the whole page, which give the colours; a recipe of another name comes after them.
+    """
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    for place, model in enumerate(names(frame, "model")):
+    order = [*models, *(name for name in names(frame, "model") if name not in models)]
+    for place, model in enumerate(order):
+        if model not in set(frame["model"]):
+            continue
         part = frame[frame["model"] == model].sort_values("step")
         loss = part["loss"].to_numpy(dtype=float)
         figure.add_trace(

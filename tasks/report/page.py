@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -88,12 +89,12 @@ def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Sect
 
 def _sections(tables: ReportTables) -> Iterator[Section]:
     yield _correlation(tables.correlation)
-    yield _scatter(tables.nmse_against_isotropy)
+    yield _scatter(tables.nmse_against_isotropy, models(tables))
     yield _listing("alignment", tables.alignment, ALIGNMENT, empty=NO_HEADS)
     yield _listing("partition", tables.partition, PARTITION, empty=NO_HEADS)
     yield _listing("lemma1", tables.lemma1, LEMMA_1, empty=NO_HEADS)
     yield _listing("skill", tables.skill, SKILL)
-    yield _training(tables.training)
+    yield _training(tables.training, models(tables))
     yield _listing("checkpoints", tables.checkpoints, "Where each model's weights come from.")
     yield _listing("skipped", tables.skipped, SKIPPED, empty="Nothing was skipped.")
     yield _listing("failures", tables.failures, "Jobs that raised an error, by stage.", empty="No job failed.")
@@ -108,7 +109,7 @@ def _correlation(answer: Answer) -> Section:
     return section("correlation", answer, lead, table=html_table(frame))
 
 
-def _scatter(answer: Answer) -> Section:
+def _scatter(answer: Answer, named: list[str]) -> Section:
     frame = require(answer, POINTS)
     left = len(frame) - len(figures.drawable(frame))
     lead = (
@@ -120,18 +121,17 @@ def _scatter(answer: Answer) -> Section:
     alt = (
         f"Scatter plot of NMSE against the absolute adjusted cosine, {len(frame) - left} points, both axes logarithmic."
     )
-    drawn = _drawn("nmse_against_isotropy", frame, figures.nmse_against_isotropy, alt, caption)
+    drawn = _drawn("nmse_against_isotropy", frame, partial(figures.nmse_against_isotropy, models=named), alt, caption)
     return section("nmse_against_isotropy", answer, lead, drawn=drawn)
 
 
-def _training(answer: Answer) -> Section:
+def _training(answer: Answer, named: list[str]) -> Section:
     frame = require(answer, LOSSES)
     alt = (
         f"Line chart of training loss by step for {frame['model'].nunique()} models, relative to the first logged loss."
     )
-    drawn = _drawn(
-        "training", frame, figures.training, alt, "Each family has its own loss, hence the ratio to the first value."
-    )
+    caption = "Each family has its own loss, hence the ratio to the first value."
+    drawn = _drawn("training", frame, partial(figures.training, models=named), alt, caption)
     return section(
         "training",
         answer,

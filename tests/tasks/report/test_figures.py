@@ -91,3 +91,15 @@ def test_states_that_cannot_be_drawn_are_refused(states: np.ndarray) -> None:
         project(
             states, np.zeros(len(states), dtype=int), ["s"] * len(states), np.zeros(len(states), dtype=int), IDENTITY
         )
+
+
+def test_a_model_has_one_colour_whichever_others_a_figure_shows(tables: ReportTables) -> None:
+    frame, losses = tables.nmse_against_isotropy.frame, tables.training.frame
+    named = ["another", *sorted(frame["model"].unique())]
+    shown = named[-1]
+    one, all_of_it = (figures.nmse_against_isotropy(part, named) for part in (frame[frame["model"] == shown], frame))
+    colours = {t.name: t.marker.color for t in all_of_it.data if t.mode == "markers"}
+    assert {t.name: t.marker.color for t in one.data if t.mode == "markers"}.items() <= colours.items()
+    lines = {t.name: t.line.color for t in figures.training(losses, named).data}
+    assert lines[shown] == colours[next(name for name in colours if name.startswith(shown))]
+    assert [t.name for t in figures.training(losses, ["another"]).data] == sorted(losses["model"].unique())
