@@ -34,7 +34,7 @@ class Model(Strict):
 class DataSet(Strict):
     """A data set that studies may name; what is left out comes from the entry of that name in catalog.yaml."""
 
-    source: Literal["kernelsynth", "bundled", "folder", "hub"]
+    source: Literal["kernelsynth", "signals", "bundled", "folder", "hub", "text", "images", "tables"]
     domain: str = ""
     horizon: int = Field(gt=0, le=1024, description="steps to forecast")
     kernel: str | None = Field(None, description="source kernelsynth: a scikit-learn kernel expression")
@@ -77,9 +77,12 @@ class Condition(Strict):
 
 
 class Study(Strict):
-    """What is asked: every model on every data set under every condition."""
+    """What is asked: every model on every data set of its modality under every condition."""
 
     title: str
+    measures: list[Literal["isotropy", "ranks"]] = Field(
+        ["isotropy"], min_length=1, description="isotropy: geometry, heads and forecasts; ranks: spectra and angles"
+    )
     figure: str | None = Field(None, description="the figure or table of a paper that it answers")
     models: Literal["all"] | list[str] = Field(min_length=1)
     datasets: Literal["all"] | list[str] = Field(min_length=1)

@@ -115,6 +115,7 @@ def _row(params: Params, name: str) -> dict[str, Any]:
     return {
         "model": name,
         "family": model.family,
+        "modality": registry.family_class(model.family).modality,
         "source": {True: "committed", False: "trained"}[committed] if job else found.source,
         "ref": found.pinned(ref),
         "fingerprint": found.fingerprint,

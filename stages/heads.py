@@ -28,9 +28,9 @@ def main(params: Params) -> None:
 
 def plan(params: Params) -> Iterator[Planned]:
     """For each token dump, a job a measure that its family has; none for rotary attention without a softmax head."""
-    models = planning.checkpoints()
+    models, asked = planning.checkpoints(), planning.cells(params, "isotropy")
     for row in planning.dumps("tokens"):
-        if row["model"] not in params.models or not row["n_windows"]:
+        if planning.Cell(row["model"], row["dataset"], row["condition"]) not in asked or not row["n_windows"]:
             continue
         model = models[row["model"]]
         spec = {**planning.row_identity(row), **planning.model_spec(model)}

@@ -14,6 +14,7 @@ from stages import DATA
 from stages.params import Params
 from store.files import fingerprint
 from store.out import read_rows
+from tasks.series.catalog import modality
 
 BUNDLED_HELD_OUT = 0.2  # checkpoints are pretrained on the first 80 % of the bundled series: targets lie in the rest
 IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
@@ -27,12 +28,22 @@ class Cell(NamedTuple):
     condition: str
 
 
-def cells(params: Params) -> dict[Cell, list[str]]:
-    """Every cell that a study asks for and whose series are at hand, with those studies; one model's cells together."""
+def cells(
+    params: Params, measure: str | None = None, models: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[Cell, list[str]]:
+    """Every cell that a study asks for and whose series are at hand, with those studies; one model's cells together.
+
+    measure: of studies that take it alone. models: rows of `checkpoints` by model; a cell of a model and a data set of
+    another modality is left out then.
+    """
     asked: dict[Cell, list[str]] = {}
-    for study in params.studies:
+    for study, wanted in params.studies.items():
+        if measure is not None and measure not in wanted.measures:
+            continue
         names = (params.asked(study, block) for block in ("models", "datasets", "conditions"))
         for cell in itertools.starmap(Cell, itertools.product(*names)):
+            if models and models[cell.model]["modality"] != modality(params.datasets.sets[cell.dataset].source):
+                continue
             if series_file(params, cell.dataset).exists():  # else counted in `skipped` by the stage that reads it
                 asked.setdefault(cell, []).append(study)
     return dict(sorted(asked.items()))

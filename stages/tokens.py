@@ -27,7 +27,7 @@ def main(params: Params) -> None:
 def plan(params: Params) -> Iterator[Planned]:
     """One job a cell."""
     models = planning.checkpoints()
-    for cell, studies in planning.cells(params).items():
+    for cell, studies in planning.cells(params, models=models).items():
         series = planning.series_file(params, cell.dataset)
         spec = {
             **planning.identity(params, cell),

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from store.tables import inputs, results, runs
+from store.tables import inputs, ranks, results, runs
 from store.tables.columns import Table
 
-TABLES: Mapping[str, Table] = {table.name: table for table in (*inputs.TABLES, *results.TABLES, *runs.TABLES)}
+TABLES: Mapping[str, Table] = {table.name: table for part in (inputs, results, ranks, runs) for table in part.TABLES}
 
 
 def table(name: str) -> Table:

@@ -168,6 +168,7 @@ TABLES = (
         (
             MODEL,
             C("family", TEXT, "model family"),
+            C("modality", TEXT, "of the data sets that it reads: series, text, image or table"),
             C("source", TEXT, "committed, trained, hub or folder"),
             C("ref", TEXT, "hub id, folder or name that it was loaded by"),
             C("fingerprint", TEXT, "SHA-256 of its files"),

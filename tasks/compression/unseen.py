@@ -15,14 +15,14 @@ from tasks.series.windows import spread_windows
 from tasks.sweep.jobs import Job, Result
 
 if TYPE_CHECKING:
-    from tasks.models.base import Family
+    from tasks.models.base import Forecaster
 
 UNSEEN = 7_919  # added to a recipe's seed, so that no series of the pool is drawn again
 SYNTHETIC_HORIZON = 64  # isotropy.md, Table 4
 NAMED_SHARE = 0.4  # of the windows come from the ten named synthetic sets, the rest from random compositions
 
 
-def measure_skill(job: Job, data: None, model: Family) -> Result:
+def measure_skill(job: Job, data: None, model: Forecaster) -> Result:
     """The `skill` row of a checkpoint. job.spec: model, recipe (its SHA-256), seed, and the block checkpoints.skill."""
     block = job.spec["skill"]
     batches = unseen_windows(block["windows"], context=block["context"], seed=job.spec["seed"])

@@ -19,13 +19,13 @@ from tasks.sweep.jobs import Job, Result
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tasks.models.base import Family
+    from tasks.models.base import Forecaster
     from tasks.series.types import Series, Windows
 
 IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
 
 
-def evaluate(job: Job, data: pa.Table, model: Family) -> Result:
+def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:
     """A `forecasts` row a series, in the table's order; a series without a usable last window gets a row with reason.
 
     data: the series of one data set. job.spec: identity, horizon, min_context, held_out (share at the end in which the
@@ -62,7 +62,7 @@ def window_seed(key: str, series: str) -> int:
 
 
 def _scored(
-    job: Job, clean: Windows, seen: Windows, histories: Mapping[str, np.ndarray], model: Family
+    job: Job, clean: Windows, seen: Windows, histories: Mapping[str, np.ndarray], model: Forecaster
 ) -> dict[str, dict[str, Any]]:
     spec = job.spec
     levels = tuple(spec["levels"])
@@ -91,7 +91,7 @@ def _unscored(reason: str) -> dict[str, Any]:
     return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"not forecast: {reason}"}
 
 
-def _row(job: Job, model: Family, one: Series, scored: Mapping[str, Any]) -> dict[str, Any]:
+def _row(job: Job, model: Forecaster, one: Series, scored: Mapping[str, Any]) -> dict[str, Any]:
     spec = job.spec
     row = {name: spec[name] for name in IDENTITY} | {"series": one.series, "horizon": spec["horizon"], **scored}
     if row["origin"] is None:  # where the window would have begun

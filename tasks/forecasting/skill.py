@@ -14,7 +14,7 @@ from tasks.forecasting.scores import quantile_losses
 from tasks.series.types import Windows
 
 if TYPE_CHECKING:
-    from tasks.models.base import Family
+    from tasks.models.base import Forecaster
 
 BOOTSTRAP = 2_000
 COVERAGE = 0.95
@@ -63,7 +63,7 @@ def skill(
 
 
 def skill_row(
-    model: Family,
+    model: Forecaster,
     batches: Sequence[Windows],
     *,
     levels: Sequence[float],

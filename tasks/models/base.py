@@ -1,4 +1,4 @@
-"""The face of a model family: public methods check, private ones work."""
+"""The face of a model family, and of one that forecasts: public methods check, private ones work."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from tasks.series.types import Windows
 if TYPE_CHECKING:
     import torch
 
+    from tasks.series.catalog import Modality
+
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # Chronos evaluation (Ansari et al. 2024, section 5.4)
 
 
@@ -29,8 +31,8 @@ class Family(ABC):
     name: ClassVar[str]
     stacks: ClassVar[tuple[str, ...]]
     final_norm: ClassVar[bool] = True  # a norm ends each stack; without it no state is normed
+    modality: ClassVar[Modality] = "series"  # of the data sets that it reads
     lagged: ClassVar[bool] = False  # reads steps before its tokens, as lags
-    direct: ClassVar[bool] = False  # forecasts every quantile in one go: no sample path is drawn, `samples` is unused
     plain_attention: ClassVar[bool] = False  # self-attention scores are q·k: neither rotated nor normed in between
     softmax_head: ClassVar[bool] = False  # forecasts are drawn from a softmax over ids, rows of the last stack
     network: torch.nn.Module  # what trains and what is saved
@@ -142,27 +144,6 @@ class Family(ABC):
             done += len(logits)
             yield logits
 
-    @final
-    def forecast(
-        self, windows: Windows, *, levels: Sequence[float] = QUANTILES, samples: int = 20, seeds: Sequence[int]
-    ) -> Forecast:
-        """Quantiles of the horizon, [W, Q, H]. seeds: one a window, so that samples do not depend on the batch.
-
-        What passes the largest number of float32 is that number. Raises ValueError for levels or seeds that do not fit,
-        HealthError where a quantile is not finite.
-        """
-        if 0.5 not in levels or list(levels) != sorted(set(levels)):
-            raise ValueError(f"levels: got {list(levels)}, expected ascending levels that hold 0.5")
-        if len(seeds) != len(windows):
-            raise ValueError(f"seeds: got {len(seeds)}, expected one a window, {len(windows)}")
-        values = self._forecast(windows, tuple(levels), samples, list(seeds))
-        expected = (len(windows), len(levels), windows.horizon)
-        if values.shape != expected:
-            raise HealthError(f"{self.name} forecast: got shape {values.shape}, expected {expected}")
-        if not np.isfinite(values).all():
-            raise HealthError(f"{self.name} forecast holds NaN or infinity; check the weights and the input's scale")
-        return Forecast(saturated(values), tuple(levels))
-
     @abstractmethod
     def weights(self) -> Iterator[WeightMatrix]:
         """Every attention and MLP matrix, named."""
@@ -183,6 +164,33 @@ class Family(ABC):
 
     def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
         raise NotImplementedError(f"{self.name}: a family with softmax_head says what its head emits")
+
+
+class Forecaster(Family):
+    """A family of models that forecast; those of other modalities (text, images, tables) are looked into alone."""
+
+    direct: ClassVar[bool] = False  # forecasts every quantile in one go: no sample path is drawn, `samples` is unused
+
+    @final
+    def forecast(
+        self, windows: Windows, *, levels: Sequence[float] = QUANTILES, samples: int = 20, seeds: Sequence[int]
+    ) -> Forecast:
+        """Quantiles of the horizon, [W, Q, H]. seeds: one a window, so that samples do not depend on the batch.
+
+        What passes the largest number of float32 is that number. Raises ValueError for levels or seeds that do not fit,
+        HealthError where a quantile is not finite.
+        """
+        if 0.5 not in levels or list(levels) != sorted(set(levels)):
+            raise ValueError(f"levels: got {list(levels)}, expected ascending levels that hold 0.5")
+        if len(seeds) != len(windows):
+            raise ValueError(f"seeds: got {len(seeds)}, expected one a window, {len(windows)}")
+        values = self._forecast(windows, tuple(levels), samples, list(seeds))
+        expected = (len(windows), len(levels), windows.horizon)
+        if values.shape != expected:
+            raise HealthError(f"{self.name} forecast: got shape {values.shape}, expected {expected}")
+        if not np.isfinite(values).all():
+            raise HealthError(f"{self.name} forecast holds NaN or infinity; check the weights and the input's scale")
+        return Forecast(saturated(values), tuple(levels))
 
     @abstractmethod
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...

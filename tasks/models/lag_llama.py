@@ -14,7 +14,7 @@ import numpy as np
 
 from tasks.models import folders
 from tasks.models import lag_llama_checkpoint as checkpoint
-from tasks.models.base import Family
+from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.scale import saturated, tamed
 from tasks.models.types import TokenKind, Tokens, WeightMatrix
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SLICE = 1024  # windows scaled at once
 
 
-class LagLlama(Family):
+class LagLlama(Forecaster):
     """Rows of the decoder: one a step, the last `tokens` steps of a context; shorter contexts are padded on the left.
 
     Steps before them, as far as the largest lag, are history: read as lags and by the scaler. A token whose own step is

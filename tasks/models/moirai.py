@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from tasks.errors import HealthError
 from tasks.models import moirai_checkpoint
-from tasks.models.base import Family
+from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.moirai_patches import RANGES, Packed, pack, patch_range
 from tasks.models.scale import saturated
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MIN_PATCHES = 2  # of a training context: uni2ts, cli/conf/pretrain/model/moirai_small.yaml
 
 
-class Moirai(Family):
+class Moirai(Forecaster):
     """Rows of the encoder: one a context patch, then one a future patch, which reads the mask embedding only (MASK).
 
     As in the package, a missing step of the context is 0 before scaling. Patches before the first observed step are

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from tasks.errors import ModelError
 from tasks.models import folders
-from tasks.models.base import Family
+from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.scale import saturated
 from tasks.models.types import TokenKind, Tokens, WeightMatrix
@@ -41,7 +41,7 @@ SHARED = {"channel_attention": False, "share_embedding": True, "share_projection
 HEADS = ("student_t", "normal")  # with quantiles in closed form; negative_binomial is for counts alone
 
 
-class PatchTST(Family):
+class PatchTST(Forecaster):
     """Rows of the encoder: CLS (kind REG) where the model has it, then one a patch of a context of fixed length.
 
     A shorter context is padded on the left, of a longer one the last steps are read. A missing step is 0 after scaling,

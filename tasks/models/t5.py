@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Self
 
 from tasks.errors import ModelError
 from tasks.models import folders
-from tasks.models.base import Family
+from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.types import WeightMatrix
 
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
 
 
-class T5Family(Family):
+class T5Family(Forecaster):
     """A family of encoder and decoder T5 stacks whose config.json holds a block `chronos_config`."""
 
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import yaml
+
+Modality = Literal["series", "text", "image", "table"]  # what values stand for: steps, bytes, pixels, cells
+MODALITIES: Mapping[str, Modality] = MappingProxyType(
+    {"text": "text", "images": "image", "tables": "table"}
+)  # by source
 
 
 @dataclass(frozen=True)
@@ -16,7 +21,7 @@ class Entry:
     """One data set. Fields of its source: kernelsynth `kernel`, folder `file` and perhaps `items`."""
 
     name: str
-    source: str  # kernelsynth, bundled or folder
+    source: str  # as in stages/blocks.py: kernelsynth, signals, bundled, folder, hub, text, images, tables
     domain: str
     horizon: int  # steps to forecast
     freq: str = ""  # pandas alias; "" for synthetic series
@@ -26,6 +31,11 @@ class Entry:
     paper: str | None = None  # the isotropy paper's name for it, such as finance-1
     paper_title: str | None = None  # as printed in its Table 3
     stands_in_for: str | None = None  # not the paper's own: what it stands in for, and how it differs
+
+
+def modality(source: str) -> Modality:
+    """What the values of a source stand for; steps of a time series where it is none of MODALITIES."""
+    return MODALITIES.get(source, "series")
 
 
 def _read(path: Path) -> Mapping[str, Entry]:

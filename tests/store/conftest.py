@@ -45,8 +45,8 @@ ROWS: Mapping[str, dict[str, Any]] = {
         "bytes": 100, "sha256": "0" * 64, "n_windows": 5, "batch": 8,
     },
     "checkpoints": {
-        "model": "m", "family": "chronos-bolt", "source": "committed", "ref": "m", "fingerprint": "0" * 64,
-        "parameters": 10, "bytes": 40,
+        "model": "m", "family": "chronos-bolt", "modality": "series", "source": "committed",
+        "ref": "m", "fingerprint": "0" * 64, "parameters": 10, "bytes": 40,
     },
     "datasets": {
         "dataset": "d", "source": "folder", "domain": "finance", "freq": "B", "horizon": 30, "season": 5, "n_series": 8,

@@ -21,7 +21,7 @@ from store.dumps import layer_states, layers, write_dump
 from store.schema import TABLES
 from tasks.forecasting.evaluate import evaluate
 from tasks.geometry.measure import MEASURES, entry
-from tasks.models.base import Family
+from tasks.models.base import Forecaster
 from tasks.models.embed import embed
 from tasks.models.registry import family_class
 from tasks.models.tokenize import IDENTITY, tokenize
@@ -129,7 +129,7 @@ CASES = {
 
 
 @functools.cache
-def model(family: str) -> Family:
+def model(family: str) -> Forecaster:
     return family_class(family).load(CHECKPOINTS / f"{family}-nano")
 
 

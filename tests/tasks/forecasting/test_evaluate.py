@@ -12,7 +12,7 @@ from tasks.errors import DataError
 from tasks.forecasting.baselines import context_median
 from tasks.forecasting.evaluate import evaluate, window_seed
 from tasks.forecasting.scores import score
-from tasks.models.base import Family
+from tasks.models.base import Forecaster
 from tasks.models.types import Forecast
 from tasks.series.tables import series_table
 from tasks.series.types import Series, Windows
@@ -32,7 +32,7 @@ class _Median:
     name = "chronos-t5"
     direct = False
     lagged = False
-    under = Family.under
+    under = Forecaster.under
 
     def __init__(self) -> None:
         self.seen: dict[str, np.ndarray] = {}
