@@ -63,7 +63,7 @@ STAGES: tuple[Stage, ...] = (
         "checkpoints",
         "every model's weights: committed, pretrained, from a folder or the hub; skill of the pretrained ones",
         writes=(_out("checkpoints"), _timings("checkpoints")),
-        params=("seed", "models", "checkpoints"),
+        params=("seed", "models", "studies", "checkpoints"),
         sweeps=True,
     ),
     Stage(

@@ -126,8 +126,12 @@ def _row(params: Params, name: str) -> dict[str, Any]:
 
 
 def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]:
+    """Of the pretrained models whose forecasts a study looks at."""
+    asking = [name for name, study in params.studies.items() if "isotropy" in study.measures]
+    forecasting = {model for study in asking for model in params.asked(study, "models")}
     for row in rows:
-        if row["recipe"] is not None and params.models[row["model"]].base_model is None:
+        of_series = row["modality"] == "series" and row["model"] in forecasting
+        if of_series and row["recipe"] is not None and params.models[row["model"]].base_model is None:
             spec = {name: row[name] for name in ("model", "family", "ref", "recipe")}
             spec |= {"seed": params.seed, "skill": params.checkpoints.skill.model_dump()}
             yield Planned(Job(SKILL, spec, {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))
