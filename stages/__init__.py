@@ -33,11 +33,11 @@ def _timings(name: str) -> str:
 
 _TABLES = (
     *("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry"),
-    *("heads", "forecasts", "statistics"),
+    *("heads", "spectra", "forecasts", "statistics"),
 )
 _RESULTS = (
     *map(_out, _TABLES),
-    *map(_timings, ("checkpoints", "tokens", "embeddings", "geometry", "heads", "forecasts")),
+    *map(_timings, ("checkpoints", "tokens", "embeddings", "geometry", "heads", "spectra", "forecasts")),
 )
 
 STAGES: tuple[Stage, ...] = (
@@ -98,6 +98,15 @@ STAGES: tuple[Stage, ...] = (
         writes=(_out("heads"), _timings("heads")),
         params=("seed", "models", "conditions", "heads"),
         sweeps=True,
+    ),
+    Stage(
+        "spectra",
+        "singular values of every layer's input and weights, planes and angles of embedded tokens",
+        reads=(_out("checkpoints"), _out("tokens"), _out("embeddings")),
+        writes=(_out("spectra"), _timings("spectra")),
+        params=("seed", "models", "conditions", "studies", "spectra"),
+        sweeps=True,
+        figures=tuple(f"ranks Fig. {n}" for n in ("2", "3", "4", "5", "6", "9", "10", "11", "12", "13", "14")),
     ),
     Stage(
         "forecasts",

@@ -8,9 +8,41 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.series.catalog import CATALOG
+from tasks.series.catalog import CATALOG, Modality
 
 DATA_VARIABLE = "TSFM_LENS_DATA"  # overrides datasets.root
+
+
+MEASURES = {  # what a study may ask for, and what that makes
+    "isotropy": "geometry, heads and forecasts of every cell",
+    "inputs": "singular values of the tokens that every layer is given",
+    "weights": "singular values of every attention and MLP matrix, whole and by head, snapshots of a training too",
+    "planes": "embedded tokens on their two leading singular directions",
+    "token_angles": "angles between the embedded tokens of a window",
+    "row_angles": "angles between the rows of the first query projection",
+    "constant": "singular values of every layer's input where the series is constant, with and without special tokens",
+}
+PICTURES = {  # how the report draws a study
+    "domains": "NMSE against isotropy, a panel a domain",
+    "conditions": "NMSE against isotropy from one condition to another",
+    "islands": "hidden states on three components",
+    "dimension": "effective dimension by layer",
+    "spectrum": "singular values of the embedded tokens, a line a model",
+    "plane": "embedded tokens on two singular directions",
+    "angles": "angles between tokens, or between rows of a projection",
+    "growth": "numerical rank of inputs and weights by layer",
+    "along": "numerical rank against what a grid of models varies",
+    "constant": "singular values of every layer's input for a constant series",
+    "histogram": "singular values of a matrix, a panel a layer",
+    "snapshots": "the same at steps of a training",
+    "none": "nothing",
+}
+Picture = Literal[
+    "domains", "conditions", "islands", "dimension", "spectrum", "plane", "angles", "growth", "along", "constant",
+    "histogram", "snapshots", "none",
+]  # fmt: skip
+Measure = Literal["isotropy", "inputs", "weights", "planes", "token_angles", "row_angles", "constant"]
+OF_WEIGHTS = {"weights", "row_angles"}  # measures that look at no data set
 
 
 class Strict(BaseModel):
@@ -38,6 +70,9 @@ class DataSet(Strict):
     domain: str = ""
     horizon: int = Field(gt=0, le=1024, description="steps to forecast")
     kernel: str | None = Field(None, description="source kernelsynth: a scikit-learn kernel expression")
+    signal: Literal["corpus", "sinusoid", "noise", "constant"] | None = Field(
+        None, description="source signals: a mixture that embeddings are probed with, or a single one"
+    )
     file: str | None = Field(None, description="source folder: a Parquet file under the data root")
     items: str | None = Field(None, description="regular expression that item ids must match")
     paper: str | None = Field(None, description="the isotropy paper's name for it, such as finance-1")
@@ -45,7 +80,7 @@ class DataSet(Strict):
 
     @model_validator(mode="after")
     def _source_has_its_field(self) -> DataSet:
-        need = {"kernelsynth": "kernel", "folder": "file"}.get(self.source)
+        need = {"kernelsynth": "kernel", "signals": "signal", "folder": "file"}.get(self.source)
         if need and getattr(self, need) is None:
             raise ValueError(f"source {self.source!r} needs {need!r}; add it, or use a name of catalog.yaml")
         return self
@@ -74,24 +109,34 @@ class Condition(Strict):
     context: int = Field(ge=16, description="steps of context")
     history: int = Field(0, ge=0, description="steps before it, for models that read lags (lag-llama: 1092) alone")
     noise: float = Field(0.0, ge=0, le=10, description="s.d. of Gaussian noise on the context, in s.d. of the series")
+    modality: Modality = Field("series", description="of the data sets that are seen so: series, text, image or table")
 
 
 class Study(Strict):
     """What is asked: every model on every data set of its modality under every condition."""
 
     title: str
-    measures: list[Literal["isotropy", "ranks"]] = Field(
-        ["isotropy"], min_length=1, description="isotropy: geometry, heads and forecasts; ranks: spectra and angles"
-    )
+    measures: list[Measure] = Field(["isotropy"], min_length=1, description="what is measured: see MEASURES")
     figure: str | None = Field(None, description="the figure or table of a paper that it answers")
     models: Literal["all"] | list[str] = Field(min_length=1)
-    datasets: Literal["all"] | list[str] = Field(min_length=1)
-    conditions: Literal["all"] | list[str] = Field(min_length=1)
-    layers: Literal["all", "last"] = Field("all", description="all layers, or each stack's last state")
-    picture: Literal["domains", "conditions", "islands", "dimension", "none"] = Field(
-        "domains", description="NMSE against isotropy by domain, from one condition to another; states; d(0.8) by layer"
+    datasets: Literal["all"] | list[str] = Field([], description="none where weights alone are measured")
+    conditions: Literal["all"] | list[str] = Field([], description="likewise")
+    layers: Literal["all", "first", "last"] = Field(
+        "all", description="all layers, the first stack's embedding, or each stack's last state"
     )
+    along: dict[str, float] = Field({}, description="model -> x: what a grid of models varies, such as its patch size")
+    picture: Picture = Field("domains", description="how the report draws it: see PICTURES")
     pictured: Literal["middle", "last"] = Field("last", description="layer of the islands")
+
+    @model_validator(mode="after")
+    def _data_where_needed(self) -> Study:
+        if needing := sorted(set(self.measures) - OF_WEIGHTS):
+            for block in ("datasets", "conditions"):
+                if not getattr(self, block):
+                    raise ValueError(
+                        f"{block}: got none, but data are needed for {', '.join(needing)}; name some, or all"
+                    )
+        return self
 
 
 class KernelSynth(Strict):
@@ -176,6 +221,15 @@ class Geometry(Strict):
     cai: Literal["none", "last", "all"] = Field(
         "last", description="states that Cai et al.'s own measures are taken of too, K to 15: it doubles a layer's time"
     )
+
+
+class Spectra(Strict):
+    """Stage spectra: singular values, planes and angles of rank_structure.md."""
+
+    plane_tokens: int = Field(1000, ge=3, description="embedded tokens of a plane")
+    angle_tokens: int = Field(64, ge=2, le=512, description="tokens of one window whose angles are taken")
+    angle_rows: int = Field(192, ge=2, le=1024, description="rows of a projection whose angles are taken")
+    gaussian: list[int] = Field([16, 768], description="dimensions of i.i.d. vectors that angles are held against")
 
 
 class Lemma(Strict):

@@ -23,7 +23,7 @@ def main(params: Params) -> None:
 
 def plan(params: Params) -> Iterator[Planned]:
     """One job a layer of a dump; studies that ask for the last layer take each stack's last state."""
-    asked = planning.cells(params, "isotropy")
+    asked = planning.cells(params, ["isotropy"])
     measure = params.geometry.model_dump(exclude={"rows", "cai"})
     for row in planning.dumps("embeddings"):
         studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])

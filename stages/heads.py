@@ -28,7 +28,7 @@ def main(params: Params) -> None:
 
 def plan(params: Params) -> Iterator[Planned]:
     """For each token dump, a job a measure that its family has; none for rotary attention without a softmax head."""
-    models, asked = planning.checkpoints(), planning.cells(params, "isotropy")
+    models, asked = planning.checkpoints(), planning.cells(params, ["isotropy"])
     for row in planning.dumps("tokens"):
         if planning.Cell(row["model"], row["dataset"], row["condition"]) not in asked or not row["n_windows"]:
             continue

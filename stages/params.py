@@ -26,11 +26,13 @@ from stages.blocks import (
     Model,
     Report,
     Resources,
+    Spectra,
     Statistics,
     Strict,
     Study,
     Tokens,
 )
+from tasks.series.catalog import modality
 
 PARAMS_FILE = "params.yaml"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@=+-]*$"  # names become file names
@@ -55,6 +57,7 @@ class Params(Strict):
     embeddings: Embeddings = Embeddings()
     geometry: Geometry = Geometry()
     heads: Heads = Heads()
+    spectra: Spectra = Spectra()
     forecasts: Forecasts = Forecasts()
     statistics: Statistics = Statistics()
     report: Report
@@ -67,6 +70,8 @@ class Params(Strict):
                 names = getattr(wanted, block)
                 for name in [] if names == "all" else names:
                     _known(name, self._named(block), f"studies.{study}.{block}")
+            for name in wanted.along:
+                _known(name, self.models, f"studies.{study}.along")
         for name, model in self.models.items():
             if model.base_model is not None:
                 _known(model.base_model, self.models, f"models.{name}.base_model")
@@ -90,11 +95,19 @@ class Params(Strict):
         return named[block]
 
     def asked(self, study: str, block: Literal["models", "datasets", "conditions"]) -> list[str]:
-        """The names that a study asks for, `all` written out: of models, those that are made from no other."""
+        """The names that a study asks for, `all` written out.
+
+        Of models, those that are made from no other; of data sets, time series that are no probing signal.
+        """
         names = getattr(self.studies[study], block)
         if names != "all":
             return list(names)
-        return [name for name, one in self._named(block).items() if block != "models" or one.base_model is None]
+        if block == "models":
+            return [name for name, one in self.models.items() if one.base_model is None]
+        if block == "datasets":
+            sets = self.datasets.sets
+            return [name for name, one in sets.items() if modality(one.source) == "series" and one.source != "signals"]
+        return list(self.conditions)
 
     @property
     def data_root(self) -> Path | None:

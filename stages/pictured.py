@@ -40,7 +40,7 @@ def states(params: Params, study: str) -> Answer:
     answer = functools.partial(Answer, "Tokens on three components", SQL.format(layer=which, tokens=TOKENS, **quoted))
     if params.studies[study].picture != "islands":
         return answer(pd.DataFrame())
-    cells = set(planning.cells(params))
+    cells = set(planning.cells(params, ["isotropy"]))
     families = {name: row["family"] for name, row in planning.checkpoints().items()}
     frames = [
         _cell(row["path"], STACK.get(families[row["model"]]), which, params).assign(**_named(row))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,20 +29,23 @@ class Cell(NamedTuple):
 
 
 def cells(
-    params: Params, measure: str | None = None, models: Mapping[str, Mapping[str, Any]] | None = None
+    params: Params, measures: Collection[str], models: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[Cell, list[str]]:
     """Every cell that a study asks for and whose series are at hand, with those studies; one model's cells together.
 
-    measure: of studies that take it alone. models: rows of `checkpoints` by model; a cell of a model and a data set of
-    another modality is left out then.
+    measures: of studies that take any of these alone. A data set and a condition meet where they are of one modality,
+    and a model where models, the rows of `checkpoints` by model, say so too.
     """
     asked: dict[Cell, list[str]] = {}
     for study, wanted in params.studies.items():
-        if measure is not None and measure not in wanted.measures:
+        if not set(measures) & set(wanted.measures):
             continue
         names = (params.asked(study, block) for block in ("models", "datasets", "conditions"))
         for cell in itertools.starmap(Cell, itertools.product(*names)):
-            if models and models[cell.model]["modality"] != modality(params.datasets.sets[cell.dataset].source):
+            kind = params.conditions[cell.condition].modality
+            if kind != modality(params.datasets.sets[cell.dataset].source):
+                continue
+            if models and models[cell.model]["modality"] != kind:
                 continue
             if series_file(params, cell.dataset).exists():  # else counted in `skipped` by the stage that reads it
                 asked.setdefault(cell, []).append(study)

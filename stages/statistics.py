@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from stages.params import Params
 from stages.sources import sources
 from store import catalogue
 from store.files import write_rows
+from tasks.statistics import means
 from tasks.statistics.adjust import adjust
 from tasks.statistics.study import Options, changes, correlations, signs
 from tasks.statistics.units import Unit, Units
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 OUT = Path(DATA, "statistics", "inference.parquet")
 QUESTIONS = OUT.with_name("questions.parquet")
-READ = ("datasets", "checkpoints", "geometry", "forecasts", "studies")  # tables that units are made from
+READ = ("datasets", "checkpoints", "geometry", "spectra", "forecasts", "studies")  # tables that units are made from
 KINDS = {  # of pairs: the answer that shows them, and what is flipped as a whole
     "dataset": ("sign_test", "pairs of data sets"),
     "context": ("context_effect", "data sets"),
@@ -45,23 +47,26 @@ def main(params: Params) -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "units.duckdb")
-        catalogue.build(path, {name: paths for name, paths in sources().items() if name in READ}, seed=params.seed)
+        write_rows(QUESTIONS, "questions", [question(name, study) for name, study in params.studies.items()])
+        read = {name: paths for name, paths in sources().items() if name in READ} | {"questions": [QUESTIONS]}
+        catalogue.build(path, read, seed=params.seed)
         with store.open(path, threads=1) as connection:  # its outs are the same bytes each time
             rows = infer(connection, options)
     write_rows(OUT, "inference", rows)
-    write_rows(QUESTIONS, "questions", [question(name, study) for name, study in params.studies.items()])
     tests = sum(row.get("p") is not None for row in rows)
     print(f"statistics: {OUT}: {len(rows)} statistics of {len({row['study'] for row in rows})} studies, {tests} tests")
 
 
 def question(name: str, study: Study) -> dict[str, Any]:
     """A row of `questions`."""
-    return {"study": name, "title": study.title, "figure": study.figure, "picture": study.picture}
+    along = json.dumps(study.along, sort_keys=True) if study.along else None
+    return {"study": name, "title": study.title, "figure": study.figure, "picture": study.picture, "along": along}
 
 
 def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[str, Any]]:
     """All rows of `inference`, from the views of a catalogue that has none yet; p adjusted over each printed table."""
     rows = [*_correlations(connection, options), *_signs(connection, options), *_changes(connection, options)]
+    rows += _of_ranks(connection, options)
     rows = [{name: None if _is_nan(value) else value for name, value in row.items()} for row in rows]
     printed: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
@@ -97,6 +102,18 @@ def _changes(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterato
         units = Units.of(map(Unit._make, pairs))
         x, y = (table[..., 0].T for table in (units.isotropy, units.log_nmse))  # [model, dataset]
         yield changes(x, y, options, _pair_row(*names) | {"statistic": "changes_spearman"})
+
+
+def _of_ranks(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    columns = 'study, answer, measure, "grouping", block, statistic, sample, x, value'
+    for names, units in _groups(connection, f"select {columns} from rank_units order by all", 6):
+        row = dict(zip(KEY, (names[0], *names[1:]), strict=True))
+        samples, x, values = ([unit[n] for unit in units] for n in range(3))
+        yield row | means.infer(row["statistic"], samples, _numbers(x), _numbers(values), alpha=options.alpha)
+
+
+def _numbers(values: list[float | None]) -> np.ndarray:
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 
 def _pair_row(study: str, kind: str, measure: str, pair: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class Entry:
     horizon: int  # steps to forecast
     freq: str = ""  # pandas alias; "" for synthetic series
     kernel: str | None = None  # scikit-learn expression on a grid of 1024 steps
+    signal: str | None = None  # one of tasks.series.signals
     file: str | None = None  # Parquet file under the data root
     items: str | None = None  # regular expression that whole item ids match
     paper: str | None = None  # the isotropy paper's name for it, such as finance-1

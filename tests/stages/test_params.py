@@ -50,8 +50,8 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("conditions/context-100/context", 3, ["conditions.context-100.context", "got 3", "16"]),
         ("conditions/context-100/noise", -1, ["noise", "got -1"]),
         ("studies/isotropy/models", ["chronos-t5-nan"], ["studies.isotropy.models", "did you mean 'chronos-t5-nano'"]),
-        ("studies/isotropy/datasets", [], ["studies.isotropy.datasets"]),
-        ("studies/isotropy-table1/layers", "first", ["studies.isotropy-table1.layers", "'first'", "'all' or 'last'"]),
+        ("studies/isotropy/datasets", [], ["studies.isotropy", "datasets: got none"]),
+        ("studies/isotropy-table1/layers", "middle", ["studies.isotropy-table1.layers", "'first'", "'all' or 'last'"]),
         ("datasets/sets/linear-3", {}, ["linear-3", "not in catalog.yaml", "linear-"]),
         ("datasets/sets/mine", {"source": "folder", "horizon": 4}, ["datasets.sets.mine", "needs 'file'"]),
         ("datasets/sets/a b", {"source": "bundled", "horizon": 4}, ["datasets.sets", "'a b' is no name"]),
@@ -118,9 +118,12 @@ def test_the_environment_overrides_the_data_root(monkeypatch: pytest.MonkeyPatch
     assert params.data_root is None
 
 
-def test_all_means_every_name_of_the_block() -> None:
+def test_all_data_sets_are_the_time_series_but_for_probing_signals() -> None:
     params = load(ROOT / "params.yaml")
-    assert params.asked("isotropy", "datasets") == list(params.datasets.sets)
+    kinds = {name: one.source for name, one in params.datasets.sets.items()}
+    series = [name for name, source in kinds.items() if source in ("kernelsynth", "bundled", "folder", "hub")]
+    assert params.asked("isotropy", "datasets") == series
+    assert {"signals", "constant"} <= set(kinds) - set(series)
     assert params.asked("isotropy-table1", "datasets") == ["exchange_rate"]
 
 
@@ -128,5 +131,5 @@ def test_all_models_are_those_that_are_made_from_no_other() -> None:
     params = load(ROOT / "params.yaml")
     variants = {name for name, model in params.models.items() if model.base_model is not None}
     assert variants == {"lag-llama-nano-rope"}
-    assert set(params.asked("isotropy", "models")) == set(params.models) - variants
+    assert set(params.asked("ranks-flow", "models")) == set(params.models) - variants
     assert variants <= set(params.asked("isotropy-fig8", "models"))

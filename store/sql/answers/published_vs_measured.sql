@@ -1,4 +1,4 @@
--- What does the isotropy paper print or claim, what did we measure, and do the two agree?
+-- What do the papers print or claim, what did we measure, and do the two agree?
 -- A number can be compared on a released checkpoint and the paper's own data, and agrees inside the interval. A claim
 -- agrees (differs) where the interval and p <= alpha say so for its side (the other); else it is undecided.
 with numbers as (
@@ -51,7 +51,7 @@ claims as (
         claimed.figure,
         claimed.claim,
         claimed.source,
-        null::varchar as model,
+        case when inference."grouping" = 'model' then inference.block end as model,
         null::varchar as dataset,
         case when inference."grouping" in ('context', 'noise') then inference.block end as condition,
         claimed.statistic as quantity,

@@ -61,6 +61,17 @@ final as (
         n,
         estimate
     from pair_estimates
+    union all
+    select
+        study,
+        answer,
+        measure,
+        "grouping",
+        block,
+        statistic,
+        n,
+        estimate
+    from rank_estimates
 )
 
 select * from final

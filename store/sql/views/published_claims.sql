@@ -1,5 +1,6 @@
--- What does the isotropy paper claim in words, and which statistic of `inference` would show it, on which side of what?
--- side -1: the claim holds where the statistic lies below centre; +1: above. Correlations are with log NMSE.
+-- What do the two papers claim in words, and which statistic of `inference` would show it, on which side of what?
+-- side -1: the claim holds where the statistic lies below centre; +1: above.
+-- Correlations are with log NMSE; ranks are shares of the most that a matrix allows, at the tolerance after the @.
 with claims (figure, source, claim, answer, measure, "grouping", statistic, centre, side) as (
     values
         (
@@ -41,6 +42,58 @@ with claims (figure, source, claim, answer, measure, "grouping", statistic, cent
         (
             'isotropy Fig. 8', 'section 5.2', 'Of two context lengths, the more isotropic one has less error',
             'context_effect', 'zeta_adjusted', 'context', 'agreement', 0.5, 1
+        ),
+        (
+            'ranks Fig. 2', 'section 2', 'Embeddings of time series have fewer singular values above 0.01 than those of other data',
+            'rank_tests', 'embedding@0.01', 'modality', 'difference', 0.0, -1
+        ),
+        (
+            'ranks Fig. 3a', 'section 2', 'The rank of the embedding grows with the patch size',
+            'rank_tests', 'embedding rank@0.01', 'along', 'trend', 0.0, 1
+        ),
+        (
+            'ranks Fig. 4', 'section 3', 'The wider a Chronos model, the smaller the share of the width that its queries use',
+            'rank_tests', 'query@0.01', 'along', 'trend', 0.0, -1
+        ),
+        (
+            'ranks Fig. 4c', 'section 3', 'The rank of the queries grows with that of the vocabulary',
+            'rank_tests', 'query@0.01', 'along', 'trend', 0.0, 1
+        ),
+        (
+            'ranks Fig. 5', 'section 4', 'Attention matrices have higher ranks in deeper layers',
+            'rank_tests', 'attention slope@0.01', 'model', 'mean', 0.0, 1
+        ),
+        (
+            'ranks Fig. 5c', 'section 4', 'Even of a constant series, the rank of a layer''s input grows with depth',
+            'rank_tests', 'constant slope@0.01', 'model', 'mean', 0.0, 1
+        ),
+        (
+            'ranks Fig. 6', 'section 4', 'Attention matrices have higher ranks in deeper layers',
+            'rank_tests', 'attention slope@0.01', 'model', 'mean', 0.0, 1
+        ),
+        (
+            'ranks section 4', 'section 4', 'The rank of what a layer is given grows with depth',
+            'rank_tests', 'input slope@0.01', 'model', 'mean', 0.0, 1
+        ),
+        (
+            'ranks Fig. 9', 'Appendix E', 'The rank of the queries grows with the number of heads',
+            'rank_tests', 'query@0.1', 'along', 'trend', 0.0, 1
+        ),
+        (
+            'ranks Fig. 10', 'Appendix G.1', 'Attention matrices of time-series models have lower ranks than those of text models',
+            'rank_tests', 'attention@0.01', 'modality', 'difference', 0.0, -1
+        ),
+        (
+            'ranks Fig. 10', 'Appendix G.1', 'Attention matrices have higher ranks in deeper layers',
+            'rank_tests', 'attention slope@0.01', 'model', 'mean', 0.0, 1
+        ),
+        (
+            'ranks Fig. 10', 'Appendix G.1', 'Attention matrices have lower ranks than MLP matrices',
+            'rank_tests', 'mlp less attention@0.01', 'matrix', 'mean', 0.0, 1
+        ),
+        (
+            'ranks Fig. 13', 'Appendix H', 'The embedding of noise has a higher rank than that of a sinusoid',
+            'rank_tests', 'noise less sinusoid@0.01', 'signal', 'mean', 0.0, 1
         )
 ),
 

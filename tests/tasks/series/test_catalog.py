@@ -35,7 +35,8 @@ def test_whatever_is_not_the_paper_s_own_says_so() -> None:
 def test_an_entry_is_whole(name: str) -> None:
     entry = CATALOG[name]
     assert entry.name == name
-    assert entry.source in ("kernelsynth", "bundled", "folder")
+    assert entry.source in ("kernelsynth", "signals", "bundled", "folder")
+    assert (entry.signal is not None) == (entry.source == "signals")
     assert (entry.kernel is not None) == (entry.source == "kernelsynth")
     assert (entry.file is not None) == (entry.source == "folder")
     assert entry.domain

@@ -1,0 +1,118 @@
+"""Singular values of what layers are given and of their weights; planes and angles of embedded tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from stages import DATA, planning
+from stages.params import Params
+from stages.sweeping import Planned, opened, sweep
+from store.dumps import layers, read_states, read_table
+from tasks.models import registry
+from tasks.sweep.jobs import Job, Task
+
+LOADER = "tasks.models.registry:load_for_job"
+INPUT = Task("input_spectrum", 1, "tasks.ranks.entry:input_spectrum", table="spectra")
+PLANE = Task("token_plane", 1, "tasks.ranks.entry:token_plane", table="planes")
+GAUSSIAN = Task("gaussian_angles", 1, "tasks.ranks.entry:gaussian_angles", table="angles")
+WEIGHTS = Task("weight_spectra", 1, "tasks.models.spectra:weight_spectra", LOADER, table="spectra")
+CONSTANT = Task("constant_spectra", 1, "tasks.models.spectra:constant_spectra", LOADER, table="spectra")
+TOKEN_ANGLES = Task("token_angles", 1, "tasks.models.spectra:token_angles", LOADER, table="angles")
+ROW_ANGLES = Task("row_angles", 1, "tasks.models.spectra:row_angles", LOADER, table="angles")
+OF_DUMPS = {INPUT.name, PLANE.name}  # read an embedding dump
+OF_TOKENS = {CONSTANT.name, TOKEN_ANGLES.name}
+NO_DATA = dict.fromkeys(("dataset", "condition", "context", "noise"))
+Asked = dict[planning.Cell, list[str]]
+
+
+def main(params: Params) -> None:
+    """Write data/spectra."""
+    with opened("spectra", ["spectra", "planes", "angles"]) as out:
+        sweep(out, plan(params), params, read)
+
+
+def plan(params: Params) -> Iterator[Planned]:
+    """A job a layer's input, a model's weights, a plane, and a set of angles."""
+    models = planning.checkpoints()
+    yield from _of_states(params)
+    yield from _of_tokens(params, models)
+    yield from _of_weights(params, models)
+
+
+def read(job: Job) -> Any:
+    """What the job's entry works on: a layer's states, a token dump, or nothing."""
+    if job.task.name in OF_DUMPS:
+        return read_states(Path.cwd(), job)
+    return read_table(Path.cwd(), job) if job.task.name in OF_TOKENS else None
+
+
+def _of_states(params: Params) -> Iterator[Planned]:
+    inputs, planes = (planning.cells(params, [measure]) for measure in ("inputs", "planes"))
+    for row in planning.dumps("embeddings"):
+        cell = planning.Cell(row["model"], row["dataset"], row["condition"])
+        if cell not in inputs and cell not in planes:
+            continue
+        path = Path(DATA, "embeddings", row["path"])
+        held = layers(planning.parquet_metadata(path))
+        read_from = {path.as_posix(): row["sha256"]}
+        for number, place in enumerate(held):
+            spec = {**planning.row_identity(row), **dict(zip(("stack", "layer", "normed"), place, strict=True))}
+            embedding = number == 0  # what the first stack's first block is given
+            if wanting := [name for name in inputs.get(cell, ()) if embedding or params.studies[name].layers == "all"]:
+                yield Planned(Job(INPUT, spec, read_from), wanting)
+            if cell in planes and embedding:
+                spec = {**spec, "tokens": params.spectra.plane_tokens}
+                yield Planned(Job(PLANE, spec, read_from), planes[cell])
+
+
+def _of_tokens(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
+    asked = {
+        CONSTANT: (planning.cells(params, ["constant"]), {}),
+        TOKEN_ANGLES: (planning.cells(params, ["token_angles"]), {"tokens": params.spectra.angle_tokens}),
+    }
+    for row in planning.dumps("tokens"):
+        for task, (cells, how) in asked.items():
+            cell = planning.Cell(row["model"], row["dataset"], row["condition"])
+            if cell in cells and row["n_windows"]:
+                model = models[row["model"]]
+                spec = {**planning.row_identity(row), **planning.model_spec(model), **how}
+                inputs = planning.inputs(model, Path(DATA, "tokens", row["path"]))
+                yield Planned(Job(task, spec, inputs, group=row["model"]), cells[cell])
+
+
+def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
+    weights, rows = (_models(params, measure) for measure in ("weights", "row_angles"))
+    for name, model in models.items():
+        identity = {"model": name, "base_model": params.models[name].base_model, "rank": params.models[name].rank}
+        spec = identity | NO_DATA | planning.model_spec(model)
+        if name in weights:
+            for step, snapshot in _snapshots(model):
+                inputs = planning.inputs(snapshot)
+                yield Planned(Job(WEIGHTS, spec | {"ref": snapshot["ref"], "step": step}, inputs, name), weights[name])
+        if name in rows:
+            how = {"rows": params.spectra.angle_rows}
+            yield Planned(Job(ROW_ANGLES, spec | how, planning.inputs(model), name), rows[name])
+    if studies := sorted({study for cell in planning.cells(params, ["token_angles"]).values() for study in cell}):
+        for dimension in params.spectra.gaussian:
+            spec = {"model": f"gaussian-{dimension}", "base_model": None, "rank": None, **NO_DATA}
+            how = {"dimension": dimension, "tokens": params.spectra.angle_tokens, "seed": params.seed}
+            yield Planned(Job(GAUSSIAN, spec | how), studies)
+
+
+def _models(params: Params, measure: str) -> dict[str, list[str]]:
+    """Model -> the studies that take this measure of its weights."""
+    asked: dict[str, list[str]] = {}
+    for study, wanted in params.studies.items():
+        for model in params.asked(study, "models") if measure in wanted.measures else ():
+            asked.setdefault(model, []).append(study)
+    return asked
+
+
+def _snapshots(model: Mapping[str, Any]) -> Iterator[tuple[int | None, dict[str, str]]]:
+    """The finished model as step None, then what its training kept, with the reference and fingerprint of each."""
+    yield None, {"ref": model["ref"], "fingerprint": model["fingerprint"]}
+    found = {int(path.name.removeprefix("step-")): path for path in Path(model["ref"]).glob("snapshots/step-*")}
+    for step, path in sorted(found.items()):
+        yield step, {"ref": path.as_posix(), "fingerprint": registry.fingerprint(path)}

@@ -1,0 +1,40 @@
+-- What is the numerical rank of each attention and MLP matrix, whole, and how does it grow with depth?
+-- depth: 0 is the first block, 1 the last.
+with weights as (
+    select
+        *,
+        (layer - 1) / nullif(max(layer) over (partition by study, model, stack) - 1, 0) as depth
+    from matrix_ranks
+    where what = 'weight'
+        and head is null
+),
+
+final as (
+    select
+        weights.study,
+        weights.model,
+        checkpoints.family,
+        checkpoints.modality,
+        weights.base_model,
+        weights.rank,
+        weights.step,
+        weights.stack,
+        weights.layer,
+        weights.depth,
+        weights.matrix,
+        weights.attention,
+        weights.heads,
+        weights.expert,
+        weights.n_rows,
+        weights.n_columns,
+        weights.full_rank,
+        weights.epsilon,
+        weights.meaningless,
+        weights.numerical_rank,
+        weights.share
+    from weights
+    left join checkpoints
+        on checkpoints.model = weights.model
+)
+
+select * from final

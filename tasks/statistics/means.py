@@ -1,0 +1,96 @@
+"""Student's intervals and tests of means, differences of means and slopes, for a handful of units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+METHODS = {"mean": "Student's t over units", "difference": "Welch's t", "trend": "Student's t of the slope"}
+FEW = {"mean": 2, "difference": 2, "trend": 3}  # units (of each sample) that a spread can be had from
+
+
+class Estimate(NamedTuple):
+    """estimate with a t interval and the two-sided p of its being 0; NaN, with the reason, where there is no spread."""
+
+    estimate: float
+    low: float
+    high: float
+    p: float
+    reason: str | None = None
+
+
+def mean(values: Float[np.ndarray, " unit"], *, alpha: float = 0.05) -> Estimate:
+    """Mean of the values, with Student's t over units (n - 1 degrees of freedom). NaN values are left out.
+
+    Equal values give p NaN and no interval: their spread says nothing.
+    """
+    there = _there(values)
+    centre = float(there.mean()) if len(there) else math.nan
+    if len(there) < FEW["mean"]:
+        return _none(centre, f"{len(there)} units; a spread needs 2")
+    return _student(centre, float(there.std(ddof=1)) / math.sqrt(len(there)), len(there) - 1, alpha)
+
+
+def difference(
+    first: Float[np.ndarray, " unit"], second: Float[np.ndarray, " unit"], *, alpha: float = 0.05
+) -> Estimate:
+    """Mean of the first less mean of the second, Welch's t (Satterthwaite degrees of freedom). NaN is left out."""
+    a, b = _there(first), _there(second)
+    between = float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
+    if min(len(a), len(b)) < FEW["difference"]:
+        return _none(between, f"{len(a)} and {len(b)} units; a spread needs 2 of each")
+    squares = np.array([one.var(ddof=1) / len(one) for one in (a, b)])
+    if squares.sum() == 0:
+        return _none(between, "all units of a sample are equal")
+    degrees = squares.sum() ** 2 / float((squares**2 / [len(a) - 1, len(b) - 1]).sum())
+    return _student(between, math.sqrt(squares.sum()), degrees, alpha)
+
+
+def trend(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], *, alpha: float = 0.05) -> Estimate:
+    """Least-squares slope of y against x, with Student's t (n - 2 degrees of freedom). NaN pairs are left out."""
+    from scipy import stats
+
+    both = np.isfinite(x) & np.isfinite(y)
+    x, y = x[both], y[both]
+    if len(np.unique(x)) < 2:
+        return _none(math.nan, f"{len(np.unique(x))} different x; a slope needs 2")
+    fit = stats.linregress(x, y)
+    if len(x) < FEW["trend"]:
+        return _none(float(fit.slope), f"{len(x)} units; a spread about a line needs 3")
+    return _student(float(fit.slope), float(fit.stderr), len(x) - 2, alpha)
+
+
+def infer(
+    statistic: str, samples: Sequence[str | None], x: np.ndarray, values: np.ndarray, *, alpha: float
+) -> dict[str, Any]:
+    """Columns of `inference` of one statistic on ranks: a mean, a difference (series less other) or a trend along x."""
+    if statistic == "difference":
+        series = np.array([sample == "series" for sample in samples])
+        found = difference(values[series], values[~series], alpha=alpha)
+    else:
+        found = mean(values, alpha=alpha) if statistic == "mean" else trend(x, values, alpha=alpha)
+    method = METHODS[statistic] if found.reason is None else None
+    n = int(np.isfinite(values).sum())
+    return found._asdict() | {"n": n, "n_clusters": n, "method": method, "interval_method": method}
+
+
+def _student(estimate: float, error: float, degrees: float, alpha: float) -> Estimate:
+    from scipy import stats
+
+    if not error > 0:
+        return _none(estimate, "all units are equal, or lie on a line")
+    reach = float(stats.t.ppf(1 - alpha / 2, degrees)) * error
+    p = 2 * float(stats.t.sf(abs(estimate) / error, degrees))
+    return Estimate(estimate, estimate - reach, estimate + reach, p)
+
+
+def _there(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values[np.isfinite(values)])
+
+
+def _none(estimate: float, reason: str) -> Estimate:
+    return Estimate(estimate, math.nan, math.nan, math.nan, reason)
