@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +25,7 @@ ANGLE_TOKENS = 64  # tokens of one window (rank_structure.md Fig. 3b, 13)
 ANGLE_ROWS = 256  # rows of W_Q (Fig. 9 right, 12), as evenly from all heads as they go
 PLANE_TOKENS = 1000  # points of a picture (Fig. 2b, 2c)
 ALL_BUT_PADDING = [kind for kind in TokenKind if kind is not TokenKind.PADDING]
-TOKENS: dict[str, list[TokenKind]] = {"valued": VALUED, "with_special": ALL_BUT_PADDING}
+TOKENS: Mapping[str, Sequence[TokenKind]] = {"valued": VALUED, "with_special": ALL_BUT_PADDING}
 
 
 def weight_spectra(job: Job, data: object, model: Family) -> Result:
