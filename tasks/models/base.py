@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Float64
 
 from tasks.errors import HealthError
 from tasks.models.capture import Pass, Rows, run_captured, run_projected
@@ -80,6 +80,13 @@ class Family(ABC):
         model = copy.copy(self)
         model.asked_tokens = context
         return model, context + history
+
+    def id_values(self) -> Float64[np.ndarray, " id"] | None:
+        """What each id stands for in the scaled series' units, NaN of special ids; None without a vocabulary of values.
+
+        A family of quantised single values says so; nothing here to override for others.
+        """
+        return None
 
     # -- work ---------------------------------------------------------------------------------------------------------
     @final

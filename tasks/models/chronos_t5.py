@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Float64
 
 from tasks.models import folders, t5
 from tasks.models.capture import Pass
@@ -93,6 +93,11 @@ class ChronosT5(t5.T5Family):
     def _foreign(cls, chronos: Mapping[str, Any]) -> str | None:
         got, wanted = (chronos.get("model_type"), chronos.get("tokenizer_class")), ("seq2seq", "MeanScaleUniformBins")
         return None if got == wanted else f"got model_type, tokenizer_class {got}, expected {wanted}"
+
+    def id_values(self) -> Float64[np.ndarray, " id"]:
+        """Bin centres, as the package's `output_transform` answers them; NaN of PAD, EOS and the id below the bins."""
+        centres = self._tokenizer.centers.double().cpu().numpy()
+        return np.pad(centres, (self.chronos.n_special_tokens + 1, 0), constant_values=np.nan)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Context steps; horizon less the last step, which no decoder row reads."""

@@ -1,1 +1,1 @@
-"""Singular values, numerical ranks, angles, flow-of-ranks: arrays in, numbers out. Nothing yet."""
+"""Singular values, numerical ranks, angles, flow-of-ranks: arrays in, numbers out."""

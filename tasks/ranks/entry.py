@@ -1,0 +1,105 @@
+"""The sweep's entries that need no model: spectra of a layer's states, and angles of Gaussian vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.ranks.angles import line_angles
+from tasks.ranks.spectrum import matrix_floor, rounding_floor, singular_values
+from tasks.ranks.tall import TallQR
+
+if TYPE_CHECKING:
+    from tasks.sweep.jobs import Job, Result
+
+IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
+PLACE = ("stack", "layer", "normed")
+NO_ROWS = "no token of these kinds"
+VECTORS = 64  # of i.i.d. Gaussians beside the models' (rank_structure.md Fig. 3b)
+
+
+def input_spectrum(job: Job, data: Mapping[str, Any], model: object = None) -> Result:
+    """The `spectra` row of one layer's states, plain and less their mean.
+
+    job.spec: identity, place, and optionally `rows` (at most so many, a seeded sample without replacement) and `tokens`
+    (what the dump was asked to keep: valued by default). data: states [N, d] and states_dtype, as of
+    store.dumps.read_states.
+    """
+    from tasks.sweep.jobs import Result
+
+    states, rows = data["states"], job.spec.get("rows")
+    if rows is not None and len(states) > rows:
+        states = states[np.sort(np.random.default_rng([job.seed, 5]).choice(len(states), rows, replace=False))]
+    place = {name: job.spec[name] for name in PLACE}
+    row = input_row(states, dtype=data["states_dtype"], tokens=job.spec.get("tokens", "valued"))
+    return Result([identity(job) | place | row], tokens=len(states))
+
+
+def gaussian_angles(job: Job, data: object, model: object = None) -> Result:
+    """Rows of `angles` of VECTORS i.i.d. standard Gaussian vectors; job.spec: identity and `dimension`."""
+    from tasks.sweep.jobs import Result
+
+    vectors = np.random.default_rng(job.seed).standard_normal((VECTORS, job.spec["dimension"]))
+    where = {"what": "gaussian", "matrix": None, "stack": None, "layer": None}
+    return Result([identity(job) | where | row for row in angle_rows(vectors)])
+
+
+def identity(job: Job) -> dict[str, Any]:
+    """Columns that say whose numbers they are; null where the spec leaves them out."""
+    return {name: job.spec.get(name) for name in IDENTITY}
+
+
+def input_row(states: np.ndarray, *, dtype: str, tokens: str) -> dict[str, Any]:
+    """Columns of `spectra` of tokens [N, d] that a layer is given, but those of identity and place."""
+    qr = TallQR.of([states])
+    values, centred = qr.singular_values(), qr.singular_values(centred=True)
+    floor = rounding_floor(
+        float(values.max(initial=0.0)),
+        dtype=dtype,
+        shape=(qr.rows, qr.width),
+        longest_row=qr.longest_row,
+        longest_column=qr.longest_column,
+    )
+    reason = None if values.any() else "all tokens are zero" if qr.rows else NO_ROWS
+    return {
+        **dict.fromkeys(("matrix", "attention", "head", "heads", "step")),
+        "what": "input",
+        "tokens": tokens,
+        "n_rows": qr.rows,
+        "n_columns": qr.width,
+        "dtype": dtype,
+        "floor": floor,
+        "singular_values": values.tolist(),
+        "singular_values_centred": centred.tolist(),
+        "reason": reason,
+    }
+
+
+def weight_row(matrix: np.ndarray, *, dtype: str) -> dict[str, Any]:
+    """Columns of `spectra` of one matrix [out, in], but those that say which it is."""
+    values = singular_values(matrix)
+    return {
+        **dict.fromkeys(("normed", "tokens", "singular_values_centred")),
+        "what": "weight",
+        "n_rows": matrix.shape[0],
+        "n_columns": matrix.shape[1],
+        "dtype": dtype,
+        "floor": matrix_floor(matrix, float(values.max(initial=0.0)), dtype=dtype),
+        "singular_values": values.tolist(),
+        "reason": None if values.any() else "all entries are zero",
+    }
+
+
+def angle_rows(vectors: np.ndarray, heads: np.ndarray | None = None) -> list[dict[str, Any]]:
+    """Columns row, head, dimension and angles of `angles`, one row a vector. A zero vector's angles are NaN."""
+    return [
+        {
+            "row": number,
+            "head": None if heads is None else int(heads[number]),
+            "dimension": vectors.shape[1],
+            "angles": angles.tolist(),
+        }
+        for number, angles in enumerate(line_angles(vectors))
+    ]

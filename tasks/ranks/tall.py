@@ -1,0 +1,173 @@
+"""The R factor of a tall matrix that is seen a block of rows at a time, and the singular values that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
+
+import numpy as np
+from jaxtyping import Float
+
+HEIGHT = 2048  # rows that are factored at once, 17 MB at 1024 columns: from 512 to 4096 the speed is the same
+PANEL = 32  # columns of a block reflector of dtpqrt: 32 and 64 are equally fast at 1024, 32 is faster at 512
+CALM = 300  # powers of two about 1 that need no scaling: a column's sum of squares stays inside float64
+
+
+class TallQR:
+    """R of [1 Ψ] = Q R, of all rows Ψ [N, d] that were added, in float64; Q is never formed, nor is ΨᵀΨ.
+
+    Ψ's own singular values are those of R without its first column, and those of Ψ less its column means are those of R
+    without its first row and column: one pass gives both. Each HEIGHT rows are folded into R by Householder reflectors
+    (LAPACK dtpqrt, in place), which moves no singular value by more than a small multiple of float64's rounding of σ₁:
+    measured 1e-14 σ₁ after 10 million rows of 1024. Rows are gathered before they are folded, so that the result is the
+    same, bit for bit, however they are split into blocks. Memory: R and HEIGHT rows.
+    """
+
+    def __init__(self, width: int) -> None:
+        """Of rows of so many columns, none yet."""
+        if width < 1:
+            raise ValueError(f"width: got {width}, expected at least 1")
+        self.width = width
+        self.rows = 0
+        self.blocks = 0
+        self._power = 0  # R is of the rows over 2 to this power
+        self._r = np.zeros((width + 1, width + 1), order="F")
+        self._waiting = np.empty((HEIGHT, width + 1), order="F")
+        self._filled = 0
+        self._longest = 0.0
+
+    @classmethod
+    def of(cls, blocks: Iterable[Float[np.ndarray, "row width"]]) -> Self:
+        """All blocks of an iterable, of which there is at least one, with rows or without. ValueError as `add`."""
+        qr = None
+        for block in blocks:
+            qr = cls(np.shape(block)[-1]) if qr is None else qr
+            qr.add(block)
+        if qr is None:
+            raise ValueError("blocks: got none, expected at least one, if without rows, to know the width")
+        return qr
+
+    def add(self, block: Float[np.ndarray, "row width"]) -> None:
+        """Fold a block of rows in, of any height and real type; it is read once and not kept.
+
+        Raises ValueError, naming block and row, for a wrong shape, NaN or infinity; nothing of the block counts then.
+        """
+        block = np.asarray(block)
+        where = f"block {self.blocks} (rows from {self.rows})"
+        if block.ndim != 2 or block.shape[1] != self.width:
+            raise ValueError(f"{where}: got shape {block.shape}, expected [row, {self.width}]")
+        if len(block) and not np.isfinite(_largest(block)):
+            bad = int(np.flatnonzero(~np.isfinite(block).all(axis=1))[0])
+            raise ValueError(f"{where}: NaN or infinity in its row {bad}; check the model and its dtype")
+        for start in range(0, len(block), HEIGHT):
+            self._gather(block[start : start + HEIGHT])
+        self.rows += len(block)
+        self.blocks += 1
+
+    def merge(self, other: TallQR) -> None:
+        """Fold in the rows of another, which was made apart (another process, other rows of the same matrix)."""
+        if other.width != self.width:
+            raise ValueError(f"merge: got width {other.width}, expected {self.width}")
+        self._fold()
+        other._fold()
+        theirs = other._r.copy(order="F")
+        if other._empty:
+            theirs[:, 1:] = 0.0
+        else:
+            self._rescale(other._power)
+            theirs[:, 1:] = np.ldexp(theirs[:, 1:], other._power - self._power)
+        self._reflect(theirs, triangle=self.width + 1)
+        self._longest = max(self._longest, other._longest)
+        self.rows += other.rows
+        self.blocks += other.blocks
+
+    def singular_values(self, *, centred: bool = False) -> Float[np.ndarray, " value"]:
+        """All min(N, d), descending; of Ψ less its column means where centred. Of no rows: none.
+
+        ValueError where the largest is beyond float64, which finite rows near 1e308 can make it.
+        """
+        from scipy.linalg import svdvals
+
+        self._fold()
+        r = np.triu(self._r)[1:, 1:] if centred else np.triu(self._r)[:, 1:]
+        found = self._unscaled(svdvals(r)[: min(self.rows, self.width)])
+        if not np.isfinite(found).all():
+            raise ValueError("singular values: beyond the largest float64; divide the rows by 1e10")
+        return found
+
+    def directions(self) -> Float[np.ndarray, "width width"]:
+        """Right singular vectors of Ψ as columns, the leading first, of any sign."""
+        self._fold()
+        vectors: np.ndarray = np.linalg.svd(np.triu(self._r)[:, 1:], full_matrices=False)[2].T
+        return vectors
+
+    @property
+    def longest_row(self) -> float:
+        """Largest norm of a row; 0 of no rows."""
+        self._fold()
+        return self._longest
+
+    @property
+    def longest_column(self) -> float:
+        """Largest norm of a column: of R's, since Q keeps them; 0 of no rows."""
+        self._fold()
+        r = np.triu(self._r)[:, 1:]
+        return float(self._unscaled(np.linalg.norm(r, axis=0)).max())
+
+    @property
+    def _empty(self) -> bool:
+        """Whether every row so far is zero, or there is none: then R says nothing of a scale."""
+        return not self._r[:, 1:].any()
+
+    def _gather(self, rows: np.ndarray) -> None:
+        """At most HEIGHT rows to those that wait; what is full is folded."""
+        taken = min(len(rows), HEIGHT - self._filled)
+        for part in (rows[:taken], rows[taken:]):
+            if len(part):
+                self._waiting[self._filled : self._filled + len(part), 1:] = part
+                self._filled += len(part)
+            if self._filled == HEIGHT:
+                self._fold()
+
+    def _fold(self) -> None:
+        """The waiting rows into R."""
+        if not self._filled:
+            return
+        rows = self._waiting if self._filled == HEIGHT else np.asfortranarray(self._waiting[: self._filled])
+        self._filled = 0
+        rows[:, 0] = 1.0
+        values = rows[:, 1:]
+        if largest := _largest(values):
+            self._rescale(int(np.frexp(largest)[1]))
+        if self._power:
+            np.ldexp(values, -self._power, out=values)
+        norms = np.sqrt(np.einsum("ij,ij->i", values, values))
+        self._longest = max(self._longest, float(self._unscaled(norms).max()))
+        self._reflect(rows)
+
+    def _unscaled(self, values: np.ndarray) -> np.ndarray:
+        """Values of R in the rows' own units: infinity where these are beyond float64."""
+        with np.errstate(over="ignore"):
+            found: np.ndarray = np.ldexp(values, self._power)
+        return found
+
+    def _rescale(self, power: int) -> None:
+        """R to a scale at which values about 2 to this power are calm."""
+        if self._empty:
+            self._power = power if abs(power) > CALM else 0
+        elif power > self._power + CALM:
+            self._r[:, 1:] = np.ldexp(self._r[:, 1:], self._power - power)
+            self._power = power
+
+    def _reflect(self, rows: np.ndarray, triangle: int = 0) -> None:
+        """Rows into R, both overwritten; of the last `triangle` rows, only the upper triangle is there."""
+        from scipy.linalg.lapack import dtpqrt
+
+        panel = min(PANEL, self.width + 1)
+        self._r, *_, info = dtpqrt(triangle, panel, self._r, rows, overwrite_a=1, overwrite_b=1)
+        assert info == 0, f"dtpqrt: argument {-info} is wrong"
+
+
+def _largest(values: np.ndarray) -> float:
+    """Largest absolute value, NaN where there is any; no copy is made."""
+    return max(abs(float(values.max())), abs(float(values.min())))
