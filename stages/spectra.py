@@ -15,16 +15,14 @@ from tasks.sweep.jobs import Job, Task
 
 LOADER = "tasks.models.registry:load_for_job"
 INPUT = Task("input_spectrum", 1, "tasks.ranks.entry:input_spectrum", table="spectra")
-PLANE = Task("token_plane", 1, "tasks.ranks.entry:token_plane", table="planes")
 GAUSSIAN = Task("gaussian_angles", 1, "tasks.ranks.entry:gaussian_angles", table="angles")
 WEIGHTS = Task("weight_spectra", 1, "tasks.models.spectra:weight_spectra", LOADER, table="spectra")
 CONSTANT = Task("constant_spectra", 1, "tasks.models.spectra:constant_spectra", LOADER, table="spectra")
+PLANE = Task("token_plane", 1, "tasks.models.spectra:token_plane", LOADER, table="planes")
 TOKEN_ANGLES = Task("token_angles", 1, "tasks.models.spectra:token_angles", LOADER, table="angles")
 ROW_ANGLES = Task("row_angles", 1, "tasks.models.spectra:row_angles", LOADER, table="angles")
-OF_DUMPS = {INPUT.name, PLANE.name}  # read an embedding dump
-OF_TOKENS = {CONSTANT.name, TOKEN_ANGLES.name}
+OF_TOKENS = {CONSTANT.name, PLANE.name, TOKEN_ANGLES.name}  # read a token dump
 NO_DATA = dict.fromkeys(("dataset", "condition", "context", "noise"))
-Asked = dict[planning.Cell, list[str]]
 
 
 def main(params: Params) -> None:
@@ -43,16 +41,16 @@ def plan(params: Params) -> Iterator[Planned]:
 
 def read(job: Job) -> Any:
     """What the job's entry works on: a layer's states, a token dump, or nothing."""
-    if job.task.name in OF_DUMPS:
+    if job.task.name == INPUT.name:
         return read_states(Path.cwd(), job)
     return read_table(Path.cwd(), job) if job.task.name in OF_TOKENS else None
 
 
 def _of_states(params: Params) -> Iterator[Planned]:
-    inputs, planes = (planning.cells(params, [measure]) for measure in ("inputs", "planes"))
+    asked = planning.cells(params, ["inputs"])
     for row in planning.dumps("embeddings"):
-        cell = planning.Cell(row["model"], row["dataset"], row["condition"])
-        if cell not in inputs and cell not in planes:
+        studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]))
+        if studies is None:
             continue
         path = Path(DATA, "embeddings", row["path"])
         held = layers(planning.parquet_metadata(path))
@@ -60,16 +58,14 @@ def _of_states(params: Params) -> Iterator[Planned]:
         for number, place in enumerate(held):
             spec = {**planning.row_identity(row), **dict(zip(("stack", "layer", "normed"), place, strict=True))}
             embedding = number == 0  # what the first stack's first block is given
-            if wanting := [name for name in inputs.get(cell, ()) if embedding or params.studies[name].layers == "all"]:
+            if wanting := [name for name in studies if embedding or params.studies[name].layers == "all"]:
                 yield Planned(Job(INPUT, spec, read_from), wanting)
-            if cell in planes and embedding:
-                spec = {**spec, "tokens": params.spectra.plane_tokens}
-                yield Planned(Job(PLANE, spec, read_from), planes[cell])
 
 
 def _of_tokens(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
     asked = {
         CONSTANT: (planning.cells(params, ["constant"]), {}),
+        PLANE: (planning.cells(params, ["planes"]), {"tokens": params.spectra.plane_tokens}),
         TOKEN_ANGLES: (planning.cells(params, ["token_angles"]), {"tokens": params.spectra.angle_tokens}),
     }
     for row in planning.dumps("tokens"):
@@ -97,7 +93,7 @@ def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
     if studies := sorted({study for cell in planning.cells(params, ["token_angles"]).values() for study in cell}):
         for dimension in params.spectra.gaussian:
             spec = {"model": f"gaussian-{dimension}", "base_model": None, "rank": None, **NO_DATA}
-            how = {"dimension": dimension, "tokens": params.spectra.angle_tokens, "seed": params.seed}
+            how = {"dimension": dimension, "seed": params.seed}
             yield Planned(Job(GAUSSIAN, spec | how), studies)
 
 

@@ -51,7 +51,11 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("conditions/context-100/noise", -1, ["noise", "got -1"]),
         ("studies/isotropy/models", ["chronos-t5-nan"], ["studies.isotropy.models", "did you mean 'chronos-t5-nano'"]),
         ("studies/isotropy/datasets", [], ["studies.isotropy", "datasets: got none"]),
-        ("studies/isotropy-table1/layers", "middle", ["studies.isotropy-table1.layers", "'middle'", "'first' or 'last'"]),
+        (
+            "studies/isotropy-table1/layers",
+            "middle",
+            ["studies.isotropy-table1.layers", "'middle'", "'first' or 'last'"],
+        ),
         ("datasets/sets/linear-3", {}, ["linear-3", "not in catalog.yaml", "linear-"]),
         ("datasets/sets/mine", {"source": "folder", "horizon": 4}, ["datasets.sets.mine", "needs 'file'"]),
         ("datasets/sets/a b", {"source": "bundled", "horizon": 4}, ["datasets.sets", "'a b' is no name"]),

@@ -19,7 +19,7 @@ final as (
         tolerances.epsilon < matrices.floor as meaningless,
         len(list_filter(matrices.sigma, lambda s: s > tolerances.epsilon * matrices.sigma[1])) as numerical_rank,
         len(list_filter(matrices.sigma, lambda s: s > tolerances.epsilon * matrices.sigma[1]))
-        / matrices.full_rank as share
+        / nullif(matrices.full_rank, 0) as share
     from matrices
     cross join tolerances
 )
