@@ -110,7 +110,7 @@ def token_dump(family: Family, rows: int, out: Path) -> Job:
     path = write_job_dump(out / "tokens", job, result.dump)["path"]
     return Job(
         Task("embed", 2, "m:f"),
-        {**cell, "rows": rows, "batch": None, "store_dtype": "float32"},
+        {**cell, "rows": rows, "batch": None, "store_dtype": "float32", "format": "arrow"},
         inputs={f"tokens/{path}": ""},
     )
 

@@ -12,7 +12,7 @@ from stages.sweeping import Planned, opened, sweep
 from store.dumps import read_table
 from tasks.sweep.jobs import Job, Task
 
-TASK = Task("embed", 2, "tasks.models.embed:embed", "tasks.models.registry:load_for_job", table="dumps")
+TASK = Task("embed", 3, "tasks.models.embed:embed", "tasks.models.registry:load_for_job", table="dumps")
 
 
 def main(params: Params) -> None:
@@ -33,6 +33,7 @@ def plan(params: Params) -> Iterator[Planned]:
             "rows": params.embeddings.rows,
             "batch": params.embeddings.batch,
             "store_dtype": params.embeddings.store_dtype,
+            "format": "arrow",
         }
         dump = Path(DATA, "tokens", row["path"])
         yield Planned(Job(TASK, spec, planning.inputs(models[row["model"]], dump), group=row["model"]))

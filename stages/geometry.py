@@ -28,9 +28,9 @@ def plan(params: Params) -> Iterator[Planned]:
     for row in planning.dumps("embeddings"):
         studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
         path = Path(DATA, "embeddings", row["path"])
-        metadata = planning.parquet_metadata(path)
-        last = last_layers(metadata)
-        for stack, layer, normed in layers(metadata):
+        held = layers(path)
+        last = last_layers(held)
+        for stack, layer, normed in held:
             is_last = (stack, layer, normed) in last
             wanting = [name for name in studies if is_last or params.studies[name].layers == "all"]
             if not wanting:

@@ -12,6 +12,7 @@ import numpy as np
 from stages import DATA, planning
 from stages.params import Params
 from store.dumps import last_layers, layer_states, layers
+from store.files import check
 from tasks.geometry.clusters import ClusterOptions, choose_clusters
 from tasks.report.islands import project
 from tasks.report.tables import Answer
@@ -43,7 +44,7 @@ def states(params: Params, study: str) -> Answer:
     cells = set(planning.cells(params, ["isotropy"]))
     families = {name: row["family"] for name, row in planning.checkpoints().items()}
     frames = [
-        _cell(row["path"], STACK.get(families[row["model"]]), which, params).assign(**_named(row))
+        _cell(row, STACK.get(families[row["model"]]), which, params).assign(**_named(row))
         for row in planning.dumps("embeddings")
         if planning.Cell(row["model"], row["dataset"], row["condition"]) in cells
         and row["model"] in asked["models"]
@@ -57,15 +58,16 @@ def _named(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ("model", "dataset", "condition")}
 
 
-def _cell(name: str, stack: str | None, which: str, params: Params) -> pd.DataFrame:
+def _cell(row: dict[str, Any], stack: str | None, which: str, params: Params) -> pd.DataFrame:
     """Tokens of one dump at one layer. Components and clusters are those of all its rows, as in the table geometry."""
-    path = Path(DATA, "embeddings", name)
-    metadata = planning.parquet_metadata(path)
-    ends = {place[0]: place for place in last_layers(metadata)}
+    path = Path(DATA, "embeddings", row["path"])
+    check(Path(DATA, "embeddings"), {row["path"]: row["sha256"]})
+    held = layers(path)
+    ends = {place[0]: place for place in last_layers(held)}
     stack, layer, normed = ends[stack if stack in ends else max(ends)]  # "encoder" comes after "decoder"
     if which == "middle":
         layer, normed = (layer + 1) // 2, False
-    assert (stack, layer, normed) in layers(metadata)
+    assert (stack, layer, normed) in held
     data = layer_states(path, stack, layer, normed)
     options = ClusterOptions(**params.geometry.model_dump(include={field.name for field in fields(ClusterOptions)}))
     labels = choose_clusters(data["states"], options, seed=params.seed).labels

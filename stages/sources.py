@@ -34,8 +34,8 @@ def sources() -> dict[str, list[Path]]:
     found = {table: _files(table, [Path(DATA, stage) for stage in stages]) for table, stages in HOLDERS.items()}
     swept = [Path(DATA, "timings", stage.name) for stage in STAGES if stage.sweeps]
     found |= {table: _files(table, swept) for table in ("timings", "runs")}
-    dumps = Path(DATA, "embeddings", "dumps")  # the rows of table `dumps` lie in this folder, the dump files below it
-    return found | {"embeddings": sorted(path for path in dumps.rglob("*.parquet") if path.parent != dumps)}
+    dumps = Path(DATA, "embeddings", "dumps")
+    return found | {"embeddings": sorted(path for path in dumps.rglob("[!.]*.arrow"))}
 
 
 def _files(table: str, outs: Sequence[Path]) -> list[Path]:

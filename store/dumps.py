@@ -1,9 +1,9 @@
-"""Dump files: written once by workers, a row group a table, and read by the row group."""
+"""Dump files: written once by workers, a row group or record batch a table, and read by these."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 
 from store import files
 
+Place = tuple[str, int, bool]  # stack, layer, normed: what a record batch of an embedding dump holds
+
 NAME = re.compile(r"[A-Za-z0-9_@=+-][A-Za-z0-9._@=+-]*")  # no separators, and no leading dot
-FORMATS = ("parquet", "arrow")  # of shards of series
+FORMATS = ("parquet", "arrow")
 
 
 class JobLike(Protocol):
@@ -40,7 +42,10 @@ class States(TypedDict):
 
 
 def dump_path(spec: Mapping[str, Any]) -> str:
-    """dumps/model/dataset/condition.parquet; dumps/dataset/SHARD.FORMAT of a shard. ValueError for a bad name."""
+    """dumps/model/dataset/condition.FORMAT; dumps/dataset/SHARD.FORMAT of a shard. ValueError for a bad name.
+
+    FORMAT is the spec's `format`, else parquet.
+    """
     shard = spec.get("shard")
     parts = ("dataset",) if shard is not None else ("model", "dataset", "condition")
     if absent := [part for part in parts if spec.get(part) is None]:
@@ -49,22 +54,23 @@ def dump_path(spec: Mapping[str, Any]) -> str:
     for name in names:
         if not NAME.fullmatch(name):
             raise ValueError(f"name {name!r} cannot be part of a path: expected letters, digits and ._@=+- only")
-    if shard is None:
-        return f"dumps/{'/'.join(names)}.parquet"
-    if spec["format"] not in FORMATS:
-        raise ValueError(f"format {spec['format']!r}: expected one of {FORMATS}")
-    return f"dumps/{names[0]}/{shard:06d}.{spec['format']}"
+    suffix = spec.get("format", "parquet")
+    if suffix not in FORMATS:
+        raise ValueError(f"format {suffix!r}: expected one of {FORMATS}")
+    name = "/".join(names) if shard is None else f"{names[0]}/{shard:06d}"
+    return f"dumps/{name}.{suffix}"
 
 
 def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
     """Stream tables of one schema, a row group or batch each, to a file that then takes its name; it replaces a former.
 
     A path that ends in .arrow is an Arrow file without compression, which readers map into memory; others are Parquet.
-    Answers path (relative to `out`), rows, bytes and sha256.
+    Answers path (relative to `out`), rows, bytes and sha256. The disk may have it later: whoever stores that answer
+    syncs the file first, several at once (`Out.append`).
     """
     target = Path(out) / path
     rows = 0
-    with files.atomic(target) as temporary:
+    with files.atomic(target, durable=False) as temporary:
         writer = None
         try:
             for table in tables:
@@ -93,58 +99,60 @@ def write_job_dump(out: Path, job: JobLike, tables: Iterable[pa.Table]) -> dict[
 
 def read_table(root: Path, job: JobLike) -> pa.Table:
     """The whole of the one Parquet file among the job's inputs, its metadata too."""
-    return pq.read_table(_input(root, job), partitioning=None, page_checksum_verification=True)
+    with pq.ParquetFile(_input(root, job, ".parquet"), page_checksum_verification=True) as file:
+        return file.read(use_threads=False)
 
 
 def read_states(root: Path, job: JobLike) -> States:
-    """The tokens of the spec's (stack, layer, normed), from those row groups of the embedding dump alone."""
-    return layer_states(_input(root, job), *(job.spec[name] for name in ("stack", "layer", "normed")))
+    """The tokens of the spec's (stack, layer, normed), from that record batch of the embedding dump alone."""
+    return layer_states(_input(root, job, ".arrow"), *(job.spec[name] for name in ("stack", "layer", "normed")))
 
 
 def layer_states(path: Path, stack: str, layer: int, normed: bool) -> States:
-    """The tokens of one layer of an embedding dump. ValueError, with what it holds, where it has not got the layer."""
-    wanted = (stack, layer, normed)
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        groups = dict(enumerate(layers(file.metadata)))
-        if wanted not in groups.values():
-            held = sorted(set(groups.values()))
-            raise ValueError(f"dump {path.name}: no (stack, layer, normed) {wanted}, expected one of {held}")
-        columns = ["position", "series", "kind", "type", "state"]
-        table = file.read_row_groups([n for n, name in groups.items() if name == wanted], columns=columns)
-    state = table["state"].combine_chunks()
-    width, dtype = state.type.list_size, str(state.type.value_type).replace("halffloat", "float16")
-    series = table["series"].cast(pa.string())
-    types = table["type"]
+    """The tokens of one layer of an embedding dump. ValueError, with what it holds, where it has not got the layer.
+
+    States of float32 are the file's own bytes, mapped and read-only. That they are those that were written is the
+    caller's to know, by the file's SHA-256: a sweep compares it before each job.
+    """
+    wanted, found = (stack, layer, normed), dict(batches(path))
+    if wanted not in found:
+        raise ValueError(f"dump {path.name}: no (stack, layer, normed) {wanted}, expected one of {sorted(found)}")
+    batch = found[wanted]
+    state, types, series = batch["state"], batch["type"], batch["series"].cast(pa.string())
+    flat = state.flatten().to_numpy()
     return {
-        "states": state.flatten().to_numpy(zero_copy_only=False).reshape(len(table), width).astype(np.float32),
+        "states": flat.reshape(len(batch), state.type.list_size).astype(np.float32, copy=False),
         "types": None if types.null_count else types.to_numpy(),
-        "kinds": table["kind"].to_numpy(),
-        "series": series.to_numpy(),
-        "position": table["position"].to_numpy(),
+        "kinds": batch["kind"].to_numpy(),
+        "series": series.to_numpy(zero_copy_only=False),
+        "position": batch["position"].to_numpy(),
         "n_series": len(series.unique()),
-        "states_dtype": {"float": "float32", "double": "float64"}.get(dtype, dtype),
+        "states_dtype": flat.dtype.name,
     }
 
 
-def layers(metadata: pq.FileMetaData) -> list[tuple[str, int, bool]]:
-    """(stack, layer, normed) of each row group, from its statistics."""
-    places = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
-    found = []
-    for n in range(metadata.num_row_groups):
-        group = metadata.row_group(n)
-        stack, layer, normed = (group.column(places[name]).statistics.min for name in ("stack", "layer", "normed"))
-        found.append((str(stack), int(layer), bool(normed)))
-    return found
+def batches(path: Path) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    """What each record batch of an embedding dump holds, and the batch, mapped: only what is looked at is read."""
+    file = pa.ipc.open_file(pa.memory_map(str(path)))
+    for n in range(file.num_record_batches):
+        batch = file.get_batch(n)
+        stack, layer, normed = (batch[name][0].as_py() for name in ("stack", "layer", "normed"))
+        yield (stack, layer, normed), batch
 
 
-def last_layers(metadata: pq.FileMetaData) -> set[tuple[str, int, bool]]:
+def layers(path: Path) -> list[Place]:
+    """(stack, layer, normed) of each record batch of an embedding dump."""
+    return [place for place, _ in batches(path)]
+
+
+def last_layers(places: Iterable[Place]) -> set[Place]:
     """(stack, layer, normed) of each stack's last state: after its final norm, or of its last block without one."""
-    return set({stack: (stack, layer, normed) for stack, layer, normed in sorted(layers(metadata))}.values())
+    return set({stack: (stack, layer, normed) for stack, layer, normed in sorted(places)}.values())
 
 
-def _input(root: Path, job: JobLike) -> Path:
-    """The one Parquet file that the job reads."""
-    found = [name for name in job.inputs if name.endswith(".parquet") and not name.startswith(files.NOT_FILES)]
+def _input(root: Path, job: JobLike, suffix: str) -> Path:
+    """The one file of that suffix that the job reads."""
+    found = [name for name in job.inputs if name.endswith(suffix) and not name.startswith(files.NOT_FILES)]
     if len(found) != 1:
-        raise ValueError(f"job {dict(job.spec)}: expected one Parquet file among its inputs, got {found}")
+        raise ValueError(f"job {dict(job.spec)}: expected one {suffix} file among its inputs, got {found}")
     return Path(root) / found[0]

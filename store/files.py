@@ -26,18 +26,21 @@ _fingerprints: dict[tuple[str, int, int, int], str] = {}  # of files this proces
 
 
 @contextmanager
-def atomic(path: Path) -> Iterator[Path]:
+def atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """A temporary path in the folder of `path` that takes its name, durably, when the block ends well.
 
-    A file of that name is replaced, never written into: DVC's cache may be linked to it.
+    A file of that name is replaced, never written into: DVC's cache may be linked to it. durable: no if the caller
+    sees to the disk later (`sync` of the file and of its folder).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
     try:
         yield temporary
-        sync(temporary)
+        if durable:
+            sync(temporary)
         os.replace(temporary, path)
-        sync(path.parent)
+        if durable:
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 

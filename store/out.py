@@ -87,7 +87,7 @@ class Out:
         return [key for key, has in zip(keys, done, strict=True) if not has]
 
     def append(self, records: Sequence[Record]) -> None:
-        """Store what jobs answered, as one atomic part a table. Records stored before are passed over.
+        """Store what jobs answered, as one atomic part a table, once the disk has their dumps. Stored records are passed over.
 
         A record has key, task, spec, rows or an error, timing, and table (which does not matter where the out has one
         table). Rows that do not fit the schema are a failure of their job. ValueError for both, or neither, of the two.
@@ -191,6 +191,10 @@ class Out:
         return Keys(np.concatenate([parts.keys() for parts in self.tables.values()]))
 
     def _store(self, name: str, rows: pa.Table) -> None:
+        if name == "dumps":
+            paths = [path for path in (self.root / path for path in rows["path"].to_pylist()) if path.is_file()]
+            for path in [*paths, *sorted({path.parent for path in paths})]:
+                files.sync(path)
         self.tables[name].append(rows)
         keys = set(rows["job_key"].to_pylist())
         self._stored.add(keys)

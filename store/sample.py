@@ -8,17 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from store import dumps
 from store.schema import arrow_schema
 
 TOKENS_PER_MODEL = 1_000
-GROUPS_PER_MODEL = 64  # row groups read for a model, whatever the number of its dumps
+GROUPS_PER_MODEL = 64  # layers read for a model, whatever the number of its dumps
 
 
 def embeddings(found: Sequence[Path], *, seed: int, tokens: int = TOKENS_PER_MODEL) -> pa.Table:
-    """Rows of `embeddings_sample` from dump files named .../model/dataset/condition.parquet.
+    """Rows of `embeddings_sample` from dump files named .../model/dataset/condition.arrow.
 
     A model's tokens come, in equal shares, from its dumps' last states; fewer where it has fewer.
     """
@@ -31,21 +30,19 @@ def embeddings(found: Sequence[Path], *, seed: int, tokens: int = TOKENS_PER_MOD
 
 def _of_model(paths: list[Path], seed: int, tokens: int) -> pa.Table:
     generator = np.random.default_rng(seed)
-    groups = [
-        (path, n, metadata.row_group(n).num_rows)
-        for path, metadata in ((path, pq.read_metadata(path)) for path in paths)
-        for n, place in enumerate(dumps.layers(metadata))
-        if place in dumps.last_layers(metadata) and metadata.row_group(n).num_rows
-    ]
+    groups = []
+    for path in paths:
+        found = dict(dumps.batches(path))
+        last = dumps.last_layers(found)
+        groups += [(path, batch) for place, batch in found.items() if place in last]
     if len(groups) > GROUPS_PER_MODEL:
         chosen = np.sort(generator.choice(len(groups), GROUPS_PER_MODEL, replace=False))
         groups = [groups[n] for n in chosen]
-    shares = _shares([rows for _, _, rows in groups], tokens)
+    shares = _shares([len(batch) for _, batch in groups], tokens)
     tables = []
-    for (path, group, rows), share in zip(groups, shares, strict=True):
-        places = np.sort(generator.choice(rows, share, replace=False))
-        with pq.ParquetFile(path) as file:
-            tables.append(_conform(file.read_row_group(group).take(pa.array(places)), path))
+    for (path, batch), share in zip(groups, shares, strict=True):
+        places = np.sort(generator.choice(len(batch), share, replace=False))
+        tables.append(_conform(batch.take(pa.array(places)), path))
     return pa.concat_tables([arrow_schema("embeddings_sample").empty_table(), *tables])
 
 
@@ -59,7 +56,7 @@ def _shares(rows: list[int], tokens: int) -> list[int]:
     return shares
 
 
-def _conform(rows: pa.Table, path: Path) -> pa.Table:
+def _conform(rows: pa.RecordBatch, path: Path) -> pa.Table:
     names = {"model": path.parent.parent.name, "dataset": path.parent.name, "condition": path.stem}
     schema = arrow_schema("embeddings_sample")
     columns = [

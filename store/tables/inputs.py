@@ -114,7 +114,7 @@ TABLES = (
     ),
     Table(
         "embeddings",
-        "one token at one layer (dump files; a row group a stack, layer and norm)",
+        "one token at one layer (dump files; a record batch a stack, layer and norm)",
         (
             *_TOKEN,
             C("state", pa.list_(F32), "hidden state (a fixed-size list of float16 or float32 in the dumps)"),

@@ -85,7 +85,7 @@ def _run(
     import torch
 
     parts: dict[Point, list[np.ndarray]] = {point: [] for point in order}
-    kept = None if wanted is None else _Kept(wanted)
+    kept = None if wanted is None else _Kept(wanted, order)
     for start in starts:
         part = slice(start, min(start + starts.step, starts.stop))
         take = _whole if kept is None else kept.of(part)
@@ -117,8 +117,8 @@ def _whole(point: Point, states: torch.Tensor) -> torch.Tensor:
 class _Kept:
     """The wanted rows of every layer, [N, d] float32 on the CPU, filled in batch by batch."""
 
-    def __init__(self, wanted: Mapping[str, Rows]) -> None:
-        self._wanted = wanted
+    def __init__(self, wanted: Mapping[str, Rows], order: Sequence[Point]) -> None:
+        self._wanted, self._order = wanted, order
         self.states: dict[Point, torch.Tensor] = {}
 
     def of(self, part: slice) -> Callable[[Point, torch.Tensor], torch.Tensor]:
@@ -137,12 +137,22 @@ class _Kept:
             if got != expected:
                 raise HealthError(f"{stack} layer {layer}: got {got} windows and tokens, expected {expected}")
             if point not in self.states:
-                self.states[point] = torch.empty(len(ids), states.shape[-1])
+                self._make_room(stack, len(ids), states.shape[-1])
             chosen[stack] = chosen[stack].to(states.device)  # once a batch
-            rows = self.states[point][places[stack]]
-            return rows.copy_(states.flatten(0, -2).index_select(0, chosen[stack]))
+            rows, every = self.states[point][places[stack]], states.flatten(0, -2)
+            if every.device == rows.device and every.dtype == rows.dtype:
+                return torch.index_select(every, 0, chosen[stack], out=rows)
+            return rows.copy_(every.index_select(0, chosen[stack]))
 
         return take
+
+    def _make_room(self, stack: str, rows: int, width: int) -> None:
+        """All layers of a stack in one array: numpy gives large ones huge pages, so that the first touch costs half."""
+        import torch
+
+        points = [point for point in self._order if point[0] == stack]
+        block = np.empty((len(points), rows, width), np.float32)
+        self.states |= dict(zip(points, torch.from_numpy(block), strict=True))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KINDS = ("observation", "future")  # tokens that stand for values
 LARGEST_FLOAT16 = 6e4  # float16 ends at 65,504, and T5's residual stream can pass it
 PASS_TOKENS = {  # of one forward pass where `batch` is None: never timed at work, so that reruns give the same bytes
-    "cpu": 2048,  # found by bench/embedding.py: results/embedding.md has the rates from one window to all
+    "cpu": 4096,  # found by bench/embedding.py: results/embedding.md has the rates from one window to all
     "cuda": 32_768,  # not found yet, no GPU was at hand: `python -m bench.embedding --device cuda` prints the rates
 }
 
@@ -64,7 +64,7 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
 
 def sample_seed(job: Job) -> int:
     """Seed of the kept tokens: the same whatever they are stored as, and however many windows are run at once."""
-    chosen = {name: value for name, value in job.spec.items() if name not in ("batch", "store_dtype")}
+    chosen = {name: value for name, value in job.spec.items() if name not in ("batch", "store_dtype", "format")}
     return Job(job.task, chosen).spec_seed
 
 
@@ -127,31 +127,36 @@ def _fit_float16(layers: list[LayerStates]) -> bool:
 def _tables(
     layers: list[LayerStates], tokens: Tokens, rows: Mapping[str, np.ndarray], columns: pa.Schema
 ) -> Iterator[pa.Table]:
-    shared = {stack: _token_columns(tokens, stack, ids, columns) for stack, ids in rows.items()}
+    """A table a layer; dictionaries are the same in all, as an Arrow file asks, and states are not copied."""
+    shared = _token_columns(tokens, rows)
     state_type = columns.field("state").type
     for layer in layers:
         count = len(layer.states)
         flat = np.ascontiguousarray(layer.states, dtype=state_type.value_type.to_pandas_dtype()).reshape(-1)
         arrays: dict[str, Any] = {
-            "stack": pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int8)), [layer.stack]),
+            **shared[layer.stack],
             "layer": pa.array(np.full(count, layer.layer, np.int16)),
             "normed": pa.array(np.full(count, layer.normed)),
-            **shared[layer.stack],
             "state": pa.FixedSizeListArray.from_arrays(pa.array(flat, state_type.value_type), type=state_type),
         }
         yield pa.table([arrays[name] for name in columns.names], schema=columns)
 
 
-def _token_columns(tokens: Tokens, stack: str, ids: np.ndarray, columns: pa.Schema) -> dict[str, pa.Array]:
-    kinds = tokens.kinds[stack]
-    window, position = np.divmod(ids, kinds.shape[1])
-    types = tokens.types.get(stack)
-    names = pa.array([tokens.series[w] for w in window.tolist()], pa.string()).dictionary_encode()
-    return {
-        "token": pa.array(ids, pa.int64()),
-        "series": names.cast(columns.field("series").type),
-        "origin": pa.array(np.asarray(tokens.origin)[window], pa.int64()),
-        "position": pa.array(position, pa.int32()),
-        "kind": pa.array(kinds[window, position], pa.int8()),
-        "type": pa.nulls(len(ids), pa.int32()) if types is None else pa.array(types[window, position], pa.int32()),
-    }
+def _token_columns(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> dict[str, dict[str, pa.Array]]:
+    """Stack -> the columns that all of its layers have."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(tokens.series))}
+    series, stacks = np.array([places[name] for name in tokens.series], np.int32), pa.array(list(rows))
+    names, origin, found = pa.array(list(places)), np.asarray(tokens.origin), {}
+    for index, (stack, ids) in enumerate(rows.items()):
+        window, position = np.divmod(ids, tokens.kinds[stack].shape[1])
+        types = tokens.types.get(stack)
+        found[stack] = {
+            "stack": pa.DictionaryArray.from_arrays(pa.array(np.full(len(ids), index, np.int8)), stacks),
+            "token": pa.array(ids, pa.int64()),
+            "series": pa.DictionaryArray.from_arrays(pa.array(series[window]), names),
+            "origin": pa.array(origin[window], pa.int64()),
+            "position": pa.array(position, pa.int32()),
+            "kind": pa.array(tokens.kinds[stack][window, position], pa.int8()),
+            "type": pa.nulls(len(ids), pa.int32()) if types is None else pa.array(types[window, position], pa.int32()),
+        }
+    return found
