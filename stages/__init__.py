@@ -33,11 +33,11 @@ def _timings(name: str) -> str:
 
 _TABLES = (
     *("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry"),
-    *("heads", "forecasts", "statistics"),
+    *("heads", "forecasts", "statistics", "theory"),
 )
 _RESULTS = (
     *map(_out, _TABLES),
-    *map(_timings, ("checkpoints", "tokens", "embeddings", "geometry", "heads", "forecasts")),
+    *map(_timings, ("checkpoints", "tokens", "embeddings", "geometry", "heads", "forecasts", "theory")),
 )
 
 STAGES: tuple[Stage, ...] = (
@@ -115,6 +115,14 @@ STAGES: tuple[Stage, ...] = (
         writes=(_out("statistics"),),
         params=("seed", "studies", "statistics"),
         figures=("isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 6", "isotropy Fig. 7", "isotropy Fig. 8"),
+    ),
+    Stage(
+        "theory",
+        "the rank paper's theorems at random instances, and its numerical experiments",
+        writes=(_out("theory"), _timings("theory")),
+        params=("seed", "theory"),
+        sweeps=True,
+        figures=("rank Fig. 15", "rank Fig. 16", "rank Fig. 17"),
     ),
     Stage(
         "tables",

@@ -29,6 +29,7 @@ from stages.blocks import (
     Statistics,
     Strict,
     Study,
+    Theory,
     Tokens,
 )
 
@@ -57,6 +58,7 @@ class Params(Strict):
     heads: Heads = Heads()
     forecasts: Forecasts = Forecasts()
     statistics: Statistics = Statistics()
+    theory: Theory = Theory()
     report: Report
     resources: Resources = Resources()
 

@@ -19,6 +19,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     "partition": ("heads",),
     "jacobian": ("heads",),
     "forecasts": ("forecasts",),
+    "theory": ("theory",),
     "studies": ("geometry", "forecasts"),
     "inference": ("statistics",),
     "questions": ("statistics",),
