@@ -44,13 +44,18 @@ def compression_by_width(seed: int, *, widths: Sequence[int], columns: int, kept
 def sketching(seed: int, *, width: int, kept: int, heads: Sequence[int], spectra: bool = False) -> list[Row]:
     """J.2, sparse sketches and dense ones: effective rank, and eq. 30's distance. spectra: that of X too."""
     rows = _spectrum("J.2 spectrum", decaying(width, DECAY), 0) if spectra else []
-    for name, dense in (("sparse", False), ("dense", True)):
-        for one in sketch_points(seed, width=width, kept=kept, heads=heads, dense=dense):
-            about, fitted = {"width": width, "rank": kept}, {"heads": one["heads"], "fitted": one["y"] > 0}
-            rows.append(_point(f"J.2 {name}", one, about, LOGS, 1.0) | fitted)
+    about, sizes = {"width": width, "rank": kept}, {"width": width, "kept": kept, "heads": heads}
+    both = {name: sketch_points(seed, **sizes, dense=name == "dense") for name in ("sparse", "dense")}  # type: ignore[arg-type]
+    for name, found in both.items():
+        for one in found:
+            fitted = name == "sparse" and one["y"] > 0
+            rows.append(_point(f"J.2 {name}", one | {"fitted": fitted}, about, LOGS, 1.0) | {"heads": one["heads"]})
             side = Side("printed", "lower", one["x"], one["distance"], one["least"], 1e-7 * one["least"])
             away = _point(f"J.2 {name} distance", {"x": one["x"], "y": one["distance"]}, about, None, None)
             rows.append(away | {"heads": one["heads"]} | _bound(side))
+    for sparse, dense in zip(*both.values(), strict=True):
+        ratio = {"x": sparse["x"], "y": sparse["distance"] / dense["distance"], "fitted": True}
+        rows.append(_point("J.2 sparse to dense", ratio, about, LOGS, 0.0) | {"heads": sparse["heads"]})
     return rows
 
 
