@@ -33,11 +33,12 @@ def _timings(name: str) -> str:
 
 _TABLES = (
     *("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry"),
-    *("heads", "spectra", "forecasts", "statistics"),
+    *("heads", "spectra", "forecasts", "statistics", "theory"),
 )
+_SWEPT = ("checkpoints", "tokens", "embeddings", "geometry", "heads", "spectra", "forecasts", "theory")
 _RESULTS = (
     *map(_out, _TABLES),
-    *map(_timings, ("checkpoints", "tokens", "embeddings", "geometry", "heads", "spectra", "forecasts")),
+    *map(_timings, _SWEPT),
 )
 
 STAGES: tuple[Stage, ...] = (
@@ -124,6 +125,14 @@ STAGES: tuple[Stage, ...] = (
         writes=(_out("statistics"),),
         params=("seed", "studies", "statistics"),
         figures=("isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 6", "isotropy Fig. 7", "isotropy Fig. 8"),
+    ),
+    Stage(
+        "theory",
+        "the rank paper's theorems at random instances, and its numerical experiments",
+        writes=(_out("theory"), _timings("theory")),
+        params=("seed", "theory"),
+        sweeps=True,
+        figures=("rank Fig. 15", "rank Fig. 16", "rank Fig. 17"),
     ),
     Stage(
         "tables",

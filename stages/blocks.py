@@ -250,6 +250,69 @@ class Heads(Strict):
     lemma: Lemma = Lemma()
 
 
+class ByRank(Strict):
+    """Appendix J.1, the error against the rank; published sizes by default. A score matrix is columns x columns."""
+
+    width: int = Field(512, ge=4)
+    columns: int = Field(4096, ge=4, description="vocabulary size, N >= width")
+    points: int = Field(24, ge=3, description="ranks between 1 and width - 1")
+
+
+class ByWidth(Strict):
+    """Appendix J.1, the error against the width; the paper prints neither widths nor rank."""
+
+    widths: list[int] = Field([64, 128, 256, 512], min_length=3)
+    columns: int = Field(4096, ge=4)
+    kept: int = Field(16, ge=1, description="rank kept, below the narrowest width")
+
+    @model_validator(mode="after")
+    def _fits(self) -> ByWidth:
+        if not self.kept < min(self.widths) or max(self.widths) > self.columns:
+            raise ValueError(f"kept {self.kept} must be below every width, and those at most columns {self.columns}")
+        return self
+
+
+class ByHeads(Strict):
+    """An experiment whose heads divide its width."""
+
+    width: int = Field(ge=4)
+    heads: list[int] = Field(min_length=3, description="divisors of the width")
+
+    @model_validator(mode="after")
+    def _divides(self) -> ByHeads:
+        if odd := [count for count in self.heads if count < 1 or self.width % count]:
+            raise ValueError(f"heads {odd} do not divide the width {self.width}")
+        return self
+
+
+class Sketch(ByHeads):
+    """Appendix J.2, sketches of so many rows a head; published sizes by default. The number of tokens cancels."""
+
+    width: int = Field(2048, ge=8)
+    kept: int = Field(4, ge=1)
+    heads: list[int] = Field([1, 2, 4, 8, 16, 32, 64, 128], min_length=3)
+
+
+class Flow(ByHeads):
+    """Appendix J.3, ranks against heads; the paper prints no sizes."""
+
+    width: int = Field(512, ge=4)
+    columns: int = Field(1024, ge=4, description="tokens, at least the width")
+    heads: list[int] = Field([1, 2, 4, 8, 16, 32, 64], min_length=3)
+
+
+class Theory(Strict):
+    """Stage theory: the rank paper's theorems at random instances, and its Appendix J."""
+
+    seeds: int = Field(20, ge=2, description="of every experiment; a slope a seed")
+    instances: int = Field(1000, ge=1, description="of every statement")
+    batch: int = Field(500, ge=1, description="instances a job")
+    rank: ByRank = ByRank()
+    width: ByWidth = ByWidth()
+    sketch: Sketch = Sketch()
+    flow: Flow = Flow()
+
+
 class Forecasts(Strict):
     """Stage forecasts: the last window of every series, scored."""
 

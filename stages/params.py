@@ -30,6 +30,7 @@ from stages.blocks import (
     Statistics,
     Strict,
     Study,
+    Theory,
     Tokens,
 )
 from tasks.series.catalog import modality
@@ -60,6 +61,7 @@ class Params(Strict):
     spectra: Spectra = Spectra()
     forecasts: Forecasts = Forecasts()
     statistics: Statistics = Statistics()
+    theory: Theory = Theory()
     report: Report
     resources: Resources = Resources()
 

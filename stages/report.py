@@ -14,7 +14,7 @@ from stages.pictured import states
 from stages.sources import sources
 from store import catalogue
 from store.files import atomic, write_text
-from tasks.report import studies
+from tasks.report import studies, theory
 from tasks.report.page import models, render
 from tasks.report.queries import Query, queries, study_queries
 from tasks.report.static import still
@@ -22,6 +22,7 @@ from tasks.report.tables import Answer, ReportTables, StudyTables
 
 if TYPE_CHECKING:
     import duckdb
+    import plotly.graph_objects as go
 
 METRICS, PAGE, PLOTS = Path(DATA, "metrics.json"), Path(DATA, "report.html"), Path(DATA, "plots")
 FIGURES = Path(DATA, "figures")
@@ -75,17 +76,24 @@ def _layers(tables: ReportTables) -> Answer:
 
 
 def _draw(tables: ReportTables) -> dict[str, bytes]:
-    """Study -> its pictures as PNG; written as PNG and SVG. The folder is there even where nothing could be drawn."""
+    """Study, or section on theory -> its pictures as PNG; written as PNG and SVG. The folder is there at any rate."""
     FIGURES.mkdir(parents=True, exist_ok=True)
     stills = {}
     for study in tables.studies:
         if drawn := studies.drawn(study, models(tables)):
-            made = still([(one.title, one.figure) for one in drawn])
-            for suffix, data in made.items():
-                with atomic(FIGURES / f"{study.name}.{suffix}") as temporary:
-                    temporary.write_bytes(data)
-            stills[study.name] = made["png"]
+            stills[study.name] = _write(study.name, [(one.title, one.figure) for one in drawn])
+    for name, one in theory.drawn(tables).items():
+        stills[name] = _write(name, [(one.title, one.figure)])
     return stills
+
+
+def _write(name: str, figures: list[tuple[str, go.Figure]]) -> bytes:
+    """Figures as one PNG, which is answered, and one SVG."""
+    made = still(figures)
+    for suffix, data in made.items():
+        with atomic(FIGURES / f"{name}.{suffix}") as temporary:
+            temporary.write_bytes(data)
+    return made["png"]
 
 
 def _metrics(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     "planes": ("spectra",),
     "angles": ("spectra",),
     "forecasts": ("forecasts",),
+    "theory": ("theory",),
     "studies": ("geometry", "spectra", "forecasts"),
     "inference": ("statistics",),
     "questions": ("statistics",),

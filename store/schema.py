@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from store.tables import inputs, ranks, results, runs
+from store.tables import inputs, ranks, results, runs, theory
 from store.tables.columns import Table
 
-TABLES: Mapping[str, Table] = {table.name: table for part in (inputs, results, ranks, runs) for table in part.TABLES}
+PARTS = (inputs, results, ranks, theory, runs)
+TABLES: Mapping[str, Table] = {table.name: table for part in PARTS for table in part.TABLES}
 
 
 def table(name: str) -> Table:

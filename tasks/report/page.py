@@ -10,7 +10,7 @@ from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from tasks.report import figures, studies
+from tasks.report import figures, studies, theory
 from tasks.report.html_table import html_table
 from tasks.report.sections import Drawn, Section, section
 from tasks.report.summary import not_the_papers, summarise
@@ -66,7 +66,7 @@ def render(tables: ReportTables, stills: Mapping[str, bytes] | None = None) -> s
         tables=tables,
         summary=summarise(tables),
         studies=list(_studies(tables, stills or {})),
-        sections=list(_sections(tables)),
+        sections=list(_sections(tables, stills or {})),
         runs=_runs(tables.runs),
         provenance=_provenance(tables.runs.frame),
         style=Markup(here.joinpath("page.css").read_text("utf-8")),
@@ -87,12 +87,13 @@ def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Sect
         yield studies.section(study, models(tables), notes, stills.get(study.name))
 
 
-def _sections(tables: ReportTables) -> Iterator[Section]:
+def _sections(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
     yield _correlation(tables.correlation)
     yield _scatter(tables.nmse_against_isotropy, models(tables))
     yield _listing("alignment", tables.alignment, ALIGNMENT, empty=NO_HEADS)
     yield _listing("partition", tables.partition, PARTITION, empty=NO_HEADS)
     yield _listing("lemma1", tables.lemma1, LEMMA_1, empty=NO_HEADS)
+    yield from theory.sections(tables, stills)
     yield _listing("skill", tables.skill, SKILL)
     yield _training(tables.training, models(tables))
     yield _listing("checkpoints", tables.checkpoints, "Where each model's weights come from.")

@@ -12,6 +12,25 @@ class Query(NamedTuple):
     sql: str
 
 
+def _points(title: str, figure: str) -> Query:
+    """Points of an experiment of rank_structure.md's Appendix J, over its seeds."""
+    return Query(
+        title,
+        f"""select
+    experiment,
+    heads,
+    x,
+    median(y) as y,
+    min(y) as low,
+    max(y) as high,
+    count(*) as n
+from theory
+where starts_with(experiment, '{figure}')
+group by all
+order by experiment, heads, x""",
+    )
+
+
 EPSILON = 0.8  # of the effective dimension, as in isotropy.md, Table 1
 
 QUERIES: dict[str, Query] = {
@@ -115,6 +134,13 @@ order by model, dataset, condition""",
     reason
 from lemma1
 order by model, stack, n_tokens""",
+    ),
+    "theory_compression": _points("Compressing attention on low-rank inputs", "J.1"),
+    "theory_sketch": _points("Sketching with sparse heads", "J.2"),
+    "theory_flow": _points("Flow of ranks against the number of heads", "J.3"),
+    "theory_slopes": Query("Slopes", "select *\nfrom theory_slopes\norder by experiment"),
+    "theory_violations": Query(
+        "The theorems at random instances", "select *\nfrom theory_violations\norder by kind, experiment, form"
     ),
     "skill": Query(
         "Skill of the checkpoints",

@@ -53,6 +53,11 @@ class ReportTables:
     alignment: Answer
     partition: Answer
     lemma1: Answer
+    theory_compression: Answer
+    theory_sketch: Answer
+    theory_flow: Answer
+    theory_slopes: Answer
+    theory_violations: Answer
     skill: Answer
     training: Answer
     checkpoints: Answer

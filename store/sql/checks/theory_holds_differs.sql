@@ -1,0 +1,18 @@
+-- Whether a bound holds is the same when both sides are compared again.
+with final as (
+    select
+        experiment,
+        form,
+        seed,
+        instance,
+        side,
+        y,
+        bound,
+        floor,
+        holds,
+        holds_again
+    from theory_ratios
+    where holds is distinct from holds_again
+)
+
+select * from final

@@ -1,0 +1,68 @@
+"""Appendix J.2: what is lost of an input's row space by a sparse sketch of d̃ rows for each of h heads (eq. 30)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from tasks.theory.matrices import decaying, orthonormal
+
+PUBLISHED_HEADS = (1, 2, 4, 8, 16, 32, 64, 128)
+DECAY = 20.0  # singular values from e^0 to e^-20; the paper says "exponentially decaying" only
+
+
+def sketch_error(values: Float[np.ndarray, " width"], mixed: Float[np.ndarray, "width row"]) -> float:
+    """Eq. 30: ‖QQᵀXᵀ - Xᵀ‖₂, Q = orth(XᵀWᵀ), of X = U diag(values) Vᵀ and mixed = UᵀWᵀ.
+
+    V cancels: with q = orth(diag(values) mixed), d x hd̃, it is ‖diag(values) (I - qqᵀ)‖₂ for any
+    number of tokens.
+    """
+    from scipy.linalg import orth
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    basis = orth(values[:, None] * mixed)
+    size = len(values)
+    if basis.shape[1] >= size:
+        return 0.0
+
+    def apply(x: np.ndarray) -> np.ndarray:
+        rest = x.ravel() - basis @ (basis.T @ x.ravel())
+        rest = values**2 * rest
+        out: np.ndarray = rest - basis @ (basis.T @ rest)
+        return out
+
+    operator = LinearOperator((size, size), matvec=apply, dtype=np.float64)
+    start = values[:, None].ravel() + 1e-3  # the same every time
+    largest = eigsh(operator, k=1, v0=start, tol=1e-8, return_eigenvectors=False)[0]
+    return float(np.sqrt(max(largest, 0.0)))
+
+
+def sketch(rng: np.random.Generator, width: int, rows: int, filled: int) -> Float[np.ndarray, "row width"]:
+    """`rows` rows with `filled` entries each from N(0, 1), at random places."""
+    places = np.argsort(rng.random((rows, width)), axis=1)[:, :filled]
+    matrix = np.zeros((rows, width))
+    np.put_along_axis(matrix, places, rng.standard_normal((rows, filled)), axis=1)
+    return matrix
+
+
+def sketch_points(
+    seed: int, *, width: int = 2048, kept: int = 4, heads: Sequence[int] = PUBLISHED_HEADS, dense: bool = False
+) -> list[dict[str, float | bool]]:
+    """Eq. 30's distance for every h, and how many singular values of X lie above it: the sketch's effective rank.
+
+    Each of the h d̃ rows has d/h entries, so that every h has as many; dense: d. No sketch of h d̃ rows gets below
+    σ_{hd̃+1} (`least`).
+    """
+    rng = np.random.default_rng([seed, 33])
+    values, left = decaying(width, DECAY), orthonormal(rng, width, width)
+    found = []
+    for count in heads:
+        rows = count * kept
+        matrix = sketch(rng, width, rows, width if dense else width // count)
+        distance = sketch_error(values, (matrix @ left).T)
+        least = float(values[rows]) if rows < width else 0.0
+        effective = int((values > distance).sum())
+        found.append({"heads": count, "distance": distance, "least": least, "x": float(count), "y": float(effective)})
+    return found

@@ -1,0 +1,148 @@
+"""Theorem 1: singular values of embedded points of [-1, 1] decay as fast as the embedding is smooth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from tasks.theory.matrices import rounding
+from tasks.theory.sides import Side, tightest
+
+Embedding = Callable[[np.ndarray], np.ndarray]  # points [L] -> [d, L]
+NODES = 160  # of the Gauss-Legendre rule for an analytic quasimatrix
+
+
+class Smooth(NamedTuple):
+    """φ with ν derivatives; `variation` bounds the total variation of every φ_i^(ν). knots: where it is not smooth."""
+
+    embed: Embedding
+    nu: int
+    variation: float
+    knots: np.ndarray
+    kind: str
+
+
+class Analytic(NamedTuple):
+    """φ with |φ_i| ≤ `largest` on the Bernstein ellipse of radius `rho`."""
+
+    embed: Embedding
+    rho: float
+    largest: float
+    kind: str
+
+
+def smooth_bound(smooth: Smooth, width: int, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """j, and the right sides of part 1: of s_{j+1} (quasimatrix) and σ_{j+1} (matrix), for ν + 1 < j ≤ d - 1."""
+    j = np.arange(smooth.nu + 2, width)
+    rate = smooth.variation / (np.pi * smooth.nu * (j - 1.0 - smooth.nu) ** smooth.nu)
+    return j, 4 * np.sqrt(width) * rate, 2 * np.sqrt(width * points) * rate
+
+
+def analytic_bound(analytic: Analytic, width: int, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """j, and the right sides of part 2, for 0 ≤ j ≤ d - 1."""
+    j = np.arange(width)
+    rate = analytic.largest * analytic.rho ** (1.0 - j) / (analytic.rho - 1)
+    return j, 4 * np.sqrt(width) * rate, 2 * np.sqrt(width * points) * rate
+
+
+def quasimatrix_values(embed: Embedding, knots: Float[np.ndarray, " knot"], nodes: int) -> Float[np.ndarray, " rank"]:
+    """Singular values of [φ_1(x) ... φ_d(x)] in L²([-1, 1]): of its values at Gauss-Legendre nodes between the knots.
+
+    Exact where φ_i φ_j is a polynomial of degree below 2 nodes between knots.
+    """
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    ends = np.concatenate([[-1.0], np.sort(knots), [1.0]])
+    half, middle = np.diff(ends)[:, None] / 2, (ends[:-1] + ends[1:])[:, None] / 2
+    values = embed((middle + half * points).ravel()) * np.sqrt((half * weights).ravel())
+    return np.linalg.svd(values, compute_uv=False)
+
+
+def smooth_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
+    """Part 1 at a random spline, for the matrix and for the quasimatrix."""
+    width, points = int(rng.integers(6, 25)), int(rng.integers(6, 65))
+    smooth = random_spline(rng, width)
+    setting = {"width": width, "points": points, "nu": smooth.nu, "case": smooth.kind, "variation": smooth.variation}
+    j, continuous, discrete = smooth_bound(smooth, width, points)
+    exact = quasimatrix_values(smooth.embed, smooth.knots, smooth.nu + 3)
+    found = np.linalg.svd(smooth.embed(random_points(rng, points)), compute_uv=False)
+    return {
+        "Theorem 1.1": [_side(j, found, discrete, width, points, setting)],
+        "Theorem 1.1 quasimatrix": [_side(j, exact, continuous, width, points, setting)],
+    }
+
+
+def analytic_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
+    """Part 2 at a random analytic function, for the matrix and for the quasimatrix."""
+    width, points = int(rng.integers(2, 25)), int(rng.integers(2, 65))
+    analytic = random_analytic(rng, width)
+    setting = {"width": width, "points": points, "rho": analytic.rho, "case": analytic.kind, "M": analytic.largest}
+    j, continuous, discrete = analytic_bound(analytic, width, points)
+    exact = quasimatrix_values(analytic.embed, np.array([]), NODES)
+    found = np.linalg.svd(analytic.embed(random_points(rng, points)), compute_uv=False)
+    return {
+        "Theorem 1.2": [_side(j, found, discrete, width, points, setting)],
+        "Theorem 1.2 quasimatrix": [_side(j, exact, continuous, width, points, setting)],
+    }
+
+
+def random_spline(rng: np.random.Generator, width: int) -> Smooth:
+    """φ_i = p_i + Σ_k c_ik (x - t_k)_+^(ν+m) / (ν+m)!, so that φ_i^(ν) = Σ_k c_ik (x - t_k)_+^m / m! + constant.
+
+    m = 1: φ_i^(ν) is absolutely continuous, as printed; m = 0: it jumps, the roughest that the proof's source
+    (Trefethen 2019, Theorem 7.2) allows. Its variation, ∫ |Σ_k c_ik 1(x > t_k)| or Σ_k |c_ik|, is exact.
+    """
+    nu, m, knots = int(rng.integers(1, 4)), int(rng.integers(2)), np.sort(rng.uniform(-1, 1, rng.integers(1, 40)))
+    jumps = rng.standard_normal((width, len(knots)))
+    low = rng.standard_normal((width, nu + 1))  # of degree ν: its ν-th derivative is constant
+    gaps = np.diff(np.append(knots, 1.0))
+    each = np.abs(jumps).sum(axis=1) if m == 0 else np.abs(np.cumsum(jumps, axis=1)) @ gaps
+    factorial = float(np.prod(np.arange(1, nu + m + 1)))
+
+    def embed(x: np.ndarray) -> np.ndarray:
+        rough = np.maximum(x - knots[:, None], 0.0) ** (nu + m) / factorial  # [knot, L]
+        return jumps @ rough + low @ np.power(x, np.arange(nu + 1)[:, None])  # type: ignore[no-any-return]
+
+    return Smooth(embed, nu, float(each.max()), knots, "ramps" if m else "jumps")
+
+
+def random_analytic(rng: np.random.Generator, width: int) -> Analytic:
+    """Poles outside the ellipse, exponentials, Chebyshev polynomials, or Chebyshev series; their M in closed form.
+
+    On the ellipse |x| ≤ a = (ρ + 1/ρ)/2, |x - z| ≥ |z| - a for a pole z, |e^{cx}| ≤ e^{|c| a}, |T_n| ≤ (ρ^n + ρ^-n)/2.
+    """
+    rho, kind = float(1 + 10 ** rng.uniform(-1, 0.6)), ("poles", "exponentials", "chebyshev", "series")[rng.integers(4)]
+    a = (rho + 1 / rho) / 2
+    if kind == "poles":
+        poles = a * (1 + rng.uniform(0.01, 1.0, width)) * rng.choice([-1.0, 1.0], width)
+        largest = 1 / np.min(np.abs(poles) - a)
+        return Analytic(lambda x: 1 / (x - poles[:, None]), rho, float(largest), kind)
+    if kind == "exponentials":
+        rates = rng.uniform(-6, 6, width)
+        return Analytic(lambda x: np.exp(rates[:, None] * x), rho, float(np.exp(np.abs(rates).max() * a)), kind)
+    degrees = np.arange(width)
+    peaks = (rho**degrees + rho**-degrees) / 2
+    weights = np.diag(1 / peaks) if kind == "chebyshev" else rng.standard_normal((width, width)) / peaks
+    largest = float((np.abs(weights) @ peaks).max())
+    return Analytic(lambda x: weights @ np.cos(degrees[:, None] * np.arccos(x)), rho, largest, kind)
+
+
+def random_points(rng: np.random.Generator, count: int) -> Float[np.ndarray, " point"]:
+    """Arbitrary points of [-1, 1]: uniform, at both ends, in one cluster, or evenly spaced."""
+    how = rng.integers(4)
+    if how == 0:
+        return rng.uniform(-1, 1, count)
+    if how == 1:
+        return np.sin(rng.uniform(-np.pi / 2, np.pi / 2, count))
+    if how == 2:
+        return np.clip(rng.uniform(-1, 1) + 0.05 * rng.standard_normal(count), -1, 1)
+    return np.linspace(-1, 1, count)
+
+
+def _side(j: np.ndarray, values: np.ndarray, bound: np.ndarray, width: int, points: int, setting: dict) -> Side:
+    """σ_{j+1} against its bound at the tightest j; those beyond min(d, L) are 0."""
+    padded = np.append(values, np.zeros(max(0, width - len(values))))[:width]
+    floor = rounding(float(values[0]), width, max(points, NODES))
+    return tightest("printed", "upper", j, padded[j], bound, floor=floor, setting=setting)

@@ -1,0 +1,82 @@
+"""Theorem 2: a two-layer residual MLP maps patches of length k into few directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import hadamard
+from scipy.special import erf, expit
+
+from tasks.theory.sides import Side
+
+Activation = Callable[[np.ndarray], np.ndarray]
+ACTIVATIONS: dict[str, Activation] = {  # all with |ω(x)| ≤ |x|
+    "relu": lambda x: np.maximum(x, 0.0),
+    "silu": lambda x: x * expit(x),
+    "gelu": lambda x: x * 0.5 * (1 + erf(x / np.sqrt(2))),
+    "tanh": np.tanh,
+    "sine": np.sin,
+    "folded": lambda x: x * np.cos(1e4 * x),  # as rough as the hypothesis allows: it scrambles what is low-rank
+}
+
+
+def right_side(width: int, patch: int, epsilon: float) -> float:
+    """min{d, (1 + ε⁻²) k}"""
+    return min(float(width), (1 + epsilon**-2) * patch)
+
+
+def count_above(
+    embedded: Float[np.ndarray, "width patches"],
+    second: Float[np.ndarray, "width hidden"],
+    hidden: Float[np.ndarray, "hidden patches"],
+    epsilon: float,
+) -> tuple[int, int]:
+    """#{σ_j(Φ(X)) > ε ‖W₂‖ ‖W₁X‖}, and eq. 1's ε-rank #{σ_j > ε σ_1}, which the theorem does not speak of."""
+    values = np.linalg.svd(embedded, compute_uv=False)
+    scale = np.linalg.norm(second, 2) * np.linalg.norm(hidden, 2)
+    return int((values > epsilon * scale * (1 + 1e-12)).sum()), int((values > epsilon * values[0]).sum())
+
+
+def mlp_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
+    """A random MLP, half of them with biases, on random patches; every fifth instance is `hadamard_instance`.
+
+    With biases, X has a row of ones more and k = rank of that, as W₁X + b₁ = [W₁ b₁][X; 1].
+    """
+    if rng.random() < 0.2:
+        return {"Theorem 2": [hadamard_instance(rng)]}
+    patch, width = int(rng.integers(1, 9)), int(rng.integers(10, 49))
+    hidden, patches = int(rng.integers(4, 65)), int(rng.integers(4, 97))
+    name = tuple(ACTIVATIONS)[rng.integers(len(ACTIVATIONS))]
+    inputs = rng.standard_normal((patch, patches)) * 10 ** rng.uniform(-2, 1)
+    biased = bool(rng.integers(2))
+    if biased:
+        inputs = np.vstack([inputs, np.ones(patches)])
+    first, second = rng.standard_normal((hidden, len(inputs))), rng.standard_normal((width, hidden))
+    third = rng.standard_normal((width, len(inputs))) * 10 ** rng.uniform(-2, 1)
+    epsilon = float(10 ** rng.uniform(-1.5, 0.3))
+    inner = first @ inputs
+    count, rank = count_above(third @ inputs + second @ ACTIVATIONS[name](inner), second, inner, epsilon)
+    k = int(np.linalg.matrix_rank(inputs))
+    setting = {"width": width, "patch": patch, "rank": k, "hidden": hidden, "patches": patches, "case": name}
+    setting |= {"biases": biased, "epsilon_rank": rank}
+    return {"Theorem 2": [Side("printed", "upper", epsilon, count, right_side(width, k, epsilon), 0.0, setting)]}
+
+
+def hadamard_instance(rng: np.random.Generator) -> Side:
+    """The tightest that we know: k = 1 and all n singular values of ω(W₁X) equal, ε just below n^(-1/2).
+
+    W₁X is of rank 1 with n² different entries near 1; ω, defined by its values there, gives them the signs of a
+    Hadamard matrix: σ_j(Φ) = √n for all j, ‖W₁X‖ = n, so that n are above and (1 + ε⁻²) k is n + 1.
+    """
+    size = int(2 ** rng.integers(1, 6))
+    inner = np.outer(1 + 1e-6 * rng.random(size), 1 + 1e-6 * rng.random(size))
+    signed = inner * hadamard(size)
+    epsilon = float(size**-0.5 * (1 - 1e-4))
+    width = 2 * size
+    second = np.vstack([np.eye(size), np.zeros((size, size))])
+    count, rank = count_above(second @ signed, second, inner, epsilon)
+    setting = {"width": width, "patch": 1, "rank": 1, "hidden": size, "patches": size, "case": "hadamard"}
+    setting |= {"biases": False, "epsilon_rank": rank}
+    return Side("printed", "upper", epsilon, count, right_side(width, 1, epsilon), 0.0, setting)

@@ -1,0 +1,107 @@
+"""Theorem 6: one shared sketch of rank d̃ loses σ_{d̃+1}; a sparse one for every head loses σ_{hd̃+1} only."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from tasks.theory.attention import Heads, attend
+from tasks.theory.matrices import random_spectrum, rounding
+from tasks.theory.sides import FORMS, Form, Side, tightest
+
+SHARP = 60.0  # scores between a softmax's largest and the next, above ln L: what is left is e^-60
+
+
+class Construction(NamedTuple):
+    """U = [diag(interleaved σ) 0], the same sharp W_Q and W_K for every head, W_V = I."""
+
+    inputs: np.ndarray  # [d, L]
+    diagonal: np.ndarray  # [d], σ^(1), ..., σ^(h)
+    vectors: np.ndarray  # [d_h, d], v_j^(i) as columns
+    alpha: float
+    heads: Heads
+
+
+def construct(rng: np.random.Generator, values: Float[np.ndarray, " width"], heads: int, length: int) -> Construction:
+    """The proof's input and weights. Raises ValueError for d_h < 2: no two unit vectors of R¹ have |v·v'| < 1."""
+    width = len(values)
+    size = width // heads
+    if size < 2:
+        raise ValueError(f"heads: got {heads} for width {width}, expected at least 2 dimensions a head")
+    diagonal = values.reshape(size, heads).T.ravel()  # σ^(i)_j = σ_{(j-1)h+i}
+    vectors = apart(rng, size, width)
+    products = np.abs(vectors.T @ vectors - 2 * np.eye(width))  # 1 on the diagonal
+    closest = float(products[~np.eye(width, dtype=bool)].max())
+    alpha = math.sqrt((SHARP + math.log(length)) * math.sqrt(size) / (1 - closest))
+    inputs = np.zeros((width, length))
+    np.fill_diagonal(inputs, diagonal)
+    sharp = np.repeat((alpha * vectors / diagonal)[None], heads, axis=0)
+    return Construction(
+        inputs, diagonal, vectors, alpha, Heads(sharp, sharp, np.eye(width).reshape(heads, size, width))
+    )
+
+
+def apart(rng: np.random.Generator, size: int, count: int) -> Float[np.ndarray, "size count"]:
+    """Unit vectors of which no two are parallel: angles evenly spaced in a random order where d_h = 2, else random."""
+    if size == 2:
+        angles = np.pi * (rng.permutation(count) + rng.random()) / count
+        return np.stack([np.cos(angles), np.sin(angles)])
+    vectors = rng.standard_normal((size, count))
+    unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=0)
+    return unit
+
+
+def sketched(made: Construction, rank: int, form: Form) -> Heads:
+    """W̃_Q, W̃_K and W̃_V of claim 2: head i keeps the first d̃ coordinates of its block, all others share one vector.
+
+    printed: that vector is v_1 of the next head, i' = mod(i, h) + 1, which for h = 1 is the head's own v_1, so that the
+    softmax shares what it should not; repaired: v_{d̃+1} of the head itself, for every h.
+    """
+    count, size, width = made.heads.value.shape
+    query, key, value = np.zeros((3, count, size, width))
+    for head in range(count):
+        kept = np.arange(head * size, head * size + rank)
+        others = np.setdiff1d(np.arange(width), kept)
+        extra = made.vectors[:, head * size + rank if form == "repaired" else ((head + 1) % count) * size]
+        own = made.alpha * made.vectors[:, kept] / made.diagonal[kept]
+        first = others[0]  # position d̃ + 1 for the first head, 1 for the others
+        query[head][:, kept], key[head][:, kept] = own, own
+        query[head][:, first] = made.alpha * extra / made.diagonal[first]
+        key[head][:, others] = made.alpha * extra[:, None] / made.diagonal[others]
+        value[head, np.arange(rank), kept] = 1.0
+    return Heads(query, key, value)
+
+
+def best_shared(made: Construction) -> Float[np.ndarray, " rank"]:
+    """min ‖MH-Attention(W_V) - MH-Attention(W̃_V)‖₂ over W̃_V of rank d̃ = 0, 1, ...: singular values of U G.
+
+    All heads have one G, so that the output is W_V U G; Eckart-Young, without the theorem's limit on ‖W̃_V‖_F, which
+    could only raise it.
+    """
+    return np.linalg.svd(attend(made.inputs, made.heads), compute_uv=False)
+
+
+def sketch_error(made: Construction, rank: int, form: Form) -> float:
+    """‖MH-Attention(W) - MH-Attention(W̃)‖₂ of claim 2."""
+    full, small = attend(made.inputs, made.heads), attend(made.inputs, sketched(made, rank, form))
+    return float(np.linalg.norm(full - small, 2))
+
+
+def heads_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
+    """Both claims at one construction; the first at its tightest d̃, the second at a random d̃ < d_h."""
+    heads, size = int(rng.integers(1, 6)), int(rng.integers(2, 7))
+    width = heads * size
+    length = width + int(rng.integers(0, 33))
+    spectrum = random_spectrum(rng, width)
+    made = construct(rng, spectrum.values, heads, length)
+    setting = {"width": width, "heads": heads, "length": length, "case": spectrum.kind}
+    ranks, floor = np.arange(1, size), rounding(1.0, width, length)
+    shared = best_shared(made)[ranks]
+    one = tightest("printed", "lower", ranks, shared, spectrum.values[ranks] / 2, floor=floor, setting=setting)
+    rank = int(rng.integers(1, size))
+    right, about = 4 * math.sqrt(heads) * float(spectrum.values[heads * rank]), setting | {"rank": rank}
+    two = [Side(form, "upper", rank, sketch_error(made, rank, form), right, floor, about) for form in FORMS]
+    return {"Theorem 6.1": [one], "Theorem 6.2": two}
