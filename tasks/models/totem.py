@@ -46,9 +46,10 @@ class Totem(Forecaster):
     of four missing steps is PADDING, but the encoder has no mask, as the authors' has none: such codes are attended to.
     Norms stand after the sums, so the last state is that of the last block, normed there; there is no final norm.
 
-    The forecast is one point, scaled back: every quantile is that point. Two deviations from the authors: the VQ-VAE
-    and the forecaster are trained at once, not one after the other (the forecaster moves no part of the VQ-VAE), and
-    the horizon's mean and standard deviation are the context's (scheme 2 of their code), not predicted (scheme 1).
+    The forecast is one point, scaled back: every quantile is that point. Deviations from the authors: the VQ-VAE and
+    the forecaster are trained at once, not one after the other (the forecaster moves no part of the VQ-VAE); codes that
+    training leaves unused are placed anew; and the horizon's mean and standard deviation are the context's (scheme 2 of
+    their code), not predicted (scheme 1).
     """
 
     name: ClassVar[str] = "totem"
@@ -143,13 +144,15 @@ class Totem(Forecaster):
         network, device = self.network, self.network.device
         steps, observed, loc, scale = self._scaled(context.cpu().numpy())
         scaled, seen = (torch.from_numpy(part).to(device) for part in (steps, observed))
+        cells = seen.unflatten(1, (-1, FACTOR)).any(dim=-1)
         found = network.vqvae.quantise(scaled)
+        if network.training and cells.any():
+            network.vqvae.place(found.given.detach()[cells])
         through = found.given + (found.codes - found.given).detach()  # the gradient passes the choice of a code
         decoded = network.vqvae.decode(through)
-        cells = seen.unflatten(1, (-1, FACTOR)).any(dim=-1)[..., None]
         towards = (found.codes - found.given.detach()).square()
         commitment = (found.codes.detach() - found.given).square() * network.config.commitment_cost
-        vqvae = _mean((decoded - scaled).square(), seen) + _mean(towards + commitment, cells)
+        vqvae = _mean((decoded - scaled).square(), seen) + _mean(towards + commitment, cells[..., None])
         wanted = (future.cpu().numpy().astype(np.float64) - loc[:, None]) / scale[:, None]
         wanted = np.clip(np.nan_to_num(wanted), -HUGE, HUGE).astype(np.float32)
         target = torch.from_numpy(wanted).to(device)

@@ -16,6 +16,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 FACTOR = 4  # steps a code; the repository has 8, 12 and 16 too, the paper's results are with 4
 BASE = 10_000.0  # of the angles of the positions
+DECAY = 0.98  # of a code's mean use over training steps
+DEAD = 0.05  # of the even share: a code that is used less is placed anew
 
 
 class TotemConfig(PretrainedConfig):
@@ -72,6 +74,8 @@ class _Residual(nn.Module):
 class VqVae(nn.Module):
     """Steps to codes and back: each of the two strided convolutions halves the length."""
 
+    usage: torch.Tensor
+
     def __init__(self, config: TotemConfig) -> None:
         super().__init__()
         width, code = config.conv_width, config.code_width
@@ -80,6 +84,7 @@ class VqVae(nn.Module):
         self.narrow_residuals = nn.ModuleList([_Residual(config) for _ in range(config.residual_layers)])
         self.to_code = nn.Conv1d(width, code, 1)
         self.codebook = nn.Embedding(config.num_codes, code)
+        self.register_buffer("usage", torch.zeros(config.num_codes))  # of every code, 1: the even share
         self.from_code = nn.Conv1d(code, width, 3, padding=1)
         self.wide_residuals = nn.ModuleList([_Residual(config) for _ in range(config.residual_layers)])
         self.up = nn.ModuleList(
@@ -95,10 +100,29 @@ class VqVae(nn.Module):
         for residual in self.narrow_residuals:
             x = residual(x)
         given = self.to_code(functional.relu(x)).transpose(1, 2)
+        ids = self.nearest(given)
+        return Quantised(ids, self.codebook(ids), given)
+
+    def nearest(self, given: Float[torch.Tensor, "*token code"]) -> Int[torch.Tensor, "*token"]:
+        """Ids of the nearest vectors of the codebook."""
         book = self.codebook.weight
         distances = given.square().sum(-1, keepdim=True) + book.square().sum(-1) - 2 * given @ book.T
-        ids = distances.argmin(dim=-1)
-        return Quantised(ids, self.codebook(ids), given)
+        return distances.argmin(dim=-1)
+
+    @torch.no_grad()
+    def place(self, given: Float[torch.Tensor, "token code"]) -> None:
+        """Note what codes a training step uses, and put those that hardly any has used for long on some of `given`.
+
+        At first no code was used, so all are put there. Not the authors': with their codebook about 0, in a training
+        as short as ours, few codes are ever nearest (random restarts are Dhariwal et al. 2020's, section 2.2).
+        """
+        ids = self.nearest(given)
+        share = torch.bincount(ids, minlength=len(self.usage)) * (len(self.usage) / len(ids))
+        self.usage.mul_(DECAY).add_(share, alpha=1 - DECAY)
+        dead = self.usage < DEAD
+        chosen = torch.randint(len(given), (int(dead.sum()),)).to(given.device)
+        self.codebook.weight[dead] = given[chosen]
+        self.usage[dead] = 1.0
 
     def decode(self, codes: Float[torch.Tensor, "window token code"]) -> Float[torch.Tensor, "window step"]:
         """Steps of codes, four each."""

@@ -28,6 +28,10 @@ CONFIGS = {
         "d_model": 16, "ffn_dim": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "context_length": 64,
         "prediction_length": 16, "ff_dropout": 0.1,
     },
+    "totem": {
+        "d_model": 16, "ffn_dim": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "context_length": 64,
+        "prediction_length": 16, "conv_width": 8, "dropout": 0.1,
+    },
 }  # fmt: skip
 MIXTURE = {"kernelsynth": 0.4, "tsmixup": 0.4, "bundled": 0.2}
 

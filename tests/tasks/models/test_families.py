@@ -84,7 +84,9 @@ def test_tokens_that_went_through_a_table_give_the_same_bits(family: Family, win
 
 def test_changing_one_input_changes_that_window_alone(family: Family, windows: Make) -> None:
     tokens = family.tokenize(windows(count=4))
-    name = {"chronos-t5": "ids", "wavetoken": "ids", "totem": "codes", "lag-llama": "inputs"}.get(family.name, "patches")
+    name = {"chronos-t5": "ids", "wavetoken": "ids", "totem": "codes", "lag-llama": "inputs"}.get(
+        family.name, "patches"
+    )
     changed = np.array(tokens.arrays[name])
     changed[2].reshape(-1)[5] += 3
     before, after = states_of(family, tokens), states_of(family, replace_arrays(tokens, name, changed))
