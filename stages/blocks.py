@@ -166,9 +166,19 @@ class Recipe(Strict):
     seed: int = 0
     log_every: int = Field(50, ge=1)
     save_every: int = Field(500, ge=1, description="steps between the states that a killed run goes on from")
+    snapshots: list[Annotated[int, Field(ge=0)]] = Field(
+        [], description="steps after which the weights are kept beside the last ones; 0: the initial weights"
+    )
+
+    def spec(self) -> dict[str, Any]:
+        """What a checkpoint's key is made of: the recipe without the keys that came later and are not used."""
+        fields = self.model_dump()
+        return fields if self.snapshots else {name: field for name, field in fields.items() if name != "snapshots"}
 
     @model_validator(mode="after")
     def _adds_up(self) -> Recipe:
+        if self.snapshots != sorted({step for step in self.snapshots if step <= self.steps}):
+            raise ValueError(f"snapshots {self.snapshots} must be ascending steps up to {self.steps}")
         if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
         if self.save_every % self.log_every:

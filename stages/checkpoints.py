@@ -52,7 +52,7 @@ def recipes(params: Params) -> dict[str, Recipe]:
 
 def training_job(name: str, recipe: Recipe) -> Job:
     """The job whose key ties a checkpoint, committed or not, to its recipe."""
-    return Job(TRAINING, {"model": name, "recipe": recipe.model_dump()})
+    return Job(TRAINING, {"model": name, "recipe": recipe.spec()})
 
 
 def keep(params: Params, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
 
     from tasks.models.base import Family
 
+SNAPSHOTS = "snapshots"
+
 
 def pretrain(job: Job, folder: Path, model: None) -> Result:
     """Train the model that job.spec["recipe"] describes and save it under `folder`.
 
     The state is written every recipe["save_every"] steps under a temporary name and renamed, so a killed run loses at
     most those steps. Rows: step, loss (mean since the last row), learning rate; they stand in training.json too.
-    recipe.json, with the recipe and the job's key, comes last: a folder that has it is whole.
+    recipe.json, with the recipe and the job's key, comes last: a folder that has it is whole. The weights after each
+    step of recipe["snapshots"] stand in snapshots/step-N, a checkpoint folder each (see `snapshots`).
     """
     recipe = job.spec["recipe"]
     family = family_class(recipe["family"]).new(recipe["config"], seed=recipe["seed"])
@@ -39,6 +43,12 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     return Result(rows)
 
 
+def snapshots(folder: Path) -> dict[int, Path]:
+    """Step -> the folder with the weights after it, ascending, of a pretrained checkpoint; step 0: the initial ones."""
+    found = {int(path.name.removeprefix("step-")): path for path in Path(folder, SNAPSHOTS).glob("step-*")}
+    return dict(sorted(found.items()))
+
+
 def _train(family: Family, corpus: Corpus, recipe: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     import torch
 
@@ -48,11 +58,14 @@ def _train(family: Family, corpus: Corpus, recipe: Mapping[str, Any], folder: Pa
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps, recipe["warm_up"]))
     rows = _resume(folder, network, optimizer, schedule)
     first = rows[-1]["step"] if rows else 0
+    if not first:
+        _snapshot(family, recipe, 0, folder)
     losses: list[float] = []
     started = time.monotonic()
     for step in range(first + 1, steps + 1):
         losses.append(_step(family, corpus, recipe, step, optimizer))
         schedule.step()
+        _snapshot(family, recipe, step, folder)
         if step % recipe["log_every"] == 0 or step == steps:
             rows.append({"step": step, "loss": float(np.mean(losses)), "learning_rate": schedule.get_last_lr()[0]})
             losses.clear()
@@ -90,6 +103,19 @@ def _step(
 def _rate(step: int, steps: int, warm_up: int) -> float:
     """Linear warm-up, then linear decay to zero."""
     return min((step + 1) / warm_up, 1.0) * max(0.0, 1.0 - step / steps) if warm_up else max(0.0, 1.0 - step / steps)
+
+
+def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path) -> None:
+    """Keep the weights where the recipe asks for them after this step; a run that goes on writes them once more."""
+    if step not in recipe.get("snapshots", ()):
+        return
+    place = folder / SNAPSHOTS / f"step-{step}"
+    making = place.with_name(f"making-{place.name}")
+    for old in (making, place):
+        shutil.rmtree(old, ignore_errors=True)
+    making.mkdir(parents=True)
+    family.save(making)
+    making.rename(place)  # so that a folder of this name is whole
 
 
 def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, rows: list[dict[str, Any]]) -> None:

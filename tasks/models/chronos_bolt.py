@@ -64,14 +64,14 @@ class ChronosBolt(t5.T5Family):
         return cls(folders.build(lambda: ChronosBoltModelForForecasting(t5_config), seed))
 
     @classmethod
-    def _network_class(cls) -> Any:
+    def _network_class(cls, config: Mapping[str, Any]) -> Any:
         from chronos.chronos_bolt import ChronosBoltModelForForecasting
 
         return ChronosBoltModelForForecasting
 
     @classmethod
-    def _foreign(cls, chronos: Mapping[str, Any]) -> str | None:
-        missing = {"input_patch_size", "input_patch_stride", "quantiles"} - set(chronos)
+    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+        missing = {"input_patch_size", "input_patch_stride", "quantiles"} - set(block)
         return f"chronos_config lacks {sorted(missing)}, so this is no {cls.name} checkpoint" if missing else None
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Float64
 
 from tasks.models import folders, t5
-from tasks.models.capture import Pass
+from tasks.models.chebyshev import chebyshev_embedding
 from tasks.models.scale import saturated, tamed
 from tasks.models.types import TokenKind, Tokens
 from tasks.series.types import Windows
@@ -27,11 +27,12 @@ DEFAULTS = {  # config.json of the released amazon/chronos-t5-*; dropout is thei
     "temperature": 1.0,
     "top_k": 50,
     "top_p": 1.0,
+    "chebyshev_rank": None,  # rank of a frozen embedding of the values; None: trained, and the head's too
 }
 PAD, EOS, SPECIAL = 0, 1, 2  # ids of padding and end, number of special ids, in every released config
 
 
-class ChronosT5(t5.T5Family):
+class ChronosT5(t5.T5Quantised):
     """Rows of the encoder: one a context step, then EOS. Rows of the decoder: START, then the future but its last step.
 
     A row's type is its own input id, in both stacks. A decoder row is FUTURE where its own input was observed; row 0
@@ -40,11 +41,12 @@ class ChronosT5(t5.T5Family):
     """
 
     name: ClassVar[str] = "chronos-t5"
-    softmax_head: ClassVar[bool] = True
-    network: Any  # transformers' T5ForConditionalGeneration
 
     def __init__(self, network: Any, *, batch: int = 32) -> None:
-        """Wrap a T5ForConditionalGeneration whose config holds `chronos_config`; batch: windows a forward pass."""
+        """Wrap a T5ForConditionalGeneration whose config holds `chronos_config`; batch: windows a forward pass.
+
+        A `chebyshev_rank` in the config freezes the embedding of both stacks.
+        """
         from chronos.chronos import ChronosConfig
 
         from tasks.models.t5_attention import use_windowwise
@@ -54,11 +56,17 @@ class ChronosT5(t5.T5Family):
         self.batch = batch
         self.chronos = ChronosConfig(**network.config.chronos_config)
         self._tokenizer = self.chronos.create_tokenizer()
+        if getattr(network.config, "chebyshev_rank", None) is not None:
+            network.shared.weight.requires_grad_(False)
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Random weights. Keys: REQUIRED, and those of DEFAULTS where they differ; input and output ids are tied."""
-        from transformers import T5Config, T5ForConditionalGeneration
+        """Random weights. Keys: REQUIRED, and those of DEFAULTS where they differ; input and output ids are tied.
+
+        Not so where `chebyshev_rank` is given: then the embedding of both stacks is `chebyshev_embedding` of the bin
+        centres, rounded to float32 and frozen, and the head is its own and trained, drawn and scaled as the tied one.
+        """
+        from transformers import T5Config
 
         full = folders.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         chronos = {
@@ -81,17 +89,35 @@ class ChronosT5(t5.T5Family):
             chronos_pipeline_class="ChronosPipeline",
             chronos_config=chronos,
         )
-        return cls(folders.build(lambda: T5ForConditionalGeneration(t5_config), seed))
+        frozen = {} if full["chebyshev_rank"] is None else {"chebyshev_rank": full["chebyshev_rank"]}
+        t5_config.update(frozen)
+        made = cls(folders.build(lambda: cls._network_class(frozen)(t5_config), seed))
+        if frozen:
+            made._freeze(full["chebyshev_rank"], seed)
+        return made
+
+    def _freeze(self, rank: int, seed: int) -> None:
+        """Set the embedding of both stacks, and draw a head as T5 draws the tied one."""
+        import torch
+
+        centres, head = self._tokenizer.centers.double().numpy(), self.network.lm_head.weight
+        values, special = chebyshev_embedding(centres, rank=rank, width=self.width, seed=seed)
+        # the id between the special ones and the first bin is never made; where it is sampled, it is read as that bin
+        rows = np.concatenate((special, values[:1], values))
+        drawn = torch.randn(head.shape, generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            self.network.shared.weight.copy_(torch.from_numpy(rows))
+            head.copy_(drawn * self.network.config.initializer_factor)
 
     @classmethod
-    def _network_class(cls) -> Any:
+    def _network_class(cls, config: Mapping[str, Any]) -> Any:
         from transformers import T5ForConditionalGeneration
 
-        return T5ForConditionalGeneration
+        return t5.untied(T5ForConditionalGeneration) if "chebyshev_rank" in config else T5ForConditionalGeneration
 
     @classmethod
-    def _foreign(cls, chronos: Mapping[str, Any]) -> str | None:
-        got, wanted = (chronos.get("model_type"), chronos.get("tokenizer_class")), ("seq2seq", "MeanScaleUniformBins")
+    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+        got, wanted = (block.get("model_type"), block.get("tokenizer_class")), ("seq2seq", "MeanScaleUniformBins")
         return None if got == wanted else f"got model_type, tokenizer_class {got}, expected {wanted}"
 
     def id_values(self) -> Float64[np.ndarray, " id"]:
@@ -134,38 +160,6 @@ class ChronosT5(t5.T5Family):
             series=windows.series,
             origin=windows.origin,
         )
-
-    def _pass(self, tokens: Tokens) -> Pass:
-        network = self.network.eval()
-
-        def forward(part: slice) -> None:
-            ids, mask, decoder_ids = self._inputs(tokens, part)
-            encoded = network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-            network.decoder(
-                input_ids=decoder_ids, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
-            )
-
-        return self._pass_of(forward)
-
-    def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
-        import torch
-
-        network = self.network.eval()
-        for start in range(0, len(tokens), self.batch):
-            ids, mask, decoder_ids = self._inputs(tokens, slice(start, start + self.batch))
-            with torch.inference_mode():  # the package scales by d^-1/2 where input and output ids are tied
-                logits = network(ids, attention_mask=mask, decoder_input_ids=decoder_ids, use_cache=False).logits
-            yield logits.float().cpu().numpy()
-
-    def _inputs(self, tokens: Tokens, part: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Encoder ids, mask and decoder ids of a slice of the windows, on the network's device."""
-        import torch
-
-        arrays, device = tokens.arrays, self.network.device
-        ids, decoder_ids = (
-            torch.from_numpy(arrays[name][part].astype(np.int64)).to(device) for name in ("ids", "decoder_ids")
-        )
-        return ids, torch.from_numpy(np.array(arrays["mask"][part])).to(device), decoder_ids
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch

@@ -5,20 +5,27 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from jaxtyping import Float32
 
 from tasks.errors import ModelError
 from tasks.models import folders
 from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
-from tasks.models.types import WeightMatrix
+from tasks.models.types import Tokens, WeightMatrix
+
+if TYPE_CHECKING:
+    import torch
 
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
 
 
 class T5Family(Forecaster):
-    """A family of encoder and decoder T5 stacks whose config.json holds a block `chronos_config`."""
+    """A family of encoder and decoder T5 stacks whose config.json holds a block of the family's own."""
 
+    block: ClassVar[str] = "chronos_config"  # key of config.json: context_length, prediction_length and the tokens
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     plain_attention: ClassVar[bool] = True  # a bias by distance is added to the scores; it reads no state
     network: Any  # a transformers network with .encoder and .decoder
@@ -30,27 +37,27 @@ class T5Family(Forecaster):
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """A released or saved checkpoint, safetensors only. ModelError names the file that is wrong."""
         folder = Path(folder)
-        chronos = folders.read_config(folder, cls.name).get("chronos_config")
-        if not isinstance(chronos, dict):
+        config = folders.read_config(folder, cls.name)
+        if not isinstance(own := config.get(cls.block), dict):
             raise ModelError(
-                f"{folder / 'config.json'}: key 'chronos_config' is missing, so this is no {cls.name} checkpoint"
+                f"{folder / 'config.json'}: key {cls.block!r} is missing, so this is no {cls.name} checkpoint"
             )
-        if wrong := cls._foreign(chronos):
+        if wrong := cls._foreign(own):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; name the family that the checkpoint belongs to")
-        return cls(folders.load_network(cls._network_class(), folder, device))
+        return cls(folders.load_network(cls._network_class(config), folder, device))
 
     @classmethod
     @abstractmethod
-    def _foreign(cls, chronos: Mapping[str, Any]) -> str | None:
-        """What says that the block `chronos_config` is another family's, or None."""
+    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+        """What says that the block is another family's, or None."""
 
     @classmethod
     @abstractmethod
-    def _network_class(cls) -> Any:
-        """The class with `from_pretrained`."""
+    def _network_class(cls, config: Mapping[str, Any]) -> Any:
+        """The class with `from_pretrained`, for such a config.json."""
 
     def save(self, folder: Path) -> None:
-        """config.json and model.safetensors, which `chronos.BaseChronosPipeline.from_pretrained` reads."""
+        """config.json and model.safetensors, which the network's own `from_pretrained` reads."""
         self.network.save_pretrained(folder)
 
     @property
@@ -66,12 +73,12 @@ class T5Family(Forecaster):
     @property
     def max_context(self) -> int:
         """Steps of context that the model reads; of longer contexts the last ones, as in the package."""
-        return int(self.network.config.chronos_config["context_length"])
+        return int(getattr(self.network.config, self.block)["context_length"])
 
     @property
     def prediction_length(self) -> int:
         """Steps forecast in one go; longer horizons recur, as in the package."""
-        return int(self.network.config.chronos_config["prediction_length"])
+        return int(getattr(self.network.config, self.block)["prediction_length"])
 
     def weights(self) -> Iterator[WeightMatrix]:
         """q, k, v, o (self and cross), mlp_in, mlp_out of both stacks.
@@ -91,6 +98,54 @@ class T5Family(Forecaster):
         stacks = {name: Stack(stack.block, stack.final_layer_norm) for name, stack in both.items()}
         queries = {name: [block.layer[0].SelfAttention.q for block in stack.block] for name, stack in both.items()}
         return Pass(stacks, forward, queries)
+
+
+class T5Quantised(T5Family):
+    """One whose encoder and decoder read ids (arrays `ids`, `mask`, `decoder_ids`), and which forecasts ids."""
+
+    softmax_head: ClassVar[bool] = True
+    network: Any  # transformers' T5ForConditionalGeneration
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        network = self.network.eval()
+
+        def forward(part: slice) -> None:
+            ids, mask, decoder_ids = self._inputs(tokens, part)
+            encoded = network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+            network.decoder(
+                input_ids=decoder_ids, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
+            )
+
+        return self._pass_of(forward)
+
+    def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
+        import torch
+
+        network = self.network.eval()
+        for start in range(0, len(tokens), self.batch):
+            ids, mask, decoder_ids = self._inputs(tokens, slice(start, start + self.batch))
+            with torch.inference_mode():  # the package scales by d^-1/2 where input and output ids are tied
+                logits = network(ids, attention_mask=mask, decoder_input_ids=decoder_ids, use_cache=False).logits
+            yield logits.float().cpu().numpy()
+
+    def _inputs(self, tokens: Tokens, part: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Encoder ids, mask and decoder ids of a slice of the windows, on the network's device."""
+        import torch
+
+        arrays, device = tokens.arrays, self.network.device
+        ids, decoder_ids = (
+            torch.from_numpy(arrays[name][part].astype(np.int64)).to(device) for name in ("ids", "decoder_ids")
+        )
+        return ids, torch.from_numpy(np.array(arrays["mask"][part])).to(device), decoder_ids
+
+
+def untied(network: Any) -> Any:
+    """A subclass of transformers' T5ForConditionalGeneration whose head is its own; saved under the same name.
+
+    T5Config makes `tie_word_embeddings` true whatever config.json says, and a load then warns that it does not tie.
+    """
+    keys = {name: source for name, source in network._tied_weights_keys.items() if name != "lm_head.weight"}
+    return type(network.__name__, (network,), {"_tied_weights_keys": keys, "__module__": network.__module__})
 
 
 def _stack_weights(stack: str, network: Any) -> Iterator[WeightMatrix]:

@@ -23,7 +23,7 @@ class Warp(NamedTuple):
     temperature: float
     top_k: int | None
     top_p: float
-    excluded: int
+    excluded: int | list[int]
 
 
 def sample_ids(

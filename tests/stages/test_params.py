@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from stages import STAGES
+from stages.checkpoints import recipes, training_job
 from stages.params import ParamsError, load
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +63,9 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("datasets/sets/a b", {"source": "bundled", "horizon": 4}, ["datasets.sets", "'a b' is no name"]),
         ("datasets/sets/..%2Fx", {"source": "bundled", "horizon": 4}, ["is no name"]),
         ("checkpoints/recipes/chronos-t5-nano/mixture", {"kernelsynth": 0.5}, ["mixture sums to 0.5"]),
+        ("checkpoints/recipes/chronos-t5-nano/snapshots", [0, 9000], ["snapshots [0, 9000]", "steps up to 7000"]),
+        ("checkpoints/recipes/chronos-t5-nano/snapshots", [5, 5], ["snapshots [5, 5] must be ascending"]),
+        ("checkpoints/recipes/chronos-t5-nano/snapshots", [-1], ["snapshots", "got -1"]),
         ("checkpoints/recipes/chronos-t5-nano/family", "chronos-bolt", ["models.chronos-t5-nano.family", "-bolt"]),
         ("models/chronos-t5-nano/ref", "checkpoint:nano", ["models.chronos-t5-nano.ref", "'nano'"]),
         ("models/lag-llama-nano-rope/base_model", "lag-llama", ["lag-llama-nano-rope.base_model", "'lag-llama-nano'"]),
@@ -137,3 +142,11 @@ def test_all_models_are_those_that_are_made_from_no_other() -> None:
     assert variants == {"lag-llama-nano-rope"}
     assert set(params.asked("ranks-flow", "models")) == set(params.models) - variants
     assert variants <= set(params.asked("isotropy-fig8", "models"))
+
+
+def test_a_committed_checkpoint_has_the_key_of_its_recipe_and_snapshots_count_where_there_are_some() -> None:
+    params = load(ROOT / "params.yaml")
+    for name, recipe in recipes(params).items():
+        key = json.loads((ROOT / "checkpoints" / name / "recipe.json").read_text())["key"]
+        assert training_job(name, recipe).key == key, name
+        assert training_job(name, recipe.model_copy(update={"snapshots": [0]})).key != key

@@ -28,6 +28,10 @@ CONFIGS = {
         "d_model": 16, "ffn_dim": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "context_length": 64,
         "prediction_length": 16, "ff_dropout": 0.1,
     },
+    "totem": {
+        "d_model": 16, "ffn_dim": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "context_length": 64,
+        "prediction_length": 16, "conv_width": 8, "dropout": 0.1,
+    },
 }  # fmt: skip
 MIXTURE = {"kernelsynth": 0.4, "tsmixup": 0.4, "bundled": 0.2}
 
@@ -130,3 +134,51 @@ def test_at_least_as_many_unseen_windows_as_asked_for() -> None:
     found = unseen_windows(100, context=64, seed=0)
     assert sum(len(windows) for windows in found) >= 100
     assert {w.dataset for w in found} >= {"kernelsynth", "linear-1", "stochastic-2", *BUNDLED}
+
+
+def test_weights_are_kept_at_the_steps_asked_for_and_change_nothing(tmp_path: Path) -> None:
+    plain = pretraining.pretrain(job("chronos-t5"), tmp_path / "plain", None)
+    kept = pretraining.pretrain(job("chronos-t5", snapshots=[0, 3, 6]), tmp_path / "kept", None)
+    assert kept.rows == plain.rows
+    found = pretraining.snapshots(tmp_path / "kept")
+    assert list(found) == [0, 3, 6]
+    assert pretraining.snapshots(tmp_path / "plain") == {}
+    states = {step: weights(folder, "chronos-t5") for step, folder in found.items()}
+    initial = family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0).network.state_dict()
+    last = weights(tmp_path / "plain", "chronos-t5")
+    assert all(torch.equal(states[0][name], initial[name]) for name in initial)
+    assert all(torch.equal(states[6][name], last[name]) for name in last)
+    query = "encoder.block.0.layer.0.SelfAttention.q.weight"
+    assert not torch.equal(states[3][query], initial[query]) and not torch.equal(states[3][query], last[query])
+
+
+def test_a_killed_training_keeps_the_weights_of_an_unbroken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = job("patchtst", snapshots=[0, 2, 3, 5])
+    pretraining.pretrain(one, tmp_path / "whole", None)
+    step, rename = pretraining._step, Path.rename
+
+    def dies_at_4(*arguments: Any) -> float:
+        if arguments[3] == 4:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    def dies_after_writing(self: Path, target: Path) -> Path:
+        if target.name == "step-5":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    broken = tmp_path / "broken"
+    for where, name, dies in ((pretraining, "_step", dies_at_4), (Path, "rename", dies_after_writing)):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, dies)
+            with pytest.raises(KeyboardInterrupt):
+                pretraining.pretrain(one, broken, None)
+        assert list(pretraining.snapshots(broken)) == [0, 2, 3]
+    pretraining.pretrain(one, broken, None)
+    first, second = pretraining.snapshots(tmp_path / "whole"), pretraining.snapshots(broken)
+    assert list(first) == list(second) == [0, 2, 3, 5]
+    assert {path.name for path in (broken / "snapshots").iterdir()} == {path.name for path in first.values()}
+    for at, folder in first.items():
+        assert (folder / "model.safetensors").read_bytes() == (second[at] / "model.safetensors").read_bytes()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 from tasks.models.base import Family
 from tasks.models.chronos_bolt import ChronosBolt
@@ -11,6 +12,8 @@ from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
 from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
+from tasks.models.totem import Totem
+from tasks.models.wavetoken import WaveToken
 from tasks.series.types import Windows
 
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
@@ -21,7 +24,20 @@ PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "predic
 
 MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
 
+TOTEM = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 3, "num_codes": 32}
+TOTEM |= {"code_width": 8, "conv_width": 8, "residual_width": 4, "context_length": 48, "prediction_length": 12}
+
 LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24)}
+
+
+def placed(family: Totem) -> Totem:
+    """With codes on what its own convolutions make of noise: all steps have the same of the small first ones."""
+    vqvae = family.network.vqvae
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        given = vqvae.quantise(torch.randn(8, family.max_context)).given
+        vqvae.place(given.detach().flatten(0, 1))
+    return family
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +65,17 @@ def lag_llama() -> LagLlama:
     return LagLlama.new(LAG_LLAMA, seed=1)
 
 
-@pytest.fixture(params=["t5", "bolt", "patchtst", "moirai", "lag_llama"])
+@pytest.fixture(scope="session")
+def wavetoken() -> WaveToken:
+    return WaveToken.new(T5, seed=1)
+
+
+@pytest.fixture(scope="session")
+def totem() -> Totem:
+    return placed(Totem.new(TOTEM, seed=1))
+
+
+@pytest.fixture(params=["t5", "bolt", "patchtst", "moirai", "lag_llama", "wavetoken", "totem"])
 def family(request: pytest.FixtureRequest) -> Family:
     """Every family, a small random model each: the name of the fixture that makes it is the parameter."""
     found: Family = request.getfixturevalue(request.param)

@@ -19,7 +19,9 @@ from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
 from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
+from tasks.models.totem import Totem
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table, tokens_to_table
+from tasks.models.wavetoken import WaveToken
 from tasks.series.types import Windows
 
 Make = Callable[..., Windows]
@@ -35,6 +37,8 @@ TINY: list[tuple[type[Family], dict[str, int | float]]] = [  # configs for `new`
     ),
     (LagLlama, {"n_layer": 1, "n_head": 2, "n_embd_per_head": 4, "context_length": 8}),
     (Moirai, {"d_model": 64, "num_layers": 1, "patch_sizes": [8]}),
+    (WaveToken, TINY_T5 | LENGTHS | {"n_tokens": 32, "dropout_rate": 0.0}),
+    (Totem, {"d_model": 8, "ffn_dim": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "conv_width": 8} | LENGTHS),
 ]
 every_family_class = pytest.mark.parametrize(("cls", "config"), TINY, ids=[cls.name for cls, _ in TINY])
 
@@ -80,7 +84,9 @@ def test_tokens_that_went_through_a_table_give_the_same_bits(family: Family, win
 
 def test_changing_one_input_changes_that_window_alone(family: Family, windows: Make) -> None:
     tokens = family.tokenize(windows(count=4))
-    name = {"chronos-t5": "ids", "lag-llama": "inputs"}.get(family.name, "patches")
+    name = {"chronos-t5": "ids", "wavetoken": "ids", "totem": "codes", "lag-llama": "inputs"}.get(
+        family.name, "patches"
+    )
     changed = np.array(tokens.arrays[name])
     changed[2].reshape(-1)[5] += 3
     before, after = states_of(family, tokens), states_of(family, replace_arrays(tokens, name, changed))
@@ -142,7 +148,7 @@ def test_hard_contexts_give_finite_states_and_forecasts(
 
 
 # not lag-llama: its inputs hold the scale, so that a scaled copy is another window
-@pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "moirai"], indirect=True)
+@pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "moirai", "wavetoken", "totem"], indirect=True)
 def test_a_huge_window_is_forecast_as_its_scaled_copy(
     family: Family, windows: Make, windows_of: Callable[..., Windows]
 ) -> None:
@@ -257,12 +263,12 @@ def test_a_broken_checkpoint_is_named_with_the_mend(
 def test_a_checkpoint_of_the_other_family_is_refused(t5: ChronosT5, bolt: ChronosBolt, tmp_path: Path) -> None:
     t5.save(tmp_path / "t5")
     bolt.save(tmp_path / "bolt")
-    for cls, folder in ((ChronosBolt, "t5"), (ChronosT5, "bolt"), (PatchTST, "bolt")):
+    for cls, folder in ((ChronosBolt, "t5"), (ChronosT5, "bolt"), (PatchTST, "bolt"), (Totem, "t5")):
         with pytest.raises(ModelError, match="name the family that the checkpoint belongs to"):
             cls.load(tmp_path / folder)
 
 
-@pytest.mark.parametrize("name", ["t5", "bolt"])
+@pytest.mark.parametrize("name", ["t5", "bolt", "wavetoken"])
 def test_every_attention_and_mlp_matrix_of_a_t5_is_named_once(name: str, request: pytest.FixtureRequest) -> None:
     family: Family = request.getfixturevalue(name)
     found = list(family.weights())

@@ -20,6 +20,7 @@ from tasks.models.base import Family
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.patchtst import PatchTST
 from tasks.models.registry import family_class
+from tasks.models.totem import Totem
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
 from tasks.series.types import Windows
 from tasks.sweep.jobs import Job, Task
@@ -30,7 +31,7 @@ CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "conditi
 LEMMA = {"tokens": [2, 8], "windows": 1, "layers": "all"}
 PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
 PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
-plain = pytest.mark.parametrize("family", ["t5", "bolt", "patchtst"], indirect=True)
+plain = pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "wavetoken", "totem"], indirect=True)
 rotary = pytest.mark.parametrize("family", ["moirai", "lag_llama"], indirect=True)
 
 
@@ -51,7 +52,7 @@ def states_of(family: Family, tokens: Tokens) -> dict[tuple[str, int], np.ndarra
     return {(s.stack, s.layer): s.states for s in family.hidden_states(tokens) if not s.normed}
 
 
-@pytest.mark.parametrize("family", ["t5", "bolt"], indirect=True)
+@pytest.mark.parametrize("family", ["t5", "bolt", "wavetoken"], indirect=True)
 def test_a_t5_head_is_given_the_residual_state_over_its_root_mean_square(family: Any, windows: Make) -> None:
     tokens = family.tokenize(windows())
     given, states = inputs_of(family, tokens), states_of(family, tokens)
@@ -102,6 +103,8 @@ def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(
         network = family.network
         if isinstance(family, PatchTST):
             module = network.model.encoder.layers[layer - 1].self_attn.q_proj
+        elif isinstance(family, Totem):
+            module = network.encoder[layer - 1].q
         else:
             module = getattr(network, stack).block[layer - 1].layer[0].SelfAttention.q
         answer = module(torch.from_numpy(states)).detach().numpy()

@@ -1,0 +1,205 @@
+"""TOTEM's networks (Talukder et al. 2024): a VQ-VAE of 1-D convolutions, and the forecaster that reads its codes.
+
+Shapes are those of the authors' repository, SaberaTalukder/TOTEM (forecasting/lib/models); names are our own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import nn
+from torch.nn import functional
+from transformers import PretrainedConfig, PreTrainedModel
+
+FACTOR = 4  # steps a code; the repository has 8, 12 and 16 too, the paper's results are with 4
+BASE = 10_000.0  # of the angles of the positions
+DECAY = 0.98  # of a code's mean use over training steps
+DEAD = 0.05  # of the even share: a code that is used less is placed anew
+
+
+class TotemConfig(PretrainedConfig):
+    """config.json; what is left out is as in the paper."""
+
+    model_type = "totem"
+
+    def __init__(
+        self,
+        d_model: int = 64,
+        ffn_dim: int = 256,
+        num_hidden_layers: int = 4,
+        num_attention_heads: int = 4,
+        context_length: int = 96,
+        prediction_length: int = 96,
+        num_codes: int = 256,
+        code_width: int = 64,
+        conv_width: int = 128,
+        residual_layers: int = 2,
+        residual_width: int = 64,
+        commitment_cost: float = 0.25,
+        dropout: float = 0.0,
+        **kwargs: object,
+    ) -> None:
+        """See `tasks.models.totem`."""
+        self.d_model, self.ffn_dim = d_model, ffn_dim
+        self.num_hidden_layers, self.num_attention_heads = num_hidden_layers, num_attention_heads
+        self.context_length, self.prediction_length = context_length, prediction_length
+        self.num_codes, self.code_width = num_codes, code_width
+        self.conv_width, self.residual_layers, self.residual_width = conv_width, residual_layers, residual_width
+        self.commitment_cost, self.dropout = commitment_cost, dropout
+        super().__init__(**kwargs)
+
+
+class Quantised(NamedTuple):
+    """ids [B, T]; codes [B, T, c], the codebook's vectors of these ids; given [B, T, c], what they stand for."""
+
+    ids: Int[torch.Tensor, "window token"]
+    codes: Float[torch.Tensor, "window token code"]
+    given: Float[torch.Tensor, "window token code"]
+
+
+class _Residual(nn.Module):
+    def __init__(self, config: TotemConfig) -> None:
+        super().__init__()
+        self.inner = nn.Conv1d(config.conv_width, config.residual_width, 3, padding=1, bias=False)
+        self.outer = nn.Conv1d(config.residual_width, config.conv_width, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = x + self.outer(functional.relu(self.inner(functional.relu(x))))
+        return out
+
+
+class VqVae(nn.Module):
+    """Steps to codes and back: each of the two strided convolutions halves the length."""
+
+    usage: torch.Tensor
+
+    def __init__(self, config: TotemConfig) -> None:
+        super().__init__()
+        width, code = config.conv_width, config.code_width
+        self.down = nn.ModuleList([nn.Conv1d(1, width // 2, 4, 2, 1), nn.Conv1d(width // 2, width, 4, 2, 1)])
+        self.narrow = nn.Conv1d(width, width, 3, padding=1)
+        self.narrow_residuals = nn.ModuleList([_Residual(config) for _ in range(config.residual_layers)])
+        self.to_code = nn.Conv1d(width, code, 1)
+        self.codebook = nn.Embedding(config.num_codes, code)
+        self.register_buffer("usage", torch.zeros(config.num_codes))  # of every code, 1: the even share
+        self.from_code = nn.Conv1d(code, width, 3, padding=1)
+        self.wide_residuals = nn.ModuleList([_Residual(config) for _ in range(config.residual_layers)])
+        self.up = nn.ModuleList(
+            [nn.ConvTranspose1d(width, width // 2, 4, 2, 1), nn.ConvTranspose1d(width // 2, 1, 4, 2, 1)]
+        )
+
+    def quantise(self, steps: Float[torch.Tensor, "window step"]) -> Quantised:
+        """The nearest vector of the codebook for every four steps, the lowest id where several are."""
+        x = steps[:, None]
+        for layer in self.down:
+            x = functional.relu(layer(x))
+        x = self.narrow(x)
+        for residual in self.narrow_residuals:
+            x = residual(x)
+        given = self.to_code(functional.relu(x)).transpose(1, 2)
+        ids = self.nearest(given)
+        return Quantised(ids, self.codebook(ids), given)
+
+    def nearest(self, given: Float[torch.Tensor, "*token code"]) -> Int[torch.Tensor, "*token"]:
+        """Ids of the nearest vectors of the codebook."""
+        book = self.codebook.weight
+        distances = given.square().sum(-1, keepdim=True) + book.square().sum(-1) - 2 * given @ book.T
+        return distances.argmin(dim=-1)
+
+    @torch.no_grad()
+    def place(self, given: Float[torch.Tensor, "token code"]) -> None:
+        """Note what codes a training step uses, and put those that hardly any has used for long on some of `given`.
+
+        At first no code was used, so all are put there. Not the authors': with their codebook about 0, in a training
+        as short as ours, few codes are ever nearest (random restarts are Dhariwal et al. 2020's, section 2.2).
+        """
+        ids = self.nearest(given)
+        share = torch.bincount(ids, minlength=len(self.usage)) * (len(self.usage) / len(ids))
+        self.usage.mul_(DECAY).add_(share, alpha=1 - DECAY)
+        dead = self.usage < DEAD
+        chosen = torch.randint(len(given), (int(dead.sum()),)).to(given.device)
+        self.codebook.weight[dead] = given[chosen]
+        self.usage[dead] = 1.0
+
+    def decode(self, codes: Float[torch.Tensor, "window token code"]) -> Float[torch.Tensor, "window step"]:
+        """Steps of codes, four each."""
+        x = self.from_code(codes.transpose(1, 2))
+        for residual in self.wide_residuals:
+            x = residual(x)
+        first, last = self.up
+        steps: torch.Tensor = last(functional.relu(first(functional.relu(x))))[:, 0]
+        return steps
+
+
+class TotemBlock(nn.Module):
+    """torch's TransformerEncoderLayer with its defaults (norms after the sums, ReLU), its projections apart."""
+
+    def __init__(self, config: TotemConfig) -> None:
+        super().__init__()
+        width = config.d_model
+        self.heads, self.rate = config.num_attention_heads, config.dropout
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mlp_in, self.mlp_out = nn.Linear(width, config.ffn_dim), nn.Linear(config.ffn_dim, width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden: Float[torch.Tensor, "window token width"]) -> Float[torch.Tensor, "window token width"]:
+        shape = (*hidden.shape[:2], self.heads, -1)
+        query, key, value = (part(hidden).view(shape).transpose(1, 2) for part in (self.q, self.k, self.v))
+        rate = self.rate if self.training else 0.0
+        attended = functional.scaled_dot_product_attention(query, key, value, dropout_p=rate)
+        joined = self.o(attended.transpose(1, 2).flatten(2))
+        hidden = self.attention_norm(hidden + self.dropout(joined))
+        mlp = self.mlp_out(self.dropout(functional.relu(self.mlp_in(hidden))))
+        out: torch.Tensor = self.mlp_norm(hidden + self.dropout(mlp))
+        return out
+
+
+class TotemNetwork(PreTrainedModel):
+    """The VQ-VAE, a Transformer encoder over its codes' vectors, and a linear layer from all tokens to the horizon."""
+
+    config_class = TotemConfig
+    config: TotemConfig
+
+    def __init__(self, config: TotemConfig) -> None:
+        """Random weights, as the authors draw them."""
+        super().__init__(config)
+        tokens = config.context_length // FACTOR
+        self.vqvae = VqVae(config)
+        apart = config.code_width != config.d_model
+        self.widen = nn.Linear(config.code_width, config.d_model) if apart else nn.Identity()
+        self.encoder = nn.ModuleList([TotemBlock(config) for _ in range(config.num_hidden_layers)])
+        self.dropout = nn.Dropout(config.dropout)
+        self.head = nn.Linear(tokens * config.d_model, config.prediction_length)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Xavier for the forecaster's matrices, the codebook within 1/codes; convolutions stay as torch draws them."""
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+        elif isinstance(module, nn.Embedding):
+            bound = 1 / self.config.num_codes
+            nn.init.uniform_(module.weight, -bound, bound)
+
+    def forward(self, ids: Int[torch.Tensor, "window token"]) -> Float[torch.Tensor, "window horizon"]:
+        """The forecast in units of the scaled context, from codes alone."""
+        answer: torch.Tensor = self.head(self.encode(ids).flatten(1))
+        return answer
+
+    def encode(self, ids: Int[torch.Tensor, "window token"]) -> Float[torch.Tensor, "window token width"]:
+        """States after the last block. The codebook is read, not trained: its vectors are the VQ-VAE's to place."""
+        hidden: torch.Tensor = self.widen(self.vqvae.codebook(ids).detach())
+        hidden = self.dropout(hidden + positions(*hidden.shape[1:]).to(hidden))
+        for block in self.encoder:
+            hidden = block(hidden)
+        return hidden
+
+
+def positions(tokens: int, width: int) -> Float[torch.Tensor, "token width"]:
+    """Sines at even places, cosines at odd ones (Vaswani et al. 2017, section 3.5)."""
+    rates = torch.exp(-torch.arange(0, width, 2) * math.log(BASE) / width)
+    angles = torch.arange(tokens)[:, None] * rates
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :width]
