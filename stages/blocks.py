@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.series.catalog import CATALOG
+from tasks.series.catalog import CATALOG, MODALITIES
 
 DATA_VARIABLE = "TSFM_LENS_DATA"  # overrides datasets.root
 
@@ -38,7 +38,7 @@ class DataSet(Strict):
     domain: str = ""
     horizon: int = Field(gt=0, le=1024, description="steps to forecast")
     kernel: str | None = Field(None, description="source kernelsynth: a scikit-learn kernel expression")
-    file: str | None = Field(None, description="source folder: a Parquet file under the data root")
+    file: str | None = Field(None, description="under the data root: folder's Parquet file, UTF-8 text or .npz images")
     items: str | None = Field(None, description="regular expression that item ids must match")
     paper: str | None = Field(None, description="the isotropy paper's name for it, such as finance-1")
     stands_in_for: str | None = Field(None, description="not the paper's own: what it stands in for, how it differs")
@@ -115,8 +115,8 @@ class Recipe(Strict):
     horizon: int = Field(ge=1)
     futures: list[int] = Field([], description="steps of the horizon that a batch is trained on, one of these; [] all")
     min_past: int = Field(ge=1, description="fewest observed steps of a training context")
-    mixture: dict[Literal["kernelsynth", "tsmixup", "bundled"], float]
-    pool: int = Field(ge=1, description="KernelSynth series drawn")
+    mixture: dict[Literal["kernelsynth", "tsmixup", "bundled", "text", "images", "tables"], float]
+    pool: int = Field(ge=1, description="KernelSynth series drawn; other modalities draw as they go")
     length: int = Field(1024, ge=64)
     seed: int = 0
     log_every: int = Field(50, ge=1)
@@ -126,6 +126,8 @@ class Recipe(Strict):
     def _adds_up(self) -> Recipe:
         if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
+        if len(self.mixture) > 1 and (apart := set(MODALITIES) & set(self.mixture)):
+            raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(apart)} cannot be mixed; train on one alone")
         if self.save_every % self.log_every:
             raise ValueError(f"save_every {self.save_every} must be a multiple of log_every {self.log_every}")
         return self

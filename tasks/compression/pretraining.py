@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks.compression.contrast import ContrastCorpus
 from tasks.compression.corpus import Corpus, recipe_corpus
 from tasks.models.registry import family_class
 from tasks.sweep.jobs import Job, Result
@@ -30,7 +31,10 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     """
     recipe = job.spec["recipe"]
     family = family_class(recipe["family"]).new(recipe["config"], seed=recipe["seed"])
-    rows = [{"model": job.spec["model"], **row} for row in _train(family, recipe_corpus(recipe), recipe, folder)]
+    corpus = recipe_corpus(recipe)
+    if corpus.modality != family.modality:
+        raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
+    rows = [{"model": job.spec["model"], **row} for row in _train(family, corpus, recipe, folder)]
     family.save(folder)
     for name in ("state.pt", "progress.jsonl"):
         (folder / name).unlink(missing_ok=True)
@@ -39,7 +43,9 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     return Result(rows)
 
 
-def _train(family: Family, corpus: Corpus, recipe: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+def _train(
+    family: Family, corpus: Corpus | ContrastCorpus, recipe: Mapping[str, Any], folder: Path
+) -> list[dict[str, Any]]:
     import torch
 
     network = family.network.train()
@@ -64,7 +70,11 @@ def _train(family: Family, corpus: Corpus, recipe: Mapping[str, Any], folder: Pa
 
 
 def _step(
-    family: Family, corpus: Corpus, recipe: Mapping[str, Any], step: int, optimizer: torch.optim.Optimizer
+    family: Family,
+    corpus: Corpus | ContrastCorpus,
+    recipe: Mapping[str, Any],
+    step: int,
+    optimizer: torch.optim.Optimizer,
 ) -> float:
     import torch
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from jaxtyping import Float32
 
 from tasks.models import folders, t5
-from tasks.models.capture import Pass
 from tasks.models.scale import saturated, tamed
 from tasks.models.types import TokenKind, Tokens
 from tasks.series.types import Windows
@@ -31,7 +29,7 @@ DEFAULTS = {  # config.json of the released amazon/chronos-t5-*; dropout is thei
 PAD, EOS, SPECIAL = 0, 1, 2  # ids of padding and end, number of special ids, in every released config
 
 
-class ChronosT5(t5.T5Family):
+class ChronosT5(t5.T5Ids, t5.T5Family):
     """Rows of the encoder: one a context step, then EOS. Rows of the decoder: START, then the future but its last step.
 
     A row's type is its own input id, in both stacks. A decoder row is FUTURE where its own input was observed; row 0
@@ -40,7 +38,6 @@ class ChronosT5(t5.T5Family):
     """
 
     name: ClassVar[str] = "chronos-t5"
-    softmax_head: ClassVar[bool] = True
     network: Any  # transformers' T5ForConditionalGeneration
 
     def __init__(self, network: Any, *, batch: int = 32) -> None:
@@ -129,38 +126,6 @@ class ChronosT5(t5.T5Family):
             series=windows.series,
             origin=windows.origin,
         )
-
-    def _pass(self, tokens: Tokens) -> Pass:
-        network = self.network.eval()
-
-        def forward(part: slice) -> None:
-            ids, mask, decoder_ids = self._inputs(tokens, part)
-            encoded = network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-            network.decoder(
-                input_ids=decoder_ids, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
-            )
-
-        return self._pass_of(forward)
-
-    def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
-        import torch
-
-        network = self.network.eval()
-        for start in range(0, len(tokens), self.batch):
-            ids, mask, decoder_ids = self._inputs(tokens, slice(start, start + self.batch))
-            with torch.inference_mode():  # the package scales by d^-1/2 where input and output ids are tied
-                logits = network(ids, attention_mask=mask, decoder_input_ids=decoder_ids, use_cache=False).logits
-            yield logits.float().cpu().numpy()
-
-    def _inputs(self, tokens: Tokens, part: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Encoder ids, mask and decoder ids of a slice of the windows, on the network's device."""
-        import torch
-
-        arrays, device = tokens.arrays, self.network.device
-        ids, decoder_ids = (
-            torch.from_numpy(arrays[name][part].astype(np.int64)).to(device) for name in ("ids", "decoder_ids")
-        )
-        return ids, torch.from_numpy(np.array(arrays["mask"][part])).to(device), decoder_ids
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch

@@ -1,27 +1,108 @@
-"""What the families built on transformers' T5 share: folders, facts, layers in one pass, weight matrices."""
+"""What the families built on transformers' T5 share: folders, facts, layers in one pass, weight matrices, logits."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from jaxtyping import Float32
 
 from tasks.errors import ModelError
 from tasks.models import folders
-from tasks.models.base import Forecaster
+from tasks.models.base import Family, Forecaster
 from tasks.models.capture import Pass, Stack
-from tasks.models.types import WeightMatrix
+from tasks.models.types import Tokens, WeightMatrix
+
+if TYPE_CHECKING:
+    import torch
 
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
 
 
-class T5Family(Forecaster):
-    """A family of encoder and decoder T5 stacks whose config.json holds a block `chronos_config`."""
+class T5Stacks(Family):
+    """A family of encoder and decoder T5 stacks."""
 
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     plain_attention: ClassVar[bool] = True  # a bias by distance is added to the scores; it reads no state
     network: Any  # a transformers network with .encoder and .decoder
+
+    def save(self, folder: Path) -> None:
+        """config.json and model.safetensors, which the family's own package reads."""
+        self.network.save_pretrained(folder)
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Blocks a stack."""
+        return {name: len(stack.block) for name, stack in self._stacks().items()}
+
+    @property
+    def width(self) -> int:
+        """d_model."""
+        return int(self.network.config.d_model)
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """q, k, v, o (self and cross), mlp_in, mlp_out of both stacks.
+
+        Where the decoder reads one token (Chronos-Bolt), its self-attention q and k never had a gradient: leave them
+        out of spectra.
+        """
+        for name, stack in self._stacks().items():
+            yield from _stack_weights(name, stack)
+
+    def _stacks(self) -> dict[str, Any]:
+        return {"encoder": self.network.encoder, "decoder": self.network.decoder}
+
+    def _pass_of(self, forward: Callable[[slice], object]) -> Pass:
+        """Both stacks, with the norm that ends each; forward: runs a slice of the windows."""
+        both = self._stacks()
+        stacks = {name: Stack(stack.block, stack.final_layer_norm) for name, stack in both.items()}
+        queries = {name: [block.layer[0].SelfAttention.q for block in stack.block] for name, stack in both.items()}
+        return Pass(stacks, forward, queries)
+
+
+class T5Ids(T5Stacks):
+    """T5ForConditionalGeneration on ids: arrays `ids` and `mask` of the encoder, `decoder_ids`."""
+
+    softmax_head: ClassVar[bool] = True
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        network = self.network.eval()
+
+        def forward(part: slice) -> None:
+            ids, mask, decoder_ids = self._inputs(tokens, part)
+            encoded = network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+            network.decoder(
+                input_ids=decoder_ids, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
+            )
+
+        return self._pass_of(forward)
+
+    def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
+        import torch
+
+        network = self.network.eval()
+        for start in range(0, len(tokens), self.batch):
+            ids, mask, decoder_ids = self._inputs(tokens, slice(start, start + self.batch))
+            with torch.inference_mode():  # the package scales by d^-1/2 where input and output ids are tied
+                logits = network(ids, attention_mask=mask, decoder_input_ids=decoder_ids, use_cache=False).logits
+            yield logits.float().cpu().numpy()
+
+    def _inputs(self, tokens: Tokens, part: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Encoder ids, mask and decoder ids of a slice of the windows, on the network's device."""
+        import torch
+
+        arrays, device = tokens.arrays, self.network.device
+        ids, decoder_ids = (
+            torch.from_numpy(arrays[name][part].astype(np.int64)).to(device) for name in ("ids", "decoder_ids")
+        )
+        return ids, torch.from_numpy(np.array(arrays["mask"][part])).to(device), decoder_ids
+
+
+class T5Family(T5Stacks, Forecaster):
+    """A family that forecasts, whose config.json holds a block `chronos_config`."""
 
     @abstractmethod
     def __init__(self, network: Any) -> None: ...
@@ -49,20 +130,6 @@ class T5Family(Forecaster):
     def _network_class(cls) -> Any:
         """The class with `from_pretrained`."""
 
-    def save(self, folder: Path) -> None:
-        """config.json and model.safetensors, which `chronos.BaseChronosPipeline.from_pretrained` reads."""
-        self.network.save_pretrained(folder)
-
-    @property
-    def layers(self) -> Mapping[str, int]:
-        """Blocks a stack."""
-        return {name: len(stack.block) for name, stack in self._stacks().items()}
-
-    @property
-    def width(self) -> int:
-        """d_model."""
-        return int(self.network.config.d_model)
-
     @property
     def max_context(self) -> int:
         """Steps of context that the model reads; of longer contexts the last ones, as in the package."""
@@ -72,25 +139,6 @@ class T5Family(Forecaster):
     def prediction_length(self) -> int:
         """Steps forecast in one go; longer horizons recur, as in the package."""
         return int(self.network.config.chronos_config["prediction_length"])
-
-    def weights(self) -> Iterator[WeightMatrix]:
-        """q, k, v, o (self and cross), mlp_in, mlp_out of both stacks.
-
-        Where the decoder reads one token (Chronos-Bolt), its self-attention q and k never had a gradient: leave them
-        out of spectra.
-        """
-        for name, stack in self._stacks().items():
-            yield from _stack_weights(name, stack)
-
-    def _stacks(self) -> dict[str, Any]:
-        return {"encoder": self.network.encoder, "decoder": self.network.decoder}
-
-    def _pass_of(self, forward: Callable[[slice], object]) -> Pass:
-        """Both stacks, with the norm that ends each; forward: runs a slice of the windows."""
-        both = self._stacks()
-        stacks = {name: Stack(stack.block, stack.final_layer_norm) for name, stack in both.items()}
-        queries = {name: [block.layer[0].SelfAttention.q for block in stack.block] for name, stack in both.items()}
-        return Pass(stacks, forward, queries)
 
 
 def _stack_weights(stack: str, network: Any) -> Iterator[WeightMatrix]:
