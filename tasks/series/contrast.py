@@ -115,18 +115,18 @@ def draw_table(rng: np.random.Generator, rows: int, features: int) -> Float32[np
     """A table whose columns are nodes of one random network of causes, the last cut into classes 0, 1, ...
 
     The prior of TabPFN (Hollmann et al. 2023, section 4) in small, one of those that Mitra mixes (Zhang et al. 2025):
-    Gaussian causes go through 2 to 4 layers of a random, sparse network with noise at every node; features and label
-    are nodes of any layer, so that a feature may cause the label or follow from it. The label's node is cut at random
-    quantiles, and classes are numbered in no order. Rows are independent and alike, so that any may be asked for.
+    2 to 4 Gaussian causes go through 2 or 3 layers of a random, sparse network with noise at every node; features and
+    label are nodes of any layer, so that a feature may cause the label or follow from it. The label's node is cut at
+    random quantiles, and classes are numbered in no order. Rows are independent and alike: any may be asked for.
     """
     width = int(rng.integers(features + 1, 2 * features + 2))
     activation = _ACTIVATIONS[int(rng.integers(len(_ACTIVATIONS)))]
-    noise = rng.uniform(0.0, 0.3)
-    state = rng.standard_normal((rows, width)) * rng.uniform(0.5, 2.0, width)
-    nodes = [state]
-    for _ in range(int(rng.integers(2, 5))):
-        weights = rng.standard_normal((width, width)) * (rng.random((width, width)) < 0.5)
-        state = activation(state @ weights * np.sqrt(2.0 / width) + 0.5 * rng.standard_normal(width))
+    noise = rng.uniform(0.01, 0.2)
+    state, nodes = rng.standard_normal((rows, int(rng.integers(2, 5)))), []
+    for _ in range(int(rng.integers(2, 4))):
+        sources = state.shape[1]
+        weights = rng.standard_normal((sources, width)) * (rng.random((sources, width)) < 0.7)
+        state = activation(state @ weights * np.sqrt(1.5 / sources) + 0.5 * rng.standard_normal(width))
         state = state + noise * rng.standard_normal(state.shape)
         nodes.append(state)
     columns = np.concatenate(nodes, axis=1)
@@ -171,7 +171,8 @@ def _read_text(path: Path) -> bytes:
 
 def _read_images(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise DataError(f"{path.name}: expected an .npz file with an array 'images', got one bare array")
             arrays = {name: file[name] for name in ("images", "labels") if name in file}
