@@ -51,21 +51,20 @@ def _text(rng: np.random.Generator, count: int, context: int, horizon: int) -> n
 
 
 def _images(rng: np.random.Generator, count: int, context: int, horizon: int) -> np.ndarray:
-    """Crops whose pixels make up the context, unlabelled."""
+    """Square crops that have as many values as the context."""
     side = math.isqrt(context // 3)
     if context != 3 * side * side or horizon != 1:
         raise ValueError(f"images: expected contexts of 3 n^2 pixels and horizon 1, got {context} and {horizon}")
-    pixels = contrast.crops(count, side, rng, seen=True).reshape(count, -1)
-    return np.pad(pixels.astype(np.float32), ((0, 0), (0, 1)), constant_values=contrast.UNLABELLED)
+    return np.stack([contrast.item(crop) for crop in contrast.crops(count, side, rng, seen=True)])
 
 
 def _tables(rng: np.random.Generator, count: int, context: int, horizon: int) -> np.ndarray:
-    """Tables as the data set's: the number of columns first, the label of the last row the future."""
+    """Tables that have as many cells as the context, and as many columns as the data set's."""
     columns = contrast.FEATURES + 1
     if context % columns or horizon != 1:
         raise ValueError(f"tables: expected contexts of {columns} n cells and horizon 1, got {context} and {horizon}")
-    drawn = [contrast.draw_table(rng, context // columns, columns - 1).reshape(-1) for _ in range(count)]
-    return np.pad(np.stack(drawn), ((0, 0), (1, 0)), constant_values=columns)
+    drawn = (contrast.draw_table(rng, context // columns, columns - 1) for _ in range(count))
+    return np.stack([contrast.item(table) for table in drawn])
 
 
 _ITEMS: dict[str, Items] = {"text": _text, "images": _images, "tables": _tables}

@@ -35,11 +35,13 @@ LARGEST_PIXEL = 255.0
 class ViT(Family):
     """Rows of the encoder: CLS (kind REG), then one a patch, row by row.
 
-    A window is an image where its context is 3 n^2 pixels from the first on, as data sets of source `images` give them:
-    red, green, blue, 0..255. Any other window is PADDING throughout: part of a picture is none. The network is given
-    the pixels resized to its image size, bilinear, antialiased, then less `image_mean` over `image_std` of the folder's
-    preprocessor_config.json. A missing pixel is that mean, and a patch without an observed pixel PADDING, attended to
-    all the same.
+    A window is an image where its context begins one, as data sets of source `images` give them: the number of columns,
+    then the pixels row by row, red, green, blue, 0..255, the last value being the future. Any other window is PADDING
+    throughout, and so is one of other columns than the first image's.
+
+    The network is given the pixels resized to its image size, bilinear, antialiased, then less `image_mean` over
+    `image_std` of the folder's preprocessor_config.json. A missing pixel is that mean, and a patch without an observed
+    pixel PADDING, attended to all the same.
     """
 
     name: ClassVar[str] = "vit"
@@ -118,8 +120,8 @@ class ViT(Family):
         return int(self.network.config.hidden_size)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Patches, where the context is an image's."""
-        return {"encoder": self._patches**2 if _side(context) else 0}
+        """Patches, where the context can be an image."""
+        return {"encoder": 0 if context % 3 or horizon != 1 else self._patches**2}
 
     def weights(self) -> Iterator[WeightMatrix]:
         """q, k, v, o (self), mlp_in, mlp_out; `layer` counts from 1, as the states that they make do."""
@@ -132,22 +134,24 @@ class ViT(Family):
                 yield WeightMatrix.of(module, "encoder", layer, what)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
-        """The package's own, of masked images: the mean error of the pixels of masked patches. Labels are not read.
+        """The package's own, of masked images: the mean error of the pixels of masked patches, as normed.
 
         Masks are of torch's generator, as dropout is; MASKED_SHARE of the patches of every image. ValueError where the
-        context is no image or the network was loaded without a head for masked images.
+        windows are no like images, or the network was loaded without a head for masked images.
         """
         import torch
 
-        if self._vit is self.network or not _side(context.shape[1]):
+        values = torch.cat((context, future), dim=1).cpu().numpy()
+        columns = set(_columns(values).tolist())
+        if self._vit is self.network or len(columns) != 1 or 0 in columns:
             raise ValueError(
-                f"{self.name}: got {type(self.network).__name__} and {context.shape[1]} values of context, expected "
-                f"{MASKED_IMAGE_MODELING} and 3 n^2 pixels"
+                f"{self.name}: got {type(self.network).__name__} and images of {sorted(columns)} columns, expected "
+                f"{MASKED_IMAGE_MODELING} and whole ones of one shape"
             )
-        count = self._patches**2
-        order = torch.rand(len(context), count).argsort(dim=1)
-        masked = (order < max(1, round(MASKED_SHARE * count))).to(self.network.device)
-        loss: torch.Tensor = self.network(self._resized(_planes(context)), bool_masked_pos=masked).loss
+        pixels = torch.from_numpy(_planes(values, columns.pop()))
+        order = torch.rand(len(context), self._patches**2).argsort(dim=1)
+        masked = (order < max(1, round(MASKED_SHARE * order.shape[1]))).to(self.network.device)
+        loss: torch.Tensor = self.network(self._resized(pixels), bool_masked_pos=masked).loss
         return loss
 
     @property
@@ -164,13 +168,13 @@ class ViT(Family):
         return self._size // int(self.network.config.patch_size)
 
     def _tokenize(self, windows: Windows) -> Tokens:
-        import torch
-
-        side = _side(windows.context.shape[1])
-        whole = (windows.origin == windows.context.shape[1]) & (side > 0)
-        shape = (len(windows), 3, max(side, 1), max(side, 1))
-        pixels = np.full(shape, np.nan, dtype=np.float32)
-        pixels[whole] = _planes(torch.from_numpy(windows.context[whole])).numpy() if side else np.nan
+        values = np.concatenate((windows.context, windows.future[:, :1]), axis=1)
+        columns = np.where(windows.origin == windows.context.shape[1], _columns(values), 0) * (windows.horizon == 1)
+        width = next((one for one in columns.tolist() if one), 0)
+        whole = columns == (width or -1)
+        planes = _planes(values[whole], width) if width else np.empty((0, 3, 1, 1), np.float32)
+        pixels = np.full((len(windows), *planes.shape[1:]), np.nan, dtype=np.float32)
+        pixels[whole] = planes
         kinds = np.full((len(windows), 1 + self._patches**2), TokenKind.PADDING, dtype=np.int8)
         kinds[:, 0] = TokenKind.REG
         kinds[:, 1:][self._observed(pixels)] = TokenKind.OBSERVATION
@@ -201,22 +205,24 @@ class ViT(Family):
 
         mean, deviation = (torch.tensor(part).view(3, 1, 1) for part in (self._mean, self._deviation))
         pixels = torch.where(torch.isnan(pixels), mean * LARGEST_PIXEL, pixels.clamp(0, LARGEST_PIXEL))
-        if pixels.shape[-1] != self._size:
-            size = (self._size, self._size)
+        size = (self._size, self._size)
+        if pixels.shape[2:] != size:
             pixels = torch.nn.functional.interpolate(pixels, size=size, mode="bilinear", antialias=True)
         return ((pixels / LARGEST_PIXEL - mean) / deviation).to(self.network.device)
 
 
-def _side(context: int) -> int:
-    """The side n of an image of 3 n^2 values, or 0."""
-    side = math.isqrt(context // 3)
-    return side if context == 3 * side * side else 0
+def _columns(values: np.ndarray) -> np.ndarray:
+    """Columns of the image that each window [W, 1 + 3 * H * columns] is, 0 where it is none."""
+    head, cells = values[:, 0].astype(np.float64), values.shape[1] - 1
+    possible = (head >= 1) & (head * 3 <= cells) & (head == np.floor(head))
+    found = np.where(possible, head, 1).astype(np.int64)
+    return np.where(possible & (cells % (3 * found) == 0), found, 0)
 
 
-def _planes(context: torch.Tensor) -> torch.Tensor:
-    """Flattened images [B, 3 n^2], channels last, as planes [B, 3, n, n]."""
-    side = _side(context.shape[1])
-    return context.reshape(len(context), side, side, 3).permute(0, 3, 1, 2).contiguous()
+def _planes(values: np.ndarray, columns: int) -> Float32[np.ndarray, "image 3 row column"]:
+    """Images [W, 1 + 3 * H * columns], channels last, as planes."""
+    shaped = values[:, 1:].reshape(len(values), -1, columns, 3).transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(shaped, dtype=np.float32)
 
 
 def _read_processor(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:

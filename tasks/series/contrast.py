@@ -1,7 +1,8 @@
 """Data sets of other modalities as lists of series, their values bytes of text, pixels of images or cells of tables.
 
 A document is cut like a time series: so many bytes of context, and the bytes that go on from there. An image and a
-table are one window each: all of the item but its last value is the context, and that value the future, of one step.
+table are one window each. The first value says how many columns they have, then come their pixels or cells row by row.
+Under a condition of as many steps of context as these are, the last one is the future, which families read all the same.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SIDE = 32  # pixels of a crop's side, as CIFAR-10's
 TABLES = 1000  # rank_structure.md, section 2: a tabular model is looked into on 1000 synthetic tables
 ROWS, FEATURES = 64, 8  # of a synthetic table; its label is one column more
 CLASSES = 5  # of a synthetic table's label, at most
-UNLABELLED = -1.0  # an image's last value where nothing says what it shows
+_PHOTOGRAPHS = "sklearn.datasets.load_sample_images"
 _DATA_SET, _TRAINING = 0, 1  # streams of tables: no checkpoint sees a table of the data set
 
 
@@ -56,26 +57,26 @@ def english() -> tuple[bytes, bytes]:
 
 
 def pictures(name: str, path: Path | None, *, domain: str = "", seed: int = 0) -> Iterator[Series]:
-    """An image a series: its pixels 0..255 row by row, red, green, blue; then its label, or UNLABELLED.
+    """An image a series: the number of its columns, then its pixels 0..255 row by row, red, green, blue.
 
-    path: an .npz file with `images`, uint8 [N, H, W, 3], and perhaps `labels` [N]; of an image that is not square the
-    middle is taken. None: seeded crops of scikit-learn's two sample photographs, which may overlap.
+    path: an .npz file with `images`, uint8 [N, H, W, 3]. None: seeded crops of scikit-learn's two sample photographs,
+    which may overlap.
 
     Raises:
-        DataError: the file cannot be read, or its arrays are not these.
+        DataError: the file cannot be read, or has no such array.
     """
     if path is None:
-        images = crops(PHOTOGRAPHS, SIDE, np.random.default_rng(seed), seen=False)
-        labels, provenance = None, "sklearn.datasets.load_sample_images"
+        images, provenance = crops(PHOTOGRAPHS, SIDE, np.random.default_rng(seed), seen=False), _PHOTOGRAPHS
     else:
-        images, labels = _read_images(path)
-        provenance = f"file {path.name}"
-    side = min(images.shape[1:3])
-    top, left = ((edge - side) // 2 for edge in images.shape[1:3])
-    for number, image in enumerate(images[:, top : top + side, left : left + side]):
-        label = UNLABELLED if labels is None else labels[number]
-        values = np.append(image.reshape(-1), label).astype(np.float32)
-        yield Series(name, f"image-{number:06d}", values, domain, provenance=provenance)
+        images, provenance = _read_images(path), f"file {path.name}"
+    for number, image in enumerate(images):
+        yield Series(name, f"image-{number:06d}", item(image), domain, provenance=provenance)
+
+
+def item(values: np.ndarray) -> Float32[np.ndarray, " value"]:
+    """The series of an image [H, W, 3] or a table [R, columns]: its number of columns, then its values row by row."""
+    flat: np.ndarray = np.append(np.float32(values.shape[1]), values).astype(np.float32)
+    return flat
 
 
 def crops(count: int, side: int, rng: np.random.Generator, *, seen: bool) -> UInt8[np.ndarray, "image row column 3"]:
@@ -95,15 +96,12 @@ def crops(count: int, side: int, rng: np.random.Generator, *, seen: bool) -> UIn
 
 
 def synthetic_tables(name: str, path: None = None, *, domain: str = "", seed: int = 0) -> Iterator[Series]:
-    """A table a series: the number of its columns, then its cells row by row, the label the last of each row.
-
-    The first value lets a model tell rows from columns: under a condition of rows * columns values of context the
-    label of the last row is the future.
-    """
+    """A table a series: the number of its columns, then its cells row by row, the label the last of each row."""
     for number in range(TABLES):
         table = draw_table(np.random.default_rng([seed, _DATA_SET, number]), ROWS, FEATURES)
-        values = np.append(np.float32(table.shape[1]), table).astype(np.float32)
-        yield Series(name, f"table-{number:06d}", values, domain, provenance="drawn from random networks of causes")
+        yield Series(
+            name, f"table-{number:06d}", item(table), domain, provenance="drawn from random networks of causes"
+        )
 
 
 def training_stream(seed: int, step: int) -> np.random.Generator:
@@ -169,27 +167,22 @@ def _read_text(path: Path) -> bytes:
     return text
 
 
-def _read_images(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+def _read_images(path: Path) -> UInt8[np.ndarray, "image row column 3"]:
     try:
         with path.open("rb") as stream:
             file = np.load(stream, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise DataError(f"{path.name}: expected an .npz file with an array 'images', got one bare array")
-            arrays = {name: file[name] for name in ("images", "labels") if name in file}
-            names = sorted(file)
+            images, names = file.get("images"), sorted(file)
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         what = " ".join(str(error).split())[:200]
         raise DataError(f"{path.name}: expected an .npz file, got {type(error).__name__}: {what}") from error
-    images, labels = arrays.get("images"), arrays.get("labels")
     if images is None:
         raise DataError(f"{path.name}: expected an array 'images', got {names}")
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not images.size:
         raise DataError(f"{path.name}, 'images': expected uint8 [N, H, W, 3], got {images.dtype} {list(images.shape)}")
-    if labels is not None and (labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer)):
-        raise DataError(
-            f"{path.name}, 'labels': expected {len(images)} integers, got {labels.dtype} {list(labels.shape)}"
-        )
-    return images, labels
+    found: np.ndarray = images
+    return found
 
 
 Source = Callable[..., Iterator[Series]]  # name, path or None, domain=, seed=
