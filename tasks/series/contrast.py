@@ -2,7 +2,7 @@
 
 A document is cut like a time series: so many bytes of context, and the bytes that go on from there. An image and a
 table are one window each. The first value says how many columns they have, then come their pixels or cells row by row.
-Under a condition of as many steps of context as these are, the last one is the future, which families read all the same.
+Under a condition of as many steps of context as these are, the last one is the future, which families read too.
 """
 
 from __future__ import annotations
