@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.series.catalog import CATALOG, Modality
+from tasks.series.catalog import CATALOG, MODALITIES, Modality
 
 DATA_VARIABLE = "TSFM_LENS_DATA"  # overrides datasets.root
 
@@ -73,7 +73,7 @@ class DataSet(Strict):
     signal: Literal["corpus", "sinusoid", "noise", "constant"] | None = Field(
         None, description="source signals: a mixture that embeddings are probed with, or a single one"
     )
-    file: str | None = Field(None, description="source folder: a Parquet file under the data root")
+    file: str | None = Field(None, description="under the data root: folder's Parquet file, UTF-8 text or .npz images")
     items: str | None = Field(None, description="regular expression that item ids must match")
     paper: str | None = Field(None, description="the isotropy paper's name for it, such as finance-1")
     stands_in_for: str | None = Field(None, description="not the paper's own: what it stands in for, how it differs")
@@ -160,8 +160,8 @@ class Recipe(Strict):
     horizon: int = Field(ge=1)
     futures: list[int] = Field([], description="steps of the horizon that a batch is trained on, one of these; [] all")
     min_past: int = Field(ge=1, description="fewest observed steps of a training context")
-    mixture: dict[Literal["kernelsynth", "tsmixup", "bundled"], float]
-    pool: int = Field(ge=1, description="KernelSynth series drawn")
+    mixture: dict[Literal["kernelsynth", "tsmixup", "bundled", "text", "images", "tables"], float]
+    pool: int = Field(ge=1, description="KernelSynth series drawn; other modalities draw as they go")
     length: int = Field(1024, ge=64)
     seed: int = 0
     log_every: int = Field(50, ge=1)
@@ -181,6 +181,8 @@ class Recipe(Strict):
             raise ValueError(f"snapshots {self.snapshots} must be ascending steps up to {self.steps}")
         if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
+        if len(self.mixture) > 1 and (apart := set(MODALITIES) & set(self.mixture)):
+            raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(apart)} cannot be mixed; train on one alone")
         if self.save_every % self.log_every:
             raise ValueError(f"save_every {self.save_every} must be a multiple of log_every {self.log_every}")
         return self

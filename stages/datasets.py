@@ -1,4 +1,4 @@
-"""Real series: those that ship with dependencies, a folder of Parquet files, the hub when asked."""
+"""Real series and other modalities: what ships with dependencies, a folder of files, the hub when asked."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stages.params import Params
 from stages.series_files import dataset_row, write_series, write_tables
 from tasks.errors import DataError
 from tasks.series.bundled import load_bundled
+from tasks.series.contrast import SOURCES
 from tasks.series.hub import load_hub
 from tasks.series.loading import Loaded, load_parquet, select
 from tasks.series.signals import draw_signal
@@ -52,10 +53,17 @@ def _load(name: str, dataset: DataSet, params: Params) -> Loaded:
         return Loaded(drawn, [], len(drawn))
     if dataset.source == "hub":
         return load_hub(name, allowed=True, domain=dataset.domain, **how)
+    path = None if dataset.file is None else _under_root(dataset.file, params)
+    if dataset.source in SOURCES:
+        return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=params.seed), **how)
+    return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **how)
+
+
+def _under_root(file: str, params: Params) -> Path:
     root = params.data_root
     if root is None:
-        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that holds {dataset.file}")
-    return load_parquet(root / str(dataset.file), dataset=name, domain=dataset.domain, items=dataset.items, **how)
+        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that holds {file}")
+    return root / file
 
 
 def _skip(dataset: str, reason: str, n: int) -> dict[str, Any]:

@@ -80,7 +80,10 @@ def row_identity(row: Mapping[str, Any]) -> dict[str, Any]:
 def windows_spec(params: Params, cell: Cell, min_context: int) -> dict[str, Any]:
     """What cutting windows of a cell needs."""
     dataset = params.datasets.sets[cell.dataset]
-    history = params.conditions[cell.condition].history
+    condition = params.conditions[cell.condition]
+    history = condition.history
+    if modality(dataset.source) in ("image", "table"):  # all of an item is its one window: part of a picture is none
+        min_context = condition.context
     return {
         **({"history": history} if history else {}),
         "horizon": dataset.horizon,

@@ -11,6 +11,7 @@ from stages.params import Params, ParamsError
 from store.files import fingerprint, write_text
 
 OUT = Path(DATA, "roots.json")
+READ = ("folder", "text", "images")  # sources with files under the data root
 
 
 def main(params: Params) -> None:
@@ -18,7 +19,7 @@ def main(params: Params) -> None:
     root = params.data_root
     if root is not None and not root.is_dir():
         raise ParamsError(f"data root {root}: no such folder; set {DATA_VARIABLE} or datasets.root to one, or unset it")
-    named = sorted({str(one.file) for one in params.datasets.sets.values() if one.source == "folder"})
+    named = sorted({one.file for one in params.datasets.sets.values() if one.source in READ and one.file is not None})
     paths = {name: root / name for name in named} if root else {}
     seen = {name: fingerprint(path) for name, path in paths.items() if path.is_file()}
     write_text(OUT, json.dumps({"files": seen, "root": "given" if root else "none"}, indent=2, sort_keys=True) + "\n")

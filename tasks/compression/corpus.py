@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tasks.compression.contrast import ContrastCorpus
 from tasks.series.bundled import BUNDLED, load_bundled
+from tasks.series.catalog import MODALITIES, Modality
 from tasks.series.kernelsynth import draw_many
 from tasks.series.tsmixup import tsmixup
 
@@ -26,6 +28,8 @@ class Mixture:
 
 class Corpus:
     """A pool of series from which any training batch can be drawn again by its step alone."""
+
+    modality: Modality = "series"  # what the values of a batch stand for
 
     def __init__(self, *, pool: int, length: int, mixture: Mapping[str, float], seed: int) -> None:
         self.mixture = Mixture(**mixture)
@@ -78,6 +82,9 @@ def _shifted(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (values + np.float32(spread * rng.normal(0.0, 5.0))).astype(np.float32)
 
 
-def recipe_corpus(recipe: Mapping[str, Any]) -> Corpus:
-    """The corpus that a recipe names."""
+def recipe_corpus(recipe: Mapping[str, Any]) -> Corpus | ContrastCorpus:
+    """The corpus that a recipe names: of time series, or of the one other modality that its mixture holds."""
+    source = next(iter(recipe["mixture"]))
+    if source in MODALITIES:
+        return ContrastCorpus(source, recipe["seed"])
     return Corpus(pool=recipe["pool"], length=recipe["length"], mixture=recipe["mixture"], seed=recipe["seed"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks.compression.contrast import ContrastCorpus
 from tasks.compression.corpus import Corpus, recipe_corpus
 from tasks.models.registry import family_class
 from tasks.sweep.jobs import Job, Result
@@ -34,7 +35,10 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     """
     recipe = job.spec["recipe"]
     family = family_class(recipe["family"]).new(recipe["config"], seed=recipe["seed"])
-    rows = [{"model": job.spec["model"], **row} for row in _train(family, recipe_corpus(recipe), recipe, folder)]
+    corpus = recipe_corpus(recipe)
+    if corpus.modality != family.modality:
+        raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
+    rows = [{"model": job.spec["model"], **row} for row in _train(family, corpus, recipe, folder)]
     family.save(folder)
     for name in ("state.pt", "progress.jsonl"):
         (folder / name).unlink(missing_ok=True)
@@ -49,7 +53,9 @@ def snapshots(folder: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def _train(family: Family, corpus: Corpus, recipe: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+def _train(
+    family: Family, corpus: Corpus | ContrastCorpus, recipe: Mapping[str, Any], folder: Path
+) -> list[dict[str, Any]]:
     import torch
 
     network = family.network.train()
@@ -77,7 +83,11 @@ def _train(family: Family, corpus: Corpus, recipe: Mapping[str, Any], folder: Pa
 
 
 def _step(
-    family: Family, corpus: Corpus, recipe: Mapping[str, Any], step: int, optimizer: torch.optim.Optimizer
+    family: Family,
+    corpus: Corpus | ContrastCorpus,
+    recipe: Mapping[str, Any],
+    step: int,
+    optimizer: torch.optim.Optimizer,
 ) -> float:
     import torch
 

@@ -32,7 +32,7 @@ DEFAULTS = {  # config.json of the released amazon/chronos-t5-*; dropout is thei
 PAD, EOS, SPECIAL = 0, 1, 2  # ids of padding and end, number of special ids, in every released config
 
 
-class ChronosT5(t5.T5Quantised):
+class ChronosT5(t5.T5Ids, t5.T5Family):
     """Rows of the encoder: one a context step, then EOS. Rows of the decoder: START, then the future but its last step.
 
     A row's type is its own input id, in both stacks. A decoder row is FUTURE where its own input was observed; row 0
@@ -41,6 +41,7 @@ class ChronosT5(t5.T5Quantised):
     """
 
     name: ClassVar[str] = "chronos-t5"
+    network: Any  # transformers' T5ForConditionalGeneration
 
     def __init__(self, network: Any, *, batch: int = 32) -> None:
         """Wrap a T5ForConditionalGeneration whose config holds `chronos_config`; batch: windows a forward pass.

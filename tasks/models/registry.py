@@ -30,11 +30,20 @@ FAMILIES = {
     "patchtst": "tasks.models.patchtst:PatchTST",
     "totem": "tasks.models.totem:Totem",
     "wavetoken": "tasks.models.wavetoken:WaveToken",
+    "t5-text": "tasks.models.t5_text:T5Text",
+    "tabular": "tasks.models.tabular:Tabular",
+    "vit": "tasks.models.vit:ViT",
 }
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
 ENTRY_POINTS = "tsfm_lens.families"  # group under which other packages name theirs: NAME = "module:Class"
 PICKLED = "lag-llama.ckpt"  # the one pickled file that is read, weights only: Lag-Llama was released in no other form
-CHECKPOINT_FILES = ("config.json", "*.safetensors", PICKLED)  # what a fingerprint covers and the hub is asked for
+READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")  # of text and images
+CHECKPOINT_FILES = (
+    "config.json",
+    "*.safetensors",
+    PICKLED,
+    *READERS,
+)  # what a fingerprint covers, the hub is asked for
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the families built on transformers' T5 share: folders, facts, layers in one pass, weight matrices."""
+"""What the families built on transformers' T5 share: folders, facts, layers in one pass, weight matrices, logits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Float32
 
 from tasks.errors import ModelError
 from tasks.models import folders
-from tasks.models.base import Forecaster
+from tasks.models.base import Family, Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.types import Tokens, WeightMatrix
 
@@ -22,42 +22,15 @@ if TYPE_CHECKING:
 SHAPE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers", "num_decoder_layers")
 
 
-class T5Family(Forecaster):
-    """A family of encoder and decoder T5 stacks whose config.json holds a block of the family's own."""
+class T5Stacks(Family):
+    """A family of encoder and decoder T5 stacks."""
 
-    block: ClassVar[str] = "chronos_config"  # key of config.json: context_length, prediction_length and the tokens
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     plain_attention: ClassVar[bool] = True  # a bias by distance is added to the scores; it reads no state
     network: Any  # a transformers network with .encoder and .decoder
 
-    @abstractmethod
-    def __init__(self, network: Any) -> None: ...
-
-    @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """A released or saved checkpoint, safetensors only. ModelError names the file that is wrong."""
-        folder = Path(folder)
-        config = folders.read_config(folder, cls.name)
-        if not isinstance(own := config.get(cls.block), dict):
-            raise ModelError(
-                f"{folder / 'config.json'}: key {cls.block!r} is missing, so this is no {cls.name} checkpoint"
-            )
-        if wrong := cls._foreign(own):
-            raise ModelError(f"{folder / 'config.json'}: {wrong}; name the family that the checkpoint belongs to")
-        return cls(folders.load_network(cls._network_class(config), folder, device))
-
-    @classmethod
-    @abstractmethod
-    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
-        """What says that the block is another family's, or None."""
-
-    @classmethod
-    @abstractmethod
-    def _network_class(cls, config: Mapping[str, Any]) -> Any:
-        """The class with `from_pretrained`, for such a config.json."""
-
     def save(self, folder: Path) -> None:
-        """config.json and model.safetensors, which the network's own `from_pretrained` reads."""
+        """config.json and model.safetensors, which the family's own package reads."""
         self.network.save_pretrained(folder)
 
     @property
@@ -69,16 +42,6 @@ class T5Family(Forecaster):
     def width(self) -> int:
         """d_model."""
         return int(self.network.config.d_model)
-
-    @property
-    def max_context(self) -> int:
-        """Steps of context that the model reads; of longer contexts the last ones, as in the package."""
-        return int(getattr(self.network.config, self.block)["context_length"])
-
-    @property
-    def prediction_length(self) -> int:
-        """Steps forecast in one go; longer horizons recur, as in the package."""
-        return int(getattr(self.network.config, self.block)["prediction_length"])
 
     def weights(self) -> Iterator[WeightMatrix]:
         """q, k, v, o (self and cross), mlp_in, mlp_out of both stacks.
@@ -100,11 +63,10 @@ class T5Family(Forecaster):
         return Pass(stacks, forward, queries)
 
 
-class T5Quantised(T5Family):
-    """One whose encoder and decoder read ids (arrays `ids`, `mask`, `decoder_ids`), and which forecasts ids."""
+class T5Ids(T5Stacks):
+    """T5ForConditionalGeneration on ids: arrays `ids` and `mask` of the encoder, `decoder_ids`."""
 
     softmax_head: ClassVar[bool] = True
-    network: Any  # transformers' T5ForConditionalGeneration
 
     def _pass(self, tokens: Tokens) -> Pass:
         network = self.network.eval()
@@ -137,6 +99,48 @@ class T5Quantised(T5Family):
             torch.from_numpy(arrays[name][part].astype(np.int64)).to(device) for name in ("ids", "decoder_ids")
         )
         return ids, torch.from_numpy(np.array(arrays["mask"][part])).to(device), decoder_ids
+
+
+class T5Family(T5Stacks, Forecaster):
+    """A family that forecasts, whose config.json holds a block of the family's own."""
+
+    block: ClassVar[str] = "chronos_config"  # key of config.json: context_length, prediction_length and the tokens
+
+    @abstractmethod
+    def __init__(self, network: Any) -> None: ...
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """A released or saved checkpoint, safetensors only. ModelError names the file that is wrong."""
+        folder = Path(folder)
+        config = folders.read_config(folder, cls.name)
+        if not isinstance(own := config.get(cls.block), dict):
+            raise ModelError(
+                f"{folder / 'config.json'}: key {cls.block!r} is missing, so this is no {cls.name} checkpoint"
+            )
+        if wrong := cls._foreign(own):
+            raise ModelError(f"{folder / 'config.json'}: {wrong}; name the family that the checkpoint belongs to")
+        return cls(folders.load_network(cls._network_class(config), folder, device))
+
+    @classmethod
+    @abstractmethod
+    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+        """What says that the block is another family's, or None."""
+
+    @classmethod
+    @abstractmethod
+    def _network_class(cls, config: Mapping[str, Any]) -> Any:
+        """The class with `from_pretrained`, for such a config.json."""
+
+    @property
+    def max_context(self) -> int:
+        """Steps of context that the model reads; of longer contexts the last ones, as in the package."""
+        return int(getattr(self.network.config, self.block)["context_length"])
+
+    @property
+    def prediction_length(self) -> int:
+        """Steps forecast in one go; longer horizons recur, as in the package."""
+        return int(getattr(self.network.config, self.block)["prediction_length"])
 
 
 def untied(network: Any) -> Any:

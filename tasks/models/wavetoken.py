@@ -49,7 +49,7 @@ class Coded(NamedTuple):
     whole: Bool[np.ndarray, "window token"]
 
 
-class WaveToken(t5.T5Quantised):
+class WaveToken(t5.T5Ids, t5.T5Family):
     """Rows of the encoder: one a coefficient of the context, coarse to fine, then EOS; of the decoder: START, then the
     coefficients of the future but the last.
 
@@ -62,6 +62,7 @@ class WaveToken(t5.T5Quantised):
 
     name: ClassVar[str] = "wavetoken"
     block: ClassVar[str] = "wavetoken_config"
+    network: Any  # transformers' T5ForConditionalGeneration
 
     def __init__(self, network: Any, *, batch: int = 32) -> None:
         """Wrap a T5ForConditionalGeneration whose config holds `wavetoken_config`; batch: windows a forward pass."""

@@ -18,7 +18,10 @@ MODALITIES: Mapping[str, Modality] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Entry:
-    """One data set. Fields of its source: kernelsynth `kernel`, folder `file` and perhaps `items`."""
+    """One data set. Fields of its source: kernelsynth `kernel`, folder `file` and perhaps `items`.
+
+    Text and images have a `file` where they are not those that ship with dependencies (tasks/series/contrast.py).
+    """
 
     name: str
     source: str  # as in stages/blocks.py: kernelsynth, signals, bundled, folder, hub, text, images, tables
@@ -27,7 +30,7 @@ class Entry:
     freq: str = ""  # pandas alias; "" for synthetic series
     kernel: str | None = None  # scikit-learn expression on a grid of 1024 steps
     signal: str | None = None  # one of tasks.series.signals
-    file: str | None = None  # Parquet file under the data root
+    file: str | None = None  # under the data root: Parquet, or a text or images
     items: str | None = None  # regular expression that whole item ids match
     paper: str | None = None  # the isotropy paper's name for it, such as finance-1
     paper_title: str | None = None  # as printed in its Table 3

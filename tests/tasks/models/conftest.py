@@ -12,8 +12,12 @@ from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
 from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
+from tasks.models.t5_text import T5Text
+from tasks.models.tabular import Tabular
 from tasks.models.totem import Totem
+from tasks.models.vit import ViT
 from tasks.models.wavetoken import WaveToken
+from tasks.series import contrast
 from tasks.series.types import Windows
 
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
@@ -28,6 +32,10 @@ TOTEM = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_lay
 TOTEM |= {"code_width": 8, "conv_width": 8, "residual_width": 4, "context_length": 48, "prediction_length": 12}
 
 LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24)}
+
+VIT = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+VIT |= {"image_size": 8, "patch_size": 2, "initializer_range": 0.2}
+TABULAR = {"dim": 16, "n_layers": 2, "n_heads": 2}
 
 
 def placed(family: Totem) -> Totem:
@@ -75,11 +83,63 @@ def totem() -> Totem:
     return placed(Totem.new(TOTEM, seed=1))
 
 
-@pytest.fixture(params=["t5", "bolt", "patchtst", "moirai", "lag_llama", "wavetoken", "totem"])
+@pytest.fixture(scope="session")
+def t5_text() -> T5Text:
+    return T5Text.new(SHAPE, seed=1)
+
+
+@pytest.fixture(scope="session")
+def vit() -> ViT:
+    return ViT.new(VIT, seed=1)
+
+
+@pytest.fixture(scope="session")
+def tabular() -> Tabular:
+    return Tabular.new(TABULAR, seed=1)
+
+
+FORECASTERS = ["t5", "bolt", "patchtst", "moirai", "lag_llama", "wavetoken", "totem"]
+OTHERS = ["t5_text", "vit", "tabular"]  # that read another modality, and forecast nothing
+
+
+@pytest.fixture(params=FORECASTERS)
 def family(request: pytest.FixtureRequest) -> Family:
-    """Every family, a small random model each: the name of the fixture that makes it is the parameter."""
+    """Every family that forecasts, a small random model each: the parameter names the fixture that makes it."""
     found: Family = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(params=[*FORECASTERS, *OTHERS])
+def any_family(request: pytest.FixtureRequest) -> Family:
+    """Every family; `items` gives windows of its modality."""
+    found: Family = request.getfixturevalue(request.param)
+    return found
+
+
+def drawn(modality: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Context and future of windows of a modality other than series: text, 8 x 8 images or tables of 12 rows."""
+    rng = np.random.default_rng(seed)
+    if modality == "text":
+        values, horizon = rng.integers(32, 127, (count, 60)), 12
+    elif modality == "image":
+        values, horizon = np.stack([contrast.item(rng.integers(0, 256, (8, 8, 3))) for _ in range(count)]), 1
+    else:
+        values, horizon = np.stack([contrast.item(contrast.draw_table(rng, 12, 8)) for _ in range(count)]), 1
+    return values[:, :-horizon], values[:, -horizon:]
+
+
+@pytest.fixture(scope="session")
+def items(
+    windows: Callable[..., Windows], windows_of: Callable[[np.ndarray, np.ndarray], Windows]
+) -> Callable[..., Windows]:
+    """Windows that a family reads: items(family, count, seed); of forecasters random walks."""
+
+    def make(family: type[Family] | Family, count: int = 5, seed: int = 0) -> Windows:
+        if family.modality == "series":
+            return windows(count=count, seed=seed)
+        return windows_of(*drawn(family.modality, count, seed))
+
+    return make
 
 
 @pytest.fixture(scope="session")

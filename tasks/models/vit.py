@@ -1,0 +1,242 @@
+"""ViT (Dosovitskiy et al. 2021) of transformers: patches of an image, pretrained by filling in masked ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from jaxtyping import Float32
+
+from tasks.errors import ModelError
+from tasks.models import folders
+from tasks.models.base import Family
+from tasks.models.capture import Pass, Stack
+from tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tasks.series.catalog import Modality
+from tasks.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+REQUIRED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "image_size", "patch_size")
+DEFAULTS = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.02}  # ViTConfig's
+MASKED_IMAGE_MODELING = "ViTForMaskedImageModeling"
+LOADABLE = (MASKED_IMAGE_MODELING, "ViTForImageClassification", "ViTModel")
+MASKED_SHARE = 0.6  # of patches in training: SimMIM (Xie et al. 2022, section 4.1)
+PROCESSOR = "preprocessor_config.json"
+MEAN, DEVIATION = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # of pixels in 0..1: those of google/vit-*
+LARGEST_PIXEL = 255.0
+
+
+class ViT(Family):
+    """Rows of the encoder: CLS (kind REG), then one a patch, row by row.
+
+    A window is an image where its context begins one, as data sets of source `images` give them: the number of columns,
+    then the pixels row by row, red, green, blue, 0..255, the last value being the future. Any other window is PADDING
+    throughout, and so is one of other columns than the first image's.
+
+    The network is given the pixels resized to its image size, bilinear, antialiased, then less `image_mean` over
+    `image_std` of the folder's preprocessor_config.json. A missing pixel is that mean, and a patch without an observed
+    pixel PADDING, attended to all the same.
+    """
+
+    name: ClassVar[str] = "vit"
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    modality: ClassVar[Modality] = "image"
+    plain_attention: ClassVar[bool] = True
+    network: Any  # transformers' ViTForMaskedImageModeling, or ViTModel, which cannot be trained here
+
+    def __init__(
+        self,
+        network: Any,
+        *,
+        mean: tuple[float, ...] = MEAN,
+        deviation: tuple[float, ...] = DEVIATION,
+        batch: int = 32,
+    ) -> None:
+        """Wrap a network of transformers; mean, deviation: of a pixel's channels in 0..1; batch: images a pass."""
+        self.network = network.eval()
+        self.batch = batch
+        self._mean, self._deviation = mean, deviation
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Random weights. Keys, named as in ViTConfig: REQUIRED, and those of DEFAULTS where they differ."""
+        from transformers import ViTConfig, ViTForMaskedImageModeling
+
+        full = folders.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        if full["image_size"] % full["patch_size"]:
+            raise ValueError(
+                f"{cls.name} config: image_size: got {full['image_size']}, expected whole patches of "
+                f"{full['patch_size']} pixels"
+            )
+        vit_config = ViTConfig(**full, encoder_stride=full["patch_size"])
+        return cls(folders.build(lambda: ViTForMaskedImageModeling(vit_config), seed))
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """A released or saved ViT, safetensors only; heads other than for masked images are left out.
+
+        ModelError names the file that is wrong.
+        """
+        import transformers
+
+        folder = Path(folder)
+        config = folders.read_config(folder, cls.name)
+        kind = next(iter(config.get("architectures") or ["ViTModel"]))
+        if config.get("model_type") != "vit" or kind not in LOADABLE:
+            raise ModelError(
+                f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, architecture {kind!r}, "
+                f"expected 'vit' and one of {list(LOADABLE)}, so this is no {cls.name} checkpoint; "
+                "name the family that the checkpoint belongs to"
+            )
+        mean, deviation = _read_processor(folder)
+        if kind == MASKED_IMAGE_MODELING:
+            network = folders.load_network(transformers.ViTForMaskedImageModeling, folder, device)
+        else:
+            network = folders.load_network(transformers.ViTModel, folder, device, add_pooling_layer=False)
+        return cls(network, mean=mean, deviation=deviation)
+
+    def save(self, folder: Path) -> None:
+        """config.json, model.safetensors and preprocessor_config.json, which transformers reads."""
+        self.network.save_pretrained(folder)
+        pixels = {"image_mean": list(self._mean), "image_std": list(self._deviation), "rescale_factor": 1 / 255}
+        size = {"height": self._size, "width": self._size}
+        processor = {"image_processor_type": "ViTImageProcessor", "size": size, "resample": 2, **pixels}
+        (Path(folder) / PROCESSOR).write_text(json.dumps(processor, indent=2) + "\n")
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Blocks of the encoder."""
+        return {"encoder": len(self._vit.layers)}
+
+    @property
+    def width(self) -> int:
+        """hidden_size."""
+        return int(self.network.config.hidden_size)
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Patches, where the context can be an image."""
+        return {"encoder": 0 if context % 3 or horizon != 1 else self._patches**2}
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """q, k, v, o (self), mlp_in, mlp_out; `layer` counts from 1, as the states that they make do."""
+        heads = int(self.network.config.num_attention_heads)
+        for layer, block in enumerate(self._vit.layers, start=1):
+            of, mlp = block.attention, block.mlp
+            for what, module in {"q": of.q_proj, "k": of.k_proj, "v": of.v_proj, "o": of.o_proj}.items():
+                yield WeightMatrix.of(module, "encoder", layer, what, attention="self", heads=heads)
+            for what, module in (("mlp_in", mlp.fc1), ("mlp_out", mlp.fc2)):
+                yield WeightMatrix.of(module, "encoder", layer, what)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """The package's own, of masked images: the mean error of the pixels of masked patches, as normed.
+
+        Masks are of torch's generator, as dropout is; MASKED_SHARE of the patches of every image. ValueError where the
+        windows are no like images, or the network was loaded without a head for masked images.
+        """
+        import torch
+
+        values = torch.cat((context, future), dim=1).cpu().numpy()
+        columns = set(_columns(values).tolist())
+        if self._vit is self.network or len(columns) != 1 or 0 in columns:
+            raise ValueError(
+                f"{self.name}: got {type(self.network).__name__} and images of {sorted(columns)} columns, expected "
+                f"{MASKED_IMAGE_MODELING} and whole ones of one shape"
+            )
+        pixels = torch.from_numpy(_planes(values, columns.pop()))
+        order = torch.rand(len(context), self._patches**2).argsort(dim=1)
+        masked = (order < max(1, round(MASKED_SHARE * order.shape[1]))).to(self.network.device)
+        loss: torch.Tensor = self.network(self._resized(pixels), bool_masked_pos=masked).loss
+        return loss
+
+    @property
+    def _vit(self) -> Any:
+        return getattr(self.network, "vit", self.network)
+
+    @property
+    def _size(self) -> int:
+        return int(self.network.config.image_size)
+
+    @property
+    def _patches(self) -> int:
+        """Patches of a side."""
+        return self._size // int(self.network.config.patch_size)
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        values = np.concatenate((windows.context, windows.future[:, :1]), axis=1)
+        columns = np.where(windows.origin == windows.context.shape[1], _columns(values), 0) * (windows.horizon == 1)
+        width = next((one for one in columns.tolist() if one), 0)
+        whole = columns == (width or -1)
+        planes = _planes(values[whole], width) if width else np.empty((0, 3, 1, 1), np.float32)
+        pixels = np.full((len(windows), *planes.shape[1:]), np.nan, dtype=np.float32)
+        pixels[whole] = planes
+        kinds = np.full((len(windows), 1 + self._patches**2), TokenKind.PADDING, dtype=np.int8)
+        kinds[:, 0] = TokenKind.REG
+        kinds[:, 1:][self._observed(pixels)] = TokenKind.OBSERVATION
+        return Tokens({"pixels": pixels}, {"encoder": kinds}, {}, windows.series, windows.origin)
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        import torch
+
+        vit = self._vit.eval()
+
+        def forward(part: slice) -> None:
+            vit(self._resized(torch.from_numpy(np.array(tokens.arrays["pixels"][part]))))
+
+        queries = {"encoder": [block.attention.q_proj for block in vit.layers]}
+        return Pass({"encoder": Stack(vit.layers, vit.layernorm)}, forward, queries)
+
+    def _observed(self, pixels: Float32[np.ndarray, "image 3 row column"]) -> np.ndarray:
+        """Whether a patch [W, T] has an observed pixel."""
+        import torch
+
+        found = torch.from_numpy(~np.isnan(pixels).any(axis=1, keepdims=True)).float()
+        grown = torch.nn.functional.adaptive_max_pool2d(found, self._patches)
+        return grown.flatten(1).numpy() > 0
+
+    def _resized(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Pixels [B, 3, n, n] as the network reads them, missing ones at the mean."""
+        import torch
+
+        mean, deviation = (torch.tensor(part).view(3, 1, 1) for part in (self._mean, self._deviation))
+        pixels = torch.where(torch.isnan(pixels), mean * LARGEST_PIXEL, pixels.clamp(0, LARGEST_PIXEL))
+        size = (self._size, self._size)
+        if pixels.shape[2:] != size:
+            pixels = torch.nn.functional.interpolate(pixels, size=size, mode="bilinear", antialias=True)
+        return ((pixels / LARGEST_PIXEL - mean) / deviation).to(self.network.device)
+
+
+def _columns(values: np.ndarray) -> np.ndarray:
+    """Columns of the image that each window [W, 1 + 3 * H * columns] is, 0 where it is none."""
+    head, cells = values[:, 0].astype(np.float64), values.shape[1] - 1
+    possible = (head >= 1) & (head * 3 <= cells) & (head == np.floor(head))
+    found = np.where(possible, head, 1).astype(np.int64)
+    return np.where(possible & (cells % (3 * found) == 0), found, 0)
+
+
+def _planes(values: np.ndarray, columns: int) -> Float32[np.ndarray, "image 3 row column"]:
+    """Images [W, 1 + 3 * H * columns], channels last, as planes."""
+    shaped = values[:, 1:].reshape(len(values), -1, columns, 3).transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(shaped, dtype=np.float32)
+
+
+def _read_processor(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """image_mean and image_std of the folder, google/vit-*'s where it says none."""
+    path = folder / PROCESSOR
+    if not path.is_file():
+        return MEAN, DEVIATION
+    try:
+        block = json.loads(path.read_text())
+        mean, deviation = (
+            tuple(map(float, block.get(key, usual))) for key, usual in (("image_mean", MEAN), ("image_std", DEVIATION))
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path}: not a processor's config ({error}); fetch or save the checkpoint again") from error
+    if len(mean) != 3 or len(deviation) != 3 or not all(math.isfinite(v) for v in mean) or not min(deviation) > 0:
+        raise ModelError(f"{path}: got mean {mean}, deviation {deviation}, expected three numbers each; fetch it again")
+    return mean, deviation
