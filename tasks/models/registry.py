@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 FAMILIES = {
     "chronos-t5": "tasks.models.chronos_t5:ChronosT5",
     "chronos-bolt": "tasks.models.chronos_bolt:ChronosBolt",
+    "chronos-2": "tasks.models.chronos_2:Chronos2",
     "lag-llama": "tasks.models.lag_llama:LagLlama",
     "moirai": "tasks.models.moirai:Moirai",
     "patchtst": "tasks.models.patchtst:PatchTST",
+    "timesfm": "tasks.models.timesfm:TimesFM",
+    "timesfm-2.5": "tasks.models.timesfm:TimesFM25",
 }
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
 ENTRY_POINTS = "tsfm_lens.families"  # group under which other packages name theirs: NAME = "module:Class"
