@@ -88,7 +88,7 @@ class TimesFM(TimesFMFamily):
         decoder, config = self._decoder(), self.network.config
         masked = masks.to(patches.dtype)
         padded = masked.amin(dim=-1)  # 1 where no step of a patch is observed
-        states = decoder.input_ff_layer(torch.cat((patches, masked), dim=-1))
+        states: torch.Tensor = decoder.input_ff_layer(torch.cat((patches, masked), dim=-1))
         if config.use_positional_embedding:
             positions = decoder.position_emb(states.shape[1]).expand(len(states), -1, -1)
             states = states + decoder._timesfm_shift_padded_seq(padded, positions)
@@ -99,8 +99,8 @@ class TimesFM(TimesFMFamily):
         return states
 
     def _outputs(self, states: torch.Tensor) -> torch.Tensor:
-        quantiles = len(self.network.config.quantiles)
-        return self.network.horizon_ff_layer(states).unflatten(-1, (self.prediction_length, 1 + quantiles))
+        flat: torch.Tensor = self.network.horizon_ff_layer(states)
+        return flat.view(*flat.shape[:-1], self.prediction_length, 1 + len(self.network.config.quantiles))
 
     def _queries(self) -> list[Any]:
         return [block.self_attn.q_proj for block in self._decoder().layers]
@@ -184,7 +184,7 @@ class TimesFM25(TimesFMFamily):
         from transformers.masking_utils import create_causal_mask
 
         decoder = self._decoder()
-        states = decoder.input_ff_layer(torch.cat((patches, masks.to(patches.dtype)), dim=-1))
+        states: torch.Tensor = decoder.input_ff_layer(torch.cat((patches, masks.to(patches.dtype)), dim=-1))
         padded = masks[..., -1]
         at = torch.arange(states.shape[1], device=states.device)[None] - padded.sum(dim=-1, keepdim=True)
         mask = create_causal_mask(decoder.config, states, (~padded).long(), past_key_values=None)
@@ -198,7 +198,8 @@ class TimesFM25(TimesFMFamily):
 
         network, median = self.network, self._point
         quantiles = 1 + len(network.config.quantiles)
-        points = network.output_projection_point(states).unflatten(-1, (self.prediction_length, quantiles))
+        points: torch.Tensor = network.output_projection_point(states)
+        points = points.view(*points.shape[:-1], self.prediction_length, quantiles)
         if not network.config.use_continuous_quantile_head:
             return points
         spread = network.output_projection_quantiles(states).unflatten(-1, (-1, quantiles))

@@ -125,7 +125,8 @@ class TimesFMFamily(Forecaster):
         levels = torch.tensor(self.network.config.quantiles, device=device)
         pinball = torch.maximum(levels * errors[..., 1:], (levels - 1) * errors[..., 1:]).mean(dim=-1)
         losses = (errors[..., 0] ** 2 + pinball) * seen
-        return losses.sum() / seen.sum().clamp(min=1)
+        loss: torch.Tensor = losses.sum() / seen.sum().clamp(min=1)
+        return loss
 
     @classmethod
     @abstractmethod
@@ -217,9 +218,11 @@ class TimesFMFamily(Forecaster):
         values = np.concatenate(blocks, axis=1)[:, : windows.horizon, 1:]  # [W, H, Q]
         known = self.network.config.quantiles
         weights = np.array([np.interp(levels, known, one) for one in np.eye(len(known))])  # a line between two levels
-        found = np.moveaxis(values @ weights, 2, 1)
-        negative = (np.nan_to_num(windows.context) < 0).any(axis=1)
-        return np.where((negative | (not self._positive))[:, None, None], found, np.maximum(found, 0.0))
+        found: np.ndarray = np.moveaxis(values @ weights, 2, 1)
+        if self._positive:
+            negative = (windows.context[:, -self.max_context :] < 0).any(axis=1, keepdims=True)
+            found = np.where(np.expand_dims(negative, 2), found, np.maximum(found, 0.0))
+        return found
 
     def _answer(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> np.ndarray:
         """Mean and quantiles after the last patch, in its location and scale: [B, H, 1 + Q]."""

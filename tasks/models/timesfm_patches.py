@@ -112,7 +112,7 @@ def running(steps: Steps, size: int) -> Patched:
 def _patches(steps: Steps, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values and masks [W, T, patch], and which patches hold an observed step [W, T]."""
     values, masks, missing = (one.reshape(len(one), -1, size) for one in (steps.values, steps.masked, steps.missing))
-    return values, masks, ~missing.all(axis=2)
+    return values, masks, np.asarray((~missing).any(axis=2))
 
 
 def _moments(values: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

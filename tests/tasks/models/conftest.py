@@ -4,13 +4,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 from tasks.models.base import Family
+from tasks.models.chronos_2 import Chronos2
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
 from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
+from tasks.models.timesfm import TimesFM, TimesFM25
 from tasks.series.types import Windows
 
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
@@ -22,6 +25,12 @@ PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "predic
 MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
 
 LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24)}
+
+
+TIMESFM = {"hidden_size": 16, "intermediate_size": 24, "head_dim": 6, "num_attention_heads": 2, "num_hidden_layers": 3}
+TIMESFM |= {"patch_length": 8, "context_length": 48, "horizon_length": 12, "initializer_range": 0.2}
+CHRONOS_2 = {key: value for key, value in SHAPE.items() if key != "num_decoder_layers"} | {"context_length": 48}
+CHRONOS_2 |= {"input_patch_size": 8, "max_output_patches": 2, "initializer_factor": 0.5}
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +58,25 @@ def lag_llama() -> LagLlama:
     return LagLlama.new(LAG_LLAMA, seed=1)
 
 
-@pytest.fixture(params=["t5", "bolt", "patchtst", "moirai", "lag_llama"])
+@pytest.fixture(scope="session")
+def timesfm() -> TimesFM:
+    return TimesFM.new(TIMESFM, seed=1)
+
+
+@pytest.fixture(scope="session")
+def timesfm_25() -> TimesFM25:
+    family = TimesFM25.new(TIMESFM | {"output_quantile_len": 12}, seed=1)
+    with torch.no_grad():  # a new one's are 0, as are all its states of a constant series then
+        family.network.model.input_ff_layer.output_layer.bias.fill_(0.1)
+    return family
+
+
+@pytest.fixture(scope="session")
+def chronos_2() -> Chronos2:
+    return Chronos2.new(CHRONOS_2, seed=1)
+
+
+@pytest.fixture(params=["t5", "bolt", "patchtst", "moirai", "lag_llama", "timesfm", "timesfm_25", "chronos_2"])
 def family(request: pytest.FixtureRequest) -> Family:
     """Every family, a small random model each: the name of the fixture that makes it is the parameter."""
     found: Family = request.getfixturevalue(request.param)

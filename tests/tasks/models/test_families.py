@@ -14,11 +14,13 @@ import torch
 
 from tasks.errors import ModelError
 from tasks.models.base import Family
+from tasks.models.chronos_2 import Chronos2
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
 from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
+from tasks.models.timesfm import TimesFM, TimesFM25
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table, tokens_to_table
 from tasks.series.types import Windows
 
@@ -26,6 +28,10 @@ Make = Callable[..., Windows]
 VALUED = (TokenKind.OBSERVATION, TokenKind.FUTURE)
 TINY_T5 = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 LENGTHS = {"context_length": 16, "prediction_length": 4}
+TINY_TIMESFM = {"hidden_size": 8, "intermediate_size": 8, "head_dim": 4, "num_attention_heads": 2}
+TINY_TIMESFM |= {"num_hidden_layers": 1, "patch_length": 8, "context_length": 16, "horizon_length": 4}
+TINY_CHRONOS_2 = {key: value for key, value in TINY_T5.items() if key != "num_decoder_layers"}
+TINY_CHRONOS_2 |= {"context_length": 16, "input_patch_size": 8}
 TINY: list[tuple[type[Family], dict[str, int | float]]] = [  # configs for `new`, without dropout
     (ChronosT5, TINY_T5 | LENGTHS | {"n_tokens": 32, "dropout_rate": 0.0}),
     (ChronosBolt, TINY_T5 | LENGTHS | {"input_patch_size": 8, "input_patch_stride": 8, "dropout_rate": 0.0}),
@@ -35,6 +41,9 @@ TINY: list[tuple[type[Family], dict[str, int | float]]] = [  # configs for `new`
     ),
     (LagLlama, {"n_layer": 1, "n_head": 2, "n_embd_per_head": 4, "context_length": 8}),
     (Moirai, {"d_model": 64, "num_layers": 1, "patch_sizes": [8]}),
+    (TimesFM, TINY_TIMESFM),
+    (TimesFM25, TINY_TIMESFM | {"output_quantile_len": 4}),
+    (Chronos2, TINY_CHRONOS_2 | {"dropout_rate": 0.0}),
 ]
 every_family_class = pytest.mark.parametrize(("cls", "config"), TINY, ids=[cls.name for cls, _ in TINY])
 
@@ -142,7 +151,9 @@ def test_hard_contexts_give_finite_states_and_forecasts(
 
 
 # not lag-llama: its inputs hold the scale, so that a scaled copy is another window
-@pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "moirai"], indirect=True)
+@pytest.mark.parametrize(
+    "family", ["t5", "bolt", "patchtst", "moirai", "timesfm", "timesfm_25", "chronos_2"], indirect=True
+)
 def test_a_huge_window_is_forecast_as_its_scaled_copy(
     family: Family, windows: Make, windows_of: Callable[..., Windows]
 ) -> None:
@@ -227,7 +238,7 @@ def break_deeper(folder: Path) -> None:
 
 
 def break_wider(folder: Path) -> None:
-    raise_one(folder, ("d_ff", "ffn_dim", "n_head", "d_model"))
+    raise_one(folder, ("d_ff", "ffn_dim", "n_head", "d_model", "intermediate_size"))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +250,7 @@ def break_wider(folder: Path) -> None:
         (break_foreign, "so this is no .* checkpoint"),
         (break_pickled, r"expected \*.safetensors; convert pickled"),
         (break_cut, "cannot be read.*fetch or save the checkpoint again"),
-        (break_deeper, "weights do not fit config.json: missing .*(encoder|transformer.h)"),
+        (break_deeper, "weights do not fit config.json: missing .*(encoder|transformer.h|layers)"),
         (break_wider, "cannot be read|do not fit config.json"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
