@@ -104,9 +104,9 @@ class TimesFMFamily(Forecaster):
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Squared error of the mean plus quantile loss, over every patch's next `prediction_length` observed steps.
 
-        In the standard deviation of the window's observed steps. The package's loss is that of the last patch alone, in
-        the data's units, where a window weighs as its scale does; the model was pretrained on every patch (Das et al.
-        2024, eq. 5). Frequency 0.
+        In the standard deviation of the window's observed steps, or the data's units where it is below TOLERANCE. The
+        package's loss is that of the last patch alone, in the data's units, where a window weighs as its scale does;
+        the model was pretrained on every patch (Das et al. 2024). Frequency 0.
         """
         import torch
 
@@ -116,7 +116,7 @@ class TimesFMFamily(Forecaster):
         past = np.where(steps.missing, np.nan, steps.values)
         known = np.concatenate((past, future.cpu().numpy().astype(np.float64)), axis=1)
         spread = np.array([np.nanstd(row) if np.isfinite(row).any() else 0.0 for row in known])
-        unit = np.where(spread > 0, spread, 1.0)[:, None]
+        unit = np.where(spread > timesfm_patches.TOLERANCE, spread, 1.0)[:, None]
         scaled = (self._targets(known, past.shape[1]) - ready.loc[:, :, None]) / unit[:, :, None]
         target = torch.from_numpy(saturated(scaled)).to(device)  # [B, T, H]
         ratio = torch.from_numpy((ready.scale / unit).astype(np.float32)).to(device)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Float32
 
 FREQUENCIES = {"W": 1, "M": 1, "Q": 2, "Y": 2}  # Google's freq_map: 0 daily and finer, 1 weekly and monthly, 2 coarser
 ENOUGH = 3  # observed steps of the patch that 2.0 takes its location and scale from
-TOLERANCE = 1e-6  # of 2.5: a smaller scale is 1
+TOLERANCE = 1e-6  # a smaller scale is 1: of 2.5, and of the loss of both
 LARGEST = 2.0**40  # of a scaled step, so that float32 squares of what the network makes of it do not overflow
 
 

@@ -330,3 +330,10 @@ def test_one_version_does_not_load_as_the_other(plain: TimesFM, newer: TimesFM25
         TimesFM.load(tmp_path / "2.5")
     with pytest.raises(ModelError, match=r"'timesfm', expected 'timesfm2_5', so this is no timesfm-2\.5 checkpoint"):
         TimesFM25.load(tmp_path / "2.0")
+
+
+@pytest.mark.parametrize("level", [0.0, 0.1, 3e38, 1e-30])
+def test_a_window_without_a_scale_has_a_finite_loss(model: TimesFMFamily, level: float) -> None:
+    context, future = torch.full((2, 24), level), torch.full((2, 12), level)
+    context[1] = torch.nan
+    assert torch.isfinite(model.loss(context, future))
