@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FAMILIES = {
     "chronos-t5": "tasks.models.chronos_t5:ChronosT5",
     "chronos-bolt": "tasks.models.chronos_bolt:ChronosBolt",
+    "chronos-2": "tasks.models.chronos_2:Chronos2",
     "lag-llama": "tasks.models.lag_llama:LagLlama",
     "moirai": "tasks.models.moirai:Moirai",
     "patchtst": "tasks.models.patchtst:PatchTST",
@@ -33,6 +34,8 @@ FAMILIES = {
     "t5-text": "tasks.models.t5_text:T5Text",
     "tabular": "tasks.models.tabular:Tabular",
     "vit": "tasks.models.vit:ViT",
+    "timesfm": "tasks.models.timesfm:TimesFM",
+    "timesfm-2.5": "tasks.models.timesfm:TimesFM25",
 }
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
 ENTRY_POINTS = "tsfm_lens.families"  # group under which other packages name theirs: NAME = "module:Class"

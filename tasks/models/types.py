@@ -80,7 +80,11 @@ class Forecast:
 
 @dataclass(frozen=True, eq=False)
 class WeightMatrix:
-    """One attention or MLP matrix, [out, in]. what: q, k, v, o, mlp_in, mlp_gate, mlp_out; attention: self, cross."""
+    """One attention or MLP matrix, [out, in]. what: q, k, v, o, mlp_in, mlp_gate, mlp_out.
+
+    attention: self, cross; in Chronos-2 time (rotary self-attention over a series' patches) and group (plain, over the
+    series of a group at one patch). What reads W_Q and W_K as one form asks for self where a family's is plain.
+    """
 
     stack: str
     layer: int

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tasks.models.base import Family
+from tasks.models.chronos_2 import Chronos2
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
@@ -14,6 +15,7 @@ from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
 from tasks.models.t5_text import T5Text
 from tasks.models.tabular import Tabular
+from tasks.models.timesfm import TimesFM, TimesFM25
 from tasks.models.totem import Totem
 from tasks.models.vit import ViT
 from tasks.models.wavetoken import WaveToken
@@ -48,6 +50,12 @@ def placed(family: Totem) -> Totem:
     return family
 
 
+TIMESFM = {"hidden_size": 16, "intermediate_size": 24, "head_dim": 6, "num_attention_heads": 2, "num_hidden_layers": 3}
+TIMESFM |= {"patch_length": 8, "context_length": 48, "horizon_length": 12, "initializer_range": 0.2}
+CHRONOS_2 = {key: value for key, value in SHAPE.items() if key != "num_decoder_layers"} | {"context_length": 48}
+CHRONOS_2 |= {"input_patch_size": 8, "max_output_patches": 2, "initializer_factor": 0.5}
+
+
 @pytest.fixture(scope="session")
 def t5() -> ChronosT5:
     return ChronosT5.new(T5, seed=1)
@@ -71,6 +79,24 @@ def moirai() -> Moirai:
 @pytest.fixture(scope="session")
 def lag_llama() -> LagLlama:
     return LagLlama.new(LAG_LLAMA, seed=1)
+
+
+@pytest.fixture(scope="session")
+def timesfm() -> TimesFM:
+    return TimesFM.new(TIMESFM, seed=1)
+
+
+@pytest.fixture(scope="session")
+def timesfm_25() -> TimesFM25:
+    family = TimesFM25.new(TIMESFM | {"output_quantile_len": 12}, seed=1)
+    with torch.no_grad():  # a new one's are 0, as are all its states of a constant series then
+        family.network.model.input_ff_layer.output_layer.bias.fill_(0.1)
+    return family
+
+
+@pytest.fixture(scope="session")
+def chronos_2() -> Chronos2:
+    return Chronos2.new(CHRONOS_2, seed=1)
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +124,18 @@ def tabular() -> Tabular:
     return Tabular.new(TABULAR, seed=1)
 
 
-FORECASTERS = ["t5", "bolt", "patchtst", "moirai", "lag_llama", "wavetoken", "totem"]
+FORECASTERS = [
+    "t5",
+    "bolt",
+    "patchtst",
+    "moirai",
+    "lag_llama",
+    "wavetoken",
+    "totem",
+    "timesfm",
+    "timesfm_25",
+    "chronos_2",
+]
 OTHERS = ["t5_text", "vit", "tabular"]  # that read another modality, and forecast nothing
 
 

@@ -14,6 +14,7 @@ import torch
 
 from tasks.errors import ModelError
 from tasks.models.base import Family, Forecaster
+from tasks.models.chronos_2 import Chronos2
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
@@ -21,6 +22,7 @@ from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
 from tasks.models.t5_text import T5Text
 from tasks.models.tabular import Tabular
+from tasks.models.timesfm import TimesFM, TimesFM25
 from tasks.models.totem import Totem
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table, tokens_to_table
 from tasks.models.vit import ViT
@@ -32,6 +34,10 @@ VALUED = (TokenKind.OBSERVATION, TokenKind.FUTURE)
 TINY_T5 = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 PATCHES = {"image_size": 8, "patch_size": 4}
 LENGTHS = {"context_length": 16, "prediction_length": 4}
+TINY_TIMESFM = {"hidden_size": 8, "intermediate_size": 8, "head_dim": 4, "num_attention_heads": 2}
+TINY_TIMESFM |= {"num_hidden_layers": 1, "patch_length": 8, "context_length": 16, "horizon_length": 4}
+TINY_CHRONOS_2 = {key: value for key, value in TINY_T5.items() if key != "num_decoder_layers"}
+TINY_CHRONOS_2 |= {"context_length": 16, "input_patch_size": 8}
 TINY: list[tuple[type[Family], dict[str, int | float]]] = [  # configs for `new`, without dropout
     (ChronosT5, TINY_T5 | LENGTHS | {"n_tokens": 32, "dropout_rate": 0.0}),
     (ChronosBolt, TINY_T5 | LENGTHS | {"input_patch_size": 8, "input_patch_stride": 8, "dropout_rate": 0.0}),
@@ -46,6 +52,9 @@ TINY: list[tuple[type[Family], dict[str, int | float]]] = [  # configs for `new`
     (T5Text, TINY_T5 | {"dropout_rate": 0.0}),
     (ViT, {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2} | PATCHES),
     (Tabular, {"dim": 8, "n_layers": 1, "n_heads": 2}),
+    (TimesFM, TINY_TIMESFM),
+    (TimesFM25, TINY_TIMESFM | {"output_quantile_len": 4}),
+    (Chronos2, TINY_CHRONOS_2 | {"dropout_rate": 0.0}),
 ]
 every_family_class = pytest.mark.parametrize(("cls", "config"), TINY, ids=[cls.name for cls, _ in TINY])
 
@@ -153,7 +162,11 @@ def test_hard_contexts_give_finite_states_and_forecasts(
 
 
 # not lag-llama: its inputs hold the scale, so that a scaled copy is another window
-@pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "moirai", "wavetoken", "totem"], indirect=True)
+@pytest.mark.parametrize(
+    "family",
+    ["t5", "bolt", "patchtst", "moirai", "wavetoken", "totem", "timesfm", "timesfm_25", "chronos_2"],
+    indirect=True,
+)
 def test_a_huge_window_is_forecast_as_its_scaled_copy(
     family: Family, windows: Make, windows_of: Callable[..., Windows]
 ) -> None:

@@ -20,6 +20,7 @@ from tasks.models.base import Family
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.patchtst import PatchTST
 from tasks.models.registry import family_class
+from tasks.models.timesfm import TimesFM
 from tasks.models.totem import Totem
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
 from tasks.series.types import Windows
@@ -31,8 +32,8 @@ CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "conditi
 LEMMA = {"tokens": [2, 8], "windows": 1, "layers": "all"}
 PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
 PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
-plain = pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "wavetoken", "totem"], indirect=True)
-rotary = pytest.mark.parametrize("family", ["moirai", "lag_llama"], indirect=True)
+plain = pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "wavetoken", "totem", "timesfm"], indirect=True)
+rotary = pytest.mark.parametrize("family", ["moirai", "lag_llama", "timesfm_25", "chronos_2"], indirect=True)
 
 
 def rows_of(entry: Callable[..., Any], family: Family, tokens: Tokens, /, **spec: Any) -> list[dict[str, Any]]:
@@ -100,8 +101,12 @@ def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(
     tokens = family.tokenize(windows(count=2))
     weights = heads.projections(family)
     for (stack, layer), states in inputs_of(family, tokens).items():
-        network = family.network
-        if isinstance(family, PatchTST):
+        network, scale = family.network, np.ones(1)
+        if isinstance(family, TimesFM):
+            attention = network.decoder.layers[layer - 1].self_attn
+            module, ones = attention.q_proj, torch.ones(1, 2, 1, attention.head_dim)
+            scale = attention._scale_query(ones).detach().numpy().reshape(-1)  # of both heads
+        elif isinstance(family, PatchTST):
             module = network.model.encoder.layers[layer - 1].self_attn.q_proj
         elif isinstance(family, Totem):
             module = network.encoder[layer - 1].q
@@ -109,7 +114,8 @@ def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(
             module = getattr(network, stack).block[layer - 1].layer[0].SelfAttention.q
         answer = module(torch.from_numpy(states)).detach().numpy()
         bias = 0.0 if module.bias is None else module.bias.detach().numpy()
-        np.testing.assert_allclose(states @ weights[stack, layer].query.T + bias, answer, atol=1e-5, rtol=1e-4)
+        made = states @ weights[stack, layer].query.T + bias * scale
+        np.testing.assert_allclose(made, answer * scale, atol=1e-5, rtol=1e-4)
 
 
 @plain
@@ -240,8 +246,9 @@ def test_an_input_without_directions_is_null_with_a_reason_and_never_nan(
 ) -> None:
     tokens = family.tokenize(windows_of(HARD[name], np.repeat(HARD[name][:, -1:], 12, axis=1)))
     rows = align(family, tokens)
-    first = next(row for row in rows if (row["stack"], row["layer"]) == ("encoder", 1))
-    if isinstance(family, ChronosT5) or name == "one step":  # patches have a place in the input, ids alone have none
+    first = next(row for row in rows if (row["stack"], row["layer"]) == (family.stacks[0], 1))
+    # most patches have a place in the input; ids, and TimesFM 2.0's patches, have none
+    if isinstance(family, ChronosT5 | TimesFM) or name == "one step":
         assert first["query"] is None and "fewer than m" in first["reason"]
     for row in (*rows, *rows_of(heads.lemma, family, tokens, **LEMMA)):
         numbers = [value for value in row.values() if isinstance(value, float)]

@@ -1,0 +1,226 @@
+"""Chronos-2 (Ansari et al. 2025): patches of a series and its horizon in an encoder, quantiles of each patch ahead."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from tasks.errors import ModelError
+from tasks.models import folders
+from tasks.models.base import Forecaster
+from tasks.models.capture import Pass, Stack
+from tasks.models.scale import saturated, tamed
+from tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tasks.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+CORE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers")
+REQUIRED = (*CORE, "context_length")
+LEVELS = (0.01, *(round(0.05 * n, 2) for n in range(1, 20)), 0.99)
+DEFAULTS = {  # config.json of the released amazon/chronos-2
+    "dropout_rate": 0.1,
+    "initializer_factor": 0.05,
+    "feed_forward_proj": "relu",
+    "rope_theta": 10000.0,
+    "input_patch_size": 16,
+    "max_output_patches": 64,
+    "quantiles": LEVELS,
+    "use_arcsinh": True,
+}
+ATTENTION = {"time": 0, "group": 1}  # attention of a block -> where among its layers; the MLP comes last
+
+
+class Chronos2(Forecaster):
+    """Rows of the encoder: one a patch of the context, then REG, then one a patch of the horizon (MASK).
+
+    The horizon's patches read the time and no value; there are `max_output_patches` of them at most, and longer
+    horizons recur as in the package. A patch with no observed step is PADDING and not attended to. Every window is a
+    group of its own: group attention then weighs one series and W_Q and W_K of it change nothing, nor are they trained
+    so (leave them out of spectra of what was trained here). Time attention is rotary, so attention is not plain.
+    """
+
+    name: ClassVar[str] = "chronos-2"
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    direct: ClassVar[bool] = True
+    network: Any  # chronos' Chronos2Model
+
+    def __init__(self, network: Any, *, batch: int = 64) -> None:
+        """Wrap a Chronos2Model; batch: windows a forward pass."""
+        self.network = network.eval()
+        self.batch = batch
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Random weights. Keys: REQUIRED, and those of DEFAULTS where they differ."""
+        from chronos.chronos2.config import Chronos2CoreConfig
+        from chronos.chronos2.model import Chronos2Model
+
+        full = folders.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        core = (*CORE, "dropout_rate", "initializer_factor", "feed_forward_proj", "rope_theta")
+        size = full["input_patch_size"]
+        made = Chronos2CoreConfig(
+            **{name: full[name] for name in core},
+            chronos_pipeline_class="Chronos2Pipeline",
+            chronos_config={
+                **{name: full[name] for name in ("context_length", "max_output_patches", "use_arcsinh")},
+                **{"input_patch_size": size, "input_patch_stride": size, "output_patch_size": size},
+                "quantiles": [float(level) for level in full["quantiles"]],
+                "use_reg_token": True,  # the package's forward pass counts on it
+            },
+        )
+        return cls(folders.build(lambda: Chronos2Model(made), seed))
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """A released or saved checkpoint, safetensors only. ModelError names the file that is wrong."""
+        from chronos.chronos2.model import Chronos2Model
+
+        folder = Path(folder)
+        chronos = folders.read_config(folder, cls.name).get("chronos_config")
+        if not isinstance(chronos, dict) or "max_output_patches" not in chronos:
+            raise ModelError(
+                f"{folder / 'config.json'}: holds no chronos_config with max_output_patches, so this is no {cls.name} "
+                "checkpoint; name the family that the checkpoint belongs to"
+            )
+        if not chronos.get("use_reg_token"):
+            raise ModelError(
+                f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "
+                "chronos-forecasting runs no other; train it with the token"
+            )
+        return cls(folders.load_network(Chronos2Model, folder, device))
+
+    def save(self, folder: Path) -> None:
+        """config.json and model.safetensors, which `chronos.BaseChronosPipeline.from_pretrained` reads."""
+        self.network.save_pretrained(folder)
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Blocks of the encoder; each has time attention, group attention and an MLP."""
+        return {"encoder": len(self.network.encoder.block)}
+
+    @property
+    def width(self) -> int:
+        """d_model."""
+        return int(self.network.config.d_model)
+
+    @property
+    def max_context(self) -> int:
+        """Steps of context that the model reads; of longer contexts the last ones, as in the package."""
+        return int(self.network.chronos_config.context_length)
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Patches of the context, padded on the left to whole patches; the future's rows are masks."""
+        config = self.network.chronos_config
+        padded = -(-min(context, self.max_context) // config.input_patch_size) * config.input_patch_size
+        return {"encoder": (padded - config.input_patch_size) // config.input_patch_stride + 1}
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """q, k, v, o of time and of group attention, mlp_in, mlp_out; `layer` counts from 1, as their states do."""
+        for layer, block in enumerate(self.network.encoder.block, start=1):
+            for kind, at in ATTENTION.items():
+                attention = block.layer[at].self_attention
+                for what in ("q", "k", "v", "o"):
+                    module, heads = getattr(attention, what), int(attention.n_heads)
+                    yield WeightMatrix.of(module, "encoder", layer, what, attention=kind, heads=heads)
+            yield WeightMatrix.of(block.layer[-1].mlp.wi, "encoder", layer, "mlp_in")
+            yield WeightMatrix.of(block.layer[-1].mlp.wo, "encoder", layer, "mlp_out")
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Quantile loss of the scaled future, the package's own forward, each series by itself; missing: no weight."""
+        device = self.network.device
+        loss: torch.Tensor = self.network(
+            context=context.to(device),
+            future_target=future.to(device),
+            num_output_patches=self._ahead(future.shape[1]),
+        ).loss
+        return loss
+
+    def _ahead(self, horizon: int) -> int:
+        """Patches of the horizon that are answered in one go."""
+        config = self.network.chronos_config
+        return int(min(-(-horizon // config.output_patch_size), config.max_output_patches))
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        import torch
+
+        network = self.network
+        context, factor = tamed(windows.context[:, -self.max_context :])
+        values = torch.from_numpy(context)
+        scaled, (loc, scale) = network.instance_norm(values)
+        masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
+        patches = torch.where(masks > 0, network.patch(scaled), 0.0)
+        kinds = np.where((masks > 0).any(dim=-1).numpy(), TokenKind.OBSERVATION, TokenKind.PADDING)
+        kinds = np.pad(kinds, ((0, 0), (0, 1)), constant_values=TokenKind.REG)
+        kinds = np.pad(kinds, ((0, 0), (0, self._ahead(windows.horizon))), constant_values=TokenKind.MASK)
+        return Tokens(
+            arrays={
+                "patches": patches.numpy(),
+                "masks": masks.bool().numpy(),
+                "loc": saturated(loc[:, 0].numpy().astype(np.float64) * factor),
+                "scale": saturated(scale[:, 0].numpy().astype(np.float64) * factor),
+            },
+            kinds={"encoder": kinds.astype(np.int8)},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        import torch
+
+        network, arrays = self.network.eval(), tokens.arrays
+        encoder, ahead = network.encoder, tokens.kinds["encoder"].shape[1] - arrays["patches"].shape[1] - 1
+
+        def forward(part: slice) -> None:
+            patches, masks = (torch.from_numpy(np.array(arrays[name][part])) for name in ("patches", "masks"))
+            states, attended = self._embedded(patches.to(network.device), masks.to(network.device), ahead)
+            at = torch.arange(states.shape[1], device=states.device)[None]
+            over_time = encoder._expand_and_invert_time_attention_mask(attended, states.dtype)
+            # the package's mask lets a padding row read those of the other windows in its batch
+            alone = torch.eye(len(states), dtype=states.dtype, device=states.device)
+            over_group = ((1 - alone) * torch.finfo(states.dtype).min)[None, None]
+            for block in encoder.block:
+                states = block(states, position_ids=at, attention_mask=over_time, group_time_mask=over_group)[0]
+            encoder.final_layer_norm(states)
+
+        return Pass({"encoder": Stack(encoder.block, encoder.final_layer_norm)}, forward)
+
+    def _embedded(self, patches: torch.Tensor, masks: torch.Tensor, ahead: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """What block 0 is given, [B, T, d], and which rows are attended to, [B, T]: patches, REG, patches ahead."""
+        import torch
+
+        network, config = self.network, self.network.chronos_config
+        size, count = config.input_patch_size, patches.shape[1]
+        steps = torch.arange(-count * size, ahead * size, dtype=torch.float32, device=patches.device)
+        time = (steps / config.time_encoding_scale).unflatten(0, (count + ahead, size)).expand(len(patches), -1, -1)
+        nothing = patches.new_zeros(len(patches), ahead, 2 * size)
+        read = torch.cat((torch.cat((patches, masks.to(patches.dtype)), dim=-1), nothing), dim=1)
+        embedded = network.input_patch_embedding(torch.cat((time, read), dim=-1))
+        token = torch.full((len(patches), 1), network.config.reg_token_id, device=patches.device)
+        states = torch.cat((embedded[:, :count], network.shared(token), embedded[:, count:]), dim=1)
+        attended = states.new_ones(states.shape[:2])
+        attended[:, :count] = masks.any(dim=-1).to(states.dtype)
+        return states, attended
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        import torch
+        from chronos import Chronos2Pipeline
+
+        context, factor = tamed(windows.context[:, -self.max_context :])
+        pipeline, parts = Chronos2Pipeline(self.network.eval()), []
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
+            for start in range(0, len(windows), self.batch):
+                part = torch.from_numpy(context[start : start + self.batch])[:, None]
+                quantiles, _ = pipeline.predict_quantiles(
+                    part, prediction_length=windows.horizon, quantile_levels=list(levels), batch_size=self.batch
+                )
+                parts += [one[0].double().numpy() for one in quantiles]  # [H, Q]; times the factor it may pass float32
+        values: np.ndarray = np.swapaxes(np.stack(parts), 1, 2) * factor[:, None, None]  # [W, Q, H]
+        return values
