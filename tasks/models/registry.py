@@ -28,6 +28,8 @@ FAMILIES = {
     "lag-llama": "tasks.models.lag_llama:LagLlama",
     "moirai": "tasks.models.moirai:Moirai",
     "patchtst": "tasks.models.patchtst:PatchTST",
+    "time-moe": "tasks.models.time_moe:TimeMoE",
+    "visionts": "tasks.models.visionts:VisionTS",
 }
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
 ENTRY_POINTS = "tsfm_lens.families"  # group under which other packages name theirs: NAME = "module:Class"
