@@ -101,7 +101,7 @@ def _config(folder: Path) -> dict[str, Any]:
         )
     fixed = FIXED | {"num_key_value_heads": told.get("num_attention_heads")}
     if wrong := {key: told[key] for key, value in fixed.items() if told.get(key, value) != value}:
-        raise ModelError(f"{path}: got {wrong}, expected {({key: fixed[key] for key in wrong})} as released")
+        raise ModelError(f"{path}: got {wrong}, expected { ({key: fixed[key] for key in wrong}) } as released")
     try:
         known = {key: value for key, value in told.items() if key in (*REQUIRED, *DEFAULTS)}
         return made_config(known, str(folder))

@@ -11,6 +11,8 @@ from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
 from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
+from tasks.models.time_moe import TimeMoE
+from tasks.models.visionts import VisionTS
 from tasks.series.types import Windows
 
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
@@ -22,6 +24,14 @@ PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "predic
 MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
 
 LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24)}
+
+TIME_MOE = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+TIME_MOE |= {"num_experts": 4, "horizon_lengths": [1, 8], "max_position_embeddings": 48, "initializer_range": 0.2}
+
+VISIONTS = {"image_size": 80, "patch_size": 4, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3}
+VISIONTS |= {"num_attention_heads": 2, "decoder_hidden_size": 8, "decoder_intermediate_size": 12}
+VISIONTS |= {"decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2, "periodicity": 7}
+VISIONTS |= {"initializer_range": 0.2}
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +59,17 @@ def lag_llama() -> LagLlama:
     return LagLlama.new(LAG_LLAMA, seed=1)
 
 
-@pytest.fixture(params=["t5", "bolt", "patchtst", "moirai", "lag_llama"])
+@pytest.fixture(scope="session")
+def time_moe() -> TimeMoE:
+    return TimeMoE.new(TIME_MOE, seed=1)
+
+
+@pytest.fixture(scope="session")
+def visionts() -> VisionTS:
+    return VisionTS.new(VISIONTS, seed=1)
+
+
+@pytest.fixture(params=["t5", "bolt", "patchtst", "moirai", "lag_llama", "time_moe", "visionts"])
 def family(request: pytest.FixtureRequest) -> Family:
     """Every family, a small random model each: the name of the fixture that makes it is the parameter."""
     found: Family = request.getfixturevalue(request.param)

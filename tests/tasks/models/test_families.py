@@ -19,7 +19,9 @@ from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
 from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
+from tasks.models.time_moe import TimeMoE
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table, tokens_to_table
+from tasks.models.visionts import VisionTS
 from tasks.series.types import Windows
 
 Make = Callable[..., Windows]
@@ -35,6 +37,15 @@ TINY: list[tuple[type[Family], dict[str, int | float]]] = [  # configs for `new`
     ),
     (LagLlama, {"n_layer": 1, "n_head": 2, "n_embd_per_head": 4, "context_length": 8}),
     (Moirai, {"d_model": 64, "num_layers": 1, "patch_sizes": [8]}),
+    (TimeMoE, {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}),
+    (
+        VisionTS,
+        {
+            **{"image_size": 16, "patch_size": 4, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1},
+            **{"num_attention_heads": 2, "decoder_hidden_size": 8, "decoder_intermediate_size": 8},
+            **{"decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2},
+        },
+    ),
 ]
 every_family_class = pytest.mark.parametrize(("cls", "config"), TINY, ids=[cls.name for cls, _ in TINY])
 
@@ -80,7 +91,7 @@ def test_tokens_that_went_through_a_table_give_the_same_bits(family: Family, win
 
 def test_changing_one_input_changes_that_window_alone(family: Family, windows: Make) -> None:
     tokens = family.tokenize(windows(count=4))
-    name = {"chronos-t5": "ids", "lag-llama": "inputs"}.get(family.name, "patches")
+    name = {"chronos-t5": "ids", "lag-llama": "inputs", "time-moe": "values"}.get(family.name, "patches")
     changed = np.array(tokens.arrays[name])
     changed[2].reshape(-1)[5] += 3
     before, after = states_of(family, tokens), states_of(family, replace_arrays(tokens, name, changed))
@@ -142,7 +153,7 @@ def test_hard_contexts_give_finite_states_and_forecasts(
 
 
 # not lag-llama: its inputs hold the scale, so that a scaled copy is another window
-@pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "moirai"], indirect=True)
+@pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "moirai", "time_moe", "visionts"], indirect=True)
 def test_a_huge_window_is_forecast_as_its_scaled_copy(
     family: Family, windows: Make, windows_of: Callable[..., Windows]
 ) -> None:
@@ -227,7 +238,7 @@ def break_deeper(folder: Path) -> None:
 
 
 def break_wider(folder: Path) -> None:
-    raise_one(folder, ("d_ff", "ffn_dim", "n_head", "d_model"))
+    raise_one(folder, ("d_ff", "ffn_dim", "n_head", "d_model", "intermediate_size"))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +250,7 @@ def break_wider(folder: Path) -> None:
         (break_foreign, "so this is no .* checkpoint"),
         (break_pickled, r"expected \*.safetensors; convert pickled"),
         (break_cut, "cannot be read.*fetch or save the checkpoint again"),
-        (break_deeper, "weights do not fit config.json: missing .*(encoder|transformer.h)"),
+        (break_deeper, "weights do not fit config.json: missing .*(encoder|transformer.h|layers)"),
         (break_wider, "cannot be read|do not fit config.json"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
