@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from jaxtyping import Float, Int32
+from jaxtyping import Float, Int32, Int64
 
 from tasks.models import folders
 from tasks.models import visionts_checkpoint as checkpoint
@@ -109,22 +109,27 @@ class VisionTS(Forecaster):
         """Huber loss (delta 1) of the forecast in pixel values, mean of observed steps.
 
         The authors fine-tune with squared error; here one series that leaves its context's range would outweigh the
-        batch. One layout a batch, the context drawn whole: the period is the config's, else drawn from TRAINED, those
-        that the context holds twice, by torch's generator.
+        batch. So that a batch has few layouts, contexts are cut to their last C, C / 2, C / 4 ... steps, whichever they
+        fill; the period is the config's, else drawn from TRAINED, those that C holds twice, by torch's generator.
         """
         import torch
         from torch.nn import functional
 
         from tasks.models.visionts_image import scaled
 
-        inputs, device = scaled(context.cpu().numpy()), self.network.device
-        target = torch.from_numpy((future.cpu().numpy() - inputs.loc[:, None]) / inputs.scale[:, None])
-        target = target.clamp(-HUGE, HUGE).float().to(device)
-        where = self._layout(context.shape[1], future.shape[1], self._training_period(context.shape[1]))
-        answer = self._answered(torch.from_numpy(inputs.values).to(device), where)
-        known = ~torch.isnan(target)
-        losses = functional.huber_loss(answer, torch.where(known, target, 0.0), reduction="none")
-        loss: torch.Tensor = (losses * known).sum() / known.sum().clamp_min(1)
+        past, later, device = context.cpu().numpy(), future.cpu().numpy(), self.network.device
+        lengths, period = _halved(past), self._training_period(past.shape[1])
+        losses = []
+        for length in np.unique(lengths).tolist():
+            inputs = scaled(past[lengths == length, -length:])
+            target = (later[lengths == length] - inputs.loc[:, None]) / inputs.scale[:, None]
+            aim = torch.from_numpy(target.clip(-HUGE, HUGE).astype(np.float32)).to(device)
+            where = self._layout(length, later.shape[1], period if period <= length else 1)
+            answer = self._answered(torch.from_numpy(inputs.values).to(device), where)
+            known = ~torch.isnan(aim)
+            losses.append(functional.huber_loss(answer[known], aim[known], reduction="none"))
+        found = torch.cat(losses)
+        loss: torch.Tensor = found.sum() / max(len(found), 1)
         return loss
 
     def _tokenize(self, windows: Windows) -> Tokens:
@@ -259,6 +264,15 @@ class VisionTS(Forecaster):
             return int(self.network.config.periodicity)
         held = [period for period in TRAINED if 2 * period <= context] or [1]
         return held[int(torch.randint(len(held), ()))]
+
+
+def _halved(context: np.ndarray) -> Int64[np.ndarray, " window"]:
+    """The largest of C, C // 2, C // 4 ... and 1 that is no longer than each context [W, C] from its first step on."""
+    steps = context.shape[1]
+    halves = np.array(sorted({max(steps >> power, 1) for power in range(steps.bit_length())}))
+    filled = np.where(np.isnan(context).all(axis=1), 1, steps - (~np.isnan(context)).argmax(axis=1))
+    found: np.ndarray = halves[np.searchsorted(halves, filled, side="right") - 1]
+    return found
 
 
 def _grouped(wheres: list[Layout]) -> dict[Layout, np.ndarray]:
