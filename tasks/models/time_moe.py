@@ -72,7 +72,7 @@ class TimeMoE(Forecaster):
         from tasks.models.time_moe_network import TimeMoENetwork
 
         full = checkpoint.made_config(config, cls.name)
-        return cls(folders.build(lambda: TimeMoENetwork(full), seed), full)
+        return cls(folders.build(lambda: TimeMoENetwork(full).drawn(full["initializer_range"]), seed), full)
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:

@@ -7,7 +7,7 @@ is written from that paper and that code's arithmetic.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -164,11 +164,15 @@ class TimeMoENetwork(nn.Module):
         self.base = float(shape["rope_theta"])
         self.model = Decoder(shape)
         self.lm_heads = nn.ModuleList(OutputLayer(shape["hidden_size"], steps) for steps in shape["horizon_lengths"])
+
+    def drawn(self, std: float) -> Self:
+        """Itself, with weights drawn anew as the release does: normal, biases 0."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=shape["initializer_range"])
+                nn.init.normal_(module.weight, std=std)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+        return self
 
     @property
     def blocks(self) -> list[Block]:
