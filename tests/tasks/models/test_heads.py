@@ -19,6 +19,7 @@ from tasks.models import base, heads
 from tasks.models.base import Family
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.patchtst import PatchTST
+from tasks.models.visionts import VisionTS
 from tasks.models.registry import family_class
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
 from tasks.series.types import Windows
@@ -30,8 +31,8 @@ CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "conditi
 LEMMA = {"tokens": [2, 8], "windows": 1, "layers": "all"}
 PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
 PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
-plain = pytest.mark.parametrize("family", ["t5", "bolt", "patchtst"], indirect=True)
-rotary = pytest.mark.parametrize("family", ["moirai", "lag_llama"], indirect=True)
+plain = pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "visionts"], indirect=True)
+rotary = pytest.mark.parametrize("family", ["moirai", "lag_llama", "time_moe"], indirect=True)
 
 
 def rows_of(entry: Callable[..., Any], family: Family, tokens: Tokens, /, **spec: Any) -> list[dict[str, Any]]:
@@ -102,6 +103,8 @@ def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(
         network = family.network
         if isinstance(family, PatchTST):
             module = network.model.encoder.layers[layer - 1].self_attn.q_proj
+        elif isinstance(family, VisionTS):
+            module = network.vit.layers[layer - 1].attention.q_proj
         else:
             module = getattr(network, stack).block[layer - 1].layer[0].SelfAttention.q
         answer = module(torch.from_numpy(states)).detach().numpy()
