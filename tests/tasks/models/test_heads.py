@@ -19,9 +19,9 @@ from tasks.models import base, heads
 from tasks.models.base import Family
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.patchtst import PatchTST
-from tasks.models.visionts import VisionTS
 from tasks.models.registry import family_class
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
+from tasks.models.visionts import VisionTS
 from tasks.series.types import Windows
 from tasks.sweep.jobs import Job, Task
 
