@@ -7,6 +7,7 @@ the grid, row by row.
 from __future__ import annotations
 
 import functools
+import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -92,16 +93,22 @@ def period_of(freq: str, season: int, length: int) -> int:
 
     `season` stands where there is no frequency that has any.
     """
+    return next((steps for steps in _periods(freq) or (season,) if 1 <= steps <= length), 1)
+
+
+@functools.lru_cache
+def _periods(freq: str) -> tuple[int, ...]:
+    """PERIODS of a pandas frequency, over its multiple where that divides them; none without a frequency."""
+    from gluonts.time_feature import norm_freq_str
     from pandas.tseries.frequencies import to_offset
 
-    periods: tuple[int, ...] = (season,)
-    if freq:
-        from gluonts.time_feature import norm_freq_str
-
+    if not freq:
+        return ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # pandas renamed H, M, Y ...; files may have the old names
         offset = to_offset(freq)
-        named = PERIODS.get(norm_freq_str(offset.name), ())
-        periods = tuple(steps // offset.n for steps in named if steps % offset.n == 0) or periods
-    return next((steps for steps in periods if 1 <= steps <= length), 1)
+    named = PERIODS.get(norm_freq_str(offset.name), ())
+    return tuple(steps // offset.n for steps in named if steps % offset.n == 0)
 
 
 def scaled(context: Float[np.ndarray, "window step"]) -> Scaled:
