@@ -190,7 +190,8 @@ def test_there_is_a_row_a_head_and_it_is_that_of_the_kept_tokens(family: Any, wi
     tokens = family.tokenize(windows(count=9))
     rows = align(family, tokens, rows=10_000)
     weights = heads.projections(family)
-    wanted = [(*where, head) for where, one in weights.items() for head in range(one.heads)]
+    seen = {where: one for where, one in weights.items() if where[0] in family.stacks}  # VisionTS' decoder is no stack
+    wanted = [(*where, head) for where, one in seen.items() for head in range(one.heads)]
     assert [(row["stack"], row["layer"], row["head"]) for row in rows] == wanted
     given = inputs_of(family, tokens)
     for row in rows:
