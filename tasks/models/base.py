@@ -35,6 +35,7 @@ class Family(ABC):
     lagged: ClassVar[bool] = False  # reads steps before its tokens, as lags
     plain_attention: ClassVar[bool] = False  # self-attention scores are q·k: neither rotated nor normed in between
     softmax_head: ClassVar[bool] = False  # forecasts are drawn from a softmax over ids, rows of the last stack
+    zero_states: ClassVar[bool] = False  # a value of 0 has a state of 0: a constant series' may all be zero
     network: torch.nn.Module  # what trains and what is saved
     batch: int  # windows of one forward pass; changes results by rounding only
     asked_tokens: int | None = None  # of a lagged family: steps that become tokens; None: as the checkpoint says
@@ -117,7 +118,7 @@ class Family(ABC):
             tokens, wanted = _wanted(tokens, rows)
         for layer in run_captured(self._pass(tokens), len(tokens), self.batch, wanted):
             shape = tokens.kinds[layer.stack].shape if wanted is None else wanted[layer.stack].ids.shape
-            if problem := _unhealthy(layer.states, (*shape, self.width)):
+            if problem := _unhealthy(layer.states, (*shape, self.width), self.zero_states):
                 raise HealthError(f"{self.name} {layer.stack} layer {layer.layer}: {problem}")
             yield layer
 
@@ -219,7 +220,7 @@ def _wanted(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> tuple[Tokens, dic
     return tokens if len(run) == len(tokens) else tokens.take(run), found
 
 
-def _unhealthy(states: np.ndarray, expected: tuple[int, ...]) -> str | None:
+def _unhealthy(states: np.ndarray, expected: tuple[int, ...], may_be_zero: bool = False) -> str | None:
     """What is wrong with a layer's states, or None."""
     if states.shape != expected:
         return f"got shape {states.shape}, expected {expected}"
@@ -228,6 +229,6 @@ def _unhealthy(states: np.ndarray, expected: tuple[int, ...]) -> str | None:
     low, high = states.min(), states.max()  # NaN where there is any
     if not (np.isfinite(low) and np.isfinite(high)):
         return "hidden states hold NaN or infinity; check the weights and the scale"
-    if low == high == 0:
+    if low == high == 0 and not may_be_zero:
         return "hidden states are all zero; the checkpoint or its loading is broken"
     return None

@@ -36,6 +36,8 @@ FAMILIES = {
     "vit": "tasks.models.vit:ViT",
     "timesfm": "tasks.models.timesfm:TimesFM",
     "timesfm-2.5": "tasks.models.timesfm:TimesFM25",
+    "time-moe": "tasks.models.time_moe:TimeMoE",
+    "visionts": "tasks.models.visionts:VisionTS",
 }
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
 ENTRY_POINTS = "tsfm_lens.families"  # group under which other packages name theirs: NAME = "module:Class"

@@ -15,8 +15,10 @@ from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
 from tasks.models.t5_text import T5Text
 from tasks.models.tabular import Tabular
+from tasks.models.time_moe import TimeMoE
 from tasks.models.timesfm import TimesFM, TimesFM25
 from tasks.models.totem import Totem
+from tasks.models.visionts import VisionTS
 from tasks.models.vit import ViT
 from tasks.models.wavetoken import WaveToken
 from tasks.series import contrast
@@ -54,6 +56,13 @@ TIMESFM = {"hidden_size": 16, "intermediate_size": 24, "head_dim": 6, "num_atten
 TIMESFM |= {"patch_length": 8, "context_length": 48, "horizon_length": 12, "initializer_range": 0.2}
 CHRONOS_2 = {key: value for key, value in SHAPE.items() if key != "num_decoder_layers"} | {"context_length": 48}
 CHRONOS_2 |= {"input_patch_size": 8, "max_output_patches": 2, "initializer_factor": 0.5}
+TIME_MOE = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+TIME_MOE |= {"num_experts": 4, "horizon_lengths": [1, 8], "max_position_embeddings": 48, "initializer_range": 0.2}
+
+VISIONTS = {"image_size": 80, "patch_size": 4, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3}
+VISIONTS |= {"num_attention_heads": 2, "decoder_hidden_size": 8, "decoder_intermediate_size": 12}
+VISIONTS |= {"decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2, "periodicity": 7}
+VISIONTS |= {"initializer_range": 0.2}
 
 
 @pytest.fixture(scope="session")
@@ -79,6 +88,16 @@ def moirai() -> Moirai:
 @pytest.fixture(scope="session")
 def lag_llama() -> LagLlama:
     return LagLlama.new(LAG_LLAMA, seed=1)
+
+
+@pytest.fixture(scope="session")
+def time_moe() -> TimeMoE:
+    return TimeMoE.new(TIME_MOE, seed=1)
+
+
+@pytest.fixture(scope="session")
+def visionts() -> VisionTS:
+    return VisionTS.new(VISIONTS, seed=1)
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +154,8 @@ FORECASTERS = [
     "timesfm",
     "timesfm_25",
     "chronos_2",
+    "time_moe",
+    "visionts",
 ]
 OTHERS = ["t5_text", "vit", "tabular"]  # that read another modality, and forecast nothing
 

@@ -22,9 +22,11 @@ from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
 from tasks.models.t5_text import T5Text
 from tasks.models.tabular import Tabular
+from tasks.models.time_moe import TimeMoE
 from tasks.models.timesfm import TimesFM, TimesFM25
 from tasks.models.totem import Totem
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table, tokens_to_table
+from tasks.models.visionts import VisionTS
 from tasks.models.vit import ViT
 from tasks.models.wavetoken import WaveToken
 from tasks.series.types import Windows
@@ -55,6 +57,15 @@ TINY: list[tuple[type[Family], dict[str, int | float]]] = [  # configs for `new`
     (TimesFM, TINY_TIMESFM),
     (TimesFM25, TINY_TIMESFM | {"output_quantile_len": 4}),
     (Chronos2, TINY_CHRONOS_2 | {"dropout_rate": 0.0}),
+    (TimeMoE, {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}),
+    (
+        VisionTS,
+        {
+            **{"image_size": 16, "patch_size": 4, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1},
+            **{"num_attention_heads": 2, "decoder_hidden_size": 8, "decoder_intermediate_size": 8},
+            **{"decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2},
+        },
+    ),
 ]
 every_family_class = pytest.mark.parametrize(("cls", "config"), TINY, ids=[cls.name for cls, _ in TINY])
 
@@ -100,7 +111,9 @@ def test_tokens_that_went_through_a_table_give_the_same_bits(any_family: Family,
 
 def test_changing_one_input_changes_that_window_alone(any_family: Family, items: Make) -> None:
     tokens = any_family.tokenize(items(any_family, count=4))
-    name = next(name for name in ("ids", "codes", "inputs", "pixels", "features", "patches") if name in tokens.arrays)
+    name = next(
+        name for name in ("ids", "codes", "inputs", "values", "pixels", "features", "patches") if name in tokens.arrays
+    )
     changed = np.array(tokens.arrays[name])
     changed[2].reshape(-1)[5] += 3
     before, after = states_of(any_family, tokens), states_of(any_family, replace_arrays(tokens, name, changed))
@@ -164,7 +177,19 @@ def test_hard_contexts_give_finite_states_and_forecasts(
 # not lag-llama: its inputs hold the scale, so that a scaled copy is another window
 @pytest.mark.parametrize(
     "family",
-    ["t5", "bolt", "patchtst", "moirai", "wavetoken", "totem", "timesfm", "timesfm_25", "chronos_2"],
+    [
+        "t5",
+        "bolt",
+        "patchtst",
+        "moirai",
+        "wavetoken",
+        "totem",
+        "timesfm",
+        "timesfm_25",
+        "chronos_2",
+        "time_moe",
+        "visionts",
+    ],
     indirect=True,
 )
 def test_a_huge_window_is_forecast_as_its_scaled_copy(

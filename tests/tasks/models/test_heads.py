@@ -23,6 +23,7 @@ from tasks.models.registry import family_class
 from tasks.models.timesfm import TimesFM
 from tasks.models.totem import Totem
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
+from tasks.models.visionts import VisionTS
 from tasks.series.types import Windows
 from tasks.sweep.jobs import Job, Task
 
@@ -32,8 +33,12 @@ CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "conditi
 LEMMA = {"tokens": [2, 8], "windows": 1, "layers": "all"}
 PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
 PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
-plain = pytest.mark.parametrize("family", ["t5", "bolt", "patchtst", "wavetoken", "totem", "timesfm"], indirect=True)
-rotary = pytest.mark.parametrize("family", ["moirai", "lag_llama", "timesfm_25", "chronos_2"], indirect=True)
+plain = pytest.mark.parametrize(
+    "family", ["t5", "bolt", "patchtst", "wavetoken", "totem", "timesfm", "visionts"], indirect=True
+)
+rotary = pytest.mark.parametrize(
+    "family", ["moirai", "lag_llama", "timesfm_25", "chronos_2", "time_moe"], indirect=True
+)
 
 
 def rows_of(entry: Callable[..., Any], family: Family, tokens: Tokens, /, **spec: Any) -> list[dict[str, Any]]:
@@ -110,6 +115,8 @@ def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(
             module = network.model.encoder.layers[layer - 1].self_attn.q_proj
         elif isinstance(family, Totem):
             module = network.encoder[layer - 1].q
+        elif isinstance(family, VisionTS):
+            module = network.vit.layers[layer - 1].attention.q_proj
         else:
             module = getattr(network, stack).block[layer - 1].layer[0].SelfAttention.q
         answer = module(torch.from_numpy(states)).detach().numpy()
@@ -196,7 +203,8 @@ def test_there_is_a_row_a_head_and_it_is_that_of_the_kept_tokens(family: Any, wi
     tokens = family.tokenize(windows(count=9))
     rows = align(family, tokens, rows=10_000)
     weights = heads.projections(family)
-    wanted = [(*where, head) for where, one in weights.items() for head in range(one.heads)]
+    seen = {where: one for where, one in weights.items() if where[0] in family.stacks}  # VisionTS' decoder is no stack
+    wanted = [(*where, head) for where, one in seen.items() for head in range(one.heads)]
     assert [(row["stack"], row["layer"], row["head"]) for row in rows] == wanted
     given = inputs_of(family, tokens)
     for row in rows:

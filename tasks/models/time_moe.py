@@ -1,0 +1,238 @@
+"""Time-MoE (Shi et al. 2025): a decoder whose tokens are single steps, with sparse experts and several horizons.
+
+Written by us: the released code is on no package index and needs an old transformers. Names, shapes and arithmetic are
+the release's, so its checkpoints (Maple728/TimeMoE-50M, -200M) load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64, Int32
+
+from tasks.models import folders
+from tasks.models import time_moe_checkpoint as checkpoint
+from tasks.models.base import Forecaster
+from tasks.models.capture import Pass, Stack
+from tasks.models.scale import HUGE, saturated
+from tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tasks.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+    from tasks.models.time_moe_network import Expert, TimeMoENetwork
+
+DELTA = 2.0  # of the Huber loss, in the released code
+
+
+class Scaled(NamedTuple):
+    """Contexts over their own mean and standard deviation, missing steps filled.
+
+    observed: which steps were there; start: the first of them, T where there is none; loc, scale: in the data's units.
+    """
+
+    values: Float32[np.ndarray, "window token"]
+    observed: Bool[np.ndarray, "window token"]
+    start: Int32[np.ndarray, " window"]
+    loc: Float64[np.ndarray, " window"]
+    scale: Float64[np.ndarray, " window"]
+
+
+class TimeMoE(Forecaster):
+    """Rows of the decoder: one a step of the context; the future is not read, which could not change their states.
+
+    A context is scaled by its mean and standard deviation (n - 1), as the release's README does; one that does not vary
+    is centred alone, as in its training. The release knows no missing steps: here they repeat the last observed one,
+    are attended to, and are PADDING, as they stand for no value; those before the first are masked. The embedding has
+    no bias and takes 0 to 0: states of layer 0 are all zero where a context is constant.
+
+    A point forecaster: the Huber loss aims between mean and median, there is no distribution behind it, and every
+    quantile is the same number. Horizons are answered greedily, the longest head that fits first, its steps appended.
+    """
+
+    name: ClassVar[str] = "time-moe"
+    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    direct: ClassVar[bool] = True
+    zero_states: ClassVar[bool] = True
+    network: TimeMoENetwork
+
+    def __init__(self, network: TimeMoENetwork, config: Mapping[str, Any], *, batch: int = 64) -> None:
+        """Wrap a network of that config; batch: windows a forward pass."""
+        self.network = network.eval()
+        self.config = dict(config)
+        self.batch = batch
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Random weights. Keys, named as in config.json: REQUIRED, and those of DEFAULTS where they differ."""
+        from tasks.models.time_moe_network import TimeMoENetwork
+
+        full = checkpoint.made_config(config, cls.name)
+        return cls(folders.build(lambda: TimeMoENetwork(full).drawn(full["initializer_range"]), seed), full)
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """A released or saved checkpoint, safetensors only. ModelError names the file that is wrong."""
+        network, config = checkpoint.read(Path(folder))
+        return cls(network.to(device), config)
+
+    def save(self, folder: Path) -> None:
+        """config.json, and model.safetensors under the released names."""
+        checkpoint.write(Path(folder), self.network, self.config)
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Blocks of the decoder."""
+        return {"decoder": len(self.network.blocks)}
+
+    @property
+    def width(self) -> int:
+        """hidden_size."""
+        return int(self.config["hidden_size"])
+
+    @property
+    def max_context(self) -> int:
+        """Steps of context that the model reads: those of its training; a forecast's own come on top."""
+        return int(self.config["max_position_embeddings"])
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Steps of the context that are read."""
+        return {"decoder": min(context, self.max_context)}
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """q, k, v, o (self); mlp_gate (in the SiLU), mlp_in, mlp_out of each expert, `.0` and on, and of `.shared`.
+
+        `layer` counts from 1, as the states that they make do.
+        """
+        for layer, block in enumerate(self.network.blocks, start=1):
+            attention, ffn = block.self_attn, block.ffn_layer
+            projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.o_proj}
+            for what, module in projections.items():
+                yield WeightMatrix.of(module, "decoder", layer, what, attention="self", heads=attention.heads)
+            experts: dict[str, Any] = {str(number): expert for number, expert in enumerate(ffn.experts)}
+            for name, expert in (experts | {"shared": ffn.shared_expert}).items():
+                for what, module in _mlp(expert).items():
+                    yield WeightMatrix.of(module, "decoder", layer, f"{what}.{name}")
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Huber loss of every head at every step, the heads' mean, and the experts' balance (paper, eqs. 10 to 12).
+
+        Over the context's own scale; the release scales context and future together, which a forecast cannot. Missing
+        steps weigh nothing. The heads' windows end with the batch, as in the release.
+        """
+        import torch
+
+        from tasks.models.time_moe_network import balance
+
+        scaled, device = self._scaled(context.cpu().numpy()), self.network.device
+        known = torch.from_numpy(scaled.observed)
+        later = torch.from_numpy((future.cpu().numpy() - scaled.loc[:, None]) / scaled.scale[:, None])
+        steps = torch.cat((torch.from_numpy(scaled.values), later.clamp(-HUGE, HUGE).float()), dim=1)
+        labels = torch.where(torch.cat((known, torch.ones_like(later, dtype=torch.bool)), dim=1), steps, torch.nan)
+        inputs = torch.from_numpy(_carried(steps.numpy()))[:, :-1].to(device)
+        start = torch.from_numpy(scaled.start).to(device)
+        answer = self.network(inputs, start)
+        counted = torch.arange(inputs.shape[1], device=device) >= start[:, None]
+        target = labels[:, 1:].to(device)
+        heads = [_huber(head(answer.states), target, counted) for head in self.network.lm_heads]
+        spread = balance(answer.routes, self.config["num_experts_per_tok"], counted)
+        loss: torch.Tensor = torch.stack(heads).mean() + self.config["router_aux_loss_factor"] * spread
+        return loss
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        scaled = self._scaled(windows.context)
+        kinds = np.where(scaled.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
+        return Tokens(
+            arrays={
+                "values": scaled.values,
+                "start": scaled.start,
+                "loc": saturated(scaled.loc),
+                "scale": saturated(scaled.scale),
+            },
+            kinds={"decoder": kinds},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        network, arrays = self.network.eval(), tokens.arrays
+
+        def forward(part: slice) -> None:
+            network(*self._on_device(arrays["values"][part], arrays["start"][part]))
+
+        return Pass({"decoder": Stack(network.blocks, network.model.norm)}, forward)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        import torch
+
+        self.network.eval()
+        scaled, parts = self._scaled(windows.context), []
+        for first in range(0, len(windows), self.batch):
+            part = slice(first, first + self.batch)
+            with torch.inference_mode():
+                steps = self._continued(*self._on_device(scaled.values[part], scaled.start[part]), windows.horizon)
+            parts.append(steps.double().cpu().numpy())
+        point = np.concatenate(parts) * scaled.scale[:, None] + scaled.loc[:, None]
+        return np.repeat(point[:, None], len(levels), axis=1)  # [W, Q, H]
+
+    def _continued(self, values: torch.Tensor, start: torch.Tensor, horizon: int) -> torch.Tensor:
+        """The next steps [B, H] of scaled steps [B, T]: the longest head that fits what is left, and so on."""
+        import torch
+
+        lengths, context = self.config["horizon_lengths"], values.shape[1]
+        while (left := horizon - (values.shape[1] - context)) > 0:
+            number = max((i for i, length in enumerate(lengths) if length <= left), default=0)
+            states = self.network(values, start).states[:, -1]
+            values = torch.cat((values, self.network.lm_heads[number](states)[:, :left]), dim=1)
+        return values[:, context:]
+
+    def _scaled(self, context: np.ndarray) -> Scaled:
+        """The context's last `max_context` steps, scaled in float64."""
+        values = context[:, -self.max_context :].astype(np.float64)
+        observed = ~np.isnan(values)
+        count = observed.sum(axis=1)
+        loc = np.where(observed, values, 0.0).sum(axis=1) / np.maximum(count, 1)
+        centred = np.where(observed, values - loc[:, None], 0.0)
+        spread = np.sqrt((centred**2).sum(axis=1) / np.maximum(count - 1, 1))
+        low, high = (np.where(observed, values, edge) for edge in (np.inf, -np.inf))
+        varies = low.min(axis=1, initial=np.inf) < high.max(axis=1, initial=-np.inf)  # rounding of loc does not
+        scale = np.where(varies & (spread > 0), spread, 1.0)
+        flat = np.where(varies[:, None], centred / scale[:, None], 0.0)
+        steps = _carried(np.where(observed, flat, np.nan).astype(np.float32))
+        start = np.where(count > 0, observed.argmax(axis=1), values.shape[1]).astype(np.int32)
+        return Scaled(steps, observed, start, loc, scale)
+
+    def _on_device(self, values: np.ndarray, start: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        device = self.network.device
+        return torch.from_numpy(np.array(values)).to(device), torch.from_numpy(np.array(start)).to(device)
+
+
+def _mlp(expert: Expert) -> dict[str, Any]:
+    return {"mlp_gate": expert.gate_proj, "mlp_in": expert.up_proj, "mlp_out": expert.down_proj}
+
+
+def _carried(steps: Float32[np.ndarray, "window token"]) -> Float32[np.ndarray, "window token"]:
+    """Missing steps as the last one before them; 0, the mean, before the first."""
+    at = np.maximum.accumulate(np.where(np.isnan(steps), -1, np.arange(steps.shape[1])), axis=1)
+    carried = np.take_along_axis(steps, np.maximum(at, 0), axis=1)
+    return np.where(at < 0, np.float32(0), carried).astype(np.float32)
+
+
+def _huber(answer: torch.Tensor, target: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """Mean Huber loss of a head's answers [B, T, h]; target [B, T] is the step after each, NaN where missing."""
+    import torch
+    from torch.nn import functional
+
+    length = answer.shape[-1]
+    windows = functional.pad(target, (0, length - 1), value=float("nan")).unfold(-1, length, 1)  # [B, T, h]
+    known = ~windows.isnan() & counted[..., None]
+    losses = functional.huber_loss(answer, torch.where(known, windows, 0.0), reduction="none", delta=DELTA)
+    mean: torch.Tensor = (losses * known).sum() / known.sum().clamp_min(1)
+    return mean

@@ -1,0 +1,233 @@
+"""Time-MoE's network (Shi et al. 2025, section 3) with the names and shapes of the released state dict.
+
+Module and parameter names, and which layers have biases, are those of Time-MoE/Time-MoE, time_moe/models; what they do
+is written from that paper and that code's arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import nn
+from torch.nn import functional
+
+
+class Answer(NamedTuple):
+    """states: after the final norm, [B, T, d]; routes: logits of every block's router, [B, T, E] each."""
+
+    states: torch.Tensor
+    routes: list[torch.Tensor]
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps) * weight, over the last axis."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return self.weight * (states * torch.rsqrt(states.square().mean(dim=-1, keepdim=True) + self.eps))
+
+
+class InputEmbedding(nn.Module):
+    """SwiGLU of one value: swish(w x) * (v x), no bias; 0 goes to 0 (paper, eq. 1)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.emb_layer = nn.Linear(1, width, bias=False)
+        self.gate_layer = nn.Linear(1, width, bias=False)
+
+    def forward(self, values: Float[torch.Tensor, "window token"]) -> Float[torch.Tensor, "window token width"]:
+        steps = values[..., None]
+        embedded: torch.Tensor = functional.silu(self.gate_layer(steps)) * self.emb_layer(steps)
+        return embedded
+
+
+class Expert(nn.Module):
+    """A SwiGLU MLP without biases."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(width, inner, bias=False)
+        self.up_proj = nn.Linear(width, inner, bias=False)
+        self.down_proj = nn.Linear(inner, width, bias=False)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.down_proj(functional.silu(self.gate_proj(states)) * self.up_proj(states))
+        return output
+
+
+class SparseExperts(nn.Module):
+    """The best experts a token, weighed by the softmax over all of them (not renormalised), and one that all share.
+
+    The shared expert is weighed by a sigmoid; each routed expert is `inner / chosen` wide, so that the chosen together
+    are as wide as the shared one (paper, eqs. 5 to 8).
+    """
+
+    def __init__(self, width: int, inner: int, experts: int, chosen: int) -> None:
+        super().__init__()
+        self.chosen = chosen
+        self.gate = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(Expert(width, inner // chosen) for _ in range(experts))
+        self.shared_expert = Expert(width, inner)
+        self.shared_expert_gate = nn.Linear(width, 1, bias=False)
+
+    def forward(self, states: Float[torch.Tensor, "window token width"]) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the experts answer, and the router's logits [B, T, E]."""
+        tokens = states.flatten(0, -2)
+        routes = self.gate(tokens)
+        weights, picked = routes.softmax(dim=-1).topk(self.chosen, dim=-1)
+        output = torch.sigmoid(self.shared_expert_gate(tokens)) * self.shared_expert(tokens)
+        for number, expert in enumerate(self.experts):
+            token, rank = torch.where(picked == number)
+            output = output.index_add(0, token, expert(tokens[token]) * weights[token, rank, None])
+        return output.view_as(states), routes.view(*states.shape[:-1], -1)
+
+
+class Attention(nn.Module):
+    """Causal, rotated; biases on q, k and v alone, as released."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, width) for _ in range(3))
+        self.o_proj = nn.Linear(width, width, bias=False)
+
+    def forward(
+        self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        shape = (*states.shape[:-1], self.heads, -1)
+        query, key, value = (
+            part(states).view(shape).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        query, key = _rotated(query, cos, sin), _rotated(key, cos, sin)
+        heads = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
+        output: torch.Tensor = self.o_proj(heads.transpose(1, 2).flatten(-2))
+        return output
+
+
+class Block(nn.Module):
+    """Attention and experts, each on the normed residual stream and added to it."""
+
+    def __init__(self, shape: Mapping[str, Any]) -> None:
+        super().__init__()
+        width, eps = shape["hidden_size"], shape["rms_norm_eps"]
+        self.self_attn = Attention(width, shape["num_attention_heads"])
+        self.ffn_layer = SparseExperts(
+            width, shape["intermediate_size"], shape["num_experts"], shape["num_experts_per_tok"]
+        )
+        self.input_layernorm = RMSNorm(width, eps)
+        self.post_attention_layernorm = RMSNorm(width, eps)
+
+    def forward(
+        self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The residual stream, and the router's logits."""
+        states = states + self.self_attn(self.input_layernorm(states), cos, sin, mask)
+        added, routes = self.ffn_layer(self.post_attention_layernorm(states))
+        return states + added, routes
+
+
+class Decoder(nn.Module):
+    """Input embedding, blocks and final norm."""
+
+    def __init__(self, shape: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.embed_layer = InputEmbedding(shape["hidden_size"])
+        self.layers = nn.ModuleList(Block(shape) for _ in range(shape["num_hidden_layers"]))
+        self.norm = RMSNorm(shape["hidden_size"], shape["rms_norm_eps"])
+
+
+class OutputLayer(nn.Module):
+    """The next `horizon` steps of a state, at once."""
+
+    def __init__(self, width: int, horizon: int) -> None:
+        super().__init__()
+        self.out_layer = nn.Linear(width, horizon, bias=False)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.out_layer(states)
+        return output
+
+
+class TimeMoENetwork(nn.Module):
+    """Scaled steps [B, T] to the states that the heads read. shape: keys of config.json, all of them given."""
+
+    def __init__(self, shape: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.head_width = shape["hidden_size"] // shape["num_attention_heads"]
+        self.base = float(shape["rope_theta"])
+        self.model = Decoder(shape)
+        self.lm_heads = nn.ModuleList(OutputLayer(shape["hidden_size"], steps) for steps in shape["horizon_lengths"])
+
+    def drawn(self, std: float) -> Self:
+        """Itself, with weights drawn anew as the release does: normal, biases 0."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=std)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        return self
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks, first to last."""
+        return cast(list[Block], list(self.model.layers))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.norm.weight.device
+
+    def forward(self, values: Float[torch.Tensor, "window token"], start: Int[torch.Tensor, " window"]) -> Answer:
+        """start: the first token that is no padding; those before it are attended to by themselves alone."""
+        cos, sin = self._angles(torch.arange(values.shape[1], device=values.device) - start[:, None])
+        mask = _mask(values.shape[1], start) if bool((start > 0).any()) else None
+        states, routes = self.model.embed_layer(values), []
+        for block in self.blocks:
+            states, logits = block(states, cos, sin, mask)
+            routes.append(logits)
+        return Answer(self.model.norm(states), routes)
+
+    def _angles(self, positions: Int[torch.Tensor, "window token"]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines [B, 1, T, d_h] of positions counted from the first token, both halves of a head alike."""
+        frequencies = self.base ** -(torch.arange(0, self.head_width, 2, device=positions.device) / self.head_width)
+        angles = positions.clamp_min(0)[:, None, :, None].float() * frequencies
+        both = torch.cat((angles, angles), dim=-1)
+        return both.cos(), both.sin()
+
+
+def _rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Heads [B, h, T, d_h] turned by their position: coordinate i is paired with i + d_h / 2."""
+    first, second = heads.chunk(2, dim=-1)
+    return heads * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def _mask(count: int, start: Int[torch.Tensor, " window"]) -> Bool[torch.Tensor, "window 1 token token"]:
+    """Who may read whom: a token reads itself and what lies between the window's start and it."""
+    at = torch.arange(count, device=start.device)
+    causal, real = at[:, None] >= at, at >= start[:, None]
+    return ((causal & real[:, None]) | (at[:, None] == at))[:, None]
+
+
+def balance(
+    routes: Sequence[Float[torch.Tensor, "window token expert"]],
+    chosen: int,
+    counted: Bool[torch.Tensor, "window token"],
+) -> torch.Tensor:
+    """The auxiliary loss of balanced experts: E sum_e (share of tokens sent to e) (mean probability of e).
+
+    Over the counted tokens of all blocks together, summed over the `chosen` places, as the released code has it (the
+    paper's eq. 11 divides by their number); `chosen` where all experts are used alike.
+    """
+    logits = torch.cat([one[counted] for one in routes])  # [N, E]
+    chances = logits.softmax(dim=-1)
+    experts = logits.shape[-1]
+    picked = chances.topk(chosen, dim=-1).indices
+    shares = functional.one_hot(picked, experts).float().mean(dim=0)  # [k, E]
+    return (shares * chances.mean(dim=0)).sum() * experts

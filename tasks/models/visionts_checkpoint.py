@@ -1,0 +1,84 @@
+"""VisionTS' networks: transformers' ViTMAEForPreTraining, made anew with the authors' fixed positions, or read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from tasks.errors import ModelError
+from tasks.models import folders
+
+NAME, MODEL_TYPE, ARCHITECTURE = "visionts", "vit_mae", "ViTMAEForPreTraining"
+REQUIRED = (
+    *("image_size", "patch_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("decoder_hidden_size", "decoder_intermediate_size", "decoder_num_hidden_layers", "decoder_num_attention_heads"),
+)
+DEFAULTS = {"layer_norm_eps": 1e-6, "initializer_range": 0.02, "periodicity": None}  # eps: He et al. 2022's code
+BASE = 10_000.0  # of the positions' frequencies
+
+
+def read(folder: Path, device: str, periodicity: int | None) -> Any:
+    """A released or saved network, its config with `periodicity`; ModelError names the file that is wrong."""
+    from transformers import ViTMAEForPreTraining
+
+    told = folders.read_config(folder, NAME)
+    if periodicity is not None:
+        told["periodicity"] = periodicity
+    wrong = unusable(told)
+    if told.get("model_type") != MODEL_TYPE or ARCHITECTURE not in told.get("architectures", []):
+        wrong = (
+            f"got model_type {told.get('model_type')!r}, architectures {told.get('architectures')}, expected "
+            f"{MODEL_TYPE!r}, {[ARCHITECTURE]}, so this is no {NAME} checkpoint; name the family that the checkpoint "
+            "belongs to"
+        )
+    if wrong:
+        raise ModelError(f"{folder / 'config.json'}: {wrong}")
+    network = folders.load_network(ViTMAEForPreTraining, folder, device)
+    network.config.periodicity = told.get("periodicity")
+    return network
+
+
+def made(config: Mapping[str, Any]) -> Any:
+    """A network with the fixed sines and cosines that transformers 5 leaves at 0, and drawn CLS and mask tokens."""
+    import torch
+    from transformers import ViTMAEConfig, ViTMAEForPreTraining
+
+    network = ViTMAEForPreTraining(ViTMAEConfig(**config))
+    embeddings, decoder, std = network.vit.embeddings, network.decoder, config["initializer_range"]
+    with torch.no_grad():
+        for fixed in (embeddings.position_embeddings, decoder.decoder_pos_embed):
+            grid = config["image_size"] // config["patch_size"]
+            fixed.copy_(torch.from_numpy(positions_2d(grid, fixed.shape[-1])))
+        for drawn in (embeddings.cls_token, decoder.mask_token):
+            drawn.normal_(std=std)
+    return network
+
+
+def positions_2d(grid: int, width: int) -> Float32[np.ndarray, "1 token width"]:
+    """Fixed positions of CLS (0) and of the patches, row by row: sines and cosines of the column, then of the row.
+
+    He et al. 2022's code, whose two halves stand the other way round than their names say.
+    """
+    frequencies = BASE ** -(np.arange(width // 4) / (width // 4))
+    rows, columns = np.divmod(np.arange(grid**2), grid)
+    angles = [np.outer(places, frequencies) for places in (columns, rows)]
+    patches = np.concatenate([part for one in angles for part in (np.sin(one), np.cos(one))], axis=1)
+    return np.concatenate((np.zeros((1, width)), patches))[None].astype(np.float32)
+
+
+def unusable(config: Mapping[str, Any]) -> str | None:
+    """What keeps a config from being used, or None."""
+    size, patch, period = config.get("image_size", 224), config.get("patch_size", 16), config.get("periodicity")
+    if config.get("norm_pix_loss"):
+        return "got norm_pix_loss true, expected a model that reconstructs pixels, as patches have no scale otherwise"
+    if not (isinstance(size, int) and isinstance(patch, int)) or size % patch or size < 2 * patch:
+        return f"got image_size {size!r}, patch_size {patch!r}, expected a square of 2 x 2 whole patches or more"
+    if period is not None and (type(period) is not int or period < 1):
+        return f"got periodicity {period!r}, expected steps or null"
+    if wrong := [name for name in ("hidden_size", "decoder_hidden_size") if config.get(name, 4) % 4]:
+        return f"got {wrong[0]} {config[wrong[0]]}, expected a multiple of 4, for sines and cosines of two axes"
+    return None
