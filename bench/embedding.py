@@ -6,12 +6,15 @@ Of each family the committed checkpoint, which is too small for its forward pass
 with random weights, both fed the exchange rate of TSFM_LENS_DATA or ../shared/data, else sunspots. `bare` is the
 family's own forward pass without hooks and without a head, on the windows that the job runs, in its batches. `ours` is
 the whole job as a worker does it but for Ray: reads the token dump, runs, keeps its sample of every layer and writes
-the dump, fsync and SHA-256 included. They take turns in this process, on one thread each as a worker has; the medians
-are compared (`cpu`: of processor time, which other load on the machine moves less). `keep` tells how many tokens a
-stack keeps: those of the default parameters, or all. Then the rates by batch that PASS_TOKENS in tasks/models/embed.py
-was chosen from, and what a float16 store changes in every measure of the geometry. Last line JSON: min_forward_share
-(least share over the families, released shapes, default sample), the same of the checkpoints, of all tokens kept and
-of processor time, the least rate at the chosen batch over the best, and the largest change by float16.
+the dump, SHA-256 included. They take turns in this process, on one thread each and with the settings of malloc that a
+worker has; the medians are compared (`cpu`: of processor time, which other load on the machine moves less). `flush` is
+what the driver takes to force such a dump to the disk, before it stores the row; `flushed` is the share if the worker
+waited for that. `keep` tells how many tokens a stack keeps: those of the default parameters, or all; jobs of LARGE
+tokens and more (the paper's profile) tell what of the rest is the same for every job and what grows with it. Then the
+rates by batch that PASS_TOKENS in tasks/models/embed.py was chosen from, and what a float16 store changes in every
+measure of the geometry. Last line JSON: min_forward_share (least share over the families, released shapes, default
+sample), the same of large jobs, of the checkpoints, of all tokens kept, with the flush, and of processor time, the
+least rate at the chosen batch over the best, and the largest change by float16.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from threadpoolctl import threadpool_limits
 
 from bench.geometry import ROOT, real_series
 from store.dumps import read_table, write_job_dump
+from store.files import sync
 from tasks.geometry.dimension import effective_dimension
 from tasks.geometry.measure import PRESETS, measure_states
 from tasks.models.base import Family
@@ -42,10 +46,12 @@ from tasks.models.tokenize import IDENTITY, tokenize
 from tasks.models.types import Tokens, tokens_from_table
 from tasks.series.tables import series_table
 from tasks.series.types import Series
+from tasks.sweep.cluster import MEMORY
 from tasks.sweep.jobs import PLACE, Job, Place, Task, place
 
 CONTEXT, HORIZON = 500, 64
 ROWS = 2048  # of every stack: the default of tokens.rows and embeddings.rows
+LARGE = 16_384  # the same of params/paper.yaml
 ROWS_BOLT = 512  # its decoder has one row a window, so that 2,048 windows would be run for as many rows
 QUICK_ROWS = 128
 EVERY = 10**9  # rows that no dump has
@@ -63,7 +69,8 @@ RELEASED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 HEADER = (
     f"{'family':12s} {'shape':10s} {'windows':>7s} {'tokens':>7s} {'batch':>5s} {'keep':>5s} {'rows':>7s}"
-    f" {'dump MB':>7s} {'bare tok/s':>10s} {'ours tok/s':>10s} {'share':>6s} {'cpu':>6s} {'bare MB':>7s} {'our MB':>7s}"
+    f" {'dump MB':>7s} {'bare tok/s':>10s} {'ours tok/s':>10s} {'share':>6s} {'cpu':>6s}"
+    f" {'flush ms':>8s} {'flushed':>7s} {'bare MB':>7s} {'our MB':>7s}"
 )
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # ε of the effective dimension
 CITED = ("zeta", "zeta_token", "zeta_adjusted", "log_isotropy_scaled", "isoscore_star")  # of the last line
@@ -81,6 +88,7 @@ class Share(NamedTuple):
 
     wall: float
     cpu: float
+    flushed: float
 
 
 def series() -> list[Series]:
@@ -157,17 +165,21 @@ def compare(family: Family, rows: int, keep: int, out: Path, repeats: int) -> tu
     batch, worked = pass_windows(tokens, place().device), len(run) * window_tokens(run)
     grown, my_grown = growth(lambda: bare(family, run, batch)), growth(lambda: ours(family, job, out))
     row = ours(family, job, out)
-    theirs, mine = [], []
+    theirs, mine, flushes = [], [], []
+    dump = out / "embeddings" / row["path"]
     for _ in range(repeats):
+        dump.unlink()  # a sweep writes a dump once: freeing what it would replace is none of its work
         theirs.append(costs(lambda: bare(family, run, batch)))
         mine.append(costs(lambda: ours(family, job, out)))
+        flushes.append(costs(lambda: (sync(dump), sync(dump.parent))))
     wall, cpu = (statistics.median(column) for column in zip(*theirs, strict=True))
     my_wall, my_cpu = (statistics.median(column) for column in zip(*mine, strict=True))
-    share = Share(wall / my_wall, cpu / my_cpu)
+    flush = statistics.median(cost.wall for cost in flushes)
+    share = Share(wall / my_wall, cpu / my_cpu, wall / (my_wall + flush))
     line = (
         f"{len(run):7d} {worked:7d} {batch:5d} {'all' if keep == EVERY else keep:>5} {row['rows']:7d}"
         f" {row['bytes'] / 1e6:7.1f} {worked / wall:10.0f} {worked / my_wall:10.0f} {share.wall:6.3f} {share.cpu:6.3f}"
-        f" {grown:7.0f} {my_grown:7.0f}"
+        f" {1e3 * flush:8.1f} {share.flushed:7.3f} {grown:7.0f} {my_grown:7.0f}"
     )
     return line, share
 
@@ -245,6 +257,9 @@ def main() -> None:
     options = parser.parse_args()
     PLACE.set(Place(options.device))
     torch.set_num_threads(1)
+    libc = ctypes.CDLL(None)  # parameters as in glibc's malloc.h
+    assert libc.mallopt(-3, int(MEMORY["MALLOC_MMAP_THRESHOLD_"])) == 1
+    assert libc.mallopt(-1, int(MEMORY["MALLOC_TRIM_THRESHOLD_"])) == 1
     folder_for_dumps = ROOT / ".bench"  # on the repository's disk, as the dumps of a run: /tmp may be memory
     folder_for_dumps.mkdir(exist_ok=True)
     with threadpool_limits(1), tempfile.TemporaryDirectory(dir=folder_for_dumps) as folder:
@@ -255,16 +270,21 @@ def main() -> None:
 def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
     """Print the tables; the figures of the last line."""
     repeats, seconds, rounds = (3, 0.02, 1) if quick else (5, 0.5, 3)
-    shares: dict[tuple[bool, bool], list[Share]] = {}
+    shares: dict[str, list[Share]] = {}
     chosen: list[tuple[str, list[str], float]] = []
     changes: dict[str, dict[str, float]] = {}
     print(HEADER, flush=True)
     for name, shape, family in models(device):
         nano = shape == "nano"
         rows = QUICK_ROWS if quick else ROWS_BOLT if name == "chronos-bolt" else ROWS
-        for keep in (rows,) if quick else (rows, EVERY):
-            line, share = compare(family, rows, keep, out, repeats)
-            shares.setdefault((nano, keep == EVERY), []).append(share)
+        cases = {"nano" if nano else "released": (rows, rows)}
+        if not quick:
+            cases |= {"all of nano" if nano else "all": (rows, EVERY)}
+        if not quick and not nano:
+            cases |= {"large": (LARGE, LARGE)}
+        for case, (asked, keep) in cases.items():
+            line, share = compare(family, asked, keep, out, repeats)
+            shares.setdefault(case, []).append(share)
             print(f"{name:12s} {shape:10s} {line}", flush=True)
         tokens = tokens_from_table(read_table(out, token_dump(family, rows, out)))
         if nano or not quick:
@@ -277,12 +297,13 @@ def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
     print(f"\n{'largest change by float16':27s}", *(f"{name:>13s}" for name in changes))
     for measure in next(iter(changes.values())):
         print(f"{measure:27s}", *(f"{found[measure]:13.1e}" for found in changes.values()), flush=True)
-    least = {key: min(share.wall for share in found) for key, found in shares.items()}
+    least = {case: Share(*map(min, zip(*found, strict=True))) for case, found in shares.items()}
+    more = {} if quick else {"_all_kept": least["all"].wall, "_large": least["large"].wall}
+    more |= {} if quick else {"_large_cpu": least["large"].cpu}
+    more |= {"_nano": least["nano"].wall, "_flushed": least["released"].flushed, "_cpu": least["released"].cpu}
     return {
-        "min_forward_share": round(least[False, False], 3),
-        "min_forward_share_cpu": round(min(share.cpu for share in shares[False, False]), 3),
-        **({} if quick else {"min_forward_share_all_kept": round(least[False, True], 3)}),
-        "min_forward_share_nano": round(least[True, False], 3),
+        "min_forward_share": round(least["released"].wall, 3),
+        **{f"min_forward_share{name}": round(value, 3) for name, value in more.items()},
         "min_rate_of_chosen_batch": round(min(ratio for _, _, ratio in chosen), 3),
         "max_change_by_float16": max(max(found[name] for name in CITED) for found in changes.values()),
     }

@@ -134,7 +134,8 @@ def test_one_changed_id_changes_that_windows_states_alone(smoke: Checkout, tmp_p
 
 
 def states(made: Checkout) -> pa.Table:
-    return pq.read_table(made.folder / "data/embeddings/dumps/chronos-t5-nano/seasonality-2/context-128.parquet")
+    path = made.folder / "data/embeddings/dumps/chronos-t5-nano/seasonality-2/context-128.arrow"
+    return pa.ipc.open_file(path).read_all()
 
 
 def accept(made: Checkout, dump: Path) -> None:
@@ -152,12 +153,12 @@ def accept(made: Checkout, dump: Path) -> None:
 
 def test_a_damaged_dump_is_named_and_made_again(smoke: Checkout, tmp_path: Path) -> None:
     made = smoke.copy(tmp_path / "repository")
-    dump = made.folder / "data/embeddings/dumps/chronos-bolt-nano/linear-2/noisy.parquet"
+    dump = made.folder / "data/embeddings/dumps/chronos-bolt-nano/linear-2/noisy.arrow"
     content = dump.read_bytes()
     dump.unlink()
     dump.write_bytes(content[: len(content) // 2])
     done = made.run("python", "-m", "stages", "embeddings")
-    assert "noisy.parquet" in done.stdout + done.stderr
+    assert "noisy.arrow" in done.stdout + done.stderr
     assert dump.read_bytes() == content
     assert jobs(made, "embeddings")["done"] == 1
 

@@ -37,7 +37,9 @@ def table(place: tuple[str, int, bool], n: int) -> pa.Table:
     stack, layer, normed = place
     return pa.table(
         {
-            "stack": pa.array([stack] * n).dictionary_encode(),
+            "stack": pa.DictionaryArray.from_arrays(
+                pa.array([stack == "decoder"] * n).cast(pa.int8()), pa.array(["encoder", "decoder"])
+            ),
             "layer": pa.array([layer] * n, pa.int16()),
             "normed": [normed] * n,
             "token": pa.array(range(n), pa.int64()),
@@ -58,7 +60,9 @@ def write(tokens: dict[tuple[str, str, str], int]) -> None:
     for model, dataset, condition in tokens:
         spec = {"model": model, "dataset": dataset, "condition": condition}
         n = tokens[model, dataset, condition]
-        facts = dumps.write_dump(Path("data/embeddings"), dumps.dump_path(spec), (table(place, n) for place in LAYERS))
+        facts = dumps.write_dump(
+            Path("data/embeddings"), dumps.dump_path(spec | {"format": "arrow"}), (table(place, n) for place in LAYERS)
+        )
         rows.append(ROWS["dumps"] | spec | facts | {"job_key": "/".join(spec.values())})
         series = Path("data/kernelsynth/series", f"{dataset}.parquet")
         series.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +147,7 @@ def test_only_cells_of_the_study_are_drawn_and_its_query_names_their_files(tmp_p
     tables = {name: [Path("data", out, name, "00000.parquet")] for name, out in outs.items()}
     catalogue.build(tmp_path / "r.duckdb", tables)
     with store.open(tmp_path / "r.duckdb") as connection:
-        assert connection.sql(answer.sql).fetchall() == [(f"dumps/{T5}/linear-2/noisy.parquet",)]
+        assert connection.sql(answer.sql).fetchall() == [(f"dumps/{T5}/linear-2/noisy.arrow",)]
 
 
 @pytest.mark.usefixtures("both")

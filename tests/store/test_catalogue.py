@@ -144,7 +144,7 @@ def test_the_sample_takes_its_tokens_from_last_states_and_is_seeded(tmp_path: Pa
     found = []
     for condition, n in sizes.items():
         tables = [layer(False, n, pa.float16(), 0), layer(True, n, pa.float16(), 10_000)]
-        facts = dumps.write_dump(tmp_path / "embeddings", f"dumps/m/d/{condition}.parquet", tables)
+        facts = dumps.write_dump(tmp_path / "embeddings", f"dumps/m/d/{condition}.arrow", tables)
         found.append(tmp_path / "embeddings" / facts["path"])
     samples = []
     for n, order in enumerate((found, found[::-1])):

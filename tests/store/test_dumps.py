@@ -12,6 +12,7 @@ import pytest
 
 from store import dumps
 
+STACKS = pa.array(["encoder", "decoder"])  # an Arrow file has one dictionary a column
 LAYERS = [("encoder", 0, False), ("encoder", 1, False), ("encoder", 1, True), ("decoder", 0, False)]
 
 
@@ -20,7 +21,7 @@ def layer_table(stack: str, layer: int, normed: bool, *, dtype: type, types: boo
     flat = pa.array(generator.normal(size=n * d).astype(dtype))
     return pa.table(
         {
-            "stack": pa.array([stack] * n).dictionary_encode(),
+            "stack": pa.DictionaryArray.from_arrays(pa.array([stack == "decoder"] * n).cast(pa.int8()), STACKS),
             "layer": pa.array([layer] * n, pa.int16()),
             "normed": [normed] * n,
             "token": pa.array(range(n), pa.int64()),
@@ -39,7 +40,7 @@ def layer_table(stack: str, layer: int, normed: bool, *, dtype: type, types: boo
 @pytest.mark.parametrize("wanted", LAYERS)
 def test_states_of_one_layer_come_back_as_written(tmp_path: Path, dtype: type, types: bool, wanted: tuple) -> None:
     tables = {name: layer_table(*name, dtype=dtype, types=types) for name in LAYERS}
-    facts = dumps.write_dump(tmp_path / "data" / "embeddings", "dumps/m/d/c.parquet", iter(tables.values()))
+    facts = dumps.write_dump(tmp_path / "data" / "embeddings", "dumps/m/d/c.arrow", iter(tables.values()))
     path = "data/embeddings/" + facts["path"]
     job = SimpleNamespace(
         spec=dict(zip(("stack", "layer", "normed"), wanted, strict=True)), inputs={path: "x", "model:m": "y"}
@@ -54,6 +55,27 @@ def test_states_of_one_layer_come_back_as_written(tmp_path: Path, dtype: type, t
     assert (got["types"] is None) == (not types)
     assert not types or got["types"].tolist() == [0, 1, 2, 3, 0, 1]
     assert got["kinds"].tolist() == [0] * 6
+    assert got["position"].tolist() == list(range(6))
+
+
+def test_states_of_float32_are_mapped_and_nobody_can_write_into_the_file(tmp_path: Path) -> None:
+    facts = dumps.write_dump(
+        tmp_path, "dumps/m/d/c.arrow", [layer_table(*LAYERS[0], dtype=np.float32, types=False, n=4000, d=64)]
+    )
+    before = pa.total_allocated_bytes()
+    states = dumps.layer_states(tmp_path / facts["path"], *LAYERS[0])["states"]
+    assert pa.total_allocated_bytes() - before < states.nbytes / 4
+    assert not states.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        states[0, 0] = 1
+
+
+def test_a_dump_that_was_cut_off_is_no_dump(tmp_path: Path) -> None:
+    facts = dumps.write_dump(tmp_path, "dumps/m/d/c.arrow", [layer_table(*LAYERS[0], dtype=np.float32, types=False)])
+    path = tmp_path / facts["path"]
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(pa.ArrowInvalid, match="Not an Arrow file"):
+        dumps.layers(path)
 
 
 def test_a_dump_says_its_rows_bytes_and_sha256_and_has_a_row_group_a_table(tmp_path: Path) -> None:
@@ -105,6 +127,7 @@ def test_a_dump_of_no_tables_is_refused(tmp_path: Path) -> None:
     [
         ({"model": "t5@absorbed-0.25", "dataset": "d", "condition": "c512"}, "dumps/t5@absorbed-0.25/d/c512.parquet"),
         ({"model": "m", "dataset": "d", "condition": "noise=0.1+c8", "layer": 3}, "dumps/m/d/noise=0.1+c8.parquet"),
+        ({"model": "m", "dataset": "d", "condition": "c", "format": "arrow"}, "dumps/m/d/c.arrow"),
         ({"dataset": "d", "shard": 7, "format": "parquet"}, "dumps/d/000007.parquet"),
         ({"dataset": "d", "shard": 1234567, "format": "arrow", "model": None}, "dumps/d/1234567.arrow"),
     ],
@@ -142,20 +165,20 @@ def test_a_spec_without_what_a_path_needs_is_named() -> None:
 
 
 def test_a_layer_that_is_not_in_the_dump_is_answered_with_those_that_are(tmp_path: Path) -> None:
-    dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [layer_table(*LAYERS[0], dtype=np.float32, types=False)])
-    job = SimpleNamespace(spec={"stack": "encoder", "layer": 7, "normed": False}, inputs={"dumps/m/d/c.parquet": "x"})
+    dumps.write_dump(tmp_path, "dumps/m/d/c.arrow", [layer_table(*LAYERS[0], dtype=np.float32, types=False)])
+    job = SimpleNamespace(spec={"stack": "encoder", "layer": 7, "normed": False}, inputs={"dumps/m/d/c.arrow": "x"})
     with pytest.raises(ValueError, match=r"no \(stack, layer, normed\) \('encoder', 7, False\), expected one of"):
         dumps.read_states(tmp_path, job)
 
 
 def test_the_last_state_of_a_stack_is_the_normed_one_where_there_is_one(tmp_path: Path) -> None:
     tables = [layer_table(*name, dtype=np.float32, types=False) for name in [*LAYERS, ("decoder", 1, False)]]
-    facts = dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", tables)
-    found = dumps.last_layers(pq.read_metadata(tmp_path / facts["path"]))
+    facts = dumps.write_dump(tmp_path, "dumps/m/d/c.arrow", tables)
+    found = dumps.last_layers(dumps.layers(tmp_path / facts["path"]))
     assert found == {("encoder", 1, True), ("decoder", 1, False)}
 
 
 @pytest.mark.parametrize("inputs", [{}, {"a.parquet": "1", "b.parquet": "2"}, {"hub:x.parquet": "1"}])
 def test_a_job_reads_one_parquet_file(tmp_path: Path, inputs: dict) -> None:
-    with pytest.raises(ValueError, match="expected one Parquet file among its inputs"):
+    with pytest.raises(ValueError, match="expected one .parquet file among its inputs"):
         dumps.read_table(tmp_path, SimpleNamespace(spec={}, inputs=inputs))

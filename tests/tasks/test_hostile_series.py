@@ -164,10 +164,10 @@ def measured(case: Case, family: str, folder: Path) -> tuple[dict[str, int], lis
     if not len(data):
         return skipped, []
     result = embed(job(case, rows=64, batch=4, store_dtype="float16"), data, network)
-    write_dump(folder, "states.parquet", result.dump or [])
+    write_dump(folder, "states.arrow", result.dump or [])
     rows = []
-    for stack, layer, normed in layers(pq.read_metadata(folder / "states.parquet")):
-        states = layer_states(folder / "states.parquet", stack, layer, normed)
+    for stack, layer, normed in layers(folder / "states.arrow"):
+        states = layer_states(folder / "states.arrow", stack, layer, normed)
         place = {"stack": stack, "layer": layer, "normed": normed, "weights_dtype": "float32"}
         rows += entry(job(case, **place, tokens=64, measure=MEASURE), states, None).rows
     return skipped, [dict(row) for row in rows]

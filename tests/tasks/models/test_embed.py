@@ -32,7 +32,7 @@ CELL = {
     "noise": 0.0,
 }
 SPEC = {**CELL, "horizon": 12, "min_context": 16, "held_out": None, "seed": 0, "rows": 30}
-EMBED = {**CELL, "rows": 50, "batch": 4, "store_dtype": "float32"}
+EMBED = {**CELL, "rows": 50, "batch": 4, "store_dtype": "float32", "format": "arrow"}
 
 
 def job(spec: dict[str, Any], **changes: Any) -> Job:
