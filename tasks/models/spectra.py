@@ -51,13 +51,14 @@ def head_counts(model: Family) -> dict[Place, int]:
     found: dict[Place, int] = {}
     widths = {(one.stack, one.layer, one.attention): _width(one) for one in model.weights() if one.what == "q"}
     for one in model.weights():
-        place = (one.stack, one.layer, one.attention)
+        where, rows = (one.stack, one.layer, one.attention), len(one.matrix)
         if one.heads and one.what in ("q", "o"):
-            found[*place, one.what] = one.heads
+            found[*where, one.what] = one.heads
         elif one.heads and one.what == "k":
-            if len(one.matrix) % widths[place] or not len(one.matrix):
-                raise ValueError(f"{_name(one)}: got {len(one.matrix)} rows, expected heads of {widths[place]} rows")
-            found[*place, "k"] = found[*place, "v"] = len(one.matrix) // widths[place]
+            width = widths[where]
+            if rows % width or not rows:
+                raise ValueError(f"{_name(one)}: got {rows} rows, expected heads of {width} rows")
+            found[*where, "k"] = found[*where, "v"] = rows // width
     return found
 
 

@@ -66,7 +66,9 @@ def rounding_floor(
     3 ‖E‖₂ / σ_1, E the rounding errors: independent, so that ‖E‖₂ is near the largest root mean square norm of a column
     and of a row of E together (Latała 2005; exact for equal variances), each 0.39 unit roundoffs times the matrix's
     own; where values are subnormal, of a uniform error of half their distance. At 4096 × 512 and rank 1 that is 2.8e-4
-    in bfloat16, 3.4e-5 in float16 and 4.2e-9 in float32. At least ARITHMETIC; at most 1, which a matrix of zeros has.
+    in bfloat16, 3.4e-5 in float16 and 4.2e-9 in float32. Against measured errors of Gaussian, decaying, rank-one and
+    constant matrices and ones with a massive row or column: 0.99 to 1.46 of 3 ‖E‖₂ / σ_1. At least ARITHMETIC; at most
+    1, which a matrix of zeros has.
     leading: σ_1. longest_row, longest_column: largest norms.
     Raises ValueError for an unknown dtype.
     """
@@ -77,7 +79,6 @@ def rounding_floor(
     roundoff, step = TYPES[dtype]
     relative = ROUNDING * roundoff * (longest_row / leading + longest_column / leading)
     absolute = step / np.sqrt(12) / leading * (np.sqrt(shape[0]) + np.sqrt(shape[1]))
-    # A value errs by the larger of the two: never by both
     return float(np.clip(SAFETY * max(relative, absolute), ARITHMETIC, 1.0))
 
 

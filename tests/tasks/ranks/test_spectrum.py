@@ -151,7 +151,7 @@ def test_the_floor_is_near_three_times_the_rounding_that_is_measured(
     error = np.linalg.norm(matrix - rounded(matrix, dtype), 2)
     leading = np.linalg.norm(matrix, 2)
     ratio = matrix_floor(matrix, leading, dtype=dtype) / (3 * error / leading)
-    assert 0.75 < ratio < 2.2
+    assert 0.9 < ratio < 1.6  # 0.99 to 1.46 here: above 1 where entries' sizes differ, as rank one's do
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("bfloat16", 3e-4), ("float16", 3e-5), ("float32", 4e-9)])

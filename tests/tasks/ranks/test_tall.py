@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -261,3 +262,13 @@ def test_what_has_no_width_is_refused() -> None:
 def test_values_beyond_float64_are_refused_and_not_infinite() -> None:
     with pytest.raises(ValueError, match="beyond the largest float64"):
         TallQR.of([np.full((100, 4), 1e308)]).singular_values()
+
+
+def test_memory_does_not_grow_with_the_rows() -> None:
+    """R and two times HEIGHT rows of 64 columns are 2 MB; all rows would be 42."""
+    blocks = (RNG(number).standard_normal((1000, 64)) for number in range(80))
+    tracemalloc.start()
+    TallQR.of(blocks).singular_values()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6e6

@@ -1,0 +1,248 @@
+"""Singular values: our streamed QR against torch on the stacked matrix, and our weights against weightwatcher's.
+
+    python -m bench.spectra [--quick] [--rows 10000000 [--width 1024]]
+
+Tall: blocks of 2,048 rows whose stack [N, 1024] has singular values known by construction, 1 to 1e-12 evenly by
+logarithm. `ours` folds block after block into R as they are made; `torch` is torch.linalg.svdvals of the stack. --rows
+asks for nothing but ours on so many rows: 10 million of 1024, 2.1e13 operations, take a quarter of an hour of a core.
+Weights: the matrices of a block of a base-shape T5. `ours` is tasks.ranks.spectrum.singular_values; `weightwatcher`
+its public WeightWatcher.get_ESD of every layer, and `its SVD` the line of it that does the work: scipy.linalg.svd of
+the matrix in float64 (which is there without the package too: `uv pip install --group bench` adds it).
+Each run is a process of its own, on as many threads as the environment allows. Times are of the work, without the
+blocks' making; `cpu` is processor time, which other load on the machine moves less, and which `speedup` is of. Memory
+is the process's peak above what it held before the first block, the making of the blocks included. Errors are the
+largest |σ - known| / σ_1, of weights against torch.linalg.svdvals in float64, another LAPACK than scipy's. The last
+line is JSON: speedup (torch's over ours, of the stack), speedup_weights (that of get_ESD, null without it), peak_mb (of
+ours, the most), peak_mb_torch, max_relative_error (of ours, the worst).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tasks.ranks.spectrum import singular_values
+from tasks.ranks.tall import TallQR
+
+WIDTH, HEIGHT = 1024, 2048
+STACKED = 131_072  # rows of the stack, 1 GiB, which LAPACK copies
+LONG = [(1_048_576, WIDTH), (10_000_000, 64)]  # of ours alone; the second for how errors grow with the rows
+QUICK = (16_384, [(65_536, WIDTH), (1_000_000, 64)])
+LEAST = 1e-12  # smallest singular value over the largest
+SHAPES = {"q": (768, 768), "k": (768, 768), "v": (768, 768), "o": (768, 768), "mlp": (3072, 768)}  # t5-base
+
+
+class Found(NamedTuple):
+    """What one process measured."""
+
+    wall: float  # seconds
+    cpu: float  # seconds
+    peak_mb: float
+    error: float
+
+
+class Clock:
+    """Wall and processor time of what runs inside `with`, summed."""
+
+    def __init__(self) -> None:
+        self.wall = self.cpu = 0.0
+
+    def __enter__(self) -> None:
+        self._begun = time.perf_counter(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.wall += time.perf_counter() - self._begun[0]
+        self.cpu += time.process_time() - self._begun[1]
+
+
+class Memory:
+    """Peak of this process above what it holds now, in MB."""
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        self._before = self._kilobytes("VmRSS")
+
+    @property
+    def peak_mb(self) -> float:
+        return (self._kilobytes("VmHWM") - self._before) / 1024
+
+    @staticmethod
+    def _kilobytes(name: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def known(width: int) -> np.ndarray:
+    """The singular values that the blocks are made of."""
+    return np.geomspace(1, LEAST, width)
+
+
+def blocks(rows: int, width: int) -> Iterator[np.ndarray]:
+    """[HEIGHT, width] each, `rows` in all, whose stack has the singular values `known`.
+
+    Block b is c_b Q H_b R: Q has orthonormal columns, R = diag(known) times a rotation, H_b is a reflection of its own,
+    so that blocks differ, and the c_b² sum to 1. The last, shorter one is c_b H_b R itself, `width` rows and zeros.
+    """
+    rng = np.random.default_rng(0)
+    rotation = np.linalg.qr(rng.standard_normal((width, width)))[0]
+    r = known(width)[:, None] * rotation
+    q = np.linalg.qr(rng.standard_normal((HEIGHT, width)))[0]
+    base = q @ r
+    count = -(-rows // HEIGHT)
+    weights = rng.uniform(0.1, 1.0, count)
+    weights /= np.linalg.norm(weights)
+    for number, weight in enumerate(weights):
+        direction = rng.standard_normal(width)
+        direction /= np.linalg.norm(direction)
+        left = q if rows - number * HEIGHT >= HEIGHT else np.eye(rows - number * HEIGHT, width)
+        if left is not q and len(left) < width:
+            raise ValueError(f"rows: got {rows}, expected no rest, or one of at least {width}, over {HEIGHT}")
+        block = base.copy() if left is q else left @ r
+        block -= np.outer(2 * (left @ direction), direction @ r)
+        block *= weight
+        yield block
+
+
+def tall_ours(rows: int, width: int) -> Found:
+    """Blocks into R, one after the other."""
+    TallQR.of([np.eye(3)]).singular_values()  # first calls load libraries
+    memory, clock, qr = Memory(), Clock(), TallQR(width)
+    for block in blocks(rows, width):
+        with clock:
+            qr.add(block)
+    with clock:
+        found = qr.singular_values()
+    return Found(clock.wall, clock.cpu, memory.peak_mb, float(np.abs(found - known(width)).max()))
+
+
+def tall_torch(rows: int, width: int) -> Found:
+    """The stack at once."""
+    import torch
+
+    torch.linalg.svdvals(torch.eye(3, dtype=torch.float64))
+    memory, clock, done = Memory(), Clock(), 0
+    stack = torch.empty((rows, width), dtype=torch.float64)
+    for block in blocks(rows, width):
+        stack[done : done + len(block)] = torch.from_numpy(block)
+        done += len(block)
+    with clock:
+        found = torch.linalg.svdvals(stack).numpy()
+    return Found(clock.wall, clock.cpu, memory.peak_mb, float(np.abs(found - known(width)).max()))
+
+
+def weights() -> dict[str, np.ndarray]:
+    """Matrices in float32 whose spectra decay as trained ones do."""
+    rng = np.random.default_rng(0)
+    return {
+        name: (rng.standard_normal((rows, columns)) * np.geomspace(1, 0.01, columns)).astype(np.float32)
+        for name, (rows, columns) in SHAPES.items()
+    }
+
+
+def weights_by(values: Callable[[dict[str, np.ndarray], Clock], dict[str, np.ndarray]]) -> Found:
+    """Singular values of every matrix, and their error against torch's, whose LAPACK is another than scipy's."""
+    import torch
+
+    matrices = weights()
+    expected = {name: torch.linalg.svdvals(torch.from_numpy(one).double()).numpy() for name, one in matrices.items()}
+    memory, clock = Memory(), Clock()
+    found = values(matrices, clock)
+    errors = [float(np.abs(found[name] - one).max() / one[0]) for name, one in expected.items()]
+    return Found(clock.wall, clock.cpu, memory.peak_mb, max(errors))
+
+
+def weights_ours(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np.ndarray]:
+    with clock:
+        return {name: singular_values(matrix) for name, matrix in matrices.items()}
+
+
+def weights_scipy(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np.ndarray]:
+    """As RMT_Util.py of weightwatcher 0.7.7 has it: svd_vals of `W.astype(float)`, sorted."""
+    from scipy import linalg
+
+    with clock:
+        found = {name: linalg.svd(matrix.astype(float), compute_uv=False) for name, matrix in matrices.items()}
+        return {name: np.sort(one)[::-1] for name, one in found.items()}
+
+
+def weights_weightwatcher(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np.ndarray]:
+    """Roots of the eigenvalues that it answers."""
+    import torch
+
+    logging.disable(logging.CRITICAL)
+    import weightwatcher
+
+    layers = torch.nn.ModuleDict(
+        {name: torch.nn.Linear(*one.shape[::-1], bias=False) for name, one in matrices.items()}
+    )
+    for name, matrix in matrices.items():
+        layers[name].weight.data = torch.from_numpy(matrix)
+    with clock:
+        watcher = weightwatcher.WeightWatcher(model=layers)
+        found = {name: watcher.get_ESD(layer=name) for name in matrices}
+    return {name: np.sqrt(np.sort(one)[::-1]) for name, one in found.items()}
+
+
+SIDES: dict[str, Callable[[int, int], Found]] = {
+    "ours": tall_ours,
+    "torch": tall_torch,
+    "weights ours": lambda rows, width: weights_by(weights_ours),
+    "weights its SVD": lambda rows, width: weights_by(weights_scipy),
+    "weights weightwatcher": lambda rows, width: weights_by(weights_weightwatcher),
+}
+
+
+def measured(side: str, rows: int = 0, width: int = WIDTH) -> Found:
+    """Of a process of its own; its line of the table is printed."""
+    command = [sys.executable, "-m", "bench.spectra", "--side", side, "--rows", str(rows), "--width", str(width)]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    found = Found(**json.loads(lines[-1]))
+    size = f"{rows} x {width}" if rows else f"{len(SHAPES)} matrices"
+    print(
+        f"{side:22s} {size:>17s} {found.wall:9.2f} {found.cpu:9.2f} {found.peak_mb:9.1f} {found.error:9.1e}", flush=True
+    )
+    return found
+
+
+def main() -> None:
+    """Run the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rows; under a minute")
+    parser.add_argument("--rows", type=int, help="ours alone on so many rows, and nothing else")
+    parser.add_argument("--width", type=int, default=WIDTH, help="columns of these rows")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.side:
+        print(json.dumps(SIDES[asked.side](asked.rows, asked.width)._asdict()))
+        return
+    print(f"{'side':22s} {'size':>17s} {'wall s':>9s} {'cpu s':>9s} {'peak MB':>9s} {'error':>9s}")
+    if asked.rows:
+        measured("ours", asked.rows, asked.width)
+        return
+    stacked, long = QUICK if asked.quick else (STACKED, LONG)
+    theirs, mine = measured("torch", stacked), [measured("ours", stacked)]
+    mine += [measured("ours", *size) for size in long]
+    weighed, bare = measured("weights ours"), measured("weights its SVD")
+    watcher = measured("weights weightwatcher") if find_spec("weightwatcher") else None
+    print(f"its SVD over ours, of weights: {bare.cpu / weighed.cpu:.2f}")
+    print(json.dumps({
+        "speedup": round(theirs.cpu / mine[0].cpu, 2),
+        "speedup_weights": watcher and round(watcher.cpu / weighed.cpu, 2),
+        "peak_mb": round(max(one.peak_mb for one in mine), 1),
+        "peak_mb_torch": round(theirs.peak_mb, 1),
+        "max_relative_error": max(one.error for one in [*mine, weighed]),
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
