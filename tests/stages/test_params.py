@@ -57,6 +57,8 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("datasets/sets/a b", {"source": "bundled", "horizon": 4}, ["datasets.sets", "'a b' is no name"]),
         ("datasets/sets/..%2Fx", {"source": "bundled", "horizon": 4}, ["is no name"]),
         ("checkpoints/recipes/chronos-t5-nano/mixture", {"kernelsynth": 0.5}, ["mixture sums to 0.5"]),
+        ("checkpoints/recipes/chronos-t5-nano/mixture", {"text": 0.5, "bundled": 0.5}, ["['text'] cannot be mixed"]),
+        ("checkpoints/recipes/chronos-t5-nano/mixture", {"pictures": 1.0}, ["mixture.pictures", "'tables'"]),
         ("checkpoints/recipes/chronos-t5-nano/family", "chronos-bolt", ["models.chronos-t5-nano.family", "-bolt"]),
         ("models/chronos-t5-nano/ref", "checkpoint:nano", ["models.chronos-t5-nano.ref", "'nano'"]),
         ("models/lag-llama-nano-rope/base_model", "lag-llama", ["lag-llama-nano-rope.base_model", "'lag-llama-nano'"]),
