@@ -66,6 +66,8 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("checkpoints/recipes/chronos-t5-nano/snapshots", [0, 9000], ["snapshots [0, 9000]", "steps up to 7000"]),
         ("checkpoints/recipes/chronos-t5-nano/snapshots", [5, 5], ["snapshots [5, 5] must be ascending"]),
         ("checkpoints/recipes/chronos-t5-nano/snapshots", [-1], ["snapshots", "got -1"]),
+        ("checkpoints/recipes/chronos-t5-nano/mixture", {"text": 0.5, "bundled": 0.5}, ["['text'] cannot be mixed"]),
+        ("checkpoints/recipes/chronos-t5-nano/mixture", {"pictures": 1.0}, ["mixture.pictures", "'tables'"]),
         ("checkpoints/recipes/chronos-t5-nano/family", "chronos-bolt", ["models.chronos-t5-nano.family", "-bolt"]),
         ("models/chronos-t5-nano/ref", "checkpoint:nano", ["models.chronos-t5-nano.ref", "'nano'"]),
         ("models/lag-llama-nano-rope/base_model", "lag-llama", ["lag-llama-nano-rope.base_model", "'lag-llama-nano'"]),

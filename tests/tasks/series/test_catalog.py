@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from tasks.series.catalog import CATALOG, _read
+from tasks.series.catalog import CATALOG, MODALITIES, _read
 from tasks.series.kernels import kernel_expression, parse_kernel
 from tasks.series.kernelsynth import SYNTHETIC
 from tasks.series.windows import seasonality
@@ -35,10 +35,10 @@ def test_whatever_is_not_the_paper_s_own_says_so() -> None:
 def test_an_entry_is_whole(name: str) -> None:
     entry = CATALOG[name]
     assert entry.name == name
-    assert entry.source in ("kernelsynth", "signals", "bundled", "folder")
+    assert entry.source in ("kernelsynth", "signals", "bundled", "folder", *MODALITIES)
     assert (entry.signal is not None) == (entry.source == "signals")
     assert (entry.kernel is not None) == (entry.source == "kernelsynth")
-    assert (entry.file is not None) == (entry.source == "folder")
+    assert entry.source in ("text", "images") or (entry.file is not None) == (entry.source == "folder")
     assert entry.domain
     assert entry.horizon > 0
     assert seasonality(entry.freq) >= 1
