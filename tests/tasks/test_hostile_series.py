@@ -30,7 +30,7 @@ from tasks.series.types import Series
 from tasks.sweep.jobs import Job, Task
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
-FAMILIES = ("chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama", "timesfm")
+FAMILIES = ("chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama", "timesfm", "chronos-2")
 LARGEST = float(np.finfo(np.float32).max)
 MEASURE = {"k_max": 3, "restarts": 1, "min_cluster": 10, "permutations": 3, "presets": ["isoscore", "cai"]}
 RNG = np.random.default_rng(0)
