@@ -41,6 +41,7 @@ FAMILIES = (
     "timesfm",
     "time-moe",
     "visionts",
+    "chronos-2",
 )
 LARGEST = float(np.finfo(np.float32).max)
 MEASURE = {"k_max": 3, "restarts": 1, "min_cluster": 10, "permutations": 3, "presets": ["isoscore", "cai"]}
