@@ -37,9 +37,8 @@ def angles(frame: pd.DataFrame) -> go.Figure:
 
     figure, titles, rows = go.Figure(), [], []
     for place, part in enumerate(panels(frame)):
-        head, where = part.iloc[0], grid.axes(place)
-        field = matrix(part)
-        titles.append(_title(head, part))
+        where, field = grid.axes(place), matrix(part)
+        titles.append(title(part))
         rows.append(len(field))
         hover = "%{x}, %{y}: %{z}°<extra></extra>"
         figure.add_trace(go.Heatmap(z=field, coloraxis="coloraxis", hovertemplate=hover, **where))
@@ -48,8 +47,7 @@ def angles(frame: pd.DataFrame) -> go.Figure:
     laid = grid.layout(titles, grid.bare(), grid.bare(), SQUARES)
     for place, count in enumerate(rows):
         laid = grid.changed(laid, _square(place, count))
-    laid["margin"] = {**laid["margin"], "l": 24, "r": 64, "b": 24}
-    return calm(figure).update_layout(**laid, coloraxis=SCALE)
+    return calm(figure).update_layout(**grid.tight(laid, right=64), coloraxis=SCALE)
 
 
 def panels(frame: pd.DataFrame) -> list[pd.DataFrame]:
@@ -87,14 +85,13 @@ def planes(frame: pd.DataFrame) -> go.Figure:
                 showlegend=False,
                 marker={"size": 3, "cmin": 0, "cmax": 1, "colorscale": [list(pair) for pair in scales.ORDER]}
                 | {"color": ordered(part)},
-                customdata=part["value"].fillna(part["type"].astype("Float64")).to_numpy(float),
+                customdata=part["value"].fillna(part["type"].astype("Float64")).to_numpy(np.float32),
                 hovertemplate="%{customdata:.4g}<extra></extra>",
                 **grid.axes(place),
             )
         )
     laid = grid.layout(titles, grid.bare(zeroline=False), grid.bare(zeroline=False), PLANES)
-    laid["margin"] = {**laid["margin"], "l": 24, "b": 24}
-    return calm(figure).update_layout(**laid)
+    return calm(figure).update_layout(**grid.tight(laid))
 
 
 def ordered(part: pd.DataFrame) -> np.ndarray:
@@ -107,7 +104,9 @@ def ordered(part: pd.DataFrame) -> np.ndarray:
     return np.full(len(part), 0.25, np.float32)
 
 
-def _title(head: Any, part: pd.DataFrame) -> str:
+def title(part: pd.DataFrame) -> str:
+    """What a set of vectors is, in two lines."""
+    head = part.iloc[0]
     if head["what"] == "gaussian":
         return f"Gaussian\nin {int(head['dimension'])} dimensions"
     if head["what"] == "rows":
@@ -120,8 +119,8 @@ def _borders(part: pd.DataFrame, count: int) -> go.Scatter | None:
     """Lines between the rows of different heads."""
     import plotly.graph_objects as go
 
-    heads = part["head"].tolist()
-    edges = [at - 0.5 for at in range(1, len(heads)) if heads[at] != heads[at - 1] and part["head"].notna().all()]
+    heads = part["head"].dropna().tolist()
+    edges = [at - 0.5 for at in range(1, len(heads)) if heads[at] != heads[at - 1]] if len(heads) == count else []
     if not edges:
         return None
     ends, x, y = [-0.5, count - 0.5], [], []

@@ -61,6 +61,15 @@ def changed(laid: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) -> d
     return {**out, "meta": {"narrow": narrow}}
 
 
+def tight(laid: Mapping[str, Any], *, right: int = 16) -> dict[str, Any]:
+    """The layout without room for labels at the left and below; right: pixels of that margin."""
+    margin = {"l": 24, "r": right, "t": HEAD, "b": 24}
+    wide, narrow = (
+        {**one, "margin": margin, "height": one["height"] - FOOT + 24} for one in (laid, laid["meta"]["narrow"])
+    )
+    return {**wide, "meta": {"narrow": narrow}}
+
+
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """A panel's axis: small labels, its title close."""
     return {"tickfont": {"size": 10}, "title": {"text": title, "standoff": 4, "font": {"size": 12}}, **more}

@@ -57,7 +57,8 @@ def heat(axes: Axes, trace: Any, scale: Any) -> None:
     rows, columns = z.shape
     ends = (-0.5, columns - 0.5, rows - 0.5, -0.5)
     shades = colours(scale.colorscale)
-    axes.imshow(z, cmap=shades, vmin=scale.cmin, vmax=scale.cmax, extent=ends, aspect="auto", interpolation="nearest")
+    limits = {"vmin": scale.cmin, "vmax": scale.cmax}
+    axes.imshow(z, cmap=shades, extent=ends, aspect=axes.get_aspect(), interpolation="nearest", **limits)
 
 
 def bars(axes: Axes, trace: Any) -> None:

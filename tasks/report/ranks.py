@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tasks.report import fields, growth, histograms, scales, spectra, verdicts
 from tasks.report.figures import COLOURS
-from tasks.report.rank_queries import OF_PICTURE
 from tasks.report.sections import Drawn
 from tasks.report.tables import StudyTables, require
 
@@ -89,8 +89,12 @@ def contrasts(study: StudyTables) -> list[str]:
     tests = require(study.ranks["tests"], COLUMNS["tests"])
     chosen = tests[(tests["grouping"] == "modality") & tests["measure"].str.endswith(TOLD_AT)]
     claimed = study.published.frame
-    told = set(claimed.loc[claimed["quantity"] == "difference", "measured"].dropna())
-    return [_contrast(row) for row in chosen.to_dict("records") if row["estimate"] not in told]
+    told = claimed.loc[claimed["quantity"] == "difference", "measured"].dropna().tolist()
+    return [
+        _contrast(row)
+        for row in chosen.to_dict("records")
+        if not any(math.isclose(row["estimate"], one, rel_tol=1e-6) for one in told)
+    ]
 
 
 def by_model(study: StudyTables) -> pd.DataFrame | None:
@@ -142,13 +146,13 @@ def _planes(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
 
 def _angles(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
     parts = fields.panels(frame)
-    medians = [f"{part.iloc[0]['model']} {_median(part)}°" for part in parts]
+    medians = [f"{fields.title(part).replace(chr(10), ', ')}: {_median(part)}°" for part in parts]
     alt = f"Heat maps of angles between vectors, {len(parts)} panels."
     kinds = set(frame["what"])
     which = "Rows of the query projection of the first block, lines between heads. " if "rows" in kinds else ""
     which += "Embedded tokens of one window, in order. " if "tokens" in kinds else ""
     which += "Gaussian: independent random vectors. " if "gaussian" in kinds else ""
-    yield fields.angles(frame), alt, f"{which}Median angle between two: {', '.join(medians)}.", ""
+    yield fields.angles(frame), alt, f"{which}Median angle between two: {'; '.join(medians)}.", ""
 
 
 def _inputs(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
@@ -158,7 +162,7 @@ def _inputs(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
         f"What each layer is given; the last point is what leaves the last.{over} Dotted: the most possible."
         f"{_hollow(frame)}"
     )
-    alt = f"Line charts of the numerical rank of inputs by layer, a panel a model: {', '.join(_models(frame))}."
+    alt = f"Line charts of the numerical rank of inputs by layer, a panel a model: {_names(frame)}."
     yield growth.growth(frame, offset=1), alt, caption, "Inputs of layers"
 
 
@@ -212,8 +216,6 @@ DRAW: dict[str, Callable[[Any, Sequence[str]], Iterator[Made]]] = {
     "histogram": _histogram,
     "snapshots": _snapshots,
 }
-assert set(DRAW) == {name for queries in OF_PICTURE.values() for name in queries}
-assert set(LEADS) == set(OF_PICTURE)
 
 
 def _colour(model: str, models: Sequence[str]) -> str:
@@ -221,12 +223,8 @@ def _colour(model: str, models: Sequence[str]) -> str:
     return COLOURS[known.index(model) % len(COLOURS)]
 
 
-def _models(frame: pd.DataFrame) -> list[str]:
-    return growth.panel_order(frame)
-
-
 def _names(frame: pd.DataFrame) -> str:
-    return ", ".join(_models(frame))
+    return ", ".join(growth.panel_order(frame))
 
 
 def _hollow(frame: pd.DataFrame) -> str:

@@ -193,6 +193,8 @@ def _axis(axes: Axes, name: str, axis: Any) -> None:
         decades = axis.dtick if isinstance(axis.dtick, (int, float)) else None
         drawn.set_major_locator(ticker.LogLocator(10.0**decades) if decades else ticker.LogLocator(subs=(1, 2, 5)))
         drawn.set_major_formatter(ticker.FuncFormatter(_power if decades else _short))
+    elif axis.dtick and axis.tickvals is None:
+        drawn.set_major_locator(ticker.MultipleLocator(axis.dtick, offset=axis.tick0 or 0))
     if axis.range is not None:
         low, high = (10.0**end if axis.type == "log" else end for end in axis.range)
         getattr(axes, f"set_{name}lim")(low, high)

@@ -183,7 +183,8 @@ def _main(study: StudyTables) -> Answer:
 def _behind(study: StudyTables) -> list[Behind]:
     answers = {study.name: _main(study)}
     if study.ranks:
-        answers = {f"{study.name}-{name}": answer for name, answer in study.ranks.items() if len(answer.frame)}
+        there = {name: answer for name, answer in study.ranks.items() if len(answer.frame)} or study.ranks
+        answers = {f"{study.name}-{name}": answer for name, answer in there.items()}
     if len(study.published.frame):
         answers[f"{study.name}-published"] = study.published
     return [behind(name, answer) for name, answer in answers.items()]

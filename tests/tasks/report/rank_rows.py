@@ -16,7 +16,7 @@ from tasks.report.rank_queries import rank_queries
 from tasks.report.tables import Answer, StudyTables
 
 Row = dict[str, Any]
-SERIES = ("chronos-bolt-nano", "chronos-t5-nano", "moirai-nano", "patchtst-nano", "time-moe-nano")
+SERIES = ("chronos-bolt-nano", "chronos-t5-nano", "moirai-nano")
 MODALITIES = dict.fromkeys(SERIES, "series") | {"t5-text-nano": "text", "vit-nano": "image", "tabular-nano": "table"}
 DATASETS = {"series": "signals", "text": "topics", "image": "photographs", "table": "tables"}
 GRID = {f"bolt-patch-{size}": float(size) for size in (1, 2, 4, 8, 16, 32)}
@@ -194,7 +194,7 @@ def _plane(model: str, place: int, rng: np.random.Generator) -> list[Row]:
         x, y = rng.standard_normal((2, 300))
     cell = {"model": model, "dataset": "signals", "condition": "c", "context": 64, "noise": 0.0, "stack": "encoder"}
     value = [None] * 300 if text else values.tolist()
-    kinds = [None if place == 7 else int(n) for n in range(300)]
+    kinds = [None if place == 5 else int(n) for n in range(300)]
     return [
         {**cell, "token": n, "type": kinds[n], "value": value[n], "x": float(x[n]), "y": float(y[n])}
         for n in range(300)
