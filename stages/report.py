@@ -17,6 +17,7 @@ from store.files import atomic, write_text
 from tasks.report import studies, theory
 from tasks.report.page import models, render
 from tasks.report.queries import Query, queries, study_queries
+from tasks.report.rank_queries import rank_queries
 from tasks.report.static import still
 from tasks.report.tables import Answer, ReportTables, StudyTables
 
@@ -64,6 +65,7 @@ def _studies(connection: duckdb.DuckDBPyConnection, params: Params) -> list[Stud
             params.studies[name].picture,
             tuple(params.asked(name, "conditions")),
             states=states(params, name),
+            ranks=_answers(connection, rank_queries(name, params.studies[name].picture)),
             **_answers(connection, study_queries(name)),
         )
         for name in ordered

@@ -100,7 +100,7 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
         query = f"""
             select studies.study, found.*
             from {rows} as found
-            inner join studies on studies.job_key = found.job_key and studies.stage = '{table.name}'
+            inner join studies on studies.job_key = found.job_key and studies.stage = '{table.stage or table.name}'
         """
     held = {column.name for column in table.columns} | ({"study"} if table.by_study else set())
     order = ", ".join(name for name in ORDER if name in held)

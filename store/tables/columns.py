@@ -34,7 +34,7 @@ class Column:
 class Table:
     """One table. by_study: its rows are asked for by studies, which the catalogue joins to it as the first column.
 
-    in_catalogue: stands in results.duckdb (bulk data does not).
+    in_catalogue: stands in results.duckdb (bulk data does not). stage: that writes it, where its name is another.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Table:
     columns: tuple[Column, ...]
     by_study: bool = False
     in_catalogue: bool = True
+    stage: str | None = None
 
     @property
     def keyed(self) -> bool:

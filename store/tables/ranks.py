@@ -81,6 +81,7 @@ TABLES = (
             KEY,
         ),
         by_study=True,
+        stage="spectra",
     ),
     Table(
         "angles",
@@ -98,5 +99,6 @@ TABLES = (
             KEY,
         ),
         by_study=True,
+        stage="spectra",
     ),
 )

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 # Okabe and Ito 2008, distinguishable under every common colour blindness; those readable on white and on black first
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#7F7F7F")
+# then Tol 2021 (muted), the darkest and palest left out
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#7F7F7F",
+    "#AA4499", "#44AA99", "#999933", "#CC6677", "#6666CC", "#BBAA44", "#BB5566", "#5599BB",
+)  # fmt: skip
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot")
 SERIES_SHOWN = 8  # series that get their own colour in the islands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 COLUMNS, NARROW_COLUMNS = 3, 2  # panels side by side, and on a phone
 ROW, GAP, HEAD, FOOT = 175, 46, 92, 60  # heights in pixels: a panel, between two, legend and title, axis
 BETWEEN = 0.05  # of the width, between columns
-LEGEND = 26  # pixels from the first row's top to the legend, for the panels' titles
+LEGEND, SECOND = 26, 14  # pixels from the first row's top to the legend, for the panels' titles; their second lines
+
+
+class Shape(NamedTuple):
+    """Panels side by side, and on a phone; a panel's height in pixels; whether all have the same ranges and labels."""
+
+    columns: int = COLUMNS
+    narrow: int = NARROW_COLUMNS
+    row: int = ROW
+    shared: bool = True
+
+
+SHARED = Shape()
 
 
 def axes(place: int) -> dict[str, str]:
@@ -25,23 +37,52 @@ def axes(place: int) -> dict[str, str]:
     return {"xaxis": f"x{number}", "yaxis": f"y{number}"}
 
 
-def layout(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
+def layout(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any], shape: Shape = SHARED) -> dict[str, Any]:
     """Axes, titles and heights of a figure with a panel a title; x and y: what every axis has, `title` too.
 
-    `meta["narrow"]` holds what a narrow page changes; see page.js.
+    A title of two lines has a line break. `meta["narrow"]` holds what a narrow page changes; see page.js.
     """
-    wide = _grid(len(titles), COLUMNS, x, y)
-    legend = {"y": 1 + LEGEND / (wide["height"] - HEAD - FOOT), "itemsizing": "constant"}
-    narrow = _grid(len(titles), NARROW_COLUMNS, x, y)
-    narrow["legend"] = {"y": 1 + LEGEND / (narrow["height"] - HEAD - FOOT)}
+    lines = 1 + max((text.count("\n") for text in titles), default=0)
+    above = LEGEND + SECOND * (lines - 1)
+    wide = _grid(len(titles), shape, x, y)
+    legend = {"y": 1 + above / (wide["height"] - HEAD - FOOT), "itemsizing": "constant"}
+    narrow = _grid(len(titles), shape._replace(columns=shape.narrow), x, y)
+    narrow["legend"] = {"y": 1 + above / (narrow["height"] - HEAD - FOOT)}
     annotations = [_title(place, text) for place, text in enumerate(titles)]
     return {**wide, "legend": legend, "annotations": annotations, "meta": {"narrow": narrow}}
 
 
+def changed(laid: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The layout with more said of some of its axes, narrow or not."""
+    out, narrow = (
+        {**where, **{name: {**where[name], **more} for name, more in axes.items()}}
+        for where in (laid, laid["meta"]["narrow"])
+    )
+    return {**out, "meta": {"narrow": narrow}}
+
+
+def tight(laid: Mapping[str, Any], *, right: int = 16) -> dict[str, Any]:
+    """The layout without room for labels at the left and below; right: pixels of that margin."""
+    margin = {"l": 24, "r": right, "t": HEAD, "b": 24}
+    wide, narrow = (
+        {**one, "margin": margin, "height": one["height"] - FOOT + 24} for one in (laid, laid["meta"]["narrow"])
+    )
+    return {**wide, "meta": {"narrow": narrow}}
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """A panel's axis: small labels, its title close."""
+    return {"tickfont": {"size": 10}, "title": {"text": title, "standoff": 4, "font": {"size": 12}}, **more}
+
+
+def bare(**more: Any) -> dict[str, Any]:
+    """An axis without labels, ticks and grid, of pictures whose coordinates nobody reads."""
+    return axis("", showgrid=False, ticks="", **more)
+
+
 def log_axis(values: pd.Series, title: str) -> dict[str, Any]:
     """A logarithmic axis that holds all values, with about four labels."""
-    out: dict[str, Any] = {"type": "log", "exponentformat": "power", "tickfont": {"size": 10}}
-    out["title"] = {"text": title, "standoff": 4, "font": {"size": 12}}
+    out = axis(title, type="log", exponentformat="power")
     if not len(values):
         return out
     low, high = float(np.log10(values.min())), float(np.log10(values.max()))
@@ -51,35 +92,36 @@ def log_axis(values: pd.Series, title: str) -> dict[str, Any]:
     return {**out, "range": [round(low - room, 3), round(high + room, 3)], **ticks}
 
 
-def _grid(count: int, columns: int, x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
-    """Axes in rows of `columns`; tick labels and titles stand at the left and below only."""
-    columns = max(1, min(columns, count))
+def _grid(count: int, shape: Shape, x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
+    """Axes in rows of columns; titles stand at the left and below only, and so do labels of shared axes."""
+    columns = max(1, min(shape.columns, count))
     rows = max(1, -(-count // columns))
-    inner = rows * ROW + (rows - 1) * GAP
+    inner = rows * shape.row + (rows - 1) * GAP
     out: dict[str, Any] = {"height": inner + HEAD + FOOT, "margin": {"l": 64, "r": 16, "t": HEAD, "b": FOOT}}
     wide = (1 - BETWEEN * (columns - 1)) / columns
     for place in range(count):
         row, column = divmod(place, columns)
-        left, top = column * (wide + BETWEEN), 1 - row * (ROW + GAP) / inner
+        left, top = column * (wide + BETWEEN), 1 - row * (shape.row + GAP) / inner
         names, lowest, first = axes(place), place + columns >= count, column == 0
-        shared = {name: {"matches": name} if place else {} for name in "xy"}
+        shared = {name: {"matches": name} if place and shape.shared else {} for name in "xy"}
         out[names["xaxis"].replace("x", "xaxis")] = {
-            **_labelled(x, lowest),
+            **_labelled(x, lowest, lowest or not shape.shared),
             "domain": _clipped(left, left + wide),
             "anchor": names["yaxis"],
             **shared["x"],
         }
         out[names["yaxis"].replace("y", "yaxis")] = {
-            **_labelled(y, first),
-            "domain": _clipped(top - ROW / inner, top),
+            **_labelled(y, first, first or not shape.shared),
+            "domain": _clipped(top - shape.row / inner, top),
             "anchor": names["xaxis"],
             **shared["y"],
         }
     return out
 
 
-def _labelled(axis: Mapping[str, Any], labelled: bool) -> dict[str, Any]:
-    text = axis["title"]["text"] if labelled else ""
+def _labelled(axis: Mapping[str, Any], titled: bool, labelled: bool) -> dict[str, Any]:
+    text = axis["title"]["text"] if titled else ""
+    labelled = labelled and axis.get("ticks") != ""
     return {**axis, "showticklabels": labelled, "title": {**axis["title"], "text": text}}
 
 
@@ -90,4 +132,6 @@ def _clipped(low: float, high: float) -> list[float]:
 def _title(place: int, text: str) -> dict[str, Any]:
     names = axes(place)
     where = {"xref": f"{names['xaxis']} domain", "yref": f"{names['yaxis']} domain", "x": 0, "y": 1}
-    return {**where, "text": f"<b>{escape(text)}</b>", "showarrow": False, "xanchor": "left", "yanchor": "bottom"}
+    head, *more = (escape(line) for line in text.split("\n"))
+    text = "<br>".join([f"<b>{head}</b>", *more])
+    return {**where, "text": text, "showarrow": False, "xanchor": "left", "yanchor": "bottom", "align": "left"}

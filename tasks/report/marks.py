@@ -1,16 +1,17 @@
-"""Lines, markers, texts and colours of Plotly's traces, drawn by matplotlib."""
+"""Lines, markers, texts, areas, bars, heat maps and colours of Plotly's traces, drawn by matplotlib."""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
 
 INCH = 100  # Plotly's pixels an inch: its 12.5 px text is 9 pt
 POINT = 72 / INCH  # points a pixel
@@ -33,6 +34,9 @@ def scatter(axes: Axes, trace: Any) -> None:
     """Lines, whiskers, markers and texts of one trace; a missing point parts lines."""
     x, y = (np.array([np.nan if v is None else v for v in values], dtype=float) for values in (trace.x, trace.y))
     mode = trace.mode or "lines+markers"
+    if trace.fill == "toself":
+        shade, alpha = colour(trace.fillcolor)
+        axes.fill(x, y, color=shade, alpha=alpha, lw=0, zorder=1)
     if "lines" in mode:
         shade, alpha = colour(trace.line.color)
         dash = DASHES[trace.line.dash or "solid"]
@@ -47,6 +51,36 @@ def scatter(axes: Axes, trace: Any) -> None:
                 axes.annotate(plain(text), (x[at], y[at]), (0, 4), textcoords="offset points", ha="center", size=7)
 
 
+def heat(axes: Axes, trace: Any, scale: Any) -> None:
+    """A picture element a number, the first row above; scale: the layout's axis of colours."""
+    z = np.array(trace.z, dtype=float)
+    rows, columns = z.shape
+    ends = (-0.5, columns - 0.5, rows - 0.5, -0.5)
+    shades = colours(scale.colorscale)
+    limits = {"vmin": scale.cmin, "vmax": scale.cmax}
+    axes.imshow(z, cmap=shades, extent=ends, aspect=axes.get_aspect(), interpolation="nearest", **limits)
+
+
+def bars(axes: Axes, trace: Any) -> None:
+    """Bars of their own colours from zero."""
+    shades = [colour(one) for one in each(trace.marker.color, len(trace.x))]
+    faces = [(*_rgb(shade), alpha) for shade, alpha in shades]
+    axes.bar(trace.x, trace.y, trace.width or 0.8, color=faces, lw=0, zorder=2)
+
+
+def colours(scale: Sequence[tuple[float, str]]) -> Colormap:
+    """Plotly's scale of colours as matplotlib's."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("scale", [(float(at), shade) for at, shade in scale])
+
+
+def _rgb(shade: str) -> tuple[float, float, float]:
+    from matplotlib.colors import to_rgb
+
+    return to_rgb(shade)
+
+
 def _whiskers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
     above, below = trace.error_y.array, trace.error_y.arrayminus
     shade, alpha = colour(trace.line.color or trace.marker.color)
@@ -58,6 +92,11 @@ def _markers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
     """One call a point: symbols may differ from point to point."""
     from matplotlib.markers import MarkerStyle
 
+    if trace.marker.colorscale and not isinstance(trace.marker.color, str):
+        shades = colours(trace.marker.colorscale)
+        size, limits = (trace.marker.size * POINT) ** 2, {"vmin": trace.marker.cmin, "vmax": trace.marker.cmax}
+        axes.scatter(x, y, size, c=np.array(trace.marker.color, float), cmap=shades, lw=0, zorder=3, **limits)
+        return
     shade, alpha = colour(trace.marker.color or trace.line.color)
     sizes = np.broadcast_to(trace.marker.size or 6, x.shape)
     for at, name in enumerate(each(trace.marker.symbol or "circle", len(x))):

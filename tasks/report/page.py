@@ -10,7 +10,7 @@ from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from tasks.report import figures, studies, theory
+from tasks.report import figures, ranks, studies, theory
 from tasks.report.html_table import html_table
 from tasks.report.sections import Drawn, Section, section
 from tasks.report.summary import not_the_papers, summarise
@@ -82,7 +82,7 @@ def models(tables: ReportTables) -> list[str]:
 
 def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
     for study in tables.studies:
-        used = {*study.points.frame["model"], *study.layers.frame["model"]}
+        used = {*study.points.frame["model"], *study.layers.frame["model"], *ranks.used(study)}
         notes = not_the_papers(tables.checkpoints.frame, used) if study.figure else []
         yield studies.section(study, models(tables), notes, stills.get(study.name))
 

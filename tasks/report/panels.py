@@ -56,7 +56,7 @@ def by_domain(frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[s
             chains += [_Chain(panel, model, dash, found) for found in (pair, *alone) if found]
     keys = [*_model_keys(rows, models), *_number_keys({int(number) for number in rows["number"]})]
     if len(shown) > 1:
-        keys += [_dash_key(name, dash) for dash, name in zip(itertools.cycle(DASHES), shown)]
+        keys += [dash_key(name, dash) for dash, name in zip(itertools.cycle(DASHES), shown)]
     return _figure(rows, chains, keys, models, arrows=False)
 
 
@@ -194,7 +194,8 @@ def _fill_key(name: str, place: int) -> go.Scatter:
     return _key(name, {**_marker(0, [place]), **grey})
 
 
-def _dash_key(name: str, dash: str) -> go.Scatter:
+def dash_key(name: str, dash: str) -> go.Scatter:
+    """An entry of the legend that says what a dash means."""
     return _key(name, None, dash=dash)
 
 

@@ -296,15 +296,16 @@ order by published is not null, model, source, dataset, condition, quantity, cla
 
 def queries(study: str) -> dict[str, Query]:
     """Every query with the study's name written in, so that what the page shows can be run as it stands."""
-    return {name: _filled(query, study, EPSILON) for name, query in QUERIES.items()}
+    return {name: filled(query, study) for name, query in QUERIES.items()}
 
 
 def study_queries(study: str, *, epsilon: float = EPSILON) -> dict[str, Query]:
     """The queries behind the section of one study, filled in as those of `queries`."""
-    return {name: _filled(query, study, epsilon) for name, query in STUDY_QUERIES.items()}
+    return {name: filled(query, study, epsilon) for name, query in STUDY_QUERIES.items()}
 
 
-def _filled(query: Query, study: str, epsilon: float) -> Query:
+def filled(query: Query, study: str, epsilon: float = EPSILON) -> Query:
+    """The query with the study's name, quoted, and epsilon written in."""
     quoted = "'" + study.replace("'", "''") + "'"
     sql = query.sql.strip()
     for mark, value in {"{epsilon}": repr(float(epsilon)), "{study}": quoted}.items():

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tasks.report.marks import INCH, INK, POINT, colour, handle, plain, scatter
+from tasks.report.marks import INCH, INK, POINT, bars, colour, colours, handle, heat, plain, scatter
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -41,14 +41,17 @@ STYLE = {
     "svg.fonttype": "path",
     "text.parse_math": False,
 }
+KNOWN = ("scatter", "scatter3d", "heatmap", "bar")
+TITLE = 0.24  # inches, of a flat figure among several
+LINE = 14  # pixels of a line of a panel's title
 ALIGN = {"center": "center", "left": "left", "right": "right", "top": "top", "middle": "center", "bottom": "bottom"}
 
 
 def still(figures: Sequence[tuple[str, go.Figure]]) -> dict[str, bytes]:
     """Suffix (png, svg) -> bytes of the figures, one below another; those in three dimensions side by side.
 
-    figures: title and figure; only those in three dimensions show theirs, "" is none. Raises ValueError for no figure,
-    or for what cannot be drawn.
+    figures: title and figure; a flat one alone does not show its title, "" is none. Raises ValueError for no figure, or
+    for what cannot be drawn.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -71,20 +74,23 @@ def _draw(figures: Sequence[tuple[str, go.Figure]]) -> Figure:
 
     for _, figure in figures:
         for trace in figure.data:
-            if trace.type not in ("scatter", "scatter3d"):
-                raise ValueError(f"trace type {trace.type!r} cannot be drawn; static.py knows scatter and scatter3d")
+            if trace.type not in KNOWN:
+                raise ValueError(f"trace type {trace.type!r} cannot be drawn; static.py knows {', '.join(KNOWN)}")
     scenes = [pair for pair in figures if _is_scene(pair[1])]
     flat = [pair for pair in figures if not _is_scene(pair[1])]
     columns = _columns(len(scenes))
     rows = -(-len(scenes) // columns)
     entries = _entries([figure for _, figure in scenes])
-    heights = [_height(figure) for _, figure in flat]
+    flat = flat if len(flat) > 1 else [("", figure) for _, figure in flat]
+    heights = [_height(figure) + TITLE * bool(title) for title, figure in flat]
     legend = 0.14 + 0.17 * _legend_rows(entries) if scenes else 0.0
     total = sum(heights) + rows * SCENE + legend
     canvas = Figure(figsize=(WIDTH, total))
     top = total
-    for (_, figure), height in zip(flat, heights, strict=True):
-        _flat(canvas, figure, top / total, height / total)
+    for (title, figure), height in zip(flat, heights, strict=True):
+        above = TITLE * bool(title)
+        canvas.text(0.075, (top - above) / total, plain(title), va="bottom", size=9.5, color=SOFT)
+        _flat(canvas, figure, (top - above) / total, (height - above) / total)
         top -= height
     if scenes:
         _legend(canvas, entries, (top - 0.05) / total)
@@ -114,7 +120,8 @@ def _height(figure: go.Figure) -> float:
 
 def _head(figure: go.Figure) -> float:
     """Pixels above the axes, for the legend and the titles of panels."""
-    return 14 + 17 * _legend_rows(_entries([figure])) + (22 if figure.layout.annotations else 0)
+    lines = max((annotation.text.count("<br>") for annotation in figure.layout.annotations), default=-1)
+    return 14 + 17 * _legend_rows(_entries([figure])) + (22 + LINE * lines if lines >= 0 else 0)
 
 
 def _flat(canvas: Figure, figure: go.Figure, top: float, height: float) -> None:
@@ -132,10 +139,21 @@ def _flat(canvas: Figure, figure: go.Figure, top: float, height: float) -> None:
         names = (trace.xaxis or "x", trace.yaxis or "y")
         if names not in axes:
             axes[names] = _axes(canvas, figure, names, inside)
-        if trace.visible in (None, True):
+        if trace.type == "heatmap":
+            heat(axes[names], trace, figure.layout.coloraxis)
+        elif trace.type == "bar":
+            bars(axes[names], trace)
+        elif trace.visible in (None, True):
             scatter(axes[names], trace)
     for annotation in figure.layout.annotations:
         _annotate(axes, annotation)
+    for names, drawn in axes.items():
+        if figure.layout[f"yaxis{names[1][1:]}"].rangemode == "tozero" and drawn.dataLim.y0 >= 0:
+            drawn.set_ylim(bottom=0)
+    if figure.layout.coloraxis.colorscale:
+        right = inside["right"] + 12 / wide
+        tall = figure.layout.coloraxis.colorbar.len / total
+        _colour_bar(canvas, figure.layout.coloraxis, (right, inside["top"] - tall, 12 / wide, tall))
     _legend(canvas, _entries([figure]), top - 8 / total)
 
 
@@ -153,6 +171,17 @@ def _axes(canvas: Figure, figure: go.Figure, names: tuple[str, str], inside: Map
     return axes
 
 
+def _colour_bar(canvas: Figure, scale: Any, box: tuple[float, float, float, float]) -> None:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    axes, bar = canvas.add_axes(box), scale.colorbar
+    shades = ScalarMappable(Normalize(scale.cmin, scale.cmax), colours(scale.colorscale))
+    drawn = canvas.colorbar(shades, cax=axes, ticks=list(bar.tickvals))
+    drawn.ax.set_yticklabels([plain(text) for text in bar.ticktext])
+    drawn.outline.set_visible(False)
+
+
 def _axis(axes: Axes, name: str, axis: Any) -> None:
     from matplotlib import ticker
 
@@ -164,26 +193,33 @@ def _axis(axes: Axes, name: str, axis: Any) -> None:
         decades = axis.dtick if isinstance(axis.dtick, (int, float)) else None
         drawn.set_major_locator(ticker.LogLocator(10.0**decades) if decades else ticker.LogLocator(subs=(1, 2, 5)))
         drawn.set_major_formatter(ticker.FuncFormatter(_power if decades else _short))
+    elif axis.dtick and axis.tickvals is None:
+        drawn.set_major_locator(ticker.MultipleLocator(axis.dtick, offset=axis.tick0 or 0))
     if axis.range is not None:
         low, high = (10.0**end if axis.type == "log" else end for end in axis.range)
         getattr(axes, f"set_{name}lim")(low, high)
     if axis.tickvals is not None:
         getattr(axes, f"set_{name}ticks")(list(axis.tickvals), [plain(text) for text in axis.ticktext])
+    if axis.showgrid is False:
+        drawn.grid(visible=False)
+    if axis.scaleanchor:
+        axes.set_aspect("equal", adjustable="box", anchor="NW")
     if axis.showticklabels is False:
-        drawn.set_tick_params(labelbottom=False, labelleft=False, length=0)
+        drawn.set_tick_params(**{"labelbottom" if name == "x" else "labelleft": False, "length": 0})
     if axis.rangemode == "tozero" and axis.range is None:
         axes.update_datalim([(0, 0)], updatex=name == "x", updatey=name == "y")
 
 
 def _annotate(axes: Mapping[tuple[str, str], Axes], annotation: Any) -> None:
     names = tuple(str(ref).removesuffix(" domain") for ref in (annotation.xref, annotation.yref))
-    weight = "bold" if "<b>" in annotation.text else "normal"
     where = ALIGN[annotation.xanchor or "center"], ALIGN[annotation.yanchor or "middle"]
     at = axes[names]  # type: ignore[index]
-    at.annotate(
-        plain(annotation.text), (annotation.x, annotation.y), (0, 2), "axes fraction", "offset points", ha=where[0],
-        va=where[1], weight=weight,
-    )  # fmt: skip
+    for place, line in enumerate(reversed(annotation.text.split("<br>"))):
+        above = 2 + place * LINE * POINT
+        at.annotate(
+            plain(line), (annotation.x, annotation.y), (0, above), "axes fraction", "offset points", ha=where[0],
+            va=where[1], weight="bold" if "<b>" in line else "normal",
+        )  # fmt: skip
 
 
 def _scene(canvas: Figure, title: str, figure: go.Figure, box: tuple[float, float, float, float]) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tasks.report import figures, panels, verdicts
+from tasks.report import figures, panels, ranks, verdicts
 from tasks.report.html_table import html_table
 from tasks.report.sections import Behind, Drawn, Listing, Section, behind, picture
 from tasks.report.tables import Answer, StudyTables, require
@@ -29,11 +29,14 @@ LEADS = {
     "islands": "Hidden states of single tokens on their first three principal components. Drag to turn.",
     "dimension": "How many principal directions hold 80 % of the variance of the hidden states, by layer.",
     "none": "",
+    **ranks.LEADS,
 }
 
 
 def drawn(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
     """The study's figures; none where nothing can be drawn. models: those of the whole page, for their colours."""
+    if study.ranks:
+        return ranks.drawn(study, models)
     draw = {"domains": _panels, "conditions": _panels, "islands": _islands, "dimension": _layers}.get(study.picture)
     return draw(study, models) if draw else ()
 
@@ -49,14 +52,15 @@ def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], sti
     numbers = verdicts.numbers(published)
     if len(numbers):
         listings.append(Listing(f"{study.name}-published", "Printed numbers and ours", html_table(numbers)))
-    main = _main(study)
-    told = [line for line in (verdicts.tally(published), *notes) if line]
+    if (tests := ranks.by_model(study)) is not None:
+        listings.append(Listing(f"{study.name}-tests", "Growth with depth, model by model", html_table(tests)))
+    told = [line for line in (verdicts.tally(published), *ranks.contrasts(study), *notes) if line]
     return Section(
         f"study-{study.name}",
         study.title,
         LEADS.get(study.picture, ""),
-        tuple(_behind(study, main)),
-        len(main.frame),
+        tuple(_behind(study)),
+        ranks.rows(study) if study.ranks else len(_main(study).frame),
         tuple(map(picture, shown)),
         tuple(listings),
         "Nothing of this study is at hand: its models, data sets or conditions left no result.",
@@ -176,8 +180,11 @@ def _main(study: StudyTables) -> Answer:
     return {"islands": study.states, "dimension": study.layers}.get(study.picture, study.points)
 
 
-def _behind(study: StudyTables, main: Answer) -> list[Behind]:
-    found = [behind(study.name, main)]
+def _behind(study: StudyTables) -> list[Behind]:
+    answers = {study.name: _main(study)}
+    if study.ranks:
+        there = {name: answer for name, answer in study.ranks.items() if len(answer.frame)} or study.ranks
+        answers = {f"{study.name}-{name}": answer for name, answer in there.items()}
     if len(study.published.frame):
-        found.append(behind(f"{study.name}-published", study.published))
-    return found
+        answers[f"{study.name}-published"] = study.published
+    return [behind(name, answer) for name, answer in answers.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ class StudyTables:
     """One study: its name, question and picture as params.yaml has them, and what it found.
 
     conditions: in the study's order. points, layers and published: columns of `queries.STUDY_QUERIES`; states: those of
-    `islands.project`, empty where the study's picture is another.
+    `islands.project`, empty where the study's picture is another; ranks: the answers of `rank_queries`, by name.
     """
 
     name: str
@@ -35,6 +36,7 @@ class StudyTables:
     layers: Answer
     states: Answer
     published: Answer
+    ranks: Mapping[str, Answer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,14 @@ QUANTITIES = {  # statistics of the table `inference`, in words
     "more_error": "share of pairs in which the second has more error",
     "nmse": "NMSE",
     "zeta_adjusted": "ζ′",
+    "mean": "mean change of the share of the most possible rank",
+    "difference": "difference of mean shares of the most possible rank",
+    "trend": "slope against log₂ of what varies",
 }
+
+
+CLAIM = ("claim", "source", "quantity", "published_text")  # what makes rows one claim
+FEW = 3  # models whose verdicts on a claim are a sentence each; more are one sentence together
 
 
 class Said(NamedTuple):
@@ -38,9 +45,45 @@ class Said(NamedTuple):
 
 
 def claims(published: pd.DataFrame) -> list[Said]:
-    """A sentence a claim of which only the direction is printed."""
-    rows = published[published["published"].isna()].to_dict("records")
-    return [Said(str(row["verdict"]).replace(" ", "-"), sentence(row)) for row in rows]
+    """A sentence a claim of which only the direction is printed; one for all where it is tested of many models."""
+    rows = published[published["published"].isna()]
+    many, told = folded(published), set()
+    said = []
+    for row in rows.to_dict("records"):
+        key = tuple(str(row[name]) for name in CLAIM)
+        if key not in many:
+            said.append(Said(str(row["verdict"]).replace(" ", "-"), sentence(row)))
+        elif key not in told:
+            told.add(key)
+            said.append(_of_many(many[key]))
+    return said
+
+
+def folded(published: pd.DataFrame) -> dict[tuple[str, ...], list[dict[Hashable, Any]]]:
+    """Claims of which only the direction is printed and that more models than FEW were tested for, and their rows."""
+    found: dict[tuple[str, ...], list[dict[Hashable, Any]]] = {}
+    for row in published[published["published"].isna() & published["model"].notna()].to_dict("records"):
+        found.setdefault(tuple(str(row[name]) for name in CLAIM), []).append(row)
+    return {key: rows for key, rows in found.items() if len(rows) > FEW}
+
+
+def _of_many(rows: Sequence[Mapping[Hashable, Any]]) -> Said:
+    """One sentence for all models of a claim: how many agree, and each one's number.
+
+    Example: The paper (section 4): rank grows with depth (mean > 0). Of 4 models here 3 agree (a 0.2, b 0.1, c 0.3),
+    1 is undecided (d 0.01).
+    """
+    for row in rows:
+        _known(row)
+    parts = []
+    for verdict, words in VERDICTS.items():
+        chosen = [row for row in rows if row["verdict"] == verdict]
+        named = [f"{row['model']} {number(row['measured']) if there(row['measured']) else '–'}" for row in chosen]
+        if chosen:
+            parts.append(f"{len(chosen)} {words[len(chosen) != 1]} ({', '.join(named)})")
+    verdicts = {str(row["verdict"]) for row in rows}
+    verdict = verdicts.pop().replace(" ", "-") if len(verdicts) == 1 else "undecided"
+    return Said(verdict, f"{_says(rows[0])} Of {len(rows)} models here {', '.join(parts)}.")
 
 
 def sentence(row: Mapping[Hashable, Any]) -> str:
@@ -49,18 +92,27 @@ def sentence(row: Mapping[Hashable, Any]) -> str:
     Example: The paper (section 5.1): isotropy is lower … (share < 0.5). Here: share = 0.4 (95 % interval 0.2 to 0.6;
     n = 10; p = 0.3): undecided, because p is above 0.05.
     """
+    _known(row)
+    where = [str(row[name]) for name in ("model", "dataset", "condition") if there(row[name])]
+    here = f"Here{' (' + ', '.join(where) + ')' if where else ''}: "
+    here += f"{number(row['measured'])}{sure(row)}" if there(row["measured"]) else "nothing measured"
+    because = (
+        f", because {row['why']}" if there(row["why"]) and row["verdict"] in ("undecided", "not comparable") else ""
+    )
+    return f"{_says(row)} {here}: {row['verdict']}{because}."
+
+
+def _known(row: Mapping[Hashable, Any]) -> None:
     if row["verdict"] not in VERDICTS:
         raise ValueError(f"verdict: got {row['verdict']!r}, expected one of {', '.join(VERDICTS)}")
-    source = f" ({row['source']})" if _there(row["source"]) else ""
+
+
+def _says(row: Mapping[Hashable, Any]) -> str:
+    """What the paper says, where, and what would show it."""
+    source = f" ({row['source']})" if there(row["source"]) else ""
     quantity = QUANTITIES.get(row["quantity"], str(row["quantity"]).replace("_", " "))
-    printed = f" ({quantity} {row['published_text'].replace('-', '−')})" if _there(row["published_text"]) else ""
-    where = [str(row[name]) for name in ("model", "dataset", "condition") if _there(row[name])]
-    here = f"Here{' (' + ', '.join(where) + ')' if where else ''}: "
-    here += f"{number(row['measured'])}{_sure(row)}" if _there(row["measured"]) else "nothing measured"
-    because = (
-        f", because {row['why']}" if _there(row["why"]) and row["verdict"] in ("undecided", "not comparable") else ""
-    )
-    return f"The paper{source}: {_lower(str(row['claim']))}{printed}. {here}: {row['verdict']}{because}."
+    printed = f" ({quantity} {row['published_text'].replace('-', '−')})" if there(row["published_text"]) else ""
+    return f"The paper{source}: {_lower(str(row['claim']))}{printed}."
 
 
 def numbers(published: pd.DataFrame) -> pd.DataFrame:
@@ -69,11 +121,11 @@ def numbers(published: pd.DataFrame) -> pd.DataFrame:
     shown = ["source", "model", "dataset", "condition", "quantity", "published_text", "measured", "interval"]
     shown += ["n", "p", "verdict", "why"]
     between: Sequence[Any] = [
-        f"{number(low)} to {number(high)}" if _there(low) and _there(high) else None
+        f"{number(low)} to {number(high)}" if there(low) and there(high) else None
         for low, high in zip(rows["low"], rows["high"], strict=True)
     ]
     words = rows["quantity"].replace(QUANTITIES)
-    short: Sequence[Any] = ["; ".join(_reasons(why)) if _there(why) else None for why in rows["why"]]
+    short: Sequence[Any] = ["; ".join(_reasons(why)) if there(why) else None for why in rows["why"]]
     table = rows.assign(interval=between, quantity=words, why=short)[shown].rename(
         columns={"published_text": "published", "measured": "ours"}
     )
@@ -90,7 +142,7 @@ def tally(published: pd.DataFrame) -> str:
     if len(able):
         found = Counter(able["verdict"])
         text += ": " + ", ".join(f"{found[v]} {words[found[v] != 1]}" for v, words in VERDICTS.items() if found[v])
-    whys = [why for why in rows[~rows["comparable"].astype(bool)]["why"] if _there(why)]
+    whys = [why for why in rows[~rows["comparable"].astype(bool)]["why"] if there(why)]
     reasons = Counter(reason for why in whys for reason in _reasons(why))
     told = [f"{why} ({n})" for why, n in sorted(reasons.items(), key=_most)]
     if not told:
@@ -108,18 +160,20 @@ def number(value: float) -> str:
     return f"{float(value):.3g}".replace("-", "−")
 
 
-def _sure(row: Mapping[Hashable, Any]) -> str:
+def sure(row: Mapping[Hashable, Any]) -> str:
+    """Interval, n and p in brackets, as far as they are there."""
     parts = []
-    if _there(row["low"]) and _there(row["high"]):
+    if there(row["low"]) and there(row["high"]):
         parts.append(f"95 % interval {number(row['low'])} to {number(row['high'])}")
-    if _there(row["n"]):
+    if there(row["n"]):
         parts.append(f"n = {int(row['n']):,}")
-    if _there(row["p"]):
+    if there(row["p"]):
         parts.append(f"p = {float(row['p']):.2g}")
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _there(value: Any) -> bool:
+def there(value: Any) -> bool:
+    """Whether a value is one: neither null nor NaN nor empty."""
     missing = value is None or str(value) in ("", "<NA>") or (isinstance(value, float) and math.isnan(value))
     return not missing
 

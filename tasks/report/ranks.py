@@ -1,0 +1,246 @@
+"""The pictures of a study of ranks, with what they show in words, and what its tests say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tasks.report import fields, growth, histograms, scales, spectra, verdicts
+from tasks.report.figures import COLOURS
+from tasks.report.sections import Drawn
+from tasks.report.tables import StudyTables, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEADS = {
+    "spectrum": "Singular values of the matrix of embedded tokens, relative to the largest: the faster they fall, the "
+    "lower its rank.",
+    "plane": "Embedded tokens on the two leading singular directions of all of them, a panel a model.",
+    "angles": "The angle between every pair of vectors, from 0 (dark) to a right angle (bright): the brighter, the "
+    "higher the rank.",
+    "growth": "Numerical rank by layer: how many singular values are above ε of the largest.",
+    "along": "Numerical rank, averaged over layers or data sets, against what a grid of models varies.",
+    "constant": "A constant series is one token over and over, a matrix of rank 1; a layer is given special tokens "
+    "too.",
+    "histogram": "How many singular values of a matrix, relative to the largest, lie where; layers from left to right.",
+    "snapshots": "How many singular values of each query projection lie where, during training, from above to below.",
+}
+COLUMNS = {
+    "embedded": ("model", "modality", "x", "dataset", "condition", "n_rows", "floor", "j", "ratio"),
+    "planes": ("model", "along", "dataset", "condition", "token", "type", "value", "x", "y"),
+    "angles": (*fields.PANEL, "x", "dimension", "row", "head", "degrees"),
+    "inputs": (
+        "model",
+        "modality",
+        "stack",
+        "layer",
+        "epsilon",
+        "full_rank",
+        "meaningless",
+        "rank",
+        "low",
+        "high",
+        "n",
+    ),
+    "along": ("model", "family", "quantity", "x", "epsilon", "width", "meaningless", "rank", "n"),
+    "constant": ("model", "stack", "layer", "tokens", "floor", "j", "ratio"),
+    "histogram": ("model", "stack", "matrix", "layer", "low", "n"),
+    "snapshots": ("model", "step", "stack", "layer", "low", "n"),
+    "tests": ("measure", "grouping", "block", "statistic", "n", "estimate", "low", "high", "p", "reason"),
+}
+COLUMNS["weights"] = COLUMNS["inputs"]
+TOLD_AT = "@0.01"  # the tolerance of the sentences; the data hold 0.1 and 0.001 too
+QUANTITIES = {  # of rank_tests, in words
+    "embedding": "rank of the embedded tokens",
+    "attention": "rank of the attention matrices",
+    "input slope": "growth of the inputs' rank from the first layer to the last",
+    "attention slope": "growth of the attention matrices' rank from the first layer to the last",
+    "constant slope": "growth of the inputs' rank for a constant series",
+}
+
+
+def drawn(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
+    """The study's figures, one an answer that has rows; several of those that are one a model."""
+    found = [
+        (draw, require(study.ranks[name], COLUMNS[name]))
+        for name, draw in DRAW.items()
+        if name in study.ranks and len(study.ranks[name].frame)
+    ]
+    made = [one for draw, frame in found for one in draw(frame, models)]
+    return tuple(Drawn(f"{study.name}-{place}", *one) for place, one in enumerate(made))
+
+
+def rows(study: StudyTables) -> int:
+    """How many rows all pictures of the study are drawn from."""
+    return sum(len(answer.frame) for name, answer in study.ranks.items() if name != "tests")
+
+
+def used(study: StudyTables) -> set[str]:
+    """The models of the study's pictures."""
+    return {str(name) for answer in study.ranks.values() if "model" in answer.frame for name in answer.frame["model"]}
+
+
+def contrasts(study: StudyTables) -> list[str]:
+    """A sentence a test of time series against other data that none of the paper's claims asks for."""
+    if "tests" not in study.ranks:
+        return []
+    tests = require(study.ranks["tests"], COLUMNS["tests"])
+    chosen = tests[(tests["grouping"] == "modality") & tests["measure"].str.endswith(TOLD_AT)]
+    claimed = study.published.frame
+    told = claimed.loc[claimed["quantity"] == "difference", "measured"].dropna().tolist()
+    return [
+        _contrast(row)
+        for row in chosen.to_dict("records")
+        if not any(math.isclose(row["estimate"], one, rel_tol=1e-6) for one in told)
+    ]
+
+
+def by_model(study: StudyTables) -> pd.DataFrame | None:
+    """The tests of single models at the tolerance of the sentences; None where the claims' sentences say them all."""
+    if "tests" not in study.ranks or not verdicts.folded(study.published.frame):
+        return None
+    tests = require(study.ranks["tests"], COLUMNS["tests"])
+    shown = tests[(tests["grouping"] == "model") & tests["measure"].str.endswith(TOLD_AT)]
+    quantity = [QUANTITIES.get(_quantity(one), _quantity(one)) for one in shown["measure"]]
+    table = shown.assign(model=shown["block"], quantity=quantity).rename(columns={"estimate": "change of the share"})
+    columns = ["model", "quantity", "change of the share", "low", "high", "n", "p", "reason"]
+    return table[columns].dropna(axis=1, how="all").sort_values(["quantity", "model"]).reset_index(drop=True)
+
+
+def _contrast(row: Mapping[Any, Any]) -> str:
+    what = QUANTITIES.get(_quantity(row["measure"]), _quantity(row["measure"]))
+    begin = f"Time series less other data, {what} as a share of the most possible, ε = {scales.power(-2)}: "
+    if not verdicts.there(row["estimate"]):
+        return begin + f"nothing measured{': ' + str(row['reason']) if verdicts.there(row['reason']) else ''}."
+    return begin + f"{verdicts.number(row['estimate'])}{verdicts.sure(row)}."
+
+
+def _quantity(measure: str) -> str:
+    return measure.partition("@")[0]
+
+
+Made = tuple[Any, str, str, str]  # figure, alt, caption, title
+
+
+def _spectrum(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
+    cells = frame.drop_duplicates(["model", "dataset", "condition"])
+    alt = f"Line chart of relative singular values of embedded tokens, logarithmic, {len(cells)} lines, one a model"
+    alt += " and data set." if spectra.datasets(frame) else "."
+    caption = f"Lines end at the floor that rounding leaves. Tokens: {_range(cells['n_rows'])}."
+    named = sorted(set(cells["dataset"]))
+    caption += f" Data: {', '.join(named)}." if not spectra.datasets(frame) else ""
+    yield spectra.spectrum(frame, models), alt, caption, ""
+
+
+def _planes(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
+    panels = len(frame.drop_duplicates(["model", "dataset", "condition"]))
+    alt = f"Scatter plots of embedded tokens on two singular directions, {panels} panels, {len(frame):,} points."
+    caption = (
+        "From violet (smallest) to orange (largest): the value that a token stands for, else its id; blue alone where "
+        "it has neither."
+    )
+    yield fields.planes(frame), alt, caption, ""
+
+
+def _angles(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
+    parts = fields.panels(frame)
+    medians = [f"{fields.title(part).replace(chr(10), ', ')}: {_median(part)}°" for part in parts]
+    alt = f"Heat maps of angles between vectors, {len(parts)} panels."
+    kinds = set(frame["what"])
+    which = "Rows of the query projection of the first block, lines between heads. " if "rows" in kinds else ""
+    which += "Embedded tokens of one window, in order. " if "tokens" in kinds else ""
+    which += "Gaussian: independent random vectors. " if "gaussian" in kinds else ""
+    yield fields.angles(frame), alt, f"{which}Median angle between two: {'; '.join(medians)}.", ""
+
+
+def _inputs(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
+    n = int(frame["n"].max())
+    over = f" Median over {n} data sets, bands: range." if n > 1 else ""
+    caption = (
+        f"What each layer is given; the last point is what leaves the last.{over} Dotted: the most possible."
+        f"{_hollow(frame)}"
+    )
+    alt = f"Line charts of the numerical rank of inputs by layer, a panel a model: {_names(frame)}."
+    yield growth.growth(frame, offset=1), alt, caption, "Inputs of layers"
+
+
+def _weights(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
+    alt = f"Line charts of the numerical rank of query projections by layer, a panel a model: {_names(frame)}."
+    caption = f"Query projections, whole. Dotted: the most possible.{_hollow(frame)}"
+    yield growth.growth(frame, offset=0), alt, caption, "Query projections"
+
+
+def _along(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
+    if not (frame["x"] > 0).any():
+        return
+    alt = f"Line charts of mean numerical rank against what varies, {frame['quantity'].nunique()} quantities."
+    same = (frame["width"] == frame["x"]).any()
+    caption = "Dotted: the width, its half, quarter and eighth." if same else ""
+    yield growth.along(frame), alt, (caption + _hollow(frame)).strip(), ""
+
+
+def _constant(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
+    alt = "Line charts of relative singular values of every layer's input for a constant series, a line a layer."
+    deepest = frame[frame["layer"] == frame["layer"].max()]
+    ranks = (deepest[deepest["ratio"] > 1e-2]).groupby(["model", "stack", "tokens"])["j"].max()
+    told = [f"{model} {stack}, {spectra.SPECIAL.get(t, t)}: {rank}" for (model, stack, t), rank in ranks.items()]
+    caption = f"Values above rounding's floor. Rank at ε = {scales.power(-2)} after the last layer: {'; '.join(told)}."
+    yield spectra.constant(frame), alt, caption, ""
+
+
+def _histogram(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
+    for model, part in frame.groupby("model", sort=True):
+        alt = f"Histograms of relative singular values of {model}, a panel a matrix and layer, logarithmic."
+        shades = f"Five shades, a decade each, from {scales.power(-5)} to 1."
+        caption = f"{model}, {part['stack'].iloc[0]}: query projections above, first MLP matrices below. {shades}"
+        yield histograms.histogram(part, _colour(str(model), models)), alt, caption, str(model)
+
+
+def _snapshots(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
+    for model, part in frame.groupby("model", sort=True):
+        alt = f"Histograms of singular values of query projections of {model}, a row a training step, a column a layer."
+        caption = f"{model}, {part['stack'].iloc[0]}; of {part['step'].nunique()} snapshots, a few are shown."
+        yield histograms.snapshots(part, _colour(str(model), models)), alt, caption, str(model)
+
+
+DRAW: dict[str, Callable[[Any, Sequence[str]], Iterator[Made]]] = {
+    "embedded": _spectrum,
+    "planes": _planes,
+    "angles": _angles,
+    "inputs": _inputs,
+    "weights": _weights,
+    "along": _along,
+    "constant": _constant,
+    "histogram": _histogram,
+    "snapshots": _snapshots,
+}
+
+
+def _colour(model: str, models: Sequence[str]) -> str:
+    known = [*models, *([] if model in models else [model])]
+    return COLOURS[known.index(model) % len(COLOURS)]
+
+
+def _names(frame: pd.DataFrame) -> str:
+    return ", ".join(growth.panel_order(frame))
+
+
+def _hollow(frame: pd.DataFrame) -> str:
+    return " Hollow: below the floor that rounding leaves." if frame["meaningless"].any() else ""
+
+
+def _range(values: pd.Series) -> str:
+    low, high = int(values.min()), int(values.max())
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _median(part: pd.DataFrame) -> str:
+    """Of the angles between two different vectors, in whole degrees."""
+    import numpy as np
+
+    field = fields.matrix(part).astype(float)
+    apart = field[~np.eye(len(field), dtype=bool)]
+    apart = apart[apart <= fields.RIGHT]
+    return f"{np.median(apart):.0f}" if apart.size else "–"
