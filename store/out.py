@@ -87,7 +87,7 @@ class Out:
         return [key for key, has in zip(keys, done, strict=True) if not has]
 
     def append(self, records: Sequence[Record]) -> None:
-        """Store what jobs answered, as one atomic part a table, once the disk has their dumps. Stored ones are passed over.
+        """Store what jobs answered, as one atomic part a table, once the disk has their dumps. Stored are passed over.
 
         A record has key, task, spec, rows or an error, timing, and table (which does not matter where the out has one
         table). Rows that do not fit the schema are a failure of their job. ValueError for both, or neither, of the two.

@@ -180,5 +180,5 @@ def test_the_last_state_of_a_stack_is_the_normed_one_where_there_is_one(tmp_path
 
 @pytest.mark.parametrize("inputs", [{}, {"a.parquet": "1", "b.parquet": "2"}, {"hub:x.parquet": "1"}])
 def test_a_job_reads_one_parquet_file(tmp_path: Path, inputs: dict) -> None:
-    with pytest.raises(ValueError, match="expected one .parquet file among its inputs"):
+    with pytest.raises(ValueError, match=r"expected one \.parquet file among its inputs"):
         dumps.read_table(tmp_path, SimpleNamespace(spec={}, inputs=inputs))
