@@ -64,8 +64,9 @@ def flow(frame: pd.DataFrame) -> go.Figure:
 
     figure = go.Figure()
     spectra = frame[frame["experiment"] == "J.3 spectrum"].sort_values(["heads", "x"])
-    for place, (heads, part) in enumerate(spectra.groupby("heads", sort=True)):
-        name = "input X" if int(heads) == 0 else f"h = {int(heads)}"  # type: ignore[call-overload]
+    for place, heads in enumerate(sorted({int(one) for one in spectra["heads"]})):
+        part = spectra[spectra["heads"] == heads]
+        name = "input X" if heads == 0 else f"h = {heads}"
         line = {"width": 2, "color": GREY if place == 0 else COLOURS[(place - 1) % len(COLOURS)]}
         line |= {"dash": "dash" if place == 0 else "solid"}
         figure.add_trace(go.Scatter(x=_list(part, "x"), y=_list(part, "y"), mode="lines", name=name, line=line))
