@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
+from collections import Counter
 from enum import StrEnum, auto
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from stages import BY_NAME, DATA
-from stages.params import PARAMS_FILE, ParamsError, load
+from stages.params import PARAMS_FILE, Params, ParamsError, load
 from stages.sweeping import TooManyFailures
 from store.errors import StoreError
 from tasks.errors import TsfmLensError
+from tasks.models.registry import family_class
+from tasks.series.catalog import modality
 from tasks.sweep.cluster import Resources
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -48,13 +52,24 @@ def plan(profile: Profile = Path(PARAMS_FILE)) -> None:
     table = Table("study", "models", "data sets", "conditions", "cells", title=f"{profile}")
     for name in params.studies:
         counts = [len(params.asked(name, block)) for block in ("models", "datasets", "conditions")]
-        table.add_row(name, *map(str, counts), str(counts[0] * counts[1] * counts[2]))
+        table.add_row(name, *map(str, counts), str(_cells(params, name)))
     Console().print(table)
     rows = params.embeddings.rows
     typer.echo(
         f"{len(params.models)} models, {len(params.datasets.sets)} data sets, {len(params.conditions)} conditions; "
         f"{rows} tokens of every layer are kept of each cell"
     )
+
+
+def _cells(params: Params, study: str) -> int:
+    """Models x data sets x conditions, those of one modality with each other; data sets need not be at hand."""
+    asked = {block: params.asked(study, block) for block in ("models", "datasets", "conditions")}
+    kinds = (
+        Counter(family_class(params.models[name].family).modality for name in asked["models"]),
+        Counter(modality(params.datasets.sets[name].source) for name in asked["datasets"]),
+        Counter(params.conditions[name].modality for name in asked["conditions"]),
+    )
+    return sum(math.prod(kind[one] for kind in kinds) for one in kinds[0])
 
 
 @app.command()

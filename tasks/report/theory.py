@@ -28,7 +28,7 @@ CLAIMS = {  # what a slope of the view `theory_slopes` is of, and what the paper
     "J.2 sparse": "the effective rank of a sparse sketch grows in proportion to h: slope 1",
     "J.2 sparse to dense": "a sparse sketch is as good as a dense one: the ratio of their errors has slope 0 against h",
     "J.3 spread": "the rank of MH-Attention(X) + X grows with h: slope above 0, scores with standard deviation 1",
-    "J.3 bounded": "the rank grows with h: slope above 0; the paper prints no scale, here weights as Theorem 4 bounds them",
+    "J.3 bounded": "the rank grows with h: slope above 0, here with weights as Theorem 4 bounds them",
     "Theorem 3.1 length": "the error does not grow with the length L, here of one column of Ξ, L times: slope 0",
 }
 RATE = "Corollary 2 rate"
@@ -49,8 +49,8 @@ FIG_17 = (
 )
 BOUND_LEAD = (
     "Both sides of every bound at random instances: random shapes, spectra and heads, weights scaled to equality in "
-    "the hypotheses, and the proofs' own constructions. Where the paper says O(·), the constant is the one that its proof "
-    "gives. A bound whose printed form fails stands beside the form that its proof supports, which must never fail (a "
+    "the hypotheses, and the proofs' own constructions. Where the paper says O(·), the constant is its proof's. "
+    "A bound whose printed form fails stands beside the form that its proof supports, which must never fail (a "
     "check of results.duckdb). Each row of the table names its worst instance: tasks.theory.statements.instance makes "
     "it again from statement, seed and number."
 )

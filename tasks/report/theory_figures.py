@@ -26,7 +26,7 @@ def compression(frame: pd.DataFrame) -> go.Figure:
         part = frame[frame["experiment"] == name].sort_values("x")
         figure.add_trace(_median(part, place, f"{'error by rank' if place == 0 else 'error by width'}", place))
         figure.add_trace(_reference(part, slope, f"slope {'1' if slope == 1 else '½'}", place))
-    return _log_axes(figure, ("σ of index d̃ + 1", "‖Y − Ỹ‖ (Frobenius)"), ("width d", ""))
+    return _log_axes(figure, ("σ of index d̃ + 1", "‖Y − Ỹ‖"), ("width d", "")).update_layout(yaxis={"dtick": 1})
 
 
 def sketching(frame: pd.DataFrame) -> go.Figure:
@@ -39,16 +39,23 @@ def sketching(frame: pd.DataFrame) -> go.Figure:
     figure.add_trace(go.Scatter(x=_list(spectrum, "x"), y=_list(spectrum, "y"), mode="lines", name="σ of X", line=line))
     for place, kind in enumerate(("sparse", "dense")):
         away = frame[frame["experiment"] == f"J.2 {kind} distance"].sort_values("x")
-        index = frame[frame["experiment"] == f"J.2 {kind}"].sort_values("x")
         figure.add_trace(_median(away, place, f"{kind} sketch", 1))
-        if kind == "sparse":
-            trace = _median(away, place, "its error, where σ has it", 0).update(
-                x=_list(index, "y"), mode="markers+text"
-            )
-            trace.update(text=[f"h={int(h)}" for h in index["x"]], textposition="top right", error_y=None)
-            figure.add_trace(trace)
-    _log_axes(figure, ("index j", "σ_j"), ("heads h", "eq. 30"))
-    return figure.update_layout(xaxis={"type": "linear"})
+    away = frame[frame["experiment"] == "J.2 sparse distance"].sort_values("x")
+    index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")
+    trace = _median(away, 0, "error of h heads, where σ has it", 0).update(x=_list(index, "y"), error_y=None)
+    trace.update(mode="markers+text", text=_apart(index, spectrum), textposition="top right")
+    figure.add_trace(trace)
+    return _log_axes(figure, ("index j", "σ_j"), ("heads h", "eq. 30")).update_layout(
+        xaxis={"type": "linear"}, yaxis={"dtick": 2}, yaxis2={"dtick": 1}
+    )
+
+
+def _apart(index: pd.DataFrame, spectrum: pd.DataFrame) -> list[str]:
+    """Labels of the points that stand apart from the one before; the first ones lie on each other."""
+    steps = np.diff(_list(index, "y"), prepend=-np.inf)
+    wide = 0.04 * float(spectrum["x"].max()) if len(spectrum) else 0.0
+    apart = (steps > wide) & (np.arange(len(steps)) > 0)
+    return [f"h={int(heads)}" if alone else "" for heads, alone in zip(index["x"], apart, strict=True)]
 
 
 def flow(frame: pd.DataFrame) -> go.Figure:
@@ -57,8 +64,9 @@ def flow(frame: pd.DataFrame) -> go.Figure:
 
     figure = go.Figure()
     spectra = frame[frame["experiment"] == "J.3 spectrum"].sort_values(["heads", "x"])
-    for place, (heads, part) in enumerate(spectra.groupby("heads", sort=True)):
-        name = "input X" if int(heads) == 0 else f"h = {int(heads)}"  # type: ignore[call-overload]
+    for place, heads in enumerate(sorted({int(one) for one in spectra["heads"]})):
+        part = spectra[spectra["heads"] == heads]
+        name = "input X" if heads == 0 else f"h = {heads}"
         line = {"width": 2, "color": GREY if place == 0 else COLOURS[(place - 1) % len(COLOURS)]}
         line |= {"dash": "dash" if place == 0 else "solid"}
         figure.add_trace(go.Scatter(x=_list(part, "x"), y=_list(part, "y"), mode="lines", name=name, line=line))
@@ -101,7 +109,7 @@ def ratios(frame: pd.DataFrame) -> go.Figure:
                 )
             )
     told = [
-        escape(f"{name}, {form}" + (f": {failed} of {n} fail" if failed else ""))
+        escape(f"{name}, {form}" + (f": {failed:,} of {n:,} fail" if failed else ""))
         for name, form, failed, n in zip(rows["experiment"], rows["form"], rows["violations"], rows["n"], strict=True)
     ]
     high = float(np.ceil(np.log10(max(ends)) + 0.2))
@@ -111,7 +119,7 @@ def ratios(frame: pd.DataFrame) -> go.Figure:
         title_text="share of the bound that is used up; beyond 1 it fails",
     )  # fmt: skip
     figure.update_yaxes(tickvals=list(range(len(rows))), ticktext=told, range=[-0.7, len(rows) - 0.3])
-    return figure.update_layout(height=ROW * len(rows) + 130, margin={"l": 250, "r": 16, "t": 12, "b": 56})
+    return figure.update_layout(height=ROW * len(rows) + 130, margin={"l": 290, "r": 16, "t": 12, "b": 56})
 
 
 def _panels() -> go.Figure:

@@ -54,6 +54,7 @@ def made_up(rename: Callable[[str], str] = str, *, models: tuple[str, ...] = MOD
         "layers": _layers(rng, named),
         "states": _islands(rng, named, rename),
         **_heads(named, datasets),
+        **_theory(rng),
         "skill": _skill(named),
         "training": _training(rng, named),
         "checkpoints": _checkpoints(named),
@@ -62,6 +63,48 @@ def made_up(rename: Callable[[str], str] = str, *, models: tuple[str, ...] = MOD
         "runs": _runs(),
         "published": published(),
     }
+
+
+def _theory(rng: np.random.Generator) -> dict[str, pd.DataFrame]:
+    """Answers on the theorems: the points of each figure, slopes of every verdict, bounds that hold and that fail."""
+    kinds = {
+        "theory_compression": ("J.1 rank", "J.1 width"),
+        "theory_sketch": ("J.2 spectrum", "J.2 sparse", "J.2 sparse distance", "J.2 dense", "J.2 dense distance"),
+        "theory_flow": ("J.3 spectrum", "J.3 spread"),
+    }
+    frames = {}
+    for name, experiments in kinds.items():
+        rows = [
+            {"experiment": one, "heads": heads, "x": float(x), "y": y, "low": 0.9 * y, "high": 1.2 * y, "n": 20}
+            for one in experiments
+            for heads in (0, 2)
+            for x, y in zip((1, 10, 100), rng.uniform(0.1, 9, 3), strict=True)
+        ]
+        frames[name] = pd.DataFrame(rows).astype({"heads": "Int16"})
+    slopes = [("J.1 rank", 1.0, "agrees"), ("J.2 sparse", 1.0, "differs"), ("J.3 spread", None, "undecided")]
+    slopes += [("Corollary 2 rate, beta 1", -0.9, "agrees"), ("Theorem 3.1 length", 0.0, "differs")]
+    frames["theory_slopes"] = pd.DataFrame(
+        [
+            {"experiment": name, "n_seeds": 20, "points_a_seed": 4.0, "slope": 0.99, "low": None, "high": None}
+            | ({} if verdict == "undecided" else {"low": 0.94, "high": 1.04})
+            | {"least": 0.8, "largest": 1.2, "claimed": claimed, "verdict": verdict}
+            for name, claimed, verdict in slopes
+        ]
+    )
+    bounds = [
+        ("Theorem 2", "printed", 0, 0.9),
+        ("Theorem 3.2", "printed", 384, 4.5),
+        ("Theorem 3.2", "repaired", 0, 0.3),
+    ]
+    frames["theory_violations"] = pd.DataFrame(
+        [
+            {"experiment": name, "form": form, "kind": "instance", "n": 1000, "violations": failed}
+            | {"ratio_median": 0.2, "ratio_largest": largest, "worst_seed": 0, "worst_instance": 972, "worst_x": 2.0}
+            | {"worst_y": 0.055, "worst_bound": 0.25, "worst_setting": '{"width":3}'}
+            for name, form, failed, largest in bounds
+        ]
+    )
+    return frames
 
 
 def published() -> pd.DataFrame:
