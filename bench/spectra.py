@@ -155,6 +155,7 @@ def weights_by(values: Callable[[dict[str, np.ndarray], Clock], dict[str, np.nda
 
     matrices = weights()
     expected = {name: torch.linalg.svdvals(torch.from_numpy(one).double()).numpy() for name, one in matrices.items()}
+    values({"warm": matrices["q"][:64, :64]}, Clock())  # first calls load libraries
     memory, clock = Memory(), Clock()
     found = values(matrices, clock)
     errors = [float(np.abs(found[name] - one).max() / one[0]) for name, one in expected.items()]

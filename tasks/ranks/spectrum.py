@@ -14,7 +14,7 @@ TYPES = {  # unit roundoff, and the distance of two subnormal numbers
     "float32": (2.0**-24, 2.0**-149),
     "float64": (2.0**-53, 2.0**-1074),
 }
-ARITHMETIC = 1e-13  # of σ₁: what float64 factorisations err by, with room; measured 1e-14 at 10 million rows
+ARITHMETIC = 1e-13  # of σ₁: what float64 factorisations err by, with room: bench/spectra.py measured 2e-15
 SAFETY = 3.0  # science.md section 1: three times the rounding error's σ₁
 
 
