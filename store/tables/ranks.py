@@ -37,7 +37,7 @@ _MATRIX = (
     C("normed", FLAG, "of an input: whether the stack's final norm was applied", null=True),
     C("head", I16, "of a weight: the head, from 0; null of a whole matrix", null=True),
     C("heads", I16, "of an attention weight: heads of the block", "heads", null=True),
-    C("expert", I16, "of an MLP weight of a mixture: the expert, from 0; null: none, or the shared one", null=True),
+    C("expert", TEXT, "of an MLP weight of a mixture: the expert, 0 and on, or shared", null=True),
     C("tokens", TEXT, "of an input: valued (tokens that stand for values), or with_special (EOS too)", null=True),
     C("step", I64, "of a weight: training step of the snapshot; null of the finished model", "steps", null=True),
 )

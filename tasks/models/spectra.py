@@ -36,7 +36,8 @@ def weight_spectra(job: Job, data: object, model: Family) -> Result:
     rows, counts = [], head_counts(model)
     for one in model.weights():
         where = {name: getattr(one, name) for name in ("attention", "stack", "layer", "heads")}
-        where |= {"matrix": one.what, "step": job.spec.get("step")}
+        matrix, _, expert = one.what.partition(".")
+        where |= {"matrix": matrix, "expert": expert or None, "step": job.spec.get("step")}
         for head, matrix in _parts(one, counts):
             rows.append(identity(job) | where | {"head": head} | weight_row(matrix, dtype=str(one.matrix.dtype)))
     return Result(rows)
