@@ -5,8 +5,9 @@ Shapes are those of the authors' repository, SaberaTalukder/TOTEM (forecasting/l
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -50,6 +51,12 @@ class TotemConfig(PretrainedConfig):
         self.conv_width, self.residual_layers, self.residual_width = conv_width, residual_layers, residual_width
         self.commitment_cost, self.dropout = commitment_cost, dropout
         super().__init__(**kwargs)
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        """What config.json holds: the shape in full, also where it is the default of today."""
+        shape = [name for name in inspect.signature(TotemConfig).parameters if name != "kwargs"]
+        told: dict[str, Any] = super().to_diff_dict()
+        return told | {name: getattr(self, name) for name in shape}
 
 
 class Quantised(NamedTuple):

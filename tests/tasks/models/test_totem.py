@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.models.totem import Totem
+from tasks.models.totem import DEFAULTS, Totem
 from tasks.models.totem_network import TotemNetwork, positions
 from tasks.models.types import TokenKind
 from tasks.series.types import Windows
@@ -19,6 +21,8 @@ from tests.tasks.models.conftest import placed
 Make = Callable[..., Windows]
 TINY: dict[str, Any] = {"d_model": 8, "ffn_dim": 12, "num_attention_heads": 2, "num_hidden_layers": 2, "num_codes": 6}
 TINY |= {"code_width": 5, "conv_width": 6, "residual_width": 4, "context_length": 24, "prediction_length": 8}
+SHAPE = {"d_model": 64, "ffn_dim": 256, "num_hidden_layers": 4, "num_attention_heads": 4}  # the authors' scripts
+SHAPE |= {"context_length": 96, "prediction_length": 96}
 
 
 @pytest.fixture
@@ -227,9 +231,8 @@ def test_a_config_that_cannot_be_is_said(change: dict[str, int], text: str) -> N
         Totem.new(TINY | change, seed=0)
 
 
-def test_the_papers_shape_is_the_default() -> None:
-    family = Totem.new({"d_model": 64, "ffn_dim": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
-                        "context_length": 96, "prediction_length": 96}, seed=0)  # fmt: skip
+def test_the_papers_shape_is_the_default_and_is_saved_in_full(tmp_path: Path) -> None:
+    family = Totem.new(SHAPE, seed=0)
     vqvae = family.network.vqvae
     assert vqvae.codebook.weight.shape == (256, 64)
     assert [tuple(layer.weight.shape) for layer in vqvae.down] == [(64, 1, 4), (128, 64, 4)]
@@ -237,3 +240,8 @@ def test_the_papers_shape_is_the_default() -> None:
     assert not list(family.network.widen.parameters())
     weights = list(family.weights())
     assert len(weights) == 4 * 6 and {w.heads for w in weights if w.attention} == {4}
+    family.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert {**SHAPE, **DEFAULTS}.items() <= config.items()
+    first, second = (one.network.state_dict() for one in (family, Totem.load(tmp_path)))
+    assert all(torch.equal(first[name], second[name]) for name in first)
