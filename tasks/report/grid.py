@@ -61,13 +61,17 @@ def changed(laid: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) -> d
     return {**out, "meta": {"narrow": narrow}}
 
 
+def bare_head(laid: Mapping[str, Any], *, foot: int = FOOT, left: int = 64, right: int = 16) -> dict[str, Any]:
+    """The layout without room for a legend, and with these margins in pixels below and at the sides."""
+    top = LEGEND + SECOND + 6
+    margin, less = {"l": left, "r": right, "t": top, "b": foot}, HEAD + FOOT - top - foot
+    out = [{**one, "margin": margin, "height": one["height"] - less} for one in (laid, laid["meta"]["narrow"])]
+    return {**out[0], "meta": {"narrow": out[1]}}
+
+
 def tight(laid: Mapping[str, Any], *, right: int = 16) -> dict[str, Any]:
-    """The layout without room for labels at the left and below; right: pixels of that margin."""
-    margin = {"l": 24, "r": right, "t": HEAD, "b": 24}
-    wide, narrow = (
-        {**one, "margin": margin, "height": one["height"] - FOOT + 24} for one in (laid, laid["meta"]["narrow"])
-    )
-    return {**wide, "meta": {"narrow": narrow}}
+    """The layout without room for a legend, and for labels at the left and below; right: pixels of that margin."""
+    return bare_head(laid, foot=24, left=24, right=right)
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _figure(
     x = grid.axis(title, range=[ticks[0], ticks[-1] + 0.1], **labels)
     y = grid.axis("how many", nticks=4)
     shape = grid.Shape(columns=columns, narrow=min(columns, 3), row=105)
-    return calm(figure).update_layout(bargap=0, **grid.layout(titles, x, y, shape))
+    return calm(figure).update_layout(bargap=0, **grid.bare_head(grid.layout(titles, x, y, shape)))
 
 
 def _ranged(figure: go.Figure, parts: list[pd.DataFrame], groups: Sequence[object]) -> go.Figure:

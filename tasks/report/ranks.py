@@ -176,7 +176,7 @@ def _along(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
     if not (frame["x"] > 0).any():
         return
     alt = f"Line charts of mean numerical rank against what varies, {frame['quantity'].nunique()} quantities."
-    same = (frame["width"] == frame["x"]).any()
+    same = (frame["width"] == frame["x"]).groupby(frame["quantity"]).all().any()
     caption = "Dotted: the width, its half, quarter and eighth." if same else ""
     yield growth.along(frame), alt, (caption + _hollow(frame)).strip(), ""
 

@@ -39,15 +39,18 @@ FIGURES = {"fig2": "ranks Fig. 2", "fig3a": "ranks Fig. 3a", "fig9": "ranks Fig.
 FIGURES |= {"flow": "ranks section 4", "fig5c": "ranks Fig. 5c", "fig13": "ranks Fig. 13"}
 
 
-def rank_studies(folder: Path, rename: Callable[[str], str] = str, *, only: str = "") -> dict[str, StudyTables]:
-    """Study -> its tables, answered by the page's own SQL from a catalogue of made-up rows; `rename`s every model."""
+def rank_studies(folder: Path, rename: Callable[[str], str] = str, *, tested: bool = True) -> dict[str, StudyTables]:
+    """Study -> its tables, answered by the page's own SQL from a catalogue of made-up rows.
+
+    rename: changes the name of every model; tested: with intervals of all estimates.
+    """
     tables = made_up(rename)
-    _built(folder / "first.duckdb", folder, tables)
-    with store.open(folder / "first.duckdb") as connection:
-        estimates = connection.sql("select * exclude (n), n from rank_estimates order by all").df().to_dict("records")
-    tables["inference"] = [_inferred(row) for row in estimates]
-    _built(folder / "second.duckdb", folder, tables)
-    with store.open(folder / "second.duckdb") as connection:
+    _built(folder / "results.duckdb", folder, tables)
+    if tested:
+        with store.open(folder / "results.duckdb") as connection:
+            estimates = connection.sql("select * from rank_estimates order by all").df().to_dict("records")
+        _built(folder / "results.duckdb", folder, {**tables, "inference": [_inferred(row) for row in estimates]})
+    with store.open(folder / "results.duckdb") as connection:
 
         def answers(asked: dict[str, Query]) -> dict[str, Answer]:
             return {name: Answer(one.title, one.sql, connection.sql(one.sql).df()) for name, one in asked.items()}
@@ -64,7 +67,6 @@ def rank_studies(folder: Path, rename: Callable[[str], str] = str, *, only: str 
                 **answers(study_queries(study)),
             )
             for study, (picture, _) in STUDIES.items()
-            if only in study
         }
 
 

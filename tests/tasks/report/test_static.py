@@ -47,6 +47,44 @@ def test_a_point_stands_where_its_axes_say() -> None:
     assert low - high == pytest.approx(3.3 * 150 * 2 / 5, abs=2)
 
 
+MARGIN = {"l": 64, "r": 16, "t": 12, "b": 56}
+
+
+def test_a_heat_map_has_its_first_row_above_and_the_scales_colours() -> None:
+    figure = go.Figure(go.Heatmap(z=np.array([[0, 10], [5, 0]], np.uint8), coloraxis="coloraxis"))
+    scale = [[0, "#ff0000"], [0.5, "#00ff00"], [1, "#0000ff"]]
+    bar = {"tickvals": [0, 10], "ticktext": ["low", "high"], "len": 100}
+    axes = {"range": [-0.5, 1.5], "showgrid": False}
+    figure.update_layout(margin={**MARGIN, "r": 80}, xaxis=axes, yaxis={**axes, "range": [1.5, -0.5]})
+    image = pixels(figure.update_layout(coloraxis={"cmin": 0, "cmax": 10, "colorscale": scale, "colorbar": bar}))
+    image = image[:, : int((8.6 - 0.8) * 150)]  # without the bar of colours
+    (right, top), (left, low) = centre(image, (0, 0, 255)), centre(image, (0, 255, 0))
+    assert right > left and low > top
+    middle = 0.64 * 150 + (8.6 - 1.44) * 150 / 2
+    assert (left + right) / 2 == pytest.approx(middle, abs=3)
+
+
+def test_bars_stand_on_zero_and_have_their_own_colours() -> None:
+    bars = go.Bar(x=[1, 2], y=[1, 4], width=0.5, marker={"color": ["#ff0000", "rgba(0,0,255,1)"]})
+    image = pixels(go.Figure(bars).update_layout(margin=MARGIN, xaxis={"range": [0, 3]}, yaxis={"range": [0, 5]}))
+    count = {
+        name: (np.abs(image - np.array(shade)) < 40).all(axis=2).sum()
+        for name, shade in {"red": (255, 0, 0), "blue": (0, 0, 255)}.items()
+    }
+    assert count["blue"] == pytest.approx(4 * count["red"], rel=0.03)
+    assert count["red"] == pytest.approx(7.8 * 150 / 6 * 3.3 * 150 / 5, rel=0.05)
+
+
+def test_points_are_coloured_by_their_numbers_and_areas_are_filled() -> None:
+    marker = {"size": 12, "color": [0.0, 1.0], "colorscale": [[0, "#ff0000"], [1, "#0000ff"]], "cmin": 0, "cmax": 1}
+    area = go.Scatter(x=[1, 3, 3, 1], y=[1, 1, 2, 2], mode="none", fill="toself", fillcolor="rgba(0,255,0,1)")
+    points = go.Scatter(x=[0.5, 3.5], y=[3, 3], mode="markers", marker=marker)
+    axes = {"range": [0, 4], "dtick": 1, "tick0": 1}
+    image = pixels(go.Figure([area, points]).update_layout(margin=MARGIN, xaxis=axes, yaxis=axes))
+    assert centre(image, (255, 0, 0))[0] < centre(image, (0, 255, 0))[0] < centre(image, (0, 0, 255))[0]
+    assert (np.abs(image - np.array((0, 255, 0))) < 40).all(axis=2).sum() > 0.9 * 7.8 * 150 / 2 * 3.3 * 150 / 4
+
+
 def test_panels_stand_apart() -> None:
     figure = two_points(range=[0, 2000])
     figure.data[1].update(xaxis="x2", yaxis="y2")
@@ -104,7 +142,7 @@ def test_svg_is_one_picture_without_anything_outside(tables: ReportTables) -> No
 @pytest.mark.parametrize(
     ("figure", "message"),
     [
-        (go.Figure(go.Bar(x=[1], y=[1])), "trace type 'bar' cannot be drawn"),
+        (go.Figure(go.Pie(values=[1])), "trace type 'pie' cannot be drawn"),
         (go.Figure(go.Scatter(x=[1], y=[1], mode="markers", marker={"symbol": "asterisk"})), "symbol 'asterisk'"),
     ],
 )
