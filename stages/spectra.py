@@ -53,7 +53,7 @@ def _of_states(params: Params) -> Iterator[Planned]:
         if studies is None:
             continue
         path = Path(DATA, "embeddings", row["path"])
-        held = layers(planning.parquet_metadata(path))
+        held = layers(path)
         read_from = {path.as_posix(): row["sha256"]}
         for number, place in enumerate(held):
             spec = {**planning.row_identity(row), **dict(zip(("stack", "layer", "normed"), place, strict=True))}

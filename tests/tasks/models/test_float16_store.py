@@ -20,7 +20,7 @@ from tasks.series.tables import series_table
 from tasks.sweep.jobs import Job, Task
 
 CHECKPOINTS = Path(__file__).resolve().parents[3] / "checkpoints"
-FAMILIES = ("chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama")
+FAMILIES = ("chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama", "totem")
 ROWS = 256
 UNIT = 2.0**-11  # rounding to float16 moves an entry by this share of it at most
 EXACT = (  # what may not change at all
