@@ -238,7 +238,7 @@ class Geometry(Strict):
 class Spectra(Strict):
     """Stage spectra: singular values, planes and angles of rank_structure.md."""
 
-    plane_tokens: int = Field(1000, ge=3, description="embedded tokens of a plane")
+    plane_tokens: int = Field(400, ge=3, description="embedded tokens of a plane")
     angle_tokens: int = Field(64, ge=2, le=512, description="tokens of one window whose angles are taken")
     angle_rows: int = Field(192, ge=2, le=1024, description="rows of a projection whose angles are taken")
     gaussian: list[int] = Field([16, 768], description="dimensions of i.i.d. vectors that angles are held against")
