@@ -34,6 +34,7 @@ class Family(ABC):
     modality: ClassVar[Modality] = "series"  # of the data sets that it reads
     lagged: ClassVar[bool] = False  # reads steps before its tokens, as lags
     plain_attention: ClassVar[bool] = False  # self-attention scores are q·k: neither rotated nor normed in between
+    idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()  # (stack, attention, matrix) that weigh nothing
     softmax_head: ClassVar[bool] = False  # forecasts are drawn from a softmax over ids, rows of the last stack
     zero_states: ClassVar[bool] = False  # a value of 0 has a state of 0: a constant series' may all be zero
     network: torch.nn.Module  # what trains and what is saved

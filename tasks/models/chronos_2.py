@@ -48,6 +48,7 @@ class Chronos2(Forecaster):
     name: ClassVar[str] = "chronos-2"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     direct: ClassVar[bool] = True
+    idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset((("encoder", "group", "q"), ("encoder", "group", "k")))
     network: Any  # chronos' Chronos2Model
 
     def __init__(self, network: Any, *, batch: int = 64) -> None:

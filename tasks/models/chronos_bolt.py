@@ -37,6 +37,7 @@ class ChronosBolt(t5.T5Family):
 
     name: ClassVar[str] = "chronos-bolt"
     direct: ClassVar[bool] = True
+    idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset((("decoder", "self", "q"), ("decoder", "self", "k")))
     network: Any  # chronos' ChronosBoltModelForForecasting
 
     def __init__(self, network: Any, *, batch: int = 64) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int, str | None, str]  # stack, layer, attention, what
 SIDES = ("rows", "columns")  # heads are groups of rows of q, k and v, and of columns of o
+IDLE = "attention here is over one token, so that its scores weigh nothing"
 ANGLE_TOKENS = 64  # tokens of one window (rank_structure.md Fig. 3b, 13)
 ANGLE_ROWS = 256  # rows of W_Q (Fig. 9 right, 12), as evenly from all heads as they go
 PLANE_TOKENS = 1000  # points of a picture (Fig. 2b, 2c)
@@ -31,15 +32,18 @@ TOKENS: Mapping[str, Sequence[TokenKind]] = {"valued": VALUED, "with_special": A
 def weight_spectra(job: Job, data: object, model: Family) -> Result:
     """Rows of `spectra`: each attention and MLP matrix, and each head of q, k, v and o.
 
-    job.spec: identity (of the data set and condition: null) and optionally `step`, of a snapshot of training.
+    job.spec: identity (of the data set and condition: null) and optionally `step`, of a snapshot of training. Those of
+    `model.idle` say so in `reason`.
     """
     rows, counts = [], head_counts(model)
     for one in model.weights():
         where = {name: getattr(one, name) for name in ("attention", "stack", "layer", "heads")}
-        matrix, _, expert = one.what.partition(".")
-        where |= {"matrix": matrix, "expert": expert or None, "step": job.spec.get("step")}
+        what, _, expert = one.what.partition(".")
+        where |= {"matrix": what, "expert": expert or None, "step": job.spec.get("step")}
+        idle = (one.stack, one.attention, what) in model.idle
         for head, matrix in _parts(one, counts):
-            rows.append(identity(job) | where | {"head": head} | weight_row(matrix, dtype=str(one.matrix.dtype)))
+            row = identity(job) | where | {"head": head} | weight_row(matrix, dtype=str(one.matrix.dtype))
+            rows.append(row | ({"reason": IDLE} if idle else {}))
     return Result(rows)
 
 

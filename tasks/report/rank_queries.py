@@ -130,6 +130,7 @@ CONSTANT = Query(
     from spectra
     where study = {{study}}
         and what = 'input'
+        and n_rows > 1 -- one token has one singular value
         and not normed
 )
 

@@ -26,8 +26,8 @@ def spectrum(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
     """Relative singular values of the embedded tokens, a line a model, dashes by modality.
 
     frame: columns of `rank_queries.EMBEDDED`, values below rounding's floor left out. A panel a data set where a model
-    has several of one condition, else one panel of all. models: those of the whole page, for their colours; a grid of
-    models is coloured in its order.
+    has several of one condition, else one panel of all, as where modalities are compared. models: those of the whole
+    page, for their colours; a grid of models is coloured in its order.
     """
     import plotly.graph_objects as go
 
@@ -69,7 +69,9 @@ def constant(frame: pd.DataFrame) -> go.Figure:
 
 
 def datasets(frame: pd.DataFrame) -> list[str]:
-    """The data sets, where a model has several of them; else none."""
+    """The data sets, where a model has several of them and all are of one modality; else none."""
+    if frame["modality"].nunique() > 1:
+        return []
     several = frame.groupby(["model", "condition"])["dataset"].nunique().max() if len(frame) else 0
     return sorted(frame["dataset"].unique()) if several > 1 else []
 

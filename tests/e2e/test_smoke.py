@@ -75,9 +75,35 @@ def test_the_sql_face_reads_and_cannot_write(smoke: Checkout) -> None:
     assert "zeta" in wrong.stderr
 
 
+def test_ranks_of_every_layer_matrix_and_head_are_there(smoke: Checkout) -> None:
+    flow = smoke.sql("select * from flow_of_ranks where dataset = 'linear-2' and epsilon = 0.01")
+    places = {(row["stack"], row["layer"]) for row in flow}
+    assert places == {(stack, layer) for stack in ("encoder", "decoder") for layer in range(5)}
+    assert all(1 <= row["numerical_rank"] <= row["width"] == 64 for row in flow)
+    weights = smoke.sql(
+        "select stack, matrix, attention, count(*) as n from weight_ranks where epsilon = 0.1 group by all"
+    )
+    assert {row["n"] for row in weights} == {4}  # blocks
+    assert len(weights) == 6 + 10  # q, k, v, o and two of the MLP, and the decoder's cross-attention
+    heads = smoke.sql("select distinct heads, head_width, width from head_ranks")
+    assert heads == [{"heads": 4, "head_width": 16, "width": 64}]
+    special = smoke.sql("select distinct tokens from spectra where dataset = 'constant'")
+    assert {row["tokens"] for row in special} == {"valued", "with_special"}
+    whats = smoke.sql("select what, count(*) as n from angles group by all")
+    assert {row["what"] for row in whats} == {"tokens", "rows", "gaussian"}
+    assert smoke.sql("select count(*) as n from planes where value is not null")[0]["n"] > 10
+
+
+def test_theorems_are_tried_and_no_repaired_bound_fails(smoke: Checkout) -> None:
+    rows = smoke.sql("select * from theory_violations")
+    assert {row["experiment"] for row in rows} >= {"Theorem 2", "Theorem 3.1", "Theorem 4 eq. 5", "Corollary 1 upper"}
+    assert all(row["violations"] == 0 for row in rows if row["form"] == "repaired")
+    assert smoke.sql("select count(*) as n from theory_slopes where slope is not null")[0]["n"] > 3
+
+
 def test_status_says_that_all_is_done(smoke: Checkout) -> None:
     output = smoke.run("python", "-m", "store", "status").stdout
-    for stage in ("checkpoints", "tokens", "embeddings", "geometry", "heads", "forecasts"):
+    for stage in ("checkpoints", "tokens", "embeddings", "geometry", "heads", "spectra", "forecasts", "theory"):
         assert stage in output
     assert "finished" in output
 

@@ -48,6 +48,7 @@ def spectra() -> list[dict[str, Any]]:
                 attention = None if matrix == "mlp_in" else "self"
                 heads = None if matrix == "mlp_in" else 4
                 one = {"what": "weight", "matrix": matrix, "attention": attention, "heads": heads, "layer": layer}
+                one |= {"reason": "idle"} if (model, matrix, layer) == ("a", "v", 3) else {}
                 size = {"n_rows": shape[0], "n_columns": shape[1]}
                 rows.append(base | one | size | {"singular_values": sigma(16)})
                 for head in range(heads or 0):
@@ -157,3 +158,10 @@ def test_a_constant_series_grows_by_its_special_tokens(connection, spectra) -> N
     asked = "select estimate from rank_tests where measure = 'constant slope@0.01' and block = 't'"
     shares = np.array(rank_of(spectra, 0.01, model="t", tokens="with_special")) / 9
     assert connection.execute(asked).fetchall() == [(pytest.approx(stats.linregress(np.arange(4) / 3, shares).slope),)]
+
+
+def test_a_matrix_that_weighs_nothing_is_in_no_answer_and_no_test(connection) -> None:
+    idle = "model = 'a' and layer = 3 and matrix = 'v'"
+    assert connection.execute(f"select count(*) from spectra where {idle}").fetchall() == [(5,)]
+    for answer in ("weight_ranks", "head_ranks"):
+        assert connection.execute(f"select count(*) from {answer} where {idle}").fetchall() == [(0,)]

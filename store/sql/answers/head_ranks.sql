@@ -19,6 +19,7 @@ with heads as (
     from matrix_ranks
     where what = 'weight'
         and head is not null
+        and reason is null
     group by
         study,
         model,

@@ -1,5 +1,5 @@
 -- Does rank grow with depth, differ between time series and other data, or follow width, patch, heads or vocabulary?
--- Means (t interval), differences series less other (Welch), slopes against log2 of what the study varies (t interval).
+-- Means (t interval), differences series less other (Welch), slopes against depth or log2 of what a study varies (t).
 with final as (
     select
         estimates.study,

@@ -1,5 +1,5 @@
 -- What is the numerical rank of each attention and MLP matrix, whole, and how does it grow with depth?
--- depth: 0 is the first block, 1 the last.
+-- depth: 0 is the first block, 1 the last. Matrices that weigh nothing where they stand (reason) are left out.
 with weights as (
     select
         *,
@@ -7,6 +7,7 @@ with weights as (
     from matrix_ranks
     where what = 'weight'
         and head is null
+        and reason is null
 ),
 
 final as (

@@ -65,7 +65,7 @@ with claims (figure, source, claim, answer, measure, "grouping", statistic, cent
         ),
         (
             'ranks Fig. 5c', 'section 4', 'Even of a constant series, the rank of a layer''s input grows with depth',
-            'rank_tests', 'constant slope@0.01', 'model', 'mean', 0.0, 1
+            'rank_tests', 'constant slope@0.01', 'model', 'trend', 0.0, 1
         ),
         (
             'ranks Fig. 6', 'section 4', 'Attention matrices have higher ranks in deeper layers',

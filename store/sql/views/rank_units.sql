@@ -92,18 +92,14 @@ constants as (
         study,
         model,
         epsilon,
-        stack as unit,
-        regr_slope(share, depth) as value
+        'layer ' || layer as unit,
+        depth as x,
+        share as value
     from flow_of_ranks
     semi join tolerances
         using (epsilon)
     where tokens = 'with_special'
-    group by
-        study,
-        model,
-        epsilon,
-        stack
-    having count(distinct layer) > 1
+    qualify stack = max(stack) over (partition by study, model)
 ),
 
 model_means as (
@@ -171,10 +167,10 @@ growth as (
         model,
         'constant slope',
         epsilon,
-        'mean',
+        'trend',
         null,
         unit,
-        null,
+        x,
         value
     from constants
 ),

@@ -36,10 +36,16 @@ def rows_of(
     return rows
 
 
+def named(row: dict[str, Any]) -> str:
+    """A matrix as `WeightMatrix.what` names it."""
+    return ".".join(filter(None, (row["matrix"], row["expert"])))
+
+
 class Weights:
     """A model of which only the weights are there."""
 
     stacks = ("decoder",)
+    idle = frozenset[tuple[str, str, str]]()
 
     def __init__(self, *matrices: WeightMatrix) -> None:
         self.matrices = matrices
@@ -53,7 +59,7 @@ class Weights:
 
 def test_there_is_a_row_a_matrix_and_one_a_head_of_attention(family: Family) -> None:
     rows = rows_of(spectra.weight_spectra, family)
-    found = [(row["stack"], row["layer"], row["matrix"], row["attention"], row["head"]) for row in rows]
+    found = [(row["stack"], row["layer"], named(row), row["attention"], row["head"]) for row in rows]
     expected: list[tuple[Any, ...]] = []
     for one in family.weights():
         heads = [None, *range(one.heads or 0)]
@@ -67,7 +73,7 @@ def test_there_is_a_row_a_matrix_and_one_a_head_of_attention(family: Family) -> 
 def test_values_are_numpy_s_of_the_matrix_and_of_its_part_that_is_the_head(family: Family) -> None:
     matrices = {(one.stack, one.layer, one.what, one.attention): one for one in family.weights()}
     for row in rows_of(spectra.weight_spectra, family):
-        one = matrices[row["stack"], row["layer"], row["matrix"], row["attention"]]
+        one = matrices[row["stack"], row["layer"], named(row), row["attention"]]
         matrix = one.matrix
         if row["head"] is not None:
             axis = 1 if row["matrix"] == "o" else 0
@@ -75,7 +81,8 @@ def test_values_are_numpy_s_of_the_matrix_and_of_its_part_that_is_the_head(famil
         assert (row["n_rows"], row["n_columns"]) == matrix.shape
         expected = np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
         np.testing.assert_allclose(row["singular_values"], expected, rtol=1e-10, atol=1e-14 * expected[0])
-        assert (row["dtype"], row["reason"]) == ("float32", None)
+        idle = (row["stack"], row["attention"], row["matrix"]) in family.idle
+        assert (row["dtype"], row["reason"]) == ("float32", spectra.IDLE if idle else None)
         assert 1e-13 < row["floor"] < 1e-6
 
 
@@ -155,7 +162,7 @@ def test_a_constant_s_layers_hold_what_numpy_says_with_and_without_special_token
             assert (row["tokens"], row["n_rows"]) == (name, kept.sum())
             expected = np.linalg.svd(layer.states[0][kept].astype(np.float64), compute_uv=False)
             np.testing.assert_allclose(row["singular_values"], expected, rtol=0, atol=1e-5 * expected.max(initial=1))
-            assert (row["reason"] is None) == bool(kept.any())
+            assert (row["reason"] is None) == bool(layer.states[0][kept].any())
     assert next(at, None) is None
 
 
@@ -281,3 +288,9 @@ def test_other_families_show_a_seeded_sample_without_values(family: Family, wind
     assert {(row["type"], row["value"]) for row in one} == {(None, None)}
     other = rows_of(spectra.token_plane, family, tokens, table="planes", tokens=5, rows=20)
     assert len(other) == 5
+
+
+def test_scores_over_one_token_weigh_nothing_and_their_matrices_say_so(bolt: Family) -> None:
+    rows = rows_of(spectra.weight_spectra, bolt)
+    idle = {(row["stack"], row["attention"], row["matrix"]) for row in rows if row["reason"] is not None}
+    assert idle == {("decoder", "self", "q"), ("decoder", "self", "k")}
