@@ -26,11 +26,19 @@ def load() -> ModuleType:
 versions = load()
 
 
+@pytest.fixture(scope="module")
+def today() -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = versions.today()
+    return found
+
+
 @pytest.mark.parametrize("name", sorted(versions.tasks()))
-def test_code_that_changed_has_a_new_version_or_an_entry_that_says_results_are_the_same(name: str) -> None:
+def test_code_that_changed_has_a_new_version_or_an_entry_that_says_results_are_the_same(
+    name: str, today: dict[str, dict[str, object]]
+) -> None:
     recorded = json.loads(versions.RECORD.read_text()).get(name)
     assert recorded is not None, f"task {name} is new: python -m tests.task_versions --write"
-    now = versions.today()[name]
+    now = today[name]
     assert now == recorded, (
         f"task {name}: its code changed. If its results do, raise version {now['version']} of the Task in its stage; "
         "then, either way, python -m tests.task_versions --write"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tasks.models.base import Family
 
 KINDS = ("observation", "future")  # tokens that stand for values
+VALUED = [TokenKind[name.upper()] for name in KINDS]
 LARGEST_FLOAT16 = 6e4  # float16 ends at 65,504, and T5's residual stream can pass it
 PASS_TOKENS = {  # of one forward pass where `batch` is None: never timed at work, so that reruns give the same bytes
     "cpu": 4096,  # found by bench/embedding.py: results/embedding.md has the rates from one window to all
@@ -160,3 +161,13 @@ def _token_columns(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> dict[str, 
             "type": pa.nulls(len(ids), pa.int32()) if types is None else pa.array(types[window, position], pa.int32()),
         }
     return found
+
+
+def drawn(tokens: Tokens, rows: int, seed: int) -> Tokens:
+    """Seeded windows, as few as give `rows` tokens that stand for values to every stack that attends to several."""
+    order, needed = np.random.default_rng([seed, 4]).permutation(len(tokens)), 1
+    for kinds in tokens.kinds.values():
+        if kinds.shape[1] > 1:
+            reached = np.cumsum(np.isin(kinds, VALUED).sum(axis=1)[order])
+            needed = max(needed, int(np.searchsorted(reached, rows)) + 1)
+    return tokens.take(np.sort(order[:needed]))

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from tasks.geometry.alignment import head_alignments
 from tasks.geometry.head import log_partition, partition_spread
 from tasks.geometry.jacobian import LARGEST, jacobian_bounds
-from tasks.models.embed import KINDS, in_batches, kept_rows, pass_windows
+from tasks.models.embed import KINDS, VALUED, drawn, in_batches, kept_rows, pass_windows
 from tasks.models.tokenize import IDENTITY
 from tasks.models.types import TokenKind, Tokens, tokens_from_table
 from tasks.sweep.jobs import Job, Result, place
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tasks.models.base import Family
 
 FORECASTING = (TokenKind.START, TokenKind.FUTURE)  # rows that read nothing missing: each forecasts the next step
-VALUED = [TokenKind[name.upper()] for name in KINDS]
 SINGLE = "one token a window: attention over it weighs nothing, so W_Q and W_K are not trained"
 
 
@@ -105,16 +104,6 @@ def lemma(job: Job, data: pa.Table, model: Family) -> Result:
                 row = {"instance": number, "n_tokens": len(states), **_bounds(states, one_query, one_key)}
                 rows.append(_identity(job) | where | row)
     return Result(rows, tokens=_worked(some))
-
-
-def drawn(tokens: Tokens, rows: int, seed: int) -> Tokens:
-    """Seeded windows, as few as give `rows` tokens that stand for values to every stack that attends to several."""
-    order, needed = np.random.default_rng([seed, 4]).permutation(len(tokens)), 1
-    for kinds in tokens.kinds.values():
-        if kinds.shape[1] > 1:
-            reached = np.cumsum(np.isin(kinds, VALUED).sum(axis=1)[order])
-            needed = max(needed, int(np.searchsorted(reached, rows)) + 1)
-    return tokens.take(np.sort(order[:needed]))
 
 
 def projections(model: Family) -> dict[tuple[str, int], Projections]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.models.embed import in_batches, pass_windows, window_tokens
-from tasks.models.heads import VALUED, drawn
+from tasks.models.embed import VALUED, drawn, in_batches, pass_windows, window_tokens
 from tasks.models.types import TokenKind, Tokens, WeightMatrix, tokens_from_table
 from tasks.ranks.entry import angle_rows, identity, input_row, weight_row
 from tasks.ranks.plane import leading_plane

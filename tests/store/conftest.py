@@ -39,6 +39,15 @@ ROWS: Mapping[str, dict[str, Any]] = {
         "nmse_power": 0.4, "squared_error": 2.0, "nmse_denominator": 4.0, "wql": 0.1, "quantile_loss": 9.0,
         "target_abs": 10.0, "mase": 1.0, "seasonal_error": 0.3, "levels": [0.1, 0.5, 0.9], "batch": 8,
     },
+    "spectra": {
+        "model": "m", "what": "weight", "matrix": "q", "attention": "self", "stack": "encoder", "layer": 1,
+        "n_rows": 2, "n_columns": 3, "dtype": "float32", "floor": 1e-7, "singular_values": [2.0, 1.0],
+    },
+    "angles": {"model": "m", "what": "rows", "row": 0, "dimension": 3, "angles": [0.0, 1.5]},
+    "theory": {
+        "experiment": "T", "form": "printed", "kind": "instance", "seed": 0, "instance": 0, "x": 1.0, "y": 1.0,
+        "bound": 2.0, "side": "upper", "holds": True, "fitted": False, "floor": 0.0, "setting": "{}", "job_key": "k",
+    },
     "training": {"model": "m", "step": 1, "loss": 2.0, "learning_rate": 1e-3},
     "dumps": {
         **IDENTITY, "kind": "embeddings", "path": "dumps/m/d/c512.parquet", "rows": 10, "width": 4, "dtype": "float16",

@@ -21,10 +21,11 @@ def build(tmp_path: Path, row) -> Callable[..., Path]:
 
     def make(**tables: list[dict]) -> Path:
         tables = {"checkpoints": [row("checkpoints")], **tables}
-        for name in ("geometry", "forecasts"):
+        stages = {"geometry": "geometry", "forecasts": "forecasts", "spectra": "spectra", "angles": "spectra"}
+        for name in stages:
             for n, one in enumerate(tables.get(name, [])):
                 one.setdefault("job_key", f"{name}-{n}")
-        asked = [("s", name, one["job_key"]) for name in ("geometry", "forecasts") for one in tables.get(name, [])]
+        asked = [("s", stage, one["job_key"]) for name, stage in stages.items() for one in tables.get(name, [])]
         keys = ("study", "stage", "job_key")
         tables.setdefault("studies", [dict(zip(keys, line, strict=True)) for line in dict.fromkeys(asked)])
         sources = {}
@@ -163,6 +164,7 @@ def test_the_sample_takes_its_tokens_from_last_states_and_is_seeded(tmp_path: Pa
 
 G, F, N = "geometry", "forecasts", "inference"
 A, P, J = "alignment", "partition", "jacobian"
+S, T = "spectra", "theory"
 BROKEN = [
     ("geometry_row_twice", {G: [(G, {"job_key": "a"}), (G, {"job_key": "b"})]}),
     ("forecast_row_twice", {F: [(F, {"job_key": "a"}), (F, {"job_key": "b"})]}),
@@ -194,6 +196,15 @@ BROKEN = [
     ("null_head_measure_without_reason", {P: [(P, {"job_key": "a", "log_z_sd": None})]}),
     ("null_head_measure_without_reason", {J: [(J, {"job_key": "a", "norm": None})]}),
     ("unknown_model", {J: [(J, {"job_key": "a", "model": "nobody"})]}),
+    ("spectrum_row_twice", {S: [(S, {"job_key": "a"}), (S, {"job_key": "b"})]}),
+    ("singular_values_disordered", {S: [(S, {"singular_values": [1.0, 2.0]})]}),
+    ("singular_values_disordered", {S: [(S, {"singular_values": [1.0]})]}),
+    ("singular_values_disordered", {S: [(S, {"singular_values": [1.0, -0.1]})]}),
+    ("angle_out_of_range", {"angles": [("angles", {"angles": [0.0, 1.58]})]}),
+    ("theory_row_twice", {T: [(T, {}), (T, {})]}),
+    ("theory_holds_differs", {T: [(T, {"y": 3.0})]}),
+    ("theory_repaired_fails", {T: [(T, {"y": 3.0, "holds": False, "form": "repaired"})]}),
+    ("theory_repaired_fails", {T: [(T, {"y": 1.0, "holds": False, "form": "repaired", "side": "lower"})]}),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Slopes with their intervals and violations, against numpy and scipy; the checks find what they are for."""
+"""Slopes with their intervals and violations, against numpy and scipy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from scipy import stats
 
 import store
 from store import catalogue, files
-from store.errors import CheckFailed
 
 POINT = {"kind": "point", "setting": "{}", "fitted": True, "scale": "log-log", "claimed": 1.0, "job_key": "k"}
 BOUND = {"kind": "instance", "setting": "{}", "fitted": False, "x": 1.0, "floor": 0.0, "job_key": "k"}
@@ -94,17 +93,3 @@ def test_violations_are_counted_and_the_worst_is_named(ask: Callable) -> None:
     assert (printed["worst_seed"], printed["worst_instance"], printed["worst_setting"]) == (0, 2, '{"n": 2}')
     assert (printed["worst_y"], printed["worst_bound"], printed["ratio_median"]) == (8.0, 2.0, 1.25)
     assert (repaired["n"], repaired["violations"], repaired["ratio_largest"]) == (2, 0, 0.8)
-
-
-@pytest.mark.parametrize(
-    ("rows", "check"),
-    [
-        ([side(0, 1.0, 2.0), side(0, 1.0, 2.0)], "theory_row_twice"),
-        ([side(0, 3.0, 2.0, holds=True)], "theory_holds_differs"),
-        ([side(0, 3.0, 2.0, form="repaired")], "theory_repaired_fails"),
-        ([side(0, 1.0, 2.0, kind="lower", form="repaired")], "theory_repaired_fails"),
-    ],
-)
-def test_the_checks_find_what_they_are_for(ask: Callable, rows: list[dict], check: str) -> None:
-    with pytest.raises(CheckFailed, match=check):
-        ask(rows, "theory_slopes")

@@ -30,19 +30,13 @@ from tasks.series.types import Series
 from tasks.sweep.jobs import Job, Task
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
-FAMILIES = (
-    "chronos-t5",
-    "chronos-bolt",
-    "patchtst",
-    "moirai",
-    "lag-llama",
-    "wavetoken",
-    "totem",
-    "timesfm",
-    "time-moe",
-    "visionts",
-    "chronos-2",
-)
+FAMILIES = [
+    *("chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"),
+    *(  # 96 series each: by make test-slow
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("chronos-2", "time-moe", "timesfm", "totem", "visionts", "wavetoken")
+    ),
+]
 LARGEST = float(np.finfo(np.float32).max)
 MEASURE = {"k_max": 3, "restarts": 1, "min_cluster": 10, "permutations": 3, "presets": ["isoscore", "cai"]}
 RNG = np.random.default_rng(0)
