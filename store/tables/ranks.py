@@ -25,14 +25,18 @@ _WHERE = (
     ),
 )
 _MATRIX = (
-    C("what", TEXT, "input: tokens that a layer is given; weight: one of its matrices"),
+    C(
+        "what",
+        TEXT,
+        "input: tokens that a layer is given; constant: those of one window of constants; weight: a matrix",
+    ),
     C("matrix", TEXT, "of a weight: q, k, v, o, mlp_in, mlp_gate or mlp_out", null=True),
     C("attention", TEXT, "of an attention weight: self, cross, group or time", null=True),
     STACK,
     C(
         "layer",
         I16,
-        "of an input: the layer that the states stand at, 0 the embedding's; of a weight: its block, from 1",
+        "of tokens: the layer that the states stand at, 0 the embedding's; of a weight: its block, from 1",
     ),
     C("normed", FLAG, "of an input: whether the stack's final norm was applied", null=True),
     C("head", I16, "of a weight: the head, from 0; null of a whole matrix", null=True),

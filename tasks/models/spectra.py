@@ -89,7 +89,7 @@ def constant_spectra(job: Job, data: pa.Table, model: Family) -> Result:
             where = {"stack": layer.stack, "layer": layer.layer, "normed": layer.normed}
             for name, kinds in TOKENS.items():
                 states = layer.states[np.isin(tokens.kinds[layer.stack], kinds)]
-                rows.append(identity(job) | where | input_row(states, dtype="float32", tokens=name))
+                rows.append(identity(job) | where | input_row(states, dtype="float32", tokens=name, what="constant"))
     return Result(rows, tokens=len(tokens) * window_tokens(tokens))
 
 

@@ -51,7 +51,7 @@ def identity(job: Job) -> dict[str, Any]:
     return {name: job.spec.get(name) for name in IDENTITY}
 
 
-def input_row(states: np.ndarray, *, dtype: str, tokens: str) -> dict[str, Any]:
+def input_row(states: np.ndarray, *, dtype: str, tokens: str, what: str = "input") -> dict[str, Any]:
     """Columns of `spectra` of tokens [N, d] that a layer is given, but those of identity and place."""
     qr = TallQR.of([states])
     values, centred = qr.singular_values(), qr.singular_values(centred=True)
@@ -65,7 +65,7 @@ def input_row(states: np.ndarray, *, dtype: str, tokens: str) -> dict[str, Any]:
     reason = None if values.any() else "all tokens are zero" if qr.rows else NO_ROWS
     return {
         **dict.fromkeys(("matrix", "attention", "head", "heads", "step")),
-        "what": "input",
+        "what": what,
         "tokens": tokens,
         "n_rows": qr.rows,
         "n_columns": qr.width,

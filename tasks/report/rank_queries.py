@@ -129,7 +129,7 @@ CONSTANT = Query(
         unnest(singular_values) / nullif(singular_values[1], 0) as ratio
     from spectra
     where study = {{study}}
-        and what = 'input'
+        and what = 'constant'
         and n_rows > 1 -- one token has one singular value
         and not normed
 )

@@ -41,7 +41,7 @@ def spectra() -> list[dict[str, Any]]:
             rows.append(rows[-1] | {"normed": True})
         for layer in range(4):
             shape = {"layer": layer, "normed": False, "n_rows": 9, "n_columns": WIDTH, "tokens": "with_special"}
-            cell = {"dataset": "zero", "condition": "c", "context": 64, "noise": 0.0, "what": "input"}
+            cell = {"dataset": "zero", "condition": "c", "context": 64, "noise": 0.0, "what": "constant"}
             rows.append(base | cell | shape | {"singular_values": sigma(9)})
         for layer in range(1, 4):
             for matrix, shape in {"q": (16, 16), "v": (16, 16), "mlp_in": (32, 16)}.items():

@@ -93,12 +93,14 @@ constants as (
         model,
         epsilon,
         'layer ' || layer as unit,
-        depth as x,
+        layer / max(layer) over (partition by study, model, stack) as x,
         share as value
-    from flow_of_ranks
+    from matrix_ranks
     semi join tolerances
         using (epsilon)
-    where tokens = 'with_special'
+    where what = 'constant'
+        and tokens = 'with_special'
+        and not normed
     qualify stack = max(stack) over (partition by study, model)
 ),
 

@@ -151,7 +151,8 @@ def _signals(model: str, rng: np.random.Generator) -> list[Row]:
 
 def _constant(model: str, rng: np.random.Generator) -> list[Row]:
     special = [_input(model, "constant", n, _sigma(64, 1.2 / (1 + n), rng), "with_special") for n in range(5)]
-    return [*special, *(_input(model, "constant", n, [2.0, *[1e-9] * 63]) for n in range(5))]
+    both = [*special, *(_input(model, "constant", n, [2.0, *[1e-9] * 63]) for n in range(5))]
+    return [row | {"what": "constant"} for row in both]
 
 
 def _weight(model: str, matrix: str, layer: int, sigma: list[float], **more: Any) -> Row:
