@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from tasks.errors import HealthError
-from tasks.models.capture import Pass, Rows, run_captured, run_projected
+from tasks.models.capture import Pass, Rows, run_captured, run_head, run_projected
 from tasks.models.scale import saturated
 from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
 from tasks.series.types import Windows
@@ -143,14 +143,14 @@ class Family(ABC):
         Row t says what comes after the token there. Nothing where `softmax_head` is False. Raises HealthError when a
         logit is NaN or +inf, or rows are not those of the tokens.
         """
-        done, rows = 0, tokens.kinds[self.stacks[-1]]
-        for logits in self._forecast_logits(tokens) if self.softmax_head else ():
-            expected = rows[done : done + self.batch].shape
+        one_pass = self._pass(tokens)
+        for start in range(0, len(tokens), self.batch) if self.softmax_head else ():
+            part = slice(start, start + self.batch)
+            logits, expected = run_head(one_pass, part), tokens.kinds[self.stacks[-1]][part].shape
             if logits.shape[:2] != expected:
                 raise HealthError(f"{self.name} logits: got rows {logits.shape[:2]}, expected {expected}")
             if np.isnan(logits).any() or np.isposinf(logits).any():
                 raise HealthError(f"{self.name} logits hold NaN or infinity; check the weights and their dtype")
-            done += len(logits)
             yield logits
 
     @abstractmethod
@@ -168,11 +168,8 @@ class Family(ABC):
     def _pass(self, tokens: Tokens) -> Pass:
         """The network's stacks, and its forward pass over slices of the tokens: as far as the last state, no head.
 
-        With the query projections of every block where `plain_attention` is True.
+        With the query projections of every block where `plain_attention` is True, and `logits` where `softmax_head` is.
         """
-
-    def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
-        raise NotImplementedError(f"{self.name}: a family with softmax_head says what its head emits")
 
 
 class Forecaster(Family):

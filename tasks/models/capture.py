@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float32, Int64
 
 from tasks.errors import HealthError
 from tasks.models.types import LayerStates
@@ -30,11 +30,13 @@ class Pass(NamedTuple):
     """How a family runs its tokens: the stacks that are looked into, and `forward`, which runs a slice of windows.
 
     queries: stack -> the query projection of every block's self-attention, where scores are plain q·k.
+    logits: what a softmax head emits for a slice of windows, [W, T, ids], every row of the last stack.
     """
 
     stacks: Mapping[str, Stack]
     forward: Callable[[slice], object]
     queries: Mapping[str, Sequence[torch.nn.Module]] = MappingProxyType({})
+    logits: Callable[[slice], torch.Tensor] | None = None
 
 
 class Rows(NamedTuple):
@@ -71,6 +73,16 @@ def run_projected(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerSta
         for layer, module in enumerate(modules, start=1)
     }
     yield from _run(one_pass.forward, inputs, {}, list(inputs), range(0, windows, batch))
+
+
+def run_head(one_pass: Pass, part: slice) -> Float32[np.ndarray, "window token id"]:
+    """What the softmax head emits for these windows."""
+    import torch
+
+    assert one_pass.logits is not None, "a family with softmax_head says what its head emits"
+    with torch.inference_mode():
+        found: np.ndarray = one_pass.logits(part).float().cpu().numpy()
+    return found
 
 
 def _run(

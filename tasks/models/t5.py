@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from jaxtyping import Float32
 
 from tasks.errors import ModelError
 from tasks.models import folders
@@ -78,17 +77,14 @@ class T5Ids(T5Stacks):
                 input_ids=decoder_ids, encoder_hidden_states=encoded, encoder_attention_mask=mask, use_cache=False
             )
 
-        return self._pass_of(forward)
+        def logits(part: slice) -> torch.Tensor:  # the package scales by d^-1/2 where input and output ids are tied
+            ids, mask, decoder_ids = self._inputs(tokens, part)
+            emitted: torch.Tensor = network(
+                ids, attention_mask=mask, decoder_input_ids=decoder_ids, use_cache=False
+            ).logits
+            return emitted
 
-    def _forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
-        import torch
-
-        network = self.network.eval()
-        for start in range(0, len(tokens), self.batch):
-            ids, mask, decoder_ids = self._inputs(tokens, slice(start, start + self.batch))
-            with torch.inference_mode():  # the package scales by d^-1/2 where input and output ids are tied
-                logits = network(ids, attention_mask=mask, decoder_input_ids=decoder_ids, use_cache=False).logits
-            yield logits.float().cpu().numpy()
+        return self._pass_of(forward)._replace(logits=logits)
 
     def _inputs(self, tokens: Tokens, part: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Encoder ids, mask and decoder ids of a slice of the windows, on the network's device."""

@@ -45,7 +45,7 @@ def sketching(frame: pd.DataFrame) -> go.Figure:
     trace = _median(away, 0, "error of h heads, where σ has it", 0).update(x=_list(index, "y"), error_y=None)
     trace.update(mode="markers+text", text=_apart(index, spectrum), textposition="top right")
     figure.add_trace(trace)
-    return _log_axes(figure, ("index j", "σ_j"), ("heads h", "eq. 30")).update_layout(
+    return _log_axes(figure, ("index j", "σⱼ"), ("heads h", "eq. 30")).update_layout(
         xaxis={"type": "linear"}, yaxis={"dtick": 2}, yaxis2={"dtick": 1}
     )
 
@@ -71,7 +71,7 @@ def flow(frame: pd.DataFrame) -> go.Figure:
         line |= {"dash": "dash" if place == 0 else "solid"}
         figure.add_trace(go.Scatter(x=_list(part, "x"), y=_list(part, "y"), mode="lines", name=name, line=line))
     figure.update_xaxes(title_text="index j")
-    figure.update_yaxes(title_text="σ_j ÷ σ_1", type="log", dtick=1, exponentformat="power")
+    figure.update_yaxes(title_text="σⱼ / σ₁", type="log", dtick=1, exponentformat="power")
     return calm(figure)
 
 

@@ -180,8 +180,10 @@ def test_logits_that_are_not_finite_or_not_of_the_tokens_are_refused(
     t5: ChronosT5, windows: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = t5.tokenize(windows())
-    for wrong, text in ((np.full((5, 12, 4), np.nan), "NaN or infinity"), (np.zeros((5, 11, 4)), "got rows")):
-        monkeypatch.setattr(type(t5), "_forecast_logits", lambda self, tokens, wrong=wrong: iter([wrong]))
+    one_pass = t5._pass(tokens)
+    for wrong, text in ((torch.full((5, 12, 4), torch.nan), "NaN or infinity"), (torch.zeros(5, 11, 4), "got rows")):
+        answer = one_pass._replace(logits=lambda part, wrong=wrong: wrong)
+        monkeypatch.setattr(type(t5), "_pass", lambda self, tokens, answer=answer: answer)
         with pytest.raises(HealthError, match=text):
             list(t5.forecast_logits(tokens))
 
