@@ -14,7 +14,7 @@ import yaml
 from tests.e2e.checkout import Checkout
 
 pytestmark = pytest.mark.timeout(900)
-KINDS = {"domains", "conditions", "islands", "dimension"}
+KINDS = {"domains", "conditions", "islands", "dimension", "growth"}
 MODELS = {"chronos-t5-nano", "chronos-bolt-nano"}
 
 
