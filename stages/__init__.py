@@ -132,7 +132,7 @@ STAGES: tuple[Stage, ...] = (
         writes=(_out("theory"), _timings("theory")),
         params=("seed", "theory"),
         sweeps=True,
-        figures=("rank Fig. 15", "rank Fig. 16", "rank Fig. 17"),
+        figures=("ranks Fig. 15", "ranks Fig. 16", "ranks Fig. 17"),
     ),
     Stage(
         "tables",

@@ -13,35 +13,30 @@ from tasks.series.catalog import CATALOG, MODALITIES, Modality
 DATA_VARIABLE = "TSFM_LENS_DATA"  # overrides datasets.root
 
 
-MEASURES = {  # what a study may ask for, and what that makes
-    "isotropy": "geometry, heads and forecasts of every cell",
-    "inputs": "singular values of the tokens that every layer is given",
-    "weights": "singular values of every attention and MLP matrix, whole and by head, snapshots of a training too",
-    "planes": "embedded tokens on their two leading singular directions",
-    "token_angles": "angles between the embedded tokens of a window",
-    "row_angles": "angles between the rows of the first query projection",
-    "constant": "singular values of every layer's input where the series is constant, with and without special tokens",
-}
-PICTURES = {  # how the report draws a study
-    "domains": "NMSE against isotropy, a panel a domain",
-    "conditions": "NMSE against isotropy from one condition to another",
-    "islands": "hidden states on three components",
-    "dimension": "effective dimension by layer",
-    "spectrum": "singular values of the embedded tokens, a line a model",
-    "plane": "embedded tokens on two singular directions",
-    "angles": "angles between tokens, or between rows of a projection",
-    "growth": "numerical rank of inputs and weights by layer",
-    "along": "numerical rank against what a grid of models varies",
-    "constant": "singular values of every layer's input for a constant series",
-    "histogram": "singular values of a matrix, a panel a layer",
-    "snapshots": "the same at steps of a training",
-    "none": "nothing",
-}
-Picture = Literal[
-    "domains", "conditions", "islands", "dimension", "spectrum", "plane", "angles", "growth", "along", "constant",
-    "histogram", "snapshots", "none",
-]  # fmt: skip
-Measure = Literal["isotropy", "inputs", "weights", "planes", "token_angles", "row_angles", "constant"]
+Measure = Literal[  # what a study may ask for
+    "isotropy",  # geometry, heads and forecasts of every cell
+    "inputs",  # singular values of the tokens that every layer is given
+    "weights",  # singular values of every attention and MLP matrix, whole and by head, snapshots of a training too
+    "planes",  # embedded tokens on their two leading singular directions
+    "token_angles",  # between the embedded tokens of a window
+    "row_angles",  # between the rows of the first query projection
+    "constant",  # singular values of every layer's input on one window, with special tokens and without
+]
+Picture = Literal[  # how the report draws a study
+    "domains",  # NMSE against isotropy, a panel a domain
+    "conditions",  # NMSE against isotropy from one condition to another
+    "islands",  # hidden states on three components
+    "dimension",  # effective dimension by layer
+    "spectrum",  # singular values of the embedded tokens, a line a model
+    "plane",  # embedded tokens on two singular directions
+    "angles",  # between tokens, or between rows of a projection
+    "growth",  # numerical rank of inputs and weights by layer
+    "along",  # numerical rank against what a grid of models varies
+    "constant",  # singular values of every layer's input for a constant series
+    "histogram",  # singular values of a matrix, a panel a layer
+    "snapshots",  # the same at steps of a training
+    "none",
+]
 OF_WEIGHTS = {"weights", "row_angles"}  # measures that look at no data set
 
 
@@ -116,7 +111,7 @@ class Study(Strict):
     """What is asked: every model on every data set of its modality under every condition."""
 
     title: str
-    measures: list[Measure] = Field(["isotropy"], min_length=1, description="what is measured: see MEASURES")
+    measures: list[Measure] = Field(["isotropy"], min_length=1, description="what is measured: see Measure")
     figure: str | None = Field(None, description="the figure or table of a paper that it answers")
     models: Literal["all"] | list[str] = Field(min_length=1)
     datasets: Literal["all"] | list[str] = Field([], description="none where weights alone are measured")
@@ -125,7 +120,7 @@ class Study(Strict):
         "all", description="all layers, the first stack's embedding, or each stack's last state"
     )
     along: dict[str, float] = Field({}, description="model -> x: what a grid of models varies, such as its patch size")
-    picture: Picture = Field("domains", description="how the report draws it: see PICTURES")
+    picture: Picture = Field("domains", description="how the report draws it: see Picture")
     pictured: Literal["middle", "last"] = Field("last", description="layer of the islands")
 
     @model_validator(mode="after")

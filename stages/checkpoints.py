@@ -11,7 +11,7 @@ from typing import Any
 from stages import DATA
 from stages.blocks import Recipe
 from stages.params import Params
-from stages.sweeping import Planned, opened, resources, run, sweep
+from stages.sweeping import Planned, nothing, opened, resources, run, sweep
 from store.out import Out, read_rows
 from tasks.errors import ModelError
 from tasks.models import registry
@@ -35,7 +35,7 @@ def main(params: Params) -> None:
         rows = [_row(params, name) for name in params.models if _at_hand(params, name, trained)]
         out.write("checkpoints", rows)
         _drop_others(jobs)
-        sweep(out, [*map(Planned, jobs.values()), *_skill_jobs(params, rows)], params, _nothing)
+        sweep(out, [*map(Planned, jobs.values()), *_skill_jobs(params, rows)], params, nothing)
     for row in read_rows(out.root, "skill").to_pylist():
         print(
             f"checkpoints: {row['model']}: WQL {row['wql_vs_median']:.3f} of the context median's "
@@ -139,7 +139,3 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]
 
 def _work_folder(job: Job) -> Path:
     return (WORK / job.key).absolute()
-
-
-def _nothing(job: Job) -> None:
-    return None

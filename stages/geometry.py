@@ -31,8 +31,7 @@ def plan(params: Params) -> Iterator[Planned]:
         held = layers(path)
         last = last_layers(held)
         for stack, layer, normed in held:
-            is_last = (stack, layer, normed) in last
-            wanting = [name for name in studies if is_last or params.studies[name].layers == "all"]
+            wanting = planning.wanting(params, studies, (stack, layer, normed), held)
             if not wanting:
                 continue
             spec = {
@@ -42,7 +41,7 @@ def plan(params: Params) -> Iterator[Planned]:
                 "normed": normed,
                 "weights_dtype": "float32",
                 "tokens": params.geometry.rows,
-                "measure": measure | {"presets": _presets(params.geometry.cai, is_last)},
+                "measure": measure | {"presets": _presets(params.geometry.cai, (stack, layer, normed) in last)},
             }
             yield Planned(Job(TASK, spec, {path.as_posix(): row["sha256"]}), wanting)
 

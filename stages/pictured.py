@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TOKENS = 400  # of a picture; more hide each other, and a page holds many pictures
-STACK = {"chronos-t5": "decoder"}  # the studies' layer (science.md section 1); others: their first stack
+# whose states the studies look at (science.md section 1); of others those of their first stack
+STACK = {"chronos-t5": "decoder", "wavetoken": "decoder"}
 SQL = """select path
 from dumps -- three components of the states of these files, {layer} layer, all tokens; {tokens} random ones are shown
 where model in ({models})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from stages import DATA
 from stages.params import Params
+from store.dumps import Place, last_layers
 from store.files import fingerprint
 from store.out import read_rows
 from tasks.series.catalog import modality
@@ -50,6 +51,12 @@ def cells(
             if series_file(params, cell.dataset).exists():  # else counted in `skipped` by the stage that reads it
                 asked.setdefault(cell, []).append(study)
     return dict(sorted(asked.items()))
+
+
+def wanting(params: Params, studies: Iterable[str], place: Place, held: Sequence[Place]) -> list[str]:
+    """Those of the studies that ask for this layer of a dump that holds such layers, in their order."""
+    asked = {"all": True, "first": place == held[0], "last": place in last_layers(held)}
+    return [name for name in studies if asked[params.studies[name].layers]]
 
 
 def series_file(params: Params, dataset: str) -> Path:

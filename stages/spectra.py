@@ -55,10 +55,9 @@ def _of_states(params: Params) -> Iterator[Planned]:
         path = Path(DATA, "embeddings", row["path"])
         held = layers(path)
         read_from = {path.as_posix(): row["sha256"]}
-        for number, place in enumerate(held):
+        for place in held:
             spec = {**planning.row_identity(row), **dict(zip(("stack", "layer", "normed"), place, strict=True))}
-            embedding = number == 0  # what the first stack's first block is given
-            if wanting := [name for name in studies if embedding or params.studies[name].layers == "all"]:
+            if wanting := planning.wanting(params, studies, place, held):
                 yield Planned(Job(INPUT, spec, read_from), wanting)
 
 
@@ -109,6 +108,5 @@ def _models(params: Params, measure: str) -> dict[str, list[str]]:
 def _snapshots(model: Mapping[str, Any]) -> Iterator[tuple[int | None, dict[str, str]]]:
     """The finished model as step None, then what its training kept, with the reference and fingerprint of each."""
     yield None, {"ref": model["ref"], "fingerprint": model["fingerprint"]}
-    found = {int(path.name.removeprefix("step-")): path for path in Path(model["ref"]).glob("snapshots/step-*")}
-    for step, path in sorted(found.items()):
+    for step, path in registry.snapshots(Path(model["ref"])).items():
         yield step, {"ref": path.as_posix(), "fingerprint": registry.fingerprint(path)}

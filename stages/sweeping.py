@@ -53,6 +53,10 @@ def sweep(out: Out, planned: Iterable[Planned], params: Params, read: Callable[[
     account(out, summary, params.resources.max_failed_share)
 
 
+def nothing(job: Job) -> None:
+    """What a job reads that reads nothing."""
+
+
 def run(out: Out, planned: Sequence[Planned], where: Resources, read: Callable[[Job], Any]) -> engine.Summary:
     """Run the planned jobs that `out` lacks; rows, failures and timings are stored as they come."""
     port = Port(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stages.params import Params
-from stages.sweeping import Planned, opened, sweep
+from stages.sweeping import Planned, nothing, opened, sweep
 from tasks.sweep.jobs import Job, Task
 from tasks.theory.statements import STATEMENTS
 
@@ -18,10 +18,6 @@ def main(params: Params) -> None:
     """Write data/theory."""
     with opened("theory", ["theory"]) as out:
         sweep(out, plan(params), params, nothing)
-
-
-def nothing(job: Job) -> None:
-    """What a job of this stage reads."""
 
 
 def plan(params: Params) -> Iterator[Planned]:

@@ -14,15 +14,13 @@ import numpy as np
 
 from tasks.compression.contrast import ContrastCorpus
 from tasks.compression.corpus import Corpus, recipe_corpus
-from tasks.models.registry import family_class
+from tasks.models.registry import SNAPSHOTS, family_class
 from tasks.sweep.jobs import Job, Result
 
 if TYPE_CHECKING:
     import torch
 
     from tasks.models.base import Family
-
-SNAPSHOTS = "snapshots"
 
 
 def pretrain(job: Job, folder: Path, model: None) -> Result:
@@ -31,7 +29,7 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     The state is written every recipe["save_every"] steps under a temporary name and renamed, so a killed run loses at
     most those steps. Rows: step, loss (mean since the last row), learning rate; they stand in training.json too.
     recipe.json, with the recipe and the job's key, comes last: a folder that has it is whole. The weights after each
-    step of recipe["snapshots"] stand in snapshots/step-N, a checkpoint folder each (see `snapshots`).
+    step of recipe["snapshots"] stand in snapshots/step-N, a checkpoint folder each (`registry.snapshots`).
     """
     recipe = job.spec["recipe"]
     family = family_class(recipe["family"]).new(recipe["config"], seed=recipe["seed"])
@@ -45,12 +43,6 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
     (folder / "recipe.json").write_text(json.dumps({"key": job.key, "recipe": recipe}, indent=2) + "\n")
     return Result(rows)
-
-
-def snapshots(folder: Path) -> dict[int, Path]:
-    """Step -> the folder with the weights after it, ascending, of a pretrained checkpoint; step 0: the initial ones."""
-    found = {int(path.name.removeprefix("step-")): path for path in Path(folder, SNAPSHOTS).glob("step-*")}
-    return dict(sorted(found.items()))
 
 
 def _train(

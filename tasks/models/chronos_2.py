@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CORE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers")
 REQUIRED = (*CORE, "context_length")
 LEVELS = (0.01, *(round(0.05 * n, 2) for n in range(1, 20)), 0.99)
-DEFAULTS = {  # config.json of the released amazon/chronos-2
+DEFAULTS = {  # meant to be those of the released amazon/chronos-2, whose config.json was not at hand
     "dropout_rate": 0.1,
     "initializer_factor": 0.05,
     "feed_forward_proj": "relu",

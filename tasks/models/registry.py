@@ -40,6 +40,7 @@ FAMILIES = {
     "visionts": "tasks.models.visionts:VisionTS",
 }
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
+SNAPSHOTS = "snapshots"  # folder of a checkpoint with weights that its training kept, a checkpoint each
 ENTRY_POINTS = "tsfm_lens.families"  # group under which other packages name theirs: NAME = "module:Class"
 PICKLED = "lag-llama.ckpt"  # the one pickled file that is read, weights only: Lag-Llama was released in no other form
 READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")  # of text and images
@@ -131,6 +132,12 @@ def fingerprint(folder: Path) -> str:
         with path.open("rb") as stream:
             digest.update(f"{path.name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()
+
+
+def snapshots(folder: Path) -> dict[int, Path]:
+    """Step -> the folder with the weights after it, ascending, of a pretrained checkpoint; step 0: the initial ones."""
+    found = {int(path.name.removeprefix("step-")): path for path in Path(folder, SNAPSHOTS).glob("step-*")}
+    return dict(sorted(found.items()))
 
 
 def facts(folder: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 REQUIRED = (*t5.SHAPE, "n_tokens", "context_length", "prediction_length")
 DEFAULTS = {
-    "wavelet": "bior2.2",  # Masserano et al. 2025, as is one level and no threshold
+    "wavelet": "bior2.2",  # this, one level and no threshold: our reading of Masserano et al. 2025, not checked
     "levels": 1,
     "threshold": "none",
     "low_limit": -20.0,  # centres of the first and last bin, in standard deviations of the context; our choice

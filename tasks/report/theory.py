@@ -124,7 +124,7 @@ def _parts(tables: ReportTables) -> list[_Part]:
     )
     return [
         _Part(
-            "theory-compression", "Attention matrices are compressible on low-rank inputs", "rank Fig. 15",
+            "theory-compression", "Attention matrices are compressible on low-rank inputs", "ranks Fig. 15",
             "Appendix J.1: what attention loses when W_Q, W_K and W_V are projected on d̃ leading directions of the "
             "vocabulary. Left against the first singular value that is dropped, right against the width.",
             tables.theory_compression,
@@ -134,7 +134,7 @@ def _parts(tables: ReportTables) -> list[_Part]:
             claims(slopes, "J.1"),
         ),
         _Part(
-            "theory-sketch", "Sparse sketches, a few rows a head", "rank Fig. 16",
+            "theory-sketch", "Sparse sketches, a few rows a head", "ranks Fig. 16",
             "Appendix J.2: how much of X's row space a sketch of four rows a head misses (eq. 30).",
             tables.theory_sketch,
             _drawn("theory-sketch", sketch, figures.sketching, "Left the singular values of X with the error of "
@@ -143,7 +143,7 @@ def _parts(tables: ReportTables) -> list[_Part]:
             claims(slopes, "J.2"),
         ),
         _Part(
-            "theory-flow", "More heads lift more singular values", "rank Fig. 17", FIG_17, tables.theory_flow,
+            "theory-flow", "More heads lift more singular values", "ranks Fig. 17", FIG_17, tables.theory_flow,
             _drawn("theory-flow", flow, figures.flow, "Line chart of relative singular values against their index on "
             "a logarithmic axis: of the input, and of the layer's output for each number of heads.", "One seed."),
             claims(slopes, "J.3"),

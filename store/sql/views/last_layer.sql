@@ -1,27 +1,25 @@
--- How isotropic is the layer that stands for each family in the isotropy studies (science.md, section 1)?
--- PatchTST has no final norm, so that its last block's state stands for it.
-with stands_for (family, stack, normed) as (
-    values
-        ('chronos-t5', 'decoder', true),
-        ('chronos-bolt', 'encoder', true),
-        ('moirai', 'encoder', true),
-        ('lag-llama', 'decoder', true),
-        ('patchtst', 'encoder', false)
-),
-
-final as (
+-- How isotropic is the layer that stands for each model in the isotropy studies (science.md, section 1)?
+-- The decoder of models that forecast from a vocabulary, else the encoder (or the one stack there is); the last block's
+-- state after the final norm, where the family has one.
+with placed as (
     select
         geometry.study,
         checkpoints.family,
-        geometry.* exclude (study)
+        geometry.* exclude (study),
+        case
+            when checkpoints.family in ('chronos-t5', 'wavetoken') then 'decoder'
+            else max(geometry.stack) over (partition by geometry.study, geometry.model)
+        end as standing
     from geometry
     inner join checkpoints
         on checkpoints.model = coalesce(geometry.base_model, geometry.model)
-    inner join stands_for
-        on stands_for.family = checkpoints.family
-        and stands_for.stack = geometry.stack
-        and stands_for.normed = geometry.normed
-    qualify geometry.layer = max(geometry.layer) over (partition by geometry.model, geometry.stack)
+),
+
+final as (
+    select * exclude (standing)
+    from placed
+    where stack = standing
+    qualify (layer, normed) = max((layer, normed)) over (partition by study, model, dataset, condition)
 )
 
 select * from final

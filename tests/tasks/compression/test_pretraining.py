@@ -14,6 +14,7 @@ import torch
 from tasks.compression import pretraining
 from tasks.compression.corpus import HELD_OUT, Corpus
 from tasks.compression.unseen import UNSEEN, unseen_windows
+from tasks.models import registry
 from tasks.models.registry import family_class
 from tasks.series.bundled import BUNDLED, load_bundled
 from tasks.series.kernelsynth import draw_many
@@ -140,9 +141,9 @@ def test_weights_are_kept_at_the_steps_asked_for_and_change_nothing(tmp_path: Pa
     plain = pretraining.pretrain(job("chronos-t5"), tmp_path / "plain", None)
     kept = pretraining.pretrain(job("chronos-t5", snapshots=[0, 3, 6]), tmp_path / "kept", None)
     assert kept.rows == plain.rows
-    found = pretraining.snapshots(tmp_path / "kept")
+    found = registry.snapshots(tmp_path / "kept")
     assert list(found) == [0, 3, 6]
-    assert pretraining.snapshots(tmp_path / "plain") == {}
+    assert registry.snapshots(tmp_path / "plain") == {}
     states = {step: weights(folder, "chronos-t5") for step, folder in found.items()}
     initial = family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0).network.state_dict()
     last = weights(tmp_path / "plain", "chronos-t5")
@@ -175,9 +176,9 @@ def test_a_killed_training_keeps_the_weights_of_an_unbroken_one(
             patch.setattr(where, name, dies)
             with pytest.raises(KeyboardInterrupt):
                 pretraining.pretrain(one, broken, None)
-        assert list(pretraining.snapshots(broken)) == [0, 2, 3]
+        assert list(registry.snapshots(broken)) == [0, 2, 3]
     pretraining.pretrain(one, broken, None)
-    first, second = pretraining.snapshots(tmp_path / "whole"), pretraining.snapshots(broken)
+    first, second = registry.snapshots(tmp_path / "whole"), registry.snapshots(broken)
     assert list(first) == list(second) == [0, 2, 3, 5]
     assert {path.name for path in (broken / "snapshots").iterdir()} == {path.name for path in first.values()}
     for at, folder in first.items():
