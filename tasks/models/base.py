@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from tasks.errors import HealthError
+from tasks.models.attention import AttentionLayer
 from tasks.models.capture import Pass, Rows, run_captured, run_head, run_projected
 from tasks.models.scale import saturated
 from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
@@ -156,6 +157,13 @@ class Family(ABC):
     @abstractmethod
     def weights(self) -> Iterator[WeightMatrix]:
         """Every attention and MLP matrix, named."""
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Every attention layer that can be compressed; none where a family does not say how.
+
+        Nothing here to override for a family whose weights are not compressed.
+        """
+        return iter(())
 
     @abstractmethod
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:

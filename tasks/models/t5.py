@@ -11,6 +11,7 @@ import numpy as np
 
 from tasks.errors import ModelError
 from tasks.models import folders
+from tasks.models.attention import AttentionLayer, narrowed
 from tasks.models.base import Family, Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.types import Tokens, WeightMatrix
@@ -50,6 +51,10 @@ class T5Stacks(Family):
         """
         for name, stack in self._stacks().items():
             yield from _stack_weights(name, stack)
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Self-attention of both stacks, and the decoder's cross-attention; scores are q·k, unscaled."""
+        return attentions(self.network)
 
     def _stacks(self) -> dict[str, Any]:
         return {"encoder": self.network.encoder, "decoder": self.network.decoder}
@@ -116,7 +121,7 @@ class T5Family(T5Stacks, Forecaster):
             )
         if wrong := cls._foreign(own):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; name the family that the checkpoint belongs to")
-        return cls(folders.load_network(cls._network_class(config), folder, device))
+        return cls(folders.load_network(narrowed(cls._network_class(config), attentions), folder, device))
 
     @classmethod
     @abstractmethod
@@ -137,6 +142,23 @@ class T5Family(T5Stacks, Forecaster):
     def prediction_length(self) -> int:
         """Steps forecast in one go; longer horizons recur, as in the package."""
         return int(getattr(self.network.config, self.block)["prediction_length"])
+
+
+def attentions(network: Any) -> Iterator[AttentionLayer]:
+    """The attention layers of a network with .encoder and .decoder T5 stacks."""
+    from tasks.models import t5_narrow
+
+    parts = {what: what for what in ("q", "k", "v", "o")}
+    for stack in ("encoder", "decoder"):
+        for layer, block in enumerate(getattr(network, stack).block, start=1):
+            found = {"self": block.layer[0].SelfAttention}
+            if stack == "decoder":
+                found["cross"] = block.layer[1].EncDecAttention
+            for kind, module in found.items():
+                heads = module.n_heads
+                yield AttentionLayer(
+                    stack, layer, kind, module, heads, heads, module.scaling, True, t5_narrow.resize, parts
+                )
 
 
 def untied(network: Any) -> Any:
