@@ -150,6 +150,21 @@ def shape_as(layers: Iterable[AttentionLayer], said: Mapping[str, Mapping[str, A
         layer.widen(widths, biases)
 
 
+def block_of(network: Any) -> dict[str, Any] | None:
+    """The block that a network carries: in its transformers config, else as its own attribute."""
+    found: dict[str, Any] | None = getattr(_teller(network), BLOCK, None)
+    return found
+
+
+def set_block(network: Any, block: Mapping[str, Any] | None) -> None:
+    """Make it the block that a network carries, and that is saved with it; None takes it away."""
+    teller = _teller(network)
+    if block is not None:
+        setattr(teller, BLOCK, dict(block))
+    elif block_of(network) is not None:
+        delattr(teller, BLOCK)
+
+
 def narrowed(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> Any:
     """A subclass of a transformers network whose heads are as wide as its config's block `compression` says, if any.
 
@@ -162,6 +177,10 @@ def narrowed(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]
             shape_as(attentions(self), said["widths"], "config.json")
 
     return type(network.__name__, (network,), {"__init__": __init__, "__module__": network.__module__})
+
+
+def _teller(network: Any) -> Any:
+    return getattr(network, "config", network)
 
 
 def _array(tensor: torch.Tensor | None) -> np.ndarray | None:
