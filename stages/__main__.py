@@ -81,6 +81,19 @@ def keep(folder: Annotated[Path, typer.Argument(help="a folder that is kept in g
 
 
 @app.command()
+def export(
+    model: Annotated[str, typer.Argument(help="a model of params.yaml, BASE@METHOD for a compressed one, or a folder")],
+    folder: Annotated[Path, typer.Argument(help="where it goes: a new folder")],
+    dense: Annotated[bool, typer.Option("--dense", help="of the original's shapes, for the stock package")] = False,
+    family: Annotated[str | None, typer.Option(help="of a model that is a folder")] = None,
+) -> None:
+    """Write a model as a checkpoint for others: compressed as it is, or dense, which its own package loads."""
+    from stages.exporting import export as export_model
+
+    typer.echo(export_model(load(), model, folder, dense=dense, family=family))
+
+
+@app.command()
 def corpus(
     folder: Annotated[Path, typer.Argument(help="where the shards go; a run that was stopped goes on there")],
     series: Annotated[int, typer.Option(min=1, help="how many; more than there are adds the rest")] = 100_000,

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from tasks.errors import ModelError
 
 Network = TypeVar("Network")
+STOCK = "model.safetensors"  # where every package looks for weights
+COMPRESSED = "compressed.safetensors"  # of narrower or factored weights: where none does, so that none reads them wrong
 
 
 def filled_config(
@@ -62,6 +64,10 @@ def load_network(model_class: Any, folder: Path, device: str, **changes: Any) ->
     from safetensors import SafetensorError
 
     try:
+        if (folder / COMPRESSED).is_file():
+            config = model_class.config_class.from_pretrained(folder, local_files_only=True, **changes)
+            config.transformers_weights = COMPRESSED  # transformers' own way to name the file; a save drops it
+            changes = {"config": config}
         network, info = model_class.from_pretrained(
             folder,
             use_safetensors=True,

@@ -1,0 +1,172 @@
+"""Exported models: the packages' own classes forecast from them what ours do, in a fresh process and with no code of
+ours where they are dense; and a compressed folder that a package opens by mistake is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.compression import export
+from tasks.errors import ModelError
+from tasks.models.attention import Projections, Widths, shapes
+from tasks.models.base import Family
+from tasks.models.registry import facts, family_class
+from tests.tasks.compression import stock
+
+ROOT = Path(__file__).parents[3]
+SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 2}
+T5 = {**SHAPE, "context_length": stock.STEPS, "prediction_length": stock.HORIZON, "initializer_factor": 1.0}
+CHRONOS_2 = {key: value for key, value in SHAPE.items() if key != "num_decoder_layers"} | {"context_length": 48}
+PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
+TIMESFM = {"hidden_size": 16, "intermediate_size": 24, "head_dim": 6, "num_attention_heads": 2, "num_hidden_layers": 2}
+TIMESFM |= {"patch_length": 8, "context_length": 48, "horizon_length": 12, "initializer_range": 0.2}
+VIT = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+VIT |= {"image_size": 16, "patch_size": 4, "initializer_range": 0.2}
+DECODER = {"decoder_hidden_size": 8, "decoder_intermediate_size": 12, "decoder_num_hidden_layers": 1}
+DECODER |= {"decoder_num_attention_heads": 2}
+CONFIGS: dict[str, dict[str, Any]] = {  # of families that a package forecasts with
+    "chronos-t5": {**T5, "n_tokens": 64},
+    "chronos-bolt": {**T5, "input_patch_size": 8, "input_patch_stride": 8},
+    "chronos-2": {**CHRONOS_2, "input_patch_size": 8, "max_output_patches": 2, "initializer_factor": 0.5},
+    "patchtst": {**PATCHTST, "patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12},
+    "timesfm": TIMESFM,
+    "timesfm-2.5": {**TIMESFM, "output_quantile_len": 12},
+    "moirai": {"d_model": 128, "num_layers": 2, "patch_sizes": [8, 16], "patch_size": 8},
+    "wavetoken": {**T5, "n_tokens": 64},
+    "t5-text": SHAPE,
+    "vit": VIT,
+    "visionts": {**VIT, **DECODER, "image_size": 80, "periodicity": 7},
+}
+OWN: dict[str, dict[str, Any]] = {  # of those that only we run
+    "lag-llama": {"context_length": 32, "n_layer": 2, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7)},
+    "time-moe": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    | {"num_experts": 4, "horizon_lengths": [1, 8], "max_position_embeddings": 48, "initializer_range": 0.2},
+    "totem": {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "num_codes": 32}
+    | {"code_width": 8, "conv_width": 8, "residual_width": 4, "context_length": 32, "prediction_length": 8},
+}
+import os
+if os.environ.get("KEEP"):
+    CONFIGS = {k: v for k, v in CONFIGS.items() if k in os.environ["KEEP"].split(",")}
+    OWN = {k: v for k, v in OWN.items() if k in os.environ["KEEP"].split(",")}
+OPTIONS: dict[str, dict[str, Any]] = {"moirai": {"prediction_length": stock.HORIZON, "context_length": stock.STEPS}}
+EXACT = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def compressed(family: str) -> Family:
+    """Random weights with narrower heads, each layer at widths of its own, value biases moved into output biases."""
+    model = family_class(family).new((CONFIGS | OWN)[family], seed=1)
+    rng = np.random.default_rng(0)
+    for index, layer in enumerate(model.attentions()):
+        one = layer.read()
+        key = 1 + index % (one.widths.key - 1) if layer.plain else one.widths.key
+        narrow = one.sliced(Widths(key, 1 + (2 * index) % (one.widths.value - 1)))
+        if narrow.v_bias is not None:
+            moved = rng.normal(size=narrow.o.shape[1])
+            narrow = narrow._replace(v_bias=None, o_bias=moved if narrow.o_bias is None else narrow.o_bias + moved)
+        layer.write(narrow._replace(k_bias=None))
+    model.compression = {"widths": shapes(model.attentions())}
+    return model
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Path]]:
+    """`plain` and `dense` -> family -> a folder of the same compressed model."""
+    root = tmp_path_factory.mktemp("exported")
+    made: dict[str, dict[str, Path]] = {"plain": {}, "dense": {}}
+    for family in CONFIGS | OWN:
+        made["plain"][family], made["dense"][family] = (root / kind / family for kind in ("plain", "dense"))
+        export.save(compressed(family), made["plain"][family])
+        export.save(export.densify(family_class(family).load(made["plain"][family])), made["dense"][family])
+    return made
+
+
+@pytest.fixture(scope="module")
+def fresh(folders: dict[str, dict[str, Path]], tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, np.ndarray]:
+    """FAMILY/WHAT -> what the stock packages make of the dense folders, in a process that imports nothing of ours."""
+    out = tmp_path_factory.mktemp("fresh") / "answers.npz"
+    named = [f"{family}={folders['dense'][family]}" for family in CONFIGS]
+    script = out.with_name("stock.py")
+    script.write_text(Path(stock.__file__).read_text())
+    run = [sys.executable, "-I", str(script), *named, str(out)]
+    done = subprocess.run(run, cwd=out.parent, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(np.load(out))
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_the_stock_package_forecasts_from_a_dense_folder_what_ours_does_from_the_compressed_one(
+    family: str, folders: dict[str, dict[str, Path]], fresh: Mapping[str, np.ndarray]
+) -> None:
+    ours = export.pipeline(folders["plain"][family], family, **OPTIONS.get(family, {}))
+    answers = stock.answer(family, ours.network if family == "wavetoken" or family == "visionts" else ours)
+    assert answers
+    for name, values in answers.items():
+        assert np.isfinite(values).all() and np.ptp(values) > 1e-3
+        np.testing.assert_allclose(fresh[f"{family}/{name}"], values, **EXACT)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_a_dense_folder_has_the_config_and_the_shapes_of_the_original(
+    family: str, folders: dict[str, dict[str, Path]], tmp_path: Path
+) -> None:
+    original = family_class(family).new(CONFIGS[family], seed=1)
+    original.save(tmp_path)
+    dense = folders["dense"][family]
+    assert json.loads((dense / "config.json").read_text()) == json.loads((tmp_path / "config.json").read_text())
+    assert facts(dense)["parameters"] == facts(tmp_path)["parameters"]
+    assert "compression" in json.loads((folders["plain"][family] / "config.json").read_text())
+    assert facts(folders["plain"][family])["parameters"] < facts(dense)["parameters"]
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_a_compressed_folder_that_the_stock_package_opens_is_refused(
+    family: str, folders: dict[str, dict[str, Path]]
+) -> None:
+    with pytest.raises((OSError, RuntimeError), match=r"model\.safetensors"):
+        stock.STOCK[family][0](str(folders["plain"][family]))
+
+
+@pytest.mark.parametrize("family", OWN)
+def test_of_our_own_networks_a_dense_folder_is_the_same_function(
+    family: str, folders: dict[str, dict[str, Path]]
+) -> None:
+    found = [family_class(family).load(folders[kind][family]) for kind in ("plain", "dense")]
+    values = torch.from_numpy(np.random.default_rng(3).normal(size=(3, 40)).cumsum(axis=1).astype(np.float32))
+    losses = [float(model.loss(values[:, :32], values[:, 32:])) for model in found]
+    assert found[0].compression is not None and found[1].compression is None
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert {layer.widths for layer in found[1].attentions()} == {Widths(8, 8)}
+
+
+def test_an_output_bias_that_the_original_has_not_is_made_by_a_value_that_is_always_one() -> None:
+    """By hand: one head, values of width 1 of 2; attention weights w sum to 1, so sum w (0 x + 1) = 1."""
+    one = Projections(*(np.ones((1, 1, 3)),) * 3, np.ones((1, 3, 1)), o_bias=np.array([1.0, 2.0, 3.0]))
+    made = export.padded(one, Widths(2, 2), ["v"], "layer")
+    assert made.o_bias is None and made.v_bias is not None
+    weights, inputs = np.array([0.25, 0.75]), np.arange(6.0).reshape(2, 3)
+    values = inputs @ made.v[0].T + made.v_bias[0]
+    np.testing.assert_allclose(
+        made.o[0] @ (weights @ values), one.o[0] @ (weights @ (inputs @ one.v[0].T)) + one.o_bias
+    )
+
+
+@pytest.mark.parametrize(("biases", "value"), [(["q"], 2), (["v"], 1), ([], 2)])
+def test_an_output_bias_without_a_place_is_refused(biases: list[str], value: int) -> None:
+    one = Projections(*(np.ones((1, 1, 3)),) * 3, np.ones((1, 3, 1)), o_bias=np.ones(3))
+    with pytest.raises(ModelError, match=r"decoder\.1\.self: its output bias has no place"):
+        export.padded(one, Widths(1, value), biases, "decoder.1.self")
+
+
+def test_options_that_a_pipeline_does_not_take_are_named(folders: dict[str, dict[str, Path]]) -> None:
+    with pytest.raises(ValueError, match="pipeline of chronos-bolt: got options"):
+        export.pipeline(folders["plain"]["chronos-bolt"], "chronos-bolt", patch_size=8)
+    with pytest.raises(ValueError, match="pipeline of moirai: .*context_length"):
+        export.pipeline(folders["plain"]["moirai"], "moirai", prediction_length=8)
