@@ -61,8 +61,10 @@ class AttentionLayer:
     """One attention layer of a network. `layer` counts blocks of its stack from 1, `kind` is as in WeightMatrix.
 
     parts: q, k, v, o -> the name of the torch Linear in `module`. scale: of the scores. plain: nothing (rotation, norm)
-    lies between the projections and the product, so that W_Q^T W_K makes the scores. resize: tells `module` of other
-    widths, after which its forward takes Linears that have them.
+    lies between the projections and the product, so that W_Q^T W_K makes the scores; else keys keep their width.
+    resize: tells `module` of other widths, after which its forward takes Linears that have them.
+    query_scale: what `module` multiplies a query's dimensions with after W_Q; `read` takes it into W_Q, and `resize`
+    leaves a scale of 1.
     """
 
     stack: str
@@ -75,6 +77,7 @@ class AttentionLayer:
     plain: bool
     resize: Callable[[Any, Widths], None]
     parts: Mapping[str, str]
+    query_scale: Callable[[Any], np.ndarray] | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +95,9 @@ class AttentionLayer:
         biases = (_array(self.linear(what).bias) for what in NAMES)
         q_bias, k_bias, v_bias, o_bias = biases
         heads, groups = self.heads, self.groups
+        if self.query_scale is not None:
+            scale = np.tile(self.query_scale(self.module)[: len(q) // heads].astype(np.float64), heads)
+            q, q_bias = q * scale[:, None], None if q_bias is None else q_bias * scale
         return Projections(
             q.reshape(heads, -1, q.shape[1]),
             k.reshape(groups, -1, k.shape[1]),
@@ -104,7 +110,9 @@ class AttentionLayer:
         )
 
     def write(self, new: Projections) -> None:
-        """Take other weights, of any widths; biases that are None go."""
+        """Take other weights, of any widths; biases that are None go. ValueError for other keys that are not plain."""
+        if not self.plain and new.widths.key != (key := self.read().widths.key):
+            raise ValueError(f"{self.name}: got keys of {new.widths.key}, expected {key}: they are rotated or normed")
         o = np.moveaxis(new.o, 0, 1)
         matrices = {"q": _flat(new.q), "k": _flat(new.k), "v": _flat(new.v), "o": o.reshape(len(o), -1)}
         biases = {"q": new.q_bias, "k": new.k_bias, "v": new.v_bias, "o": new.o_bias}
@@ -138,6 +146,8 @@ def shapes(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, Any]]:
 
 def shape_as(layers: Iterable[AttentionLayer], said: Mapping[str, Mapping[str, Any]], where: str) -> None:
     """Make room for the weights of a compressed checkpoint. ModelError, naming `where`, for what does not fit."""
+    if not isinstance(said, Mapping) or not all(isinstance(shape, Mapping) for shape in said.values()):
+        raise ModelError(f"{where}: {BLOCK} says widths {said!r}, expected those of every layer, by name")
     known = {layer.name: layer for layer in layers}
     if unknown := sorted(set(said) - set(known)):
         raise ModelError(f"{where}: {BLOCK} names layers {unknown[:3]}, the network has {sorted(known)[:3]} ...")
@@ -145,8 +155,11 @@ def shape_as(layers: Iterable[AttentionLayer], said: Mapping[str, Mapping[str, A
         layer = known[name]
         widths, biases = Widths(shape.get("key", 0), shape.get("value", 0)), shape.get("biases", ())
         full = Widths(*(layer.linear(what).weight.shape[0] // layer.groups for what in ("k", "v")))
-        if not all(isinstance(new, int) and 1 <= new <= old for new, old in zip(widths, full, strict=True)):
-            raise ModelError(f"{where}: {BLOCK} says {dict(shape)} of {name}, expected widths of 1 to {tuple(full)}")
+        least = Widths(1 if layer.plain else full.key, 1)
+        if not all(isinstance(new, int) and a <= new <= b for new, a, b in zip(widths, least, full, strict=True)):
+            raise ModelError(
+                f"{where}: {BLOCK} says {dict(shape)} of {name}, expected widths of {tuple(least)} to {tuple(full)}"
+            )
         layer.widen(widths, biases)
 
 
@@ -174,7 +187,7 @@ def narrowed(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]
     def __init__(self: Any, config: Any, **options: Any) -> None:
         network.__init__(self, config, **options)
         if said := getattr(config, BLOCK, None):
-            shape_as(attentions(self), said["widths"], "config.json")
+            shape_as(attentions(self), said.get("widths", {}) if isinstance(said, Mapping) else said, "config.json")
 
     return type(network.__name__, (network,), {"__init__": __init__, "__module__": network.__module__})
 
