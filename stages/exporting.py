@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
+from typing import Any
 
 from stages import DATA
 from stages.blocks import Model
@@ -37,7 +38,7 @@ def export(params: Params, name: str, target: Path, *, dense: bool, family: str 
     return f"{target}: {size}{was}\nload it: as any {family} checkpoint, with its own package"
 
 
-def _source(params: Params, name: str, family: str | None) -> tuple[Path, str, dict[str, object]]:
+def _source(params: Params, name: str, family: str | None) -> tuple[Path, str, dict[str, Any]]:
     """The folder of a model's checkpoint, its family, and the keywords of its `load`."""
     if (named := _named(params, name)) is not None:
         if family not in (None, named.family):

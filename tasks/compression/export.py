@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,13 @@ import numpy as np
 
 from tasks.errors import ModelError
 from tasks.models import registry
-from tasks.models.attention import BLOCK, NAMES, AttentionLayer, Projections, Widths
+from tasks.models.attention import BLOCK, NAMES, Projections, Widths
 from tasks.models.folders import COMPRESSED, STOCK
 
 if TYPE_CHECKING:
     from tasks.models.base import Family
 
+ROUNDING = 1e-6  # relative, of float32 weights: what differs by less is the same
 UNASKED = ("task",)  # of a kept config: what `new` does not take, since it can be nothing else
 NETWORKS = ("patchtst", "timesfm", "timesfm-2.5", "t5-text", "vit")  # whose transformers class is what users call
 
@@ -62,49 +63,65 @@ def pipeline(folder: Path, family: str, *, device: str = "cpu", **options: Any) 
 def densify(model: Family) -> Family:
     """The same function with the weights of the original's shapes, in place: nothing of it is ours any more.
 
-    Heads get zeros up to the original widths, factors are multiplied out as the layer is read, dropped biases are zeros,
+    Heads get zeros up to the original widths, factors are multiplied out as a layer is read, dropped biases are zeros,
     config.json loses its block. Exact but for the rounding of products. ModelError where the original has no room.
     """
     original = {layer.name: layer for layer in _original(model).attentions()}
     for layer in model.attentions():
         full = original[layer.name]
         biases = [what for what in NAMES if full.linear(what).bias is not None]
-        layer.write(padded(layer.read(), _widths(full), biases, layer.name))
+        layer.write(padded(layer.read(), full.widths, biases, layer.name))
     model.compression = None
     return model
 
 
 def padded(narrow: Projections, widths: Widths, biases: Collection[str], name: str) -> Projections:
-    """Zeros up to the widths. A bias that the original has not is refused, or made by a value that is always 1."""
-    key, value = widths
-    q, k, q_bias, k_bias = (_wide(part, key) for part in (narrow.q, narrow.k, narrow.q_bias, narrow.k_bias))
-    v, v_bias, o_bias = _wide(narrow.v, value), _wide(narrow.v_bias, value), narrow.o_bias
-    o = np.pad(narrow.o, ((0, 0), (0, 0), (0, value - narrow.o.shape[2])))
-    if o_bias is not None and "o" not in biases:
-        # attention weights sum to 1: a value dimension of nothing but a bias of 1 adds the column that reads it
-        if "v" not in biases or narrow.v.shape[1] == value:
-            raise ModelError(f"{name}: its output bias has no place in the original; export it without --dense")
-        v_bias = np.zeros(v.shape[:2]) if v_bias is None else v_bias
-        v_bias[0, -1], o[0, :, -1], o_bias = 1.0, o_bias, None
-    made = Projections(q, k, v, o, q_bias, k_bias, v_bias, o_bias)
+    """Zeros up to the widths, and a bias of each of `biases`; ModelError, naming the layer, for one that has no place.
+
+    An output bias that is not among them comes out of a value's, since attention weights sum to 1.
+    """
+    q, k, q_bias, k_bias = (_wide(part, widths.key) for part in (narrow.q, narrow.k, narrow.q_bias, narrow.k_bias))
+    v, v_bias = (_wide(part, widths.value) for part in (narrow.v, narrow.v_bias))
+    o = np.pad(narrow.o, ((0, 0), (0, 0), (0, widths.value - narrow.o.shape[2])))
+    made = Projections(q, k, v, o, q_bias, k_bias, v_bias, narrow.o_bias)
+    if made.o_bias is not None and "o" not in biases and "v" in biases:
+        made = _moved_into_values(made)
     shapes = {"q": q.shape[:2], "k": k.shape[:2], "v": v.shape[:2], "o": o.shape[1:2]}
     for what in NAMES:
         field = f"{what}_bias"
+        if what not in biases and getattr(made, field) is not None:
+            raise ModelError(f"{name}: its bias of {what} has no place in the original; export it without --dense")
         if what in biases and getattr(made, field) is None:
             made = made._replace(**{field: np.zeros(shapes[what])})
-        elif what not in biases and getattr(made, field) is not None:
-            raise ModelError(f"{name}: its bias of {what} has no place in the original; export it without --dense")
     return made
+
+
+def _moved_into_values(layer: Projections) -> Projections:
+    """The output's bias made by the values': as it is where no values make it.
+
+    A value dimension that is nowhere used gets a bias of 1, and the output reads its bias there. Where all are used,
+    the values' biases that W_O makes it of, as where it once came from such.
+    """
+    assert layer.o_bias is not None
+    groups, shared = len(layer.v), len(layer.o) // len(layer.v)
+    by_group = layer.o.reshape(groups, shared, *layer.o.shape[1:])
+    bias = np.zeros(layer.v.shape[:2]) if layer.v_bias is None else layer.v_bias.copy()
+    o = layer.o.copy()
+    idle = ~(layer.v.any(axis=2) | by_group.any(axis=(1, 2)) | (bias != 0))  # [g, value]
+    if idle.any():
+        group, at = np.argwhere(idle)[0]
+        bias[group, at], o[group * shared, :, at] = 1.0, layer.o_bias
+        return layer._replace(o=o, v_bias=bias, o_bias=None)
+    columns = np.concatenate(list(by_group.sum(axis=1)), axis=1)  # [out, g * value]
+    found = np.linalg.lstsq(columns, layer.o_bias, rcond=None)[0]
+    if np.abs(columns @ found - layer.o_bias).max() > ROUNDING * np.abs(layer.o_bias).max():
+        return layer
+    return layer._replace(v_bias=bias + found.reshape(bias.shape), o_bias=None)
 
 
 def _wide(part: Any, width: int) -> Any:
     """Heads [h, narrow, ...] with zeros up to [h, width, ...]; None stays."""
     return None if part is None else np.pad(part, [(0, 0), (0, width - part.shape[1])] + [(0, 0)] * (part.ndim - 2))
-
-
-def _widths(layer: AttentionLayer) -> Widths:
-    key, value = (layer.linear(what).weight.shape[0] // layer.groups for what in ("k", "v"))
-    return Widths(key, value)
 
 
 def _original(model: Family) -> Family:
@@ -117,7 +134,7 @@ def _original(model: Family) -> Family:
         told: Any = getattr(model, "config", None)  # what `new` takes, in every family of own networks
         if told is None:
             raise ModelError(f"family {model.name}: keeps no config to make the original of; export without --dense")
-        shape = asdict(told) if is_dataclass(told) else told
+        shape = dict(told) if isinstance(told, Mapping) else asdict(told)
         return type(model).new({key: value for key, value in shape.items() if key not in UNASKED}, seed=0)
     config, twin = copy.deepcopy(network.config), copy.copy(model)
     if hasattr(config, BLOCK):

@@ -1,6 +1,6 @@
-"""What a user without this project does with a checkpoint: run as a script, it imports the families' own packages alone.
+"""What a user without this project does with a checkpoint: as a script it imports the families' own packages alone.
 
-`python -I stock.py FAMILY=FOLDER ... OUT.npz` forecasts with each; an answer that is no array is what was raised.
+`python -I stock.py FAMILY=FOLDER ... OUT.npz` forecasts with each.
 """
 
 from __future__ import annotations
