@@ -14,7 +14,7 @@ from tasks.errors import ModelError
 if TYPE_CHECKING:
     import torch
 
-BLOCK = "compression"  # key of config.json that says how wide the heads are; `widths` in it
+BLOCK = "compression"  # key of config.json: `widths` of heads, and ranks of `factors`, where there are any
 NAMES = ("q", "k", "v", "o")
 
 
@@ -150,6 +150,28 @@ def shape_as(layers: Iterable[AttentionLayer], said: Mapping[str, Mapping[str, A
         layer.widen(widths, biases)
 
 
+def block_of(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
+    """config.json's block `compression` for these layers, which `make_room` reads."""
+    from tasks.models.low_rank import factors
+
+    layers = list(layers)
+    thin = factors(layers)
+    return {"widths": shapes(layers), **({"factors": thin} if thin else {})}
+
+
+def make_room(layers: Iterable[AttentionLayer], block: Mapping[str, Any], where: str) -> None:
+    """Room for the weights that config.json's block `compression` tells of: widths of heads, factors of matrices.
+
+    ModelError, naming `where`, for what does not fit.
+    """
+    layers = list(layers)
+    shape_as(layers, block.get("widths", {}), where)
+    if thin := block.get("factors"):
+        from tasks.models.low_rank import factored_as
+
+        factored_as(layers, thin, where)
+
+
 def narrowed(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> Any:
     """A subclass of a transformers network whose heads are as wide as its config's block `compression` says, if any.
 
@@ -159,7 +181,7 @@ def narrowed(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]
     def __init__(self: Any, config: Any, **options: Any) -> None:
         network.__init__(self, config, **options)
         if said := getattr(config, BLOCK, None):
-            shape_as(attentions(self), said["widths"], "config.json")
+            make_room(attentions(self), said, "config.json")
 
     return type(network.__name__, (network,), {"__init__": __init__, "__module__": network.__module__})
 
