@@ -86,7 +86,7 @@ def _heads(layer: AttentionLayer, part: str, found: list[Factors], full: int, ea
 
 def _single(layer: AttentionLayer, read: Projections, moments: Moments | None) -> Iterator[Choice]:
     """Every matrix of a layer on its own."""
-    for what, matrix in _whole(read).items():
+    for what, matrix in _whole(layer).items():
         factors = matrices.plain(matrix) if moments is None else matrices.weighed(matrix, _seen(what, moments))
         yield _matrices(layer, {what: matrix}, [factors], min(matrix.shape))
 
@@ -94,7 +94,7 @@ def _single(layer: AttentionLayer, read: Projections, moments: Moments | None) -
 def _project(layer: AttentionLayer, read: Projections, moments: Moments | None) -> Iterator[Choice]:
     """Q, K and V on the leading directions of what they are given."""
     assert moments is not None, "checked by choices"
-    whole = {what: matrix for what, matrix in _whole(read).items() if what != "o"}
+    whole = {what: matrix for what, matrix in _whole(layer).items() if what != "o"}
     found = [matrices.projected(matrix, _seen(what, moments)) for what, matrix in whole.items()]
     yield _matrices(layer, whole, found, min(matrix.shape[1] for matrix in whole.values()))
 
@@ -118,11 +118,9 @@ METHODS: dict[str, Maker] = {
 }
 
 
-def _whole(read: Projections) -> dict[str, np.ndarray]:
-    """Its four matrices, [out, in]."""
-    o = np.moveaxis(read.o, 0, 1)
-    flat = {what: getattr(read, what).reshape(-1, getattr(read, what).shape[-1]) for what in ("q", "k", "v")}
-    return {**flat, "o": o.reshape(len(o), -1)}
+def _whole(layer: AttentionLayer) -> dict[str, np.ndarray]:
+    """Its four matrices, [out, in], as they stand in its modules."""
+    return {what: layer.linear(what).weight.detach().double().cpu().numpy() for what in NAMES}
 
 
 def _seen(what: str, moments: Moments) -> np.ndarray:

@@ -10,7 +10,8 @@ from tasks.compression.budget import allocate
 from tasks.compression.choices import Choice, choices, stored
 from tasks.compression.products import absorbed
 from tasks.errors import ModelError
-from tasks.models.attention import BLOCK, AttentionLayer, block_of
+from tasks.models.attention import AttentionLayer
+from tasks.models.low_rank import put_product, told
 from tasks.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def compress(
     ranks = _ranks(method["ranks"], found, layers, model.layers)
     for layer in layers:
         _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
-    _say(model)
+    model.compression = told(layers)
     return [row for one, rank in zip(found, ranks, strict=True) for row in _rows(one, rank)]
 
 
@@ -116,8 +117,6 @@ def _budgeted(share: float, found: Sequence[Choice], layers: Sequence[AttentionL
 
 def _apply(layer: AttentionLayer, chosen: Sequence[tuple[Choice, int]]) -> None:
     """Write a layer at the ranks of its parts; a part at its full rank stays as it is."""
-    from tasks.models.low_rank import put_product
-
     less = [(choice, rank) for choice, rank in chosen if rank < choice.full]
     joint = {one.parts[0]: (one.factors, [rank] * len(one.factors)) for one, rank in less if one.parts[0] in PRODUCTS}
     if joint:
@@ -126,9 +125,3 @@ def _apply(layer: AttentionLayer, chosen: Sequence[tuple[Choice, int]]) -> None:
     for choice, rank in less:
         for what, factors in zip(choice.parts, choice.factors, strict=True):
             put_product(layer, what, *factors.cut(rank))
-
-
-def _say(model: Family) -> None:
-    """Tell config.json of it."""
-    network: Any = model.network
-    network.config.update({BLOCK: block_of(model.attentions())})

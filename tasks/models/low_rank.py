@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tasks.errors import ModelError
-from tasks.models.attention import BLOCK, NAMES, AttentionLayer
+from tasks.models.attention import BLOCK, NAMES, AttentionLayer, shapes
 
 
 class LowRank(nn.Module):
@@ -64,6 +64,13 @@ def put_product(layer: AttentionLayer, what: str, left: np.ndarray, right: np.nd
     setattr(layer.module, layer.parts[what], new.train(old.training))
 
 
+def told(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
+    """Block `compression` of config.json for these layers, which `attention.fit` reads."""
+    layers = list(layers)
+    thin = factors(layers)
+    return {"widths": shapes(layers), **({"factors": thin} if thin else {})}
+
+
 def factors(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, int]]:
     """Layer -> q, k, v, o -> rank, of what is stored as factors: what `factored_as` reads."""
     found = {
@@ -73,8 +80,13 @@ def factors(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, int]]:
     return {name: ranks for name, ranks in found.items() if ranks}
 
 
-def factored_as(layers: Iterable[AttentionLayer], said: Mapping[str, Mapping[str, int]], where: str) -> None:
-    """Make room for the factors of a compressed checkpoint. ModelError, naming `where`, for what does not fit."""
+def factored_as(layers: Iterable[AttentionLayer], said: Any, where: str) -> None:
+    """Make room for the factors of a compressed checkpoint. ModelError, naming `where`, for what does not fit.
+
+    said: as `factors` says it.
+    """
+    if not (isinstance(said, Mapping) and all(isinstance(ranks, Mapping) for ranks in said.values())):
+        raise ModelError(f"{where}: {BLOCK} says factors {said!r}, expected ranks by layer and matrix")
     known = {layer.name: layer for layer in layers}
     if unknown := sorted(set(said) - set(known)):
         raise ModelError(f"{where}: {BLOCK} names factors of {unknown[:3]}, the network has {sorted(known)[:3]} ...")
@@ -84,7 +96,7 @@ def factored_as(layers: Iterable[AttentionLayer], said: Mapping[str, Mapping[str
                 raise ModelError(f"{where}: {BLOCK} names a factor {what!r} of {name}, expected one of {list(NAMES)}")
             old = known[name].linear(what)
             rows, columns = old.out_features, old.in_features
-            if not (isinstance(rank, int) and 1 <= rank <= min(rows, columns)):
+            if not (type(rank) is int and 1 <= rank <= min(rows, columns)):
                 raise ModelError(
                     f"{where}: {BLOCK} says rank {rank} of {name}.{what}, expected 1 to {min(rows, columns)}"
                 )
