@@ -14,7 +14,7 @@ from tasks.errors import ModelError
 if TYPE_CHECKING:
     import torch
 
-BLOCK = "compression"  # key of config.json that says how wide the heads are; `widths` in it
+BLOCK = "compression"  # key of config.json: `widths` of heads, and ranks of `factors`, where there are any
 NAMES = ("q", "k", "v", "o")
 
 
@@ -183,7 +183,12 @@ def fit(network: Any, layers: Iterable[AttentionLayer], block: Any, where: str) 
         return
     if not isinstance(block, Mapping) or not isinstance(widths := block.get("widths"), Mapping):
         raise ModelError(f"{where}: got {BLOCK} {block!r}, expected an object with `widths`")
+    layers = list(layers)
     shape_as(layers, widths, where)
+    if factors := block.get("factors"):
+        from tasks.models.low_rank import factored_as
+
+        factored_as(layers, factors, where)
     set_block(network, block)
 
 

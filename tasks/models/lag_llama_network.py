@@ -185,8 +185,9 @@ def _joined(key: nn.Linear, value: nn.Linear) -> nn.Linear:
     with torch.no_grad():
         joint.weight.copy_(weight)
         if biased:
-            zero = [part.weight.new_zeros(part.out_features) if part.bias is None else part.bias for part in both]
-            joint.bias.copy_(torch.cat(zero))
+            zero = weight.new_zeros(1)
+            biases = tuple(zero.expand(part.out_features) if part.bias is None else part.bias for part in both)
+            joint.bias.copy_(torch.cat(biases))
     return joint.train(key.training)
 
 
