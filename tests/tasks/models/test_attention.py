@@ -90,6 +90,18 @@ def test_writing_what_was_read_changes_nothing(model: Any, answers: Callable[[An
     assert_same(answers(model), before)
 
 
+@pytest.mark.parametrize(("key", "value"), SHARES)
+def test_reads_what_was_written(model: Any, key: float, value: float) -> None:
+    wanted = {layer.name: layer.read() for layer in model.attentions()}
+    full = narrow(model, key, value)
+    for layer in model.attentions():
+        read = layer.read()
+        assert read.widths.value < full[layer.name].value
+        for got, expected in zip(read, wanted[layer.name].sliced(read.widths), strict=True):
+            assert (got is None) == (expected is None)
+            assert got is None or np.allclose(got, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
 def test_every_attention_matrix_of_weights_is_a_part_of_a_layer(model: Any) -> None:
     matrices = {(w.stack, w.layer, w.attention, w.what): w for w in model.weights() if w.attention}
     layers = {(a.stack, a.layer, a.kind): a for a in model.attentions()}
