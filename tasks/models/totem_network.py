@@ -209,8 +209,8 @@ class TotemNetwork(PreTrainedModel):
         return hidden
 
 
-def attentions(network: TotemNetwork) -> Iterator[AttentionLayer]:
-    """The attention layers of the forecaster."""
+def attentions(network: Any) -> Iterator[AttentionLayer]:
+    """The attention layers of a TotemNetwork's forecaster."""
     parts = {what: what for what in ("q", "k", "v", "o")}
     for layer, block in enumerate(network.encoder, start=1):
         heads, scale = block.heads, block.scale

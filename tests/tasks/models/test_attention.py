@@ -16,10 +16,21 @@ from tasks.errors import ModelError
 from tasks.models.attention import BLOCK, Projections, Widths, shape_as, shapes
 from tasks.models.base import Forecaster
 from tasks.models.timesfm import TimesFM25
+from tasks.models.vit import ViT
 from tasks.series.types import Windows
 
 FAMILIES = ["t5", "bolt", "wavetoken", "t5_text"]
-FAMILIES += ["patchtst", "timesfm", "timesfm_25", "timesfm_25_grouped", "chronos_2", "totem", "vit", "visionts"]
+FAMILIES += [
+    "patchtst",
+    "timesfm",
+    "timesfm_25",
+    "timesfm_25_grouped",
+    "chronos_2",
+    "totem",
+    "vit",
+    "vit_bare",
+    "visionts",
+]
 ROTARY = {"timesfm_25": "self", "timesfm_25_grouped": "self", "chronos_2": "time"}  # kind of their rotary attention
 SHARES = [(0.4, 0.7), (1.0, 0.5), (0.5, 0.5)]  # of the keys' and of the values' width
 
@@ -31,6 +42,12 @@ def timesfm_25_grouped() -> TimesFM25:
     config |= {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}
     config |= {"context_length": 48, "horizon_length": 12, "output_quantile_len": 12}
     return TimesFM25.new(config, seed=1)
+
+
+@pytest.fixture(scope="session")
+def vit_bare(vit: ViT) -> ViT:
+    """Without the head for masked images, as a ViT of another head is read."""
+    return ViT(copy.deepcopy(vit.network.vit))
 
 
 @pytest.fixture(params=FAMILIES)
@@ -71,6 +88,18 @@ def test_writing_what_was_read_changes_nothing(model: Any, answers: Callable[[An
     for layer in model.attentions():
         layer.write(layer.read())
     assert_same(answers(model), before)
+
+
+@pytest.mark.parametrize(("key", "value"), SHARES)
+def test_reads_what_was_written(model: Any, key: float, value: float) -> None:
+    wanted = {layer.name: layer.read() for layer in model.attentions()}
+    full = narrow(model, key, value)
+    for layer in model.attentions():
+        read = layer.read()
+        assert read.widths.value < full[layer.name].value
+        for got, expected in zip(read, wanted[layer.name].sliced(read.widths), strict=True):
+            assert (got is None) == (expected is None)
+            assert got is None or np.allclose(got, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
 def test_every_attention_matrix_of_weights_is_a_part_of_a_layer(model: Any) -> None:
@@ -147,6 +176,21 @@ def test_every_head_may_lose_its_biases_and_gain_them(
         zeros = [np.zeros(part.shape[:2]) for part in (read.q, read.k, read.v)]
         layer.write(Projections(*read[:4], *zeros, np.zeros(read.o.shape[1])))
     assert_same(answers(again), before)
+
+
+def test_a_projection_may_be_any_module(model: Any, answers: Callable[[Any], list[np.ndarray]]) -> None:
+    """Such as two factors, once `resize` has been told."""
+    narrow(model, 0.4, 0.7)
+    before = answers(model)
+    for layer in model.attentions():
+        widths = layer.read().widths
+        for part in layer.parts.values():
+            last = getattr(layer.module, part)
+            first = torch.nn.Linear(last.in_features, last.in_features, bias=False)
+            torch.nn.init.eye_(first.weight)
+            setattr(layer.module, part, torch.nn.Sequential(first, last))
+        layer.resize(layer.module, widths)
+    assert_same(answers(model), before)
 
 
 def test_trains_at_its_widths(patchtst: Any, timesfm: Any) -> None:
