@@ -61,7 +61,7 @@ class AttentionLayer:
     """One attention layer of a network. `layer` counts blocks of its stack from 1, `kind` is as in WeightMatrix.
 
     parts: q, k, v, o -> the name of the torch Linear in `module`. scale: of the scores. plain: nothing (rotation, norm)
-    lies between the projections and the product, so that W_Q^T W_K makes the scores; keys of others keep their width.
+    lies between the projections and the product, so that W_Q^T W_K makes the scores; else keys keep their width.
     resize: tells `module` of other widths, after which its forward takes Linears that have them.
     query_scale: what `module` multiplies a query's dimensions with after W_Q; `read` takes it into W_Q, and `resize`
     leaves a scale of 1.
@@ -162,8 +162,6 @@ def shapes(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, Any]]:
 
 def shape_as(layers: Iterable[AttentionLayer], said: Mapping[str, Mapping[str, Any]], where: str) -> None:
     """Make room for the weights of a compressed checkpoint. ModelError, naming `where`, for what does not fit."""
-    if not isinstance(said, Mapping) or not all(isinstance(shape, Mapping) for shape in said.values()):
-        raise ModelError(f"{where}: {BLOCK} says widths {said!r}, expected those of every layer, by name")
     known = {layer.name: layer for layer in layers}
     if unknown := sorted(set(said) - set(known)):
         raise ModelError(f"{where}: {BLOCK} names layers {unknown[:3]}, the network has {sorted(known)[:3]} ...")

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import PretrainedConfig, PreTrainedModel
 
-from tasks.models.attention import AttentionLayer, Widths
+from tasks.models.attention import AttentionLayer, any_width
 
 FACTOR = 4  # steps a code; the repository has 8, 12 and 16 too, the paper's results are with 4
 BASE = 10_000.0  # of the angles of the positions
@@ -214,11 +214,7 @@ def attentions(network: Any) -> Iterator[AttentionLayer]:
     parts = {what: what for what in ("q", "k", "v", "o")}
     for layer, block in enumerate(network.encoder, start=1):
         heads, scale = block.heads, block.scale
-        yield AttentionLayer("encoder", layer, "self", block, heads, heads, scale, True, _take_any, parts)
-
-
-def _take_any(block: TotemBlock, widths: Widths) -> None:
-    """Nothing to tell: a block's forward reads the widths off what its projections answer."""
+        yield AttentionLayer("encoder", layer, "self", block, heads, heads, scale, True, any_width, parts)
 
 
 def positions(tokens: int, width: int) -> Float[torch.Tensor, "token width"]:

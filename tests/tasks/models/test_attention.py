@@ -129,7 +129,7 @@ def test_zero_padded_heads_make_the_same_output(
     narrower, deep = answers(model), copy.deepcopy(model)
     for layer in deep.attentions():
         layer.write(padded(layer.read(), full[layer.name]))
-        assert layer.read().widths == full[layer.name]
+        assert layer.widths == full[layer.name]
     assert_same(answers(deep), narrower)
     assert_same(answers(model), narrower)  # the copy's were taken from it alone
 
@@ -155,7 +155,7 @@ def test_saves_and_loads_at_its_widths(
     model.save(tmp_path)
     again = type(model).load(tmp_path)
     assert shapes(again.attentions()) == shapes(model.attentions())
-    assert {layer.name: layer.read().widths for layer in again.attentions()} != before
+    assert {layer.name: layer.widths for layer in again.attentions()} != before
     for mine, other in zip(answers(again), answers(model), strict=True):
         assert np.array_equal(mine, other)
 
@@ -183,7 +183,7 @@ def test_a_projection_may_be_any_module(model: Any, answers: Callable[[Any], lis
     narrow(model, 0.4, 0.7)
     before = answers(model)
     for layer in model.attentions():
-        widths = layer.read().widths
+        widths = layer.widths
         for part in layer.parts.values():
             last = getattr(layer.module, part)
             first = torch.nn.Linear(last.in_features, last.in_features, bias=False)
@@ -209,7 +209,7 @@ def test_trains_at_its_widths(patchtst: Any, timesfm: Any) -> None:
 
 def test_keys_that_are_not_plain_keep_their_width(timesfm_25: TimesFM25) -> None:
     layer = next(copy.deepcopy(timesfm_25).attentions())
-    with pytest.raises(ValueError, match=r"decoder\.1\.self: got keys of 3, expected 6"):
+    with pytest.raises(ValueError, match=r"decoder\.1\.self: got keys of width 3, expected 6"):
         layer.write(layer.read().sliced(Widths(3, 6)))
 
 
@@ -221,13 +221,12 @@ def test_keys_that_are_not_plain_keep_their_width(timesfm_25: TimesFM25) -> None
         ({"NAME": {"key": 1, "value": 0}}, "expected widths of"),
         ({"NAME": {"key": 1.5, "value": 1}}, "expected widths of"),
         ({"NAME": {}}, "expected widths of"),
-        ({"NAME": [1, 1]}, "by name"),
-        ([], "by name"),
+        ({"NAME": [1, 1]}, "expected widths of"),
     ],
 )
-def test_a_shape_that_does_not_fit_is_named(model: Any, said: Any, match: str) -> None:
+def test_a_shape_that_does_not_fit_is_named(model: Any, said: dict[str, Any], match: str) -> None:
     name = next(model.attentions()).name
-    said = {key.replace("NAME", name): value for key, value in said.items()} if isinstance(said, dict) else said
+    said = {key.replace("NAME", name): value for key, value in said.items()}
     with pytest.raises(ModelError, match=match):
         shape_as(model.attentions(), said, "config.json")
 
@@ -243,7 +242,7 @@ def test_a_folder_whose_block_does_not_fit_is_a_model_error(model: Any, tmp_path
     model.save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {BLOCK: block}))
-    with pytest.raises(ModelError, match=rf"{BLOCK} (names|says)"):
+    with pytest.raises(ModelError, match=rf"{BLOCK} (names|.* expected an object)"):
         type(model).load(tmp_path)
 
 
@@ -256,7 +255,7 @@ def narrow(model: Any, key: float, value: float) -> dict[str, Widths]:
         shares = (key if layer.plain else 1.0, value)
         widths = Widths(*(max(1, round(old * share)) for old, share in zip(read.widths, shares, strict=True)))
         layer.write(read.sliced(widths))
-        assert layer.read().widths == widths
+        assert layer.widths == widths
     return full
 
 
