@@ -43,21 +43,25 @@ def save(model: Family, folder: Path) -> None:
 
 
 def pipeline(folder: Path, family: str, *, device: str = "cpu", **options: Any) -> Any:
-    """The model of a folder in the class that the family's own package forecasts with.
+    """The model of a folder in the class that the family's own package forecasts with: see `wrapped`."""
+    return wrapped(registry.family_class(family).load(Path(folder), device=device), **options)
+
+
+def wrapped(model: Family, **options: Any) -> Any:
+    """A model in the class that its family's own package forecasts with.
 
     ChronosPipeline, ChronosBoltPipeline, Chronos2Pipeline; uni2ts' MoiraiForecast, which takes options (at least
     prediction_length and context_length; patch_size is the model's own where it has one); of NETWORKS the transformers
     network; of families without a package our Family. ValueError for options that are not taken or are missing.
     """
-    model = registry.family_class(family).load(Path(folder), device=device)
-    if family == "moirai":
+    if model.name == "moirai":
         return _moirai(model, options)
     if options:
-        raise ValueError(f"pipeline of {family}: got options {sorted(options)}, expected none")
-    make = {"chronos-t5": _chronos, "chronos-bolt": _bolt, "chronos-2": _chronos_2}.get(family)
+        raise ValueError(f"pipeline of {model.name}: got options {sorted(options)}, expected none")
+    make = {"chronos-t5": _chronos, "chronos-bolt": _bolt, "chronos-2": _chronos_2}.get(model.name)
     if make is not None:
         return make(model)
-    return model.network if family in NETWORKS else model
+    return model.network if model.name in NETWORKS else model
 
 
 def densify(model: Family) -> Family:
