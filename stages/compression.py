@@ -1,4 +1,4 @@
-"""The compressed models that studies name as BASE@METHOD, saved as checkpoints, and how far they are from their base."""
+"""The compressed models that studies name as BASE@METHOD, saved as checkpoints; how far they are from their base."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def main(params: Params) -> None:
 
 
 def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, Any]]) -> Job:
-    """The job that makes a compressed model: its key is of the base's files, the method and what it is calibrated on."""
+    """The job that makes a compressed model; its key is of the base's files, the method and the calibration series."""
     model, base, method = params.models[name], bases[str(params.models[name].base_model)], _method(params, name)
     spec = {
         **{"model": name, "base_model": model.base_model, "rank": model.rank},
