@@ -26,7 +26,7 @@ def plan(params: Params) -> Iterator[Planned]:
     """One job a cell, a row a series."""
     models = planning.checkpoints()
     block = params.forecasts
-    for cell, studies in planning.cells(params, ["isotropy"], models).items():
+    for cell, studies in planning.cells(params, ["isotropy", "forecasts"], models).items():
         series = planning.series_file(params, cell.dataset)
         spec = {
             **planning.identity(params, cell),
