@@ -8,12 +8,15 @@ from typing import Any
 
 from stages import DATA
 from stages.blocks import Model
-from stages.params import Params, ParamsError
+from stages.params import COMPRESSED, Params, ParamsError
 from tasks.compression import export as exported
 from tasks.errors import ModelError
 from tasks.models import registry
 
-MADE = {"checkpoint": "checkpoints", "compressed": "compression"}  # of a reference -> the stage that makes its folder
+STAGES = {
+    "checkpoint": "checkpoints",
+    COMPRESSED.rstrip(":"): "compression",
+}  # of a reference -> the stage that makes its folder
 
 
 def export(params: Params, name: str, target: Path, *, dense: bool, family: str | None) -> str:
@@ -43,7 +46,7 @@ def _source(params: Params, name: str, family: str | None) -> tuple[Path, str, d
     if (named := _named(params, name)) is not None:
         if family not in (None, named.family):
             raise ParamsError(f"--family {family}: model {name!r} is of family {named.family}; leave the option out")
-        return _folder(name, named), named.family, dict(named.options)
+        return _folder(params, name, named), named.family, dict(named.options)
     if not Path(name).is_dir():
         near = difflib.get_close_matches(name, params.models, 2)
         mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(params.models)}"
@@ -59,15 +62,16 @@ def _named(params: Params, name: str) -> Model | None:
         return params.models[name]
     base, _, method = name.rpartition("@")
     if method and base in params.models:
-        return params.models[base].model_copy(update={"ref": f"compressed:{name}"})
+        return params.models[base].model_copy(update={"ref": f"{COMPRESSED}{name}"})
     return None
 
 
-def _folder(name: str, model: Model) -> Path:
+def _folder(params: Params, name: str, model: Model) -> Path:
     kind, _, made = model.ref.partition(":")
-    if kind not in MADE:
+    if kind not in STAGES:
         return registry.resolve(model.ref, allow_hub=True).folder
-    folder = Path(DATA, MADE[kind], "models", made)
+    folder = Path(DATA, STAGES[kind], "models", made)
     if not folder.is_dir():
-        raise ModelError(f"{name}: no folder {folder}; make it with `dvc repro {MADE[kind]}`")
+        first = "" if name in params.models else "name it in a study, its method under compression.methods, and "
+        raise ModelError(f"{name}: no folder {folder}; {first}make it with `dvc repro {STAGES[kind]}`")
     return folder

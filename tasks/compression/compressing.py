@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.compression.calibration import gather
+from tasks.compression.export import save
 from tasks.compression.truncation import compress as truncate
 from tasks.errors import DataError
 from tasks.models.attention import NAMES
@@ -46,7 +47,7 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     named = [{"model": spec["model"], "base_model": spec["base_model"], **part} for part in parts]
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
     folder.mkdir(parents=True)
-    model.save(folder)
+    save(model, folder)
     said = {"key": job.key, "recipe": dict(spec), "row": row, "parts": named}
     (folder / "recipe.json").write_text(json.dumps(said, indent=2) + "\n")
     return Result([row])
