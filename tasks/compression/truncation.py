@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tasks.compression import schedules
 from tasks.compression.budget import allocate
 from tasks.compression.choices import Choice, choices, stored
@@ -74,7 +76,7 @@ def _ranks(
 
 def _rank(name: str, value: Any, choice: Choice, depths: Mapping[str, int]) -> int:
     if name == "epsilon":
-        return max(1, *(numerical_rank(one.values, value) for one in choice.factors))
+        return max(1, *(numerical_rank(_falling(one.values), value) for one in choice.factors))
     if name == "share":
         return max(1, int(round(value * choice.full, 9)))
     layer = choice.layer
@@ -85,6 +87,12 @@ def _rank(name: str, value: Any, choice: Choice, depths: Mapping[str, int]) -> i
     if not 1 <= rank <= choice.full:
         raise ValueError(f"ranks flat: got {rank} for {layer.name} {choice.parts}, expected 1 to {choice.full}")
     return int(rank)
+
+
+def _falling(values: np.ndarray) -> np.ndarray:
+    """The largest from here on: those of a projection need not fall by themselves."""
+    largest: np.ndarray = np.maximum.accumulate(values[::-1])[::-1]
+    return largest
 
 
 def _flow(rule: Mapping[str, Any], layer: AttentionLayer, depths: Mapping[str, int]) -> int:
