@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tasks.compression.products import (
     absorbed,
+    output_shares,
     outputs,
     product,
     scores,
@@ -143,6 +144,32 @@ def test_shared_values_are_exact_at_full_rank_and_best_for_the_sum_of_moments() 
     into = np.linalg.lstsq(layer.v[0].T, right.T, rcond=None)[0].T  # right = into W_V
     best = np.linalg.svd(stacked @ rows.T, compute_uv=False)
     assert np.linalg.norm(stacked @ rows.T - left @ into @ rows.T) == pytest.approx(np.linalg.norm(best[2:]))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_shares_are_squares_over_that_of_the_layer_s_output(biased: bool) -> None:
+    """Straight from rows: outputs of a value head; its mean squared score times the spread of what it moves."""
+    rng = np.random.default_rng(3)
+    layer, z = random_layer(rng, 2, 2, 4, 6, biased), rng.normal(size=(25, 6)) + 1.0
+    x, attended = rng.normal(size=(40, 6)), rng.normal(size=(4, 40, 6))
+    b_v = np.zeros((2, 4)) if layer.v_bias is None else layer.v_bias
+    given = np.concatenate([attended[i] @ layer.v[i // 2].T + b_v[i // 2] for i in range(4)], axis=1)
+    keys, ones = z - z.mean(axis=0), np.ones((40, 1))
+    factors = weighed_scores(layer, np.concatenate((ones, x), axis=1), keys)
+    found = output_shares(layer, factors, np.concatenate((ones, given), axis=1), keys, 25)
+    outs = [attended[i] @ layer.v[i // 2].T @ layer.o[i].T for i in range(4)]
+    whole = np.square(sum(outs)).sum(axis=1).mean()
+    moved = [np.square(keys @ layer.v[i // 2].T @ layer.o[i].T).sum(axis=1).mean() for i in range(4)]
+    for group, pair in enumerate([(0, 1), (2, 3)]):
+        squares = sum(np.square(outs[i]).sum(axis=1).mean() for i in pair)
+        assert found.vo[group] == pytest.approx(squares / whole)
+        mean_score = np.square(all_scores(layer, group, x, keys)).mean()
+        assert found.qk[group] == pytest.approx(mean_score * sum(moved[i] for i in pair) / whole)
+
+
+def test_a_layer_without_output_weighs_nothing() -> None:
+    layer = random_layer(np.random.default_rng(0), 2, 1, 3, 4, False, "zero")
+    assert output_shares(layer, scores(layer), np.eye(7), np.eye(4), 4.0).vo == [0.0, 0.0]
 
 
 def test_heads_of_their_own_ranks_are_filled_up_with_zeros() -> None:

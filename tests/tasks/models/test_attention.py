@@ -102,7 +102,9 @@ def test_reads_what_was_written(model: Any, key: float, value: float) -> None:
             assert got is None or np.allclose(got, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
-def test_every_attention_matrix_of_weights_is_a_part_of_a_layer(model: Any) -> None:
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_every_attention_matrix_of_weights_is_a_part_of_a_layer(model: Any, share: float) -> None:
+    narrow(model, share, 0.7 * share)
     matrices = {(w.stack, w.layer, w.attention, w.what): w for w in model.weights() if w.attention}
     layers = {(a.stack, a.layer, a.kind): a for a in model.attentions()}
     assert {key[:3] for key in matrices} == set(layers)
