@@ -115,7 +115,8 @@ class AttentionLayer:
         o = np.moveaxis(new.o, 0, 1)
         matrices = {"q": _flat(new.q), "k": _flat(new.k), "v": _flat(new.v), "o": o.reshape(len(o), -1)}
         biases = {"q": new.q_bias, "k": new.k_bias, "v": new.v_bias, "o": new.o_bias}
-        self._place({what: _linear(self.linear(what), matrices[what], biases[what]) for what in NAMES})
+        for what in NAMES:
+            setattr(self.module, self.parts[what], _linear(self.linear(what), matrices[what], biases[what]))
         self.resize(self.module, new.widths)
 
     def widen(self, widths: Widths, biases: Iterable[str]) -> None:
@@ -124,14 +125,12 @@ class AttentionLayer:
 
         self._refuse(widths)
         width_of = {"q": self.heads * widths.key, "k": self.groups * widths.key, "v": self.groups * widths.value}
-        made = {}
         for what in NAMES:
             old = self.linear(what)
             rows = width_of.get(what, old.weight.shape[0])
             columns = self.heads * widths.value if what == "o" else old.weight.shape[1]
             place = {"device": old.weight.device, "dtype": old.weight.dtype}
-            made[what] = torch.nn.Linear(columns, rows, bias=what in biases, **place)
-        self._place(made)
+            setattr(self.module, self.parts[what], torch.nn.Linear(columns, rows, bias=what in biases, **place))
         self.resize(self.module, widths)
 
     def shape(self) -> dict[str, Any]:
@@ -143,10 +142,6 @@ class AttentionLayer:
     def widths(self) -> Widths:
         """Of its heads."""
         return Widths(*(self.linear(what).weight.shape[0] // self.groups for what in ("k", "v")))
-
-    def _place(self, linears: Mapping[str, Any]) -> None:
-        for what, linear in linears.items():
-            setattr(self.module, self.parts[what], linear)
 
     def _refuse(self, widths: Widths) -> None:
         if not self.plain and widths.key != self.widths.key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,25 @@ def test_saves_and_loads_at_its_widths(model: Any, items: Make, tmp_path: Path) 
     assert np.array_equal(states(again, items(model)), states(model, items(model)))
     if isinstance(model, Forecaster):
         assert np.array_equal(forecast(again, items(model)), forecast(model, items(model)))
+
+
+@pytest.mark.parametrize("biased", ["", "v", "kv", "qkvo"])
+def test_keys_and_values_of_lag_llama_are_one_matrix_in_a_file_where_they_are_alike(
+    biased: str, windows: Make, tmp_path: Path
+) -> None:
+    model = made("lag-llama")
+    for layer in model.attentions():
+        full = layer.read().sliced(Widths(8, 3))
+        biases = {"q": (2, 8), "k": (2, 8), "v": (2, 3), "o": (16,)}
+        layer.write(full._replace(**{f"{what}_bias": np.ones(biases[what]) for what in biased}))
+    model.compression = {"widths": shapes(model.attentions())}
+    names = {name.split("attn.")[1] for name in model.network.state_dict() if "attn." in name}
+    apart = biased == "v"
+    assert ("kv_proj.weight" in names, "k_proj.weight" in names, "v_proj.bias" in names) == (not apart, apart, apart)
+    model.save(tmp_path)
+    assert np.array_equal(states(LagLlama.load(tmp_path), windows()), states(model, windows()))
+    copied = copy.deepcopy(model.network)
+    copied.load_state_dict(model.network.state_dict())
 
 
 def test_every_family_keeps_and_saves_a_block_and_forgets_it(any_family: Family, tmp_path: Path) -> None:
