@@ -61,8 +61,10 @@ class AttentionLayer:
     """One attention layer of a network. `layer` counts blocks of its stack from 1, `kind` is as in WeightMatrix.
 
     parts: q, k, v, o -> the name of the torch Linear in `module`. scale: of the scores. plain: nothing (rotation, norm)
-    lies between the projections and the product, so that W_Q^T W_K makes the scores; keys of others keep their width.
+    lies between the projections and the product, so that W_Q^T W_K makes the scores; else keys keep their width.
     resize: tells `module` of other widths, after which its forward takes Linears that have them.
+    query_scale: what `module` multiplies a query's dimensions with after W_Q; `read` takes it into W_Q, and `resize`
+    leaves a scale of 1.
     """
 
     stack: str
@@ -75,6 +77,7 @@ class AttentionLayer:
     plain: bool
     resize: Callable[[Any, Widths], None]
     parts: Mapping[str, str]
+    query_scale: Callable[[Any], np.ndarray] | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +95,9 @@ class AttentionLayer:
         biases = (_array(self.linear(what).bias) for what in NAMES)
         q_bias, k_bias, v_bias, o_bias = biases
         heads, groups = self.heads, self.groups
+        if self.query_scale is not None:
+            scale = np.tile(self.query_scale(self.module)[: len(q) // heads].astype(np.float64), heads)
+            q, q_bias = q * scale[:, None], None if q_bias is None else q_bias * scale
         return Projections(
             q.reshape(heads, -1, q.shape[1]),
             k.reshape(groups, -1, k.shape[1]),

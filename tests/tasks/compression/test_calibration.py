@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tasks.compression.calibration import centred, gather
+from tasks.compression.calibration import centred, gather, white
+from tasks.compression.products import outputs, scores, weighed_outputs, weighed_scores
+from tasks.compression.truncation import compress
 from tasks.errors import HealthError, ModelError
+from tasks.models.attention import Projections
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.embed import in_batches
+from tasks.models.registry import family_class
 from tasks.models.types import TokenKind
 from tasks.series.types import Windows
+
+VISIONTS = {"image_size": 16, "patch_size": 4, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+VISIONTS |= {"num_attention_heads": 2, "decoder_hidden_size": 8, "decoder_intermediate_size": 12}
+VISIONTS |= {"decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2, "periodicity": 7}
+VISIONTS |= {"initializer_range": 0.2}
 
 
 def test_moments_are_those_of_all_rows_that_are_no_padding(toy: Any, windows: Windows) -> None:
@@ -96,6 +106,38 @@ def test_states_that_are_not_finite_are_refused(toy: Any, windows: Windows) -> N
         next(iter(toy.attentions())).linear("o").weight[0, 0] = float("nan")
     with pytest.raises((HealthError, ValueError), match="NaN or infinity"):
         gather(toy, toy.tokenize(windows))
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(4, 4), (4, 2), (3, 1)])
+@pytest.mark.parametrize("biased", [True, False])
+def test_white_inputs_weigh_all_directions_alike(heads: int, groups: int, biased: bool) -> None:
+    """What is best on them is what is best without data: the same errors, the same products at every rank."""
+    rng = np.random.default_rng(heads + groups)
+    q, k, v = (rng.normal(size=(count, 3, 7)) for count in (heads, groups, groups))
+    biases = (*(rng.normal(size=(len(one), 3)) for one in (q, k, v)), rng.normal(size=7))
+    layer = Projections(q, k, v, rng.normal(size=(heads, 7, 3)), *(biases if biased else ()))
+    moments = white(layer)
+    weighed = weighed_scores(layer, moments.queries, moments.keys), weighed_outputs(layer, moments.attended)
+    for found, expected in zip(weighed, (scores(layer), outputs(layer)), strict=True):
+        for one, other in zip(found, expected, strict=True):
+            assert np.allclose(one.errors(3), other.errors(3))
+            for rank in (1, 2, 3):
+                assert np.allclose(np.matmul(*one.cut(rank)), np.matmul(*other.cut(rank)))
+
+
+def test_layers_that_no_token_reaches_are_taken_as_of_white_inputs() -> None:
+    """VisionTS' decoder, which is no stack: it is cut as without data, and not as if it were given nothing."""
+    model = family_class("visionts").new(VISIONTS, seed=1)
+    values = np.random.default_rng(0).normal(size=(4, 48)).cumsum(axis=1).astype(np.float32)
+    given = Windows(values[:, :40], values[:, 40:], list("abcd"), np.full(4, 40), "walks", "D", 7)
+    moments = gather(model, model.tokenize(given))
+    errors = {}
+    for method in ("aware", "joint"):
+        rows = compress(copy.deepcopy(model), {"method": method, "ranks": {"share": 0.5}}, moments)
+        errors[method] = {(one["stack"], one["part"]): one["relative_error"] for one in rows}
+    for part in ("qk", "vo"):
+        assert errors["aware"]["decoder", part] == pytest.approx(errors["joint"]["decoder", part])
+        assert errors["aware"]["encoder", part] != pytest.approx(errors["joint"]["encoder", part], rel=0.1)
 
 
 def inputs_of(model: Any, tokens: Any) -> dict[tuple[str, str], np.ndarray]:
