@@ -104,7 +104,9 @@ class _Streams:
 
     def _aligned(self, shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
         """Which of the rows count; where a group's series attend to each other, windows and tokens change places."""
-        if self._layer.kind == "group":
+        if self._layer.laid_out is not None:
+            valid = self._layer.laid_out(valid, shape)
+        elif self._layer.kind == "group":
             valid = valid.T
         if shape != valid.shape:
             raise HealthError(

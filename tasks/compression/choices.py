@@ -118,7 +118,8 @@ def _project(layer: AttentionLayer, read: Projections, moments: Moments | None) 
     """Q, K and V on the leading directions of what they are given."""
     assert moments is not None, "checked by choices"
     whole = {what: matrix for what, matrix in _whole(layer).items() if what != "o"}
-    found = [matrices.projected(matrix, _seen(what, moments)) for what, matrix in whole.items()]
+    inputs = {"q": moments.queries[:, 1:], "k": moments.inputs[:, 1:], "v": moments.inputs[:, 1:]}
+    found = [matrices.projected(matrix, inputs[what]) for what, matrix in whole.items()]
     yield _matrices(layer, whole, found, min(matrix.shape[1] for matrix in whole.values()))
 
 
@@ -146,9 +147,10 @@ def _whole(layer: AttentionLayer) -> dict[str, np.ndarray]:
 
 
 def _seen(what: str, moments: Moments) -> np.ndarray:
-    """R of what a matrix multiplies."""
-    root: np.ndarray = {"q": moments.queries, "o": moments.attended}.get(what, moments.inputs)[:, 1:]
-    return root
+    """R of what a matrix multiplies; keys less what their softmax does not see, else their mean hides the rest."""
+    if what == "k":
+        return moments.keys
+    return {"q": moments.queries, "v": moments.inputs, "o": moments.attended}[what][:, 1:]
 
 
 def stored(layers: Sequence[AttentionLayer], parts: Iterable[str] = NAMES) -> int:

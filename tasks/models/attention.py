@@ -65,6 +65,8 @@ class AttentionLayer:
     resize: tells `module` of other widths, after which its forward takes Linears that have them.
     query_scale: what `module` multiplies a query's dimensions with after W_Q; `read` takes it into W_Q, and `resize`
     leaves a scale of 1.
+    laid_out: where attention is not along a window's tokens, a mask of these [W, T] as one of the rows that a
+    projection is given, of a shape.
     """
 
     stack: str
@@ -78,6 +80,7 @@ class AttentionLayer:
     resize: Callable[[Any, Widths], None]
     parts: Mapping[str, str]
     query_scale: Callable[[Any], np.ndarray] | None = None
+    laid_out: Callable[[np.ndarray, tuple[int, ...]], np.ndarray] | None = None
 
     @property
     def name(self) -> str:

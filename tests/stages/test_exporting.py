@@ -41,7 +41,7 @@ def test_the_command_writes_a_dense_folder_in_a_process_of_its_own(compressed: P
     (tmp_path / "params.yaml").write_text((ROOT / "params" / "smoke.yaml").read_text())
     command = [sys.executable, "-m", "stages", "export", str(compressed), "out", "--dense", "--family", "chronos-bolt"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "as any chronos-bolt checkpoint" in done.stdout
     ChronosBolt.new(SHAPE, seed=0).save(tmp_path / "original")
