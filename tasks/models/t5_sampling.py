@@ -94,6 +94,11 @@ class StepDecoder:
         self._own = [self._own_cache(block.layer[0].SelfAttention, encoded) for block in self._stack.block]
         self.start = torch.full((len(ids), samples), network.config.decoder_start_token_id, device=ids.device)
 
+    @property
+    def caches(self) -> list[torch.Tensor]:
+        """Keys and values that it holds."""
+        return [part for pair in (*self._cross, *self._own) for part in pair]
+
     def logits(self, ids: torch.Tensor, step: int) -> torch.Tensor:
         """Logits [W, S, V] as the model emits them, given the ids [W, S] that stand at `step`."""
         hidden = self._stack.embed_tokens(ids)
