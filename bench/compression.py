@@ -231,7 +231,7 @@ def encoding(case: Case, model: Any, synchronize: Callable[[], None]) -> dict[st
     """Seconds that our sampler's encoder takes, and the MB of caches that it then holds."""
     import torch
 
-    from tasks.models.t5_sampling import StepDecoder
+    from tasks.models.t5_steps import StepDecoder
 
     arrays = model.tokenize(windows(case.series, case.horizon)).arrays
     ids, mask = (torch.from_numpy(arrays[name].astype(kind)) for name, kind in (("ids", np.int64), ("mask", bool)))
