@@ -1,21 +1,20 @@
 """Time and memory of forecasts: dense heads against narrow ones, the stock pipeline against our sampler.
 
-    python -m bench.compression [--quick] [--device cuda] [--threads N] [--rounds N]
+    python -m bench.compression [--quick] [--device cuda] [--threads N] [--rounds N] [--seconds N]
 
 Released shapes of Chronos-T5 with random weights (speed needs no training), context 512, horizon 64. `stock` is
 chronos.ChronosPipeline.predict, transformers' generate inside; `ours` is the family's forecast, quantiles included.
 `narrow`: every head has the ranks ceil(3 (1 + l)^0.27) of layer l, "size ratio 0.075" in print; `ratio` is the mean
 rank over the full width. Of Chronos-Bolt and Moirai, which forecast in one go, dense and narrow.
-Each line is a process of its own, so that peaks don't mix, and the lines of a shape take turns, so many rounds: the
-median over rounds counts. Before anything is measured the process has forecast with a toy of the family, so that
-imports, lazy ones too, and thread pools are `idle`. Memory is in MB (2^20 bytes) above idle: `peak` while forecasting,
-weights included, and of it `weights` (the parameters), `cache` (keys and values, by tensor; of our sampler the largest
-that it holds at a time) and the rest. The encoder's time is from a hook on it in the stock pipeline; ours is that of a
-second encoding of the same windows, after the clock stopped. `cpu s` is processor time, which other load moves less.
-On a GPU memory is what torch allocated there.
-Last line JSON, of the largest shape at 4 series x 20 samples: time_ratio and memory_ratio (ours narrow over stock
-dense), time_ratio_stock_sampler (stock narrow over stock dense), time_ratio_dense (ours dense over stock dense), the
-same of memory and of processor time, memory_ratio_8x20.
+Every line is a process of its own, so that peaks don't mix; the lines of a shape take turns, and the median over the
+rounds counts. Before it measures, a process has forecast with a toy of the family, so that imports and thread pools are
+`idle`. Memory is in MiB above idle: `peak` while forecasting, weights included, and of it `weights` (the parameters),
+`cache` (keys and values, by tensor) and the rest. The encoder's time is from a hook on it in the stock pipeline; ours
+is that of a second encoding of the same windows, cross-attention's keys and values included, after the clock stopped.
+`cpu s` is processor time, which other load moves less. On a GPU memory is what torch allocated there.
+Last line JSON, of the base shape (--quick: tiny, 16 steps) at 4 series x 20 samples, over the stock pipeline with dense
+heads: time_ratio, cpu_ratio and memory_ratio of our sampler with narrow heads, *_stock_sampler of the stock pipeline
+with narrow heads, *_dense of our sampler with dense heads; *_8x20 is the first at 8 series.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,36 +44,34 @@ from tasks.series.types import Windows
 ROOT = Path(__file__).resolve().parents[1]
 MIB = 2**20
 FIRST, GROWTH, ORIGIN = 3, 0.27, 2  # rank_structure.md, Fig. 7, at the printed size ratio 0.075
-TOKENS = {"n_tokens": 4096}
 STEPS = {"context_length": 512, "prediction_length": 64}
+PATCHES = {"patch_sizes": [8, 16, 32, 64, 128]}
 
 
-def _t5(width: int, inner: int, heads: int, layers: int) -> dict[str, int]:
-    return {
-        "d_model": width, "d_ff": inner, "d_kv": 64, "num_heads": heads,
-        "num_layers": layers, "num_decoder_layers": layers, **STEPS,
-    }  # fmt: skip
+def _t5(width: int, inner: int, heads: int, layers: int) -> dict[str, Any]:
+    shape = {"d_model": width, "d_ff": inner, "d_kv": 64, "num_heads": heads}
+    return {**shape, "num_layers": layers, "num_decoder_layers": layers, **STEPS}
 
 
 T5 = {"tiny": _t5(256, 1024, 4, 4), "small": _t5(512, 2048, 8, 6), "base": _t5(768, 3072, 12, 12)}
+T5["toy"] = _t5(64, 128, 2, 2)
 SHAPES: dict[str, dict[str, dict[str, Any]]] = {
-    "chronos-t5": {name: {**shape, **TOKENS} for name, shape in T5.items()},  # amazon/chronos-t5-*
+    "chronos-t5": {name: {**shape, "n_tokens": 4096} for name, shape in T5.items()},  # amazon/chronos-t5-*
     "chronos-bolt": T5,  # amazon/chronos-bolt-*
-    "moirai": {  # Salesforce/moirai-1.0-R-small and -base
-        "small": {"d_model": 384, "num_layers": 6, "patch_sizes": [8, 16, 32, 64, 128]},
-        "base": {"d_model": 768, "num_layers": 12, "patch_sizes": [8, 16, 32, 64, 128]},
+    "moirai": {  # Salesforce/moirai-1.0-R-*
+        "toy": {"d_model": 128, "num_layers": 2, **PATCHES},
+        "small": {"d_model": 384, "num_layers": 6, **PATCHES},
+        "base": {"d_model": 768, "num_layers": 12, **PATCHES},
     },
-}
-TOYS: dict[str, dict[str, Any]] = {
-    "chronos-t5": {**_t5(64, 128, 2, 2), **TOKENS},
-    "chronos-bolt": _t5(64, 128, 2, 2),
-    "moirai": {"d_model": 128, "num_layers": 2, "patch_sizes": [8, 16, 32, 64, 128]},
 }
 HEADER = (
     f"{'family':12s} {'shape':6s} {'side':6s} {'heads':7s} {'series':>6s} {'ratio':>6s}"
     f" {'wall s':>8s} {'encoder':>8s} {'decoder':>8s} {'cpu s':>8s}"
     f" {'peak':>7s} {'weights':>7s} {'cache':>7s} {'rest':>7s} {'idle':>5s}"
 )
+
+
+Lines = dict[tuple[str, str], dict[str, float]]  # of the table, by side and heads
 
 
 @dataclass(frozen=True)
@@ -119,23 +116,26 @@ def narrow(model: Forecaster) -> float:
     return float(np.mean(shares))
 
 
-class Watch:
-    """Of a forecast by transformers' generate: seconds in the encoder, bytes of the caches."""
+def wait(gpu: bool) -> None:
+    """Until the GPU has done what it was given."""
+    import torch
 
-    def __init__(self, network: Any, synchronize: Callable[[], None]) -> None:
-        self.encoder, self.cache = 0.0, 0
-        self._begun, self._synchronize = 0.0, synchronize
-        network.encoder.register_forward_pre_hook(self._begin)
-        network.encoder.register_forward_hook(self._end)
+    if gpu:
+        torch.cuda.synchronize()
+
+
+class Watch:
+    """Of forecasts by transformers' generate: seconds in the encoder, bytes of the caches at the end."""
+
+    def __init__(self, network: Any, gpu: bool) -> None:
+        self.encoder, self.cache, self._gpu = 0.0, 0, gpu
+        network.encoder.register_forward_pre_hook(lambda *_: self._clock(-1))
+        network.encoder.register_forward_hook(lambda *_: self._clock(1))
         network.decoder.register_forward_hook(self._weigh, with_kwargs=True)
 
-    def _begin(self, *_: object) -> None:
-        self._synchronize()
-        self._begun = time.perf_counter()
-
-    def _end(self, *_: object) -> None:
-        self._synchronize()
-        self.encoder += time.perf_counter() - self._begun
+    def _clock(self, sign: int) -> None:
+        wait(self._gpu)
+        self.encoder += sign * time.perf_counter()
 
     def _weigh(self, module: Any, args: Any, options: dict[str, Any], output: Any) -> None:
         both = options["past_key_values"]
@@ -163,8 +163,8 @@ def forecaster(case: Case, model: Forecaster) -> Callable[[], object]:
 class Memory:
     """Bytes that the process, or torch on the GPU, holds and has held at most (Linux with glibc)."""
 
-    def __init__(self, device: str) -> None:
-        self._gpu = device != "cpu"
+    def __init__(self, gpu: bool) -> None:
+        self._gpu = gpu
 
     def held(self) -> int:
         """Now, freed memory given back; the peak begins anew."""
@@ -189,9 +189,9 @@ class Memory:
         return int(Path("/proc/self/status").read_text().partition(f"{name}:")[2].split()[0]) * 1024
 
 
-def build(case: Case, config: dict[str, Any]) -> tuple[Any, float]:
+def build(case: Case) -> tuple[Any, float]:
     """The model on its device, and the share of its heads' width that is left."""
-    model = family_class(case.family).new(config, seed=0)
+    model = family_class(case.family).new(SHAPES[case.family][case.shape], seed=0)
     ratio = narrow(model) if case.heads == "narrow" else 1.0
     model.network.to(case.device)
     return model, ratio
@@ -202,19 +202,20 @@ def measure(case: Case) -> dict[str, float]:
     import torch
 
     torch.set_num_threads(case.threads)
-    synchronize = torch.cuda.synchronize if case.device != "cpu" else _nothing
-    forecaster(replace(case, series=1, samples=2), build(case, TOYS[case.family])[0])()
-    memory = Memory(case.device)
+    gpu = case.device != "cpu"
+    toy = replace(case, shape="toy", series=1, samples=2)
+    forecaster(toy, build(toy)[0])()
+    memory = Memory(gpu)
     idle = memory.held()
-    model, ratio = build(case, SHAPES[case.family][case.shape])
-    watch = Watch(model.network, synchronize) if case.side == "stock" else None
+    model, ratio = build(case)
+    watch = Watch(model.network, gpu) if case.side == "stock" else None
     run = forecaster(case, model)
     memory.held()
     walls, cpus = [], []
     for _ in range(case.repeats):
         wall, cpu = time.perf_counter(), time.process_time()
         run()
-        synchronize()
+        wait(gpu)
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
     peak = memory.peak() - idle
@@ -222,12 +223,12 @@ def measure(case: Case) -> dict[str, float]:
     found |= {"peak": peak / MIB, "weights": sum(one.nbytes for one in model.network.parameters()) / MIB}
     if watch is not None:
         found |= {"encoder": watch.encoder / case.repeats, "cache": watch.cache / MIB}
-    elif not model.direct:
-        found |= encoding(case, model, synchronize)
+    elif case.family == "chronos-t5":
+        found |= encoding(case, model)
     return found
 
 
-def encoding(case: Case, model: Any, synchronize: Callable[[], None]) -> dict[str, float]:
+def encoding(case: Case, model: Any) -> dict[str, float]:
     """Seconds that our sampler's encoder takes, and the MB of caches that it then holds."""
     import torch
 
@@ -238,12 +239,8 @@ def encoding(case: Case, model: Any, synchronize: Callable[[], None]) -> dict[st
     begun = time.perf_counter()
     with torch.inference_mode():
         decoder = StepDecoder(model.network, ids.to(case.device), mask.to(case.device), case.samples, case.horizon)
-    synchronize()
+    wait(case.device != "cpu")
     return {"encoder": time.perf_counter() - begun, "cache": sum(one.nbytes for one in decoder.caches) / MIB}
-
-
-def _nothing() -> None:
-    pass
 
 
 def in_process(case: Case) -> dict[str, float]:
@@ -256,7 +253,7 @@ def in_process(case: Case) -> dict[str, float]:
     return found
 
 
-def compare(case: Case, sides: tuple[tuple[str, str], ...], rounds: int) -> dict[tuple[str, str], dict[str, float]]:
+def compare(case: Case, sides: tuple[tuple[str, str], ...], rounds: int) -> Lines:
     """Lines of one shape, by side and heads, in turns; medians over the rounds."""
     found: dict[tuple[str, str], list[dict[str, float]]] = {side: [] for side in sides}
     for _ in range(rounds):
@@ -284,18 +281,21 @@ def line(case: Case, row: dict[str, float]) -> str:
 
 
 BOTH = tuple((side, heads) for side in ("stock", "ours") for heads in ("dense", "narrow"))
-OURS = tuple(("ours", heads) for heads in ("dense", "narrow"))
+ENDS = (BOTH[0], BOTH[3])
+OURS = BOTH[2:]
 
 
-def ratios(found: dict[tuple[str, str], dict[str, float]]) -> dict[str, float]:
+def ratios(found: Lines, wide: Lines) -> dict[str, float]:
     """Of time, processor time and peak memory, over the stock pipeline with dense heads."""
-    stock, names = found["stock", "dense"], {"time": "wall", "cpu": "cpu", "memory": "peak"}
-    over = {"": ("ours", "narrow"), "_stock_sampler": ("stock", "narrow"), "_dense": ("ours", "dense")}
-    return {
-        f"{name}_ratio{suffix}": round(found[side][column] / stock[column], 4)
-        for suffix, side in over.items()
-        for name, column in names.items()
+    stock, columns = found[BOTH[0]], {"time": "wall", "cpu": "cpu", "memory": "peak"}
+    sides = {"": BOTH[3], "_stock_sampler": BOTH[1], "_dense": BOTH[2]}
+    over = {
+        f"{name}_ratio{suffix}": found[side][column] / stock[column]
+        for suffix, side in sides.items()
+        for name, column in columns.items()
     }
+    over |= {f"{name}_ratio_8x20": wide[BOTH[3]][column] / wide[BOTH[0]][column] for name, column in columns.items()}
+    return {name: round(value, 4) for name, value in over.items()}
 
 
 def main() -> None:
@@ -303,42 +303,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny shapes and 16 steps, one round; under a minute")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda for a GPU")
-    parser.add_argument(
-        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="of torch; default: all cores"
-    )
-    parser.add_argument("--rounds", type=int, default=2, help="of the largest shape, 4 x 20")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of torch; default: cores")
+    parser.add_argument("--rounds", type=int, default=2, help="of the base shape at 4 x 20")
+    parser.add_argument("--seconds", type=float, default=450, help="after so many no other shape is begun")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
         print(json.dumps(measure(Case(**json.loads(options.case)))))
         return
-    place = {"threads": options.threads, "device": options.device, "side": "ours", "heads": "dense"}
     print(f"{options.device}, {options.threads} threads\n{HEADER}", flush=True)
-    print(json.dumps(_quick(place) if options.quick else _full(place, options.rounds)))
+    case = Case("chronos-t5", "base", *OURS[0], threads=options.threads, device=options.device)
+    if options.quick:
+        case = replace(case, shape="tiny", horizon=16)
+    began = time.perf_counter()
+    found = compare(case, BOTH, 1 if options.quick else options.rounds)
+    wide = compare(replace(case, series=8), ENDS, 1)
+    for other, sides in () if options.quick else others(case):
+        if time.perf_counter() - began > options.seconds:
+            print(f"{other.family} {other.shape} {other.series} x {other.samples}: left out for time")
+        elif next(build(replace(other, shape="toy", device="cpu", heads="dense"))[0].attentions(), None) is None:
+            print(f"{other.family}: its attention layers cannot be read or written")
+        else:
+            compare(other, sides, 1)
+    print(json.dumps(ratios(found, wide)))
 
 
-def _quick(place: dict[str, Any]) -> dict[str, float]:
-    found = compare(Case("chronos-t5", "tiny", horizon=16, **place), BOTH, 1)
-    wide = compare(Case("chronos-t5", "tiny", series=8, horizon=16, **place), (BOTH[0], BOTH[3]), 1)
-    return {**ratios(found), "memory_ratio_8x20": wide_ratio(wide)}
-
-
-def _full(place: dict[str, Any], rounds: int) -> dict[str, float]:
-    found, wide = {}, {}
-    for shape in T5:
-        base = shape == "base"
-        case = Case("chronos-t5", shape, repeats=1 if base else 2, **place)
-        found = compare(case, BOTH, rounds if base else 1)
-        wide = compare(replace(case, series=8, repeats=1), (BOTH[0], BOTH[3]), 1)
+def others(case: Case) -> Iterator[tuple[Case, tuple[tuple[str, str], ...]]]:
+    """What is measured besides, and which sides of it: the first are wanted most."""
+    for shape in ("small", "tiny"):
+        yield replace(case, shape=shape), BOTH
     for family in ("chronos-bolt", "moirai"):
-        for shape in SHAPES[family]:
-            compare(Case(family, shape, series=32, repeats=7, **place), OURS, 1)
-    return {**ratios(found), "memory_ratio_8x20": wide_ratio(wide)}
-
-
-def wide_ratio(found: dict[tuple[str, str], dict[str, float]]) -> float:
-    """Of peak memory, ours narrow over stock dense."""
-    return round(found["ours", "narrow"]["peak"] / found["stock", "dense"]["peak"], 4)
+        yield replace(case, family=family, series=32, repeats=5), OURS
+    for shape in ("small", "tiny"):
+        yield replace(case, shape=shape, series=8), ENDS
+    for family in ("chronos-bolt", "moirai"):
+        yield replace(case, family=family, shape="small", series=32, repeats=5), OURS
 
 
 if __name__ == "__main__":

@@ -156,12 +156,14 @@ def _normed(norm: Any, hidden: torch.Tensor, config: Any, dim: int) -> torch.Ten
 
     size = torch.linalg.vector_norm(hidden, dim=dim, keepdim=True, dtype=torch.float32)
     scale = size.square_().div_(hidden.shape[dim]).add_(config.layer_norm_epsilon).rsqrt_()
-    return (hidden * scale).to(hidden.dtype).mul_(norm.weight[:, None] if dim == 0 else norm.weight)
+    normed: torch.Tensor = (hidden * scale).to(hidden.dtype).mul_(norm.weight[:, None] if dim == 0 else norm.weight)
+    return normed
 
 
-def _split(projected: torch.Tensor, heads: int) -> torch.Tensor:
+def _split(projected: torch.Tensor, count: int) -> torch.Tensor:
     """[n, T, h * d] -> [n, h, T, d]."""
-    return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
+    heads: torch.Tensor = projected.unflatten(-1, (count, -1)).transpose(1, 2)
+    return heads
 
 
 def _widths(attention: Any) -> tuple[int, int]:
