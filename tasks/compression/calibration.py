@@ -49,7 +49,7 @@ def gather(model: Family, tokens: Tokens) -> dict[str, Moments]:
         raise ModelError(f"{model.name}: no calibration window; name a data set that gives some")
     reached = [layer for layer in layers if layer.stack in model.stacks]
     streams = {layer.name: _Streams(layer, model.stacks[0]) for layer in reached}
-    points = {(layer.name, what): layer.linear(what) for layer in reached for what in ("q", "k", "o")}
+    points = {(layer.name, what): layer.linear(what) for layer in reached for what in streams[layer.name].points}
     for start in range(0, len(tokens), model.batch):
         part = tokens.take(np.arange(start, min(start + model.batch, len(tokens))))
         valid = {stack: kinds != TokenKind.PADDING for stack, kinds in part.kinds.items()}
@@ -84,23 +84,23 @@ class _Streams:
 
     def __init__(self, layer: AttentionLayer, first_stack: str) -> None:
         self._layer = layer
-        self._stacks = dict.fromkeys(("q", "k", "o"), layer.stack)
-        if layer.kind == "cross":
-            self._stacks["k"] = first_stack
-        self._of = {what: TallQR(layer.linear(what).in_features) for what in ("q", "k", "o")}
-        self._keys = TallQR(layer.linear("k").in_features)
+        cross = layer.kind == "cross"  # else keys are made of what queries are made of
+        self.points = ("q", "k", "o") if cross else ("q", "o")
+        self._stacks = dict.fromkeys(self.points, layer.stack) | ({"k": first_stack} if cross else {})
+        self._of = {what: TallQR(layer.linear(what).weight.shape[1]) for what in self.points}
+        self._keys = TallQR(layer.linear("k").weight.shape[1])
 
     def add(self, what: str, states: np.ndarray, valid: dict[str, np.ndarray]) -> None:
         """What the projection was given, [..., T, d]."""
         states = states.reshape(-1, *states.shape[-2:])
         kept = self._aligned(states.shape[:2], valid[self._stacks[what]])
         self._of[what].add(states[kept])
-        if what == "k":
+        if what == self.points[-2]:
             self._keys.add(centred(states, kept)[kept])
 
     def moments(self) -> Moments:
         roots = {what: one.root() for what, one in self._of.items()}
-        return Moments(roots["q"], roots["k"], self._keys.root()[:, 1:], roots["o"])
+        return Moments(roots["q"], roots[self.points[-2]], self._keys.root()[:, 1:], roots["o"])
 
     def _aligned(self, shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
         """Which of the rows count; where a group's series attend to each other, windows and tokens change places."""

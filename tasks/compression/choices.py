@@ -13,6 +13,7 @@ from tasks.compression.budget import Curve
 from tasks.compression.products import Factors
 from tasks.errors import ModelError
 from tasks.models.attention import NAMES, AttentionLayer, Projections
+from tasks.models.low_rank import cost
 
 if TYPE_CHECKING:
     from tasks.compression.calibration import Moments
@@ -125,8 +126,7 @@ def _project(layer: AttentionLayer, read: Projections, moments: Moments | None) 
 
 def _matrices(layer: AttentionLayer, whole: dict[str, np.ndarray], found: list[Factors], full: int) -> Choice:
     """Two thin factors each, or dense where these have more numbers."""
-    ranks = np.arange(1, full + 1)
-    costs = sum((np.minimum(ranks * sum(one.shape), one.size) for one in whole.values()), start=0 * ranks)
+    costs = np.array([sum(cost(layer, what, rank) for what in whole) for rank in range(1, full + 1)])
     costs[-1] = before = sum(one.size for one in whole.values())
     return Choice(layer, tuple(whole), found, full, costs, before, [1.0] * len(found))
 
@@ -154,6 +154,10 @@ def _seen(what: str, moments: Moments) -> np.ndarray:
 
 
 def stored(layers: Sequence[AttentionLayer], parts: Iterable[str] = NAMES) -> int:
-    """Parameters of these projections, biases among them."""
-    modules = [layer.linear(what) for layer in layers for what in parts]
-    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+    """Parameters of these projections, biases among them; of what is part of a joint matrix, its own."""
+    total = 0
+    for layer in layers:
+        for one in map(layer.linear, parts):
+            held = one.parameters() if hasattr(one, "parameters") else (one.weight, one.bias)
+            total += sum(tensor.numel() for tensor in held if tensor is not None)
+    return total

@@ -136,6 +136,10 @@ class AttentionLayer:
             setattr(self.module, self.parts[what], torch.nn.Linear(columns, rows, bias=what in biases, **place))
         self.resize(self.module, widths)
 
+    def put(self, what: str, module: Any) -> None:
+        """Another module in the place of the Linear of q, k, v or o, of the same shape."""
+        self._place({one: self.linear(one) for one in NAMES} | {what: module})
+
     def shape(self) -> dict[str, Any]:
         """What config.json says of it, and `shape_as` reads."""
         biases = [what for what in NAMES if self.linear(what).bias is not None]

@@ -40,9 +40,14 @@ class LowRank(nn.Module):
         return answer
 
 
-def thinner(rows: int, columns: int, rank: int) -> bool:
-    """Whether two factors of this rank have fewer numbers than the matrix."""
-    return rank * (rows + columns) < rows * columns
+def cost(layer: AttentionLayer, what: str, rank: int) -> int:
+    """Numbers of a matrix of this rank: of its factors, or its own where they have no fewer or find no place.
+
+    Keys and values that a network holds in one Linear (Lag-Llama) stay there.
+    """
+    old = layer.linear(what)
+    rows, columns = map(int, old.weight.shape)
+    return min(rank * (rows + columns), rows * columns) if isinstance(old, nn.Module) else rows * columns
 
 
 def put_product(layer: AttentionLayer, what: str, left: np.ndarray, right: np.ndarray) -> None:
@@ -50,7 +55,7 @@ def put_product(layer: AttentionLayer, what: str, left: np.ndarray, right: np.nd
     old = layer.linear(what)
     (rows, rank), columns = left.shape, right.shape[1]
     bias, place = old.bias, {"device": old.weight.device, "dtype": old.weight.dtype}
-    if thinner(rows, columns, rank):
+    if cost(layer, what, rank) < rows * columns:
         new: Any = LowRank(columns, rows, rank, bias=bias is not None, **place)
         values = [(new.narrow.weight, right), (new.wide.weight, left)]
     else:
@@ -61,7 +66,7 @@ def put_product(layer: AttentionLayer, what: str, left: np.ndarray, right: np.nd
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
         if bias is not None:
             new.bias.copy_(bias)
-    setattr(layer.module, layer.parts[what], new.train(old.training))
+    layer.put(what, new.train(old.training))
 
 
 def told(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
@@ -95,11 +100,13 @@ def factored_as(layers: Iterable[AttentionLayer], said: Any, where: str) -> None
             if what not in NAMES:
                 raise ModelError(f"{where}: {BLOCK} names a factor {what!r} of {name}, expected one of {list(NAMES)}")
             old = known[name].linear(what)
-            rows, columns = old.out_features, old.in_features
+            rows, columns = old.weight.shape
+            if not isinstance(old, nn.Module):
+                raise ModelError(f"{where}: {BLOCK} says factors of {name}.{what}, which is part of a joint matrix")
             if not (type(rank) is int and 1 <= rank <= min(rows, columns)):
                 raise ModelError(
                     f"{where}: {BLOCK} says rank {rank} of {name}.{what}, expected 1 to {min(rows, columns)}"
                 )
             place = {"device": old.weight.device, "dtype": old.weight.dtype}
             new = LowRank(columns, rows, rank, bias=old.bias is not None, **place)
-            setattr(known[name].module, known[name].parts[what], new.train(old.training))
+            known[name].put(what, new.train(old.training))

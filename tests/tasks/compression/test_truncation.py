@@ -16,6 +16,7 @@ from tasks.compression.truncation import compress
 from tasks.errors import ModelError
 from tasks.models.attention import NAMES, Projections
 from tasks.models.chronos_bolt import ChronosBolt
+from tasks.models.registry import family_class
 from tasks.series.types import Windows
 
 RULES: list[dict[str, Any]] = [
@@ -240,3 +241,20 @@ def copied(toys: dict[str, Any], name: str) -> tuple[Any, list[Any]]:
     """A copy to be compressed, and the layers of the original."""
     model = copy.deepcopy(toys[name])
     return model, list(copy.deepcopy(toys[name]).attentions())
+
+
+@pytest.mark.parametrize("method", ["svd", "aware"])
+def test_keys_and_values_of_one_joint_matrix_are_cut_and_counted(windows: Windows, tmp_path: Path, method: str) -> None:
+    """Lag-Llama holds them in one Linear: no factors there, narrower values, keys as wide as the rotation needs."""
+    config = {"n_layer": 1, "n_head": 2, "n_embd_per_head": 8, "context_length": 8, "lags": [0, 1, 2]}
+    model = family_class("lag-llama").new(config, seed=0)
+    moments, size = gather(model, model.tokenize(windows)), stored(list(model.attentions()))
+    assert size == sum(one.numel() for name, one in model.network.named_parameters() if "attn" in name)
+    compress(model, {"method": method, "ranks": {"budget": 0.8}}, moments)
+    left = sum(one.numel() for name, one in model.network.named_parameters() if "attn" in name)
+    assert left == stored(list(model.attentions())) <= 0.8 * size
+    model.save(tmp_path)
+    again = type(model).load(tmp_path)
+    assert again.compression == model.compression
+    ours, theirs = model.hidden_states(model.tokenize(windows)), again.hidden_states(model.tokenize(windows))
+    assert all(np.array_equal(one.states, other.states) for one, other in zip(ours, theirs, strict=True))
