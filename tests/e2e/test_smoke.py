@@ -43,10 +43,7 @@ def test_nothing_failed_and_every_null_has_its_reason(smoke: Checkout) -> None:
 def test_every_self_attention_head_is_held_against_what_it_reads(smoke: Checkout) -> None:
     rows = smoke.sql("select model, stack, layer, heads, n, n_null from spectral_alignment")
     assert {(r["model"], r["stack"], r["layer"]) for r in rows} == {
-        (model, stack, layer)
-        for model in (*MODELS, SMALL)
-        for stack in ("encoder", "decoder")
-        for layer in range(1, 5)
+        (model, stack, layer) for model in (*MODELS, SMALL) for stack in ("encoder", "decoder") for layer in range(1, 5)
     }
     assert all(row["n"] == (1 if row["model"] == SMALL else 3 * 2) * row["heads"] for row in rows)  # sets, conditions
     single = {(row["model"], row["stack"]) for row in rows if row["n"] == row["n_null"]}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stages import compression, folders, planning
+from stages import compression, folders, forecasts, planning
 from stages.params import Params, ParamsError, load
 from store.files import write_parquet, write_rows
 from store.out import Out, read_rows
@@ -219,3 +219,27 @@ def test_what_a_folder_says_of_its_making_is_the_spec_of_its_job(params) -> None
     assert (said["key"], said["recipe"]) == (job.key, dict(job.spec))
     places = {(part["stack"], part["layer"], part["attention"], part["part"]) for part in said["parts"]}
     assert len(places) == len(said["parts"]) == 2 * (4 + 2 * 4)  # parts, layers of self- and cross-attention
+
+
+def test_models_of_text_are_held_against_their_base_and_forecast_nothing(params) -> None:
+    def text(block: dict[str, Any]) -> None:
+        block["models"]["t5-text-nano"] = {"family": "t5-text", "ref": str(ROOT / "checkpoints" / "t5-text-nano")}
+        block["datasets"]["sets"]["english"] = {}
+        block["conditions"]["text"] = {"context": 64, "modality": "text"}
+        block["studies"]["isotropy-layers"] |= {
+            "measures": ["forecasts", "fidelity"],
+            "models": ["t5-text-nano", "t5-text-nano@joint-0.5"],
+            "datasets": ["english"],
+            "conditions": ["text"],
+        }
+
+    made = params(text)
+    Path("data/datasets/series").mkdir(parents=True)
+    Path("data/datasets/series/english.parquet").touch()
+    row = planning.checkpoints()["chronos-t5-nano"] | {"family": "t5-text", "modality": "text"}
+    names = ("t5-text-nano", "t5-text-nano@joint-0.5")
+    models = {name: row | {"model": name} for name in names}
+    write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", models.values())
+    assert {cell.model for cell in planning.cells(made, ["fidelity"], models)} == set(names)
+    assert [one.job.spec["model"] for one in compression._fidelity(made, models)] == ["t5-text-nano@joint-0.5"]
+    assert "english" not in {one.job.spec["dataset"] for one in forecasts.plan(made)}
