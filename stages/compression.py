@@ -30,7 +30,8 @@ MODELS = Path(DATA, "compression", "models")
 def main(params: Params) -> None:
     """Write data/compression: models/NAME; tables checkpoints, compression, compressed_heads, fidelity."""
     bases = planning.checkpoints(compressed=False)
-    jobs = {name: compression_job(params, name, bases) for name in params.compressed}
+    whole = (name for name, model in params.compressed.items() if model.base_model in bases)  # others failed there
+    jobs = {name: compression_job(params, name, bases) for name in whole}
     with opened("compression", ["compression", "fidelity"]) as out:
         for name, job in jobs.items():
             _keep_or_forget(out, MODELS / name, job)

@@ -24,7 +24,8 @@ def main(params: Params) -> None:
 
 def plan(params: Params) -> Iterator[Planned]:
     """One job a cell, a row a series."""
-    models = planning.checkpoints()
+    known = planning.checkpoints().items()
+    models = {name: row for name, row in known if row["modality"] == "series"}  # text and images are not forecast
     block = params.forecasts
     for cell, studies in planning.cells(params, ["isotropy", "forecasts"], models).items():
         series = planning.series_file(params, cell.dataset)

@@ -46,7 +46,7 @@ def cells(
             kind = params.conditions[cell.condition].modality
             if kind != modality(params.datasets.sets[cell.dataset].source):
                 continue
-            if models and (cell.model not in models or models[cell.model]["modality"] != kind):
+            if models is not None and (cell.model not in models or models[cell.model]["modality"] != kind):
                 continue
             if series_file(params, cell.dataset).exists():  # else counted in `skipped` by the stage that reads it
                 asked.setdefault(cell, []).append(study)

@@ -59,8 +59,8 @@ ROWS: Mapping[str, dict[str, Any]] = {
     },
     "compression": {
         "model": "m@half", "base_model": "m", "rank": 0.5, "method": "joint", "ranks": '{"share": 0.5}',
-        "parameters": 8, "base_parameters": 10, "attention_parameters": 2, "base_attention_parameters": 4, "size_ratio": 0.8,
-        "attention_ratio": 0.5, "rank_ratio": 0.5, "error": 0.1, "job_key": "c",
+        "parameters": 8, "base_parameters": 10, "attention_parameters": 2, "base_attention_parameters": 4,
+        "size_ratio": 0.8, "attention_ratio": 0.5, "rank_ratio": 0.5, "error": 0.1, "job_key": "c",
     },
     "compressed_heads": {
         "model": "m@half", "base_model": "m", "stack": "encoder", "layer": 1, "attention": "self", "part": "qk",

@@ -1,5 +1,6 @@
 -- What does cutting the attention of a trained model cost, in the rank paper's Table 2 and in ours?
--- rank_ratio is the paper's Ratio, mean rank over full width; its models are base-sized, cut by svd, and scored on
+-- rank_ratio is the paper's Ratio, mean rank over full width, of which two thin factors of a square matrix cost twice:
+-- compare sizes by attention_ratio. The paper's models are base-sized, cut by svd, and scored on
 -- Chronos' benchmarks; ours are those of this run, by every method, on the data sets that they were scored on.
 with printed as (
     select
