@@ -21,7 +21,10 @@ Measure = Literal[  # what a study may ask for
     "token_angles",  # between the embedded tokens of a window
     "row_angles",  # between the rows of the first query projection
     "constant",  # singular values of every layer's input on one window, with special tokens and without
+    "forecasts",  # forecasts of every cell alone
+    "baselines",  # forecasts of forecasts.baselines on the same windows
 ]
+Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]  # tasks/forecasting/local.py
 Picture = Literal[  # how the report draws a study
     "domains",  # NMSE against isotropy, a panel a domain
     "conditions",  # NMSE against isotropy from one condition to another
@@ -35,9 +38,13 @@ Picture = Literal[  # how the report draws a study
     "constant",  # singular values of every layer's input for a constant series
     "histogram",  # singular values of a matrix, a panel a layer
     "snapshots",  # the same at steps of a training
+    "frontier",  # accuracy against time, compressed models and baselines relative to the dense model
+    "compressed",  # accuracy and overlap against size, a line a way of compressing, the paper's beside them
+    "pretrained",  # accuracy against size of models pretrained with narrow heads, growing with depth and flat
     "none",
 ]
 OF_WEIGHTS = {"weights", "row_angles"}  # measures that look at no data set
+WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "baselines"}  # measures that read no token dump
 
 
 class Strict(BaseModel):
@@ -328,6 +335,7 @@ class Forecasts(Strict):
     batch: int = Field(64, ge=1, description="windows a call")
     keep_quantiles: bool = False
     min_context: int = Field(16, ge=1)
+    baselines: list[Baseline] = Field([], description="local models, fitted series by series, of studies that ask")
 
 
 class Statistics(Strict):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from stages import DATA, planning
-from stages.blocks import OF_WEIGHTS, Measure
+from stages.blocks import WITHOUT_TOKENS, Measure
 from stages.params import Params
 from stages.sweeping import Planned, opened, sweep
 from store.dumps import read_table
@@ -28,7 +28,7 @@ def main(params: Params) -> None:
 def plan(params: Params) -> Iterator[Planned]:
     """One job a cell."""
     models = planning.checkpoints()
-    for cell, studies in planning.cells(params, set(get_args(Measure)) - OF_WEIGHTS, models).items():
+    for cell, studies in planning.cells(params, set(get_args(Measure)) - WITHOUT_TOKENS, models).items():
         series = planning.series_file(params, cell.dataset)
         spec = {
             **planning.identity(params, cell),
