@@ -94,7 +94,7 @@ def _with_baselines(made: Tables) -> Tables:
 def test_no_statistic_and_no_count_of_models_takes_a_baseline_in(tmp_path: Path) -> None:
     """The views that the stage statistics reads, those that the page shows, and the page's count of models."""
     made = tables([STUDY])
-    views = ("nmse_against_isotropy", "pair_signs", "condition_pairs", "rank_units", "correlation", "partition_spread")
+    views = ("nmse_against_isotropy", "pair_signs", "condition_pairs", "rank_units", "partition_spread")
     asked = [f"select * from {name} order by all" for name in views] + [queries(STUDY)["scope"].sql]
     told, scored = [], []
     for name, one in (("without", made), ("with", _with_baselines(made))):
