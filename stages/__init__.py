@@ -32,10 +32,13 @@ def _timings(name: str) -> str:
 
 
 _TABLES = (
-    *("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry"),
+    *("kernelsynth", "datasets", "checkpoints", "compression", "tokens", "embeddings", "geometry"),
     *("heads", "spectra", "forecasts", "statistics", "theory"),
 )
-_SWEPT = ("checkpoints", "tokens", "embeddings", "geometry", "heads", "spectra", "forecasts", "theory")
+_SWEPT = (
+    *("checkpoints", "compression", "tokens", "embeddings", "geometry"),
+    *("heads", "spectra", "forecasts", "theory"),
+)
 _RESULTS = (
     *map(_out, _TABLES),
     *map(_timings, _SWEPT),
@@ -68,9 +71,18 @@ STAGES: tuple[Stage, ...] = (
         sweeps=True,
     ),
     Stage(
+        "compression",
+        "compressed models that studies name as BASE@METHOD, and how far they are from their base",
+        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints")),
+        writes=(_out("compression"), _timings("compression")),
+        params=("seed", "models", "datasets.sets", "conditions", "studies", "compression"),
+        sweeps=True,
+        figures=("ranks Table 2",),
+    ),
+    Stage(
         "tokens",
         "windows of every data set under every condition, tokenised",
-        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints")),
+        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints"), _out("compression")),
         writes=(_out("tokens"), _timings("tokens")),
         params=("seed", "models", "datasets.sets", "conditions", "studies", "tokens"),
         sweeps=True,
@@ -78,7 +90,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "embeddings",
         "hidden states of every layer of every stack",
-        reads=(_out("checkpoints"), _out("tokens")),
+        reads=(_out("checkpoints"), _out("compression"), _out("tokens")),
         writes=(_out("embeddings"), _timings("embeddings")),
         params=("seed", "models", "conditions", "embeddings"),
         sweeps=True,
@@ -95,7 +107,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "heads",
         "spectral alignment of attention heads, log-partition of softmax heads, Lemma 1's bounds",
-        reads=(_out("checkpoints"), _out("tokens")),
+        reads=(_out("checkpoints"), _out("compression"), _out("tokens")),
         writes=(_out("heads"), _timings("heads")),
         params=("seed", "models", "conditions", "heads"),
         sweeps=True,
@@ -103,7 +115,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "spectra",
         "singular values of every layer's input and weights, planes and angles of embedded tokens",
-        reads=(_out("checkpoints"), _out("tokens"), _out("embeddings")),
+        reads=(_out("checkpoints"), _out("compression"), _out("tokens"), _out("embeddings")),
         writes=(_out("spectra"), _timings("spectra")),
         params=("seed", "models", "conditions", "studies", "spectra"),
         sweeps=True,
@@ -112,7 +124,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "forecasts",
         "forecasts of the last window of every series, scored",
-        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints")),
+        reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints"), _out("compression")),
         writes=(_out("forecasts"), _timings("forecasts")),
         params=("seed", "models", "datasets.sets", "conditions", "studies", "forecasts"),
         sweeps=True,
@@ -121,7 +133,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "statistics",
         "intervals, permutation and sign tests, corrections of every study's correlations",
-        reads=tuple(map(_out, ("kernelsynth", "datasets", "checkpoints", "geometry", "forecasts"))),
+        reads=tuple(map(_out, ("kernelsynth", "datasets", "checkpoints", "compression", "geometry", "forecasts"))),
         writes=(_out("statistics"),),
         params=("seed", "studies", "statistics"),
         figures=("isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 6", "isotropy Fig. 7", "isotropy Fig. 8"),

@@ -23,6 +23,7 @@ Measure = Literal[  # what a study may ask for
     "constant",  # singular values of every layer's input on one window, with special tokens and without
     "forecasts",  # forecasts of every cell alone
     "baselines",  # forecasts of forecasts.baselines on the same windows
+    "fidelity",  # of compressed models: how far their forecasts and states are from those of their base
 ]
 Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]  # tasks/forecasting/local.py
 Picture = Literal[  # how the report draws a study
@@ -44,7 +45,8 @@ Picture = Literal[  # how the report draws a study
     "none",
 ]
 OF_WEIGHTS = {"weights", "row_angles"}  # measures that look at no data set
-WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "baselines"}  # measures that read no token dump
+CALIBRATED = {"aware", "aware-svd", "project"}  # methods of compression that look at data
+WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity", "baselines"}  # measures that read no token dump
 
 
 class Strict(BaseModel):
@@ -62,7 +64,7 @@ class Model(Strict):
     base_model: str | None = Field(
         None, description="the model that this one is made from (compressed, read otherwise); `all` leaves it out"
     )
-    rank: float | None = Field(None, gt=0, description="for a compressed model: its rank or share of ranks")
+    rank: float | None = Field(None, gt=0, description="for a compressed model: the number of its ranks, see Ranks")
 
 
 class DataSet(Strict):
@@ -120,7 +122,7 @@ class Study(Strict):
     title: str
     measures: list[Measure] = Field(["isotropy"], min_length=1, description="what is measured: see Measure")
     figure: str | None = Field(None, description="the figure or table of a paper that it answers")
-    models: Literal["all"] | list[str] = Field(min_length=1)
+    models: Literal["all"] | list[str] = Field(min_length=1, description="names, or BASE@METHOD for a compressed one")
     datasets: Literal["all"] | list[str] = Field([], description="none where weights alone are measured")
     conditions: Literal["all"] | list[str] = Field([], description="likewise")
     layers: Literal["all", "first", "last"] = Field(
@@ -205,6 +207,80 @@ class Checkpoints(Strict):
     committed: str | None = Field("checkpoints", description="folder with checkpoints kept in git; null retrains")
     recipes: dict[str, Recipe] = {}
     skill: Skill = Skill()
+
+
+class FlowOfRanks(Strict):
+    """Heads of first * (layer + origin - 1) ^ growth dimensions: tasks/compression/schedules.py."""
+
+    first: float = Field(gt=0, description="dimensions, d_0 of the paper")
+    growth: float = Field(ge=0, description="alpha of the paper; 0 is flat")
+    rounding: Literal["ceiling", "power_of_two"] = "ceiling"
+    origin: int = Field(2, ge=1, description="what is raised to the power in layer 1")
+    cross_offset: bool = Field(False, description="cross-attention counts the encoder's layers before its own")
+
+
+class Ranks(Strict):
+    """How wide the heads of a compressed model are: one of these.
+
+    Its number, which stands as `rank` in every row of the model, is the share, the budget, the flat rank, or the first
+    dimension of a flow. A tolerance is no rank: there it is null, and `rank_ratio` of table compression tells models
+    apart.
+    """
+
+    epsilon: float | None = Field(None, gt=0, lt=1, description="ranks that keep the relative error below it")
+    budget: float | None = Field(None, gt=0, le=1, description="share of all attention parameters that is left")
+    share: float | None = Field(None, gt=0, le=1, description="share of its width that every head keeps")
+    flat: int | None = Field(None, ge=1, description="dimensions of every head")
+    flow: FlowOfRanks | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Ranks:
+        if len(given := self.model_dump(exclude_none=True)) != 1:
+            raise ValueError(f"got {sorted(given) or 'none'}, expected one of {', '.join(type(self).model_fields)}")
+        return self
+
+    @property
+    def number(self) -> float | None:
+        """What stands as `rank` in the rows of a model."""
+        first = self.flow.first if self.flow else None
+        return next((float(one) for one in (self.share, self.budget, self.flat, first) if one is not None), None)
+
+
+class Method(Strict):
+    """How a model is compressed: tasks/compression/truncation.py."""
+
+    method: Literal["svd", "aware-svd", "joint", "aware", "project"] = Field(
+        description="svd: every matrix alone; joint: products of a head; aware: those on calibration data; aware-svd"
+    )
+    ranks: Ranks
+
+    def plain(self) -> dict[str, Any]:
+        """What the truncation takes, and a compressed model's key is made of."""
+        return self.model_dump(exclude_none=True)
+
+
+class Calibration(Strict):
+    """What a data-aware method looks at: windows before the last fifth of seeded series, where no forecast lies."""
+
+    datasets: list[str] = Field([], description="those of the model's modality are used, others left out")
+    windows: int = Field(32, ge=1, description="of each data set")
+    context: int = Field(500, ge=16)
+    horizon: int = Field(64, ge=1)
+
+
+class Fidelity(Strict):
+    """How a compressed model is held against its base, on the last window of every series."""
+
+    windows: int = Field(32, ge=1, description="of a data set, at most")
+    top: int = Field(10, ge=1, description="next tokens whose overlap is taken")
+
+
+class Compression(Strict):
+    """Stage compression: the models that studies name as BASE@METHOD."""
+
+    methods: dict[str, Method] = Field({}, description="what may stand behind the @")
+    calibration: Calibration = Calibration()
+    fidelity: Fidelity = Fidelity()
 
 
 class Tokens(Strict):

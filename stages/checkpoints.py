@@ -10,7 +10,8 @@ from typing import Any
 
 from stages import DATA
 from stages.blocks import Recipe
-from stages.params import Params
+from stages.folders import WORK, drop_others, key_of, settle, work_folder
+from stages.params import COMPRESSED, Params
 from stages.sweeping import Planned, nothing, opened, resources, run, sweep
 from store.out import Out, read_rows
 from tasks.errors import ModelError
@@ -20,8 +21,7 @@ from tasks.sweep.jobs import Job, Task
 TRAINING = Task("pretrain", 1, "tasks.compression.pretraining:pretrain", table="training")
 SKILL = Task("skill", 2, "tasks.compression.unseen:measure_skill", "tasks.models.registry:load_for_job", table="skill")
 MODELS = Path(DATA, "checkpoints", "models")
-WORK = Path(DATA, ".work")  # a training's state until it is done, by job key
-RECIPE, LOG = "recipe.json", "training.json"
+LOG = "training.json"
 
 
 def main(params: Params) -> None:
@@ -30,11 +30,11 @@ def main(params: Params) -> None:
     with opened("checkpoints", ["training", "skill"]) as out:
         for name, job in jobs.items():
             _install(out, name, job, params.checkpoints.committed)
-        run(out, [Planned(job) for job in jobs.values()], resources(params), _work_folder)
-        trained = {name: job for name, job in jobs.items() if _settle(name, job)}
+        run(out, [Planned(job) for job in jobs.values()], resources(params), work_folder)
+        trained = {name: job for name, job in jobs.items() if settle(MODELS / name, job)}
         rows = [_row(params, name) for name in params.models if _at_hand(params, name, trained)]
         out.write("checkpoints", rows)
-        _drop_others(jobs)
+        drop_others(MODELS, jobs)
         sweep(out, [*map(Planned, jobs.values()), *_skill_jobs(params, rows)], params, nothing)
     for row in read_rows(out.root, "skill").to_pylist():
         print(
@@ -59,7 +59,7 @@ def keep(params: Params, folder: Path) -> None:
     """Copy the pretrained checkpoints, with their log, to a folder that is kept in git."""
     for name, recipe in recipes(params).items():
         job = training_job(name, recipe)
-        if _key_of(MODELS / name) != job.key:
+        if key_of(MODELS / name) != job.key:
             raise ModelError(f"{MODELS / name} is not made by the recipe in params.yaml; run `dvc repro checkpoints`")
         shutil.copytree(MODELS / name, folder / name, dirs_exist_ok=True)
 
@@ -67,40 +67,20 @@ def keep(params: Params, folder: Path) -> None:
 def _install(out: Out, name: str, job: Job, committed: str | None) -> None:
     """Take a checkpoint that is kept in git where it was made by this very recipe: its log is the job's rows."""
     kept = Path(committed, name) if committed else None
-    if _key_of(MODELS / name) != job.key and kept and _key_of(kept) == job.key:
+    if key_of(MODELS / name) != job.key and kept and key_of(kept) == job.key:
         shutil.rmtree(MODELS / name, ignore_errors=True)
         shutil.copytree(kept, MODELS / name)
-    if _key_of(MODELS / name) == job.key:
+    if key_of(MODELS / name) == job.key:
         log = json.loads((MODELS / name / LOG).read_text())
         out.adopt("training", job.key, log)
-    elif _key_of(WORK / job.key) != job.key:
+    elif key_of(WORK / job.key) != job.key:
         out.forget([job.key])  # rows without a checkpoint are of no use
 
 
-def _settle(name: str, job: Job) -> bool:
-    """Move a finished training into the out; whether the checkpoint is there."""
-    work = WORK / job.key
-    if _key_of(work) == job.key:
-        shutil.rmtree(MODELS / name, ignore_errors=True)
-        MODELS.mkdir(parents=True, exist_ok=True)
-        work.rename(MODELS / name)
-    return _key_of(MODELS / name) == job.key
-
-
-def _drop_others(jobs: Mapping[str, Job]) -> None:
-    for folder in MODELS.glob("*"):
-        if folder.name not in jobs:
-            shutil.rmtree(folder)
-
-
-def _key_of(folder: Path) -> str | None:
-    path = folder / RECIPE
-    return str(json.loads(path.read_text())["key"]) if path.exists() else None
-
-
 def _at_hand(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
-    kind, _, recipe = params.models[name].ref.partition(":")
-    return kind != "checkpoint" or recipe in trained
+    ref = params.models[name].ref
+    kind, _, recipe = ref.partition(":")
+    return not ref.startswith(COMPRESSED) and (kind != "checkpoint" or recipe in trained)
 
 
 def _row(params: Params, name: str) -> dict[str, Any]:
@@ -111,7 +91,7 @@ def _row(params: Params, name: str) -> dict[str, Any]:
     registry.check_options(model.family, model.options, f"models.{name}.options")
     job = training_job(recipe, params.checkpoints.recipes[recipe]) if kind == "checkpoint" else None
     kept = params.checkpoints.committed
-    committed = bool(job and kept and _key_of(Path(kept, recipe)) == job.key)
+    committed = bool(job and kept and key_of(Path(kept, recipe)) == job.key)
     return {
         "model": name,
         "family": model.family,
@@ -127,7 +107,7 @@ def _row(params: Params, name: str) -> dict[str, Any]:
 
 def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]:
     """Of the pretrained models whose forecasts a study looks at."""
-    asking = [name for name, study in params.studies.items() if "isotropy" in study.measures]
+    asking = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
     forecasting = {model for study in asking for model in params.asked(study, "models")}
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
@@ -135,7 +115,3 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]
             spec = {name: row[name] for name in ("model", "family", "ref", "recipe")}
             spec |= {"seed": params.seed, "skill": params.checkpoints.skill.model_dump()}
             yield Planned(Job(SKILL, spec, {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))
-
-
-def _work_folder(job: Job) -> Path:
-    return (WORK / job.key).absolute()

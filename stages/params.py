@@ -14,9 +14,11 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from stages.blocks import (
+    CALIBRATED,
     DATA_VARIABLE,
     Baseline,
     Checkpoints,
+    Compression,
     Condition,
     DataSets,
     Embeddings,
@@ -37,6 +39,7 @@ from stages.blocks import (
 from tasks.series.catalog import modality
 
 PARAMS_FILE = "params.yaml"
+COMPRESSED = "compressed:"  # opens the reference of a model that the stage compression makes, BASE@METHOD
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@=+-]*$"  # names become file names
 
 
@@ -55,6 +58,7 @@ class Params(Strict):
     studies: dict[str, Study]
     kernelsynth: KernelSynth = KernelSynth()
     checkpoints: Checkpoints = Checkpoints()
+    compression: Compression = Compression()
     tokens: Tokens = Tokens()
     embeddings: Embeddings = Embeddings()
     geometry: Geometry = Geometry()
@@ -65,6 +69,37 @@ class Params(Strict):
     theory: Theory = Theory()
     report: Report
     resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _compressed_are_models(self) -> Params:
+        """Make a model of every BASE@METHOD that a study names; runs before _names_exist."""
+        calibrated = self.compression.calibration.datasets
+        for dataset in calibrated:
+            _known(dataset, self.datasets.sets, "compression.calibration.datasets")
+        for name, method in self.compression.methods.items():
+            if method.method in CALIBRATED and not calibrated:
+                raise ValueError(
+                    f"compression.calibration.datasets: got none, but method {name!r} looks at data; name some"
+                )
+        bases = dict(self.models)
+        for name, ref in ((name, model.ref) for name, model in bases.items()):
+            if ref.startswith(COMPRESSED):
+                raise ValueError(f"models.{name}.ref is {ref!r}; name BASE@METHOD in a study instead")
+        for study, wanted in self.studies.items():
+            named = {"models": [] if wanted.models == "all" else wanted.models, "along": wanted.along}
+            for block, names in named.items():
+                for name in names:
+                    if "@" in name and name not in self.models:
+                        self.models[name] = self._compressed(name, bases, f"studies.{study}.{block}")
+        return self
+
+    def _compressed(self, name: str, bases: dict[str, Model], where: str) -> Model:
+        """The model of a BASE@METHOD: its base, read as that is, under a reference of its own."""
+        base, _, method = name.rpartition("@")
+        _known(base, bases, f"{where}: {name!r}: base model")
+        _known(method, self.compression.methods, f"{where}: {name!r}: compression.methods")
+        rank = self.compression.methods[method].ranks.number
+        return bases[base].model_copy(update={"ref": f"{COMPRESSED}{name}", "base_model": base, "rank": rank})
 
     @model_validator(mode="after")
     def _names_exist(self) -> Params:
@@ -101,6 +136,11 @@ class Params(Strict):
             "conditions": self.conditions,
         }
         return named[block]
+
+    @property
+    def compressed(self) -> dict[str, Model]:
+        """The models that the stage compression makes, by name."""
+        return {name: model for name, model in self.models.items() if model.ref.startswith(COMPRESSED)}
 
     def asked(self, study: str, block: Literal["models", "datasets", "conditions"]) -> list[str]:
         """The names that a study asks for, `all` written out.
@@ -152,6 +192,7 @@ def _check_names(params: Params, path: str | Path) -> None:
         "conditions": params.conditions,
         "studies": params.studies,
         "checkpoints.recipes": params.checkpoints.recipes,
+        "compression.methods": params.compression.methods,
     }
     for block, names in blocks.items():
         for name in names:

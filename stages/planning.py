@@ -39,8 +39,8 @@ def cells(
     """Every cell that a study asks for and whose series are at hand, with those studies; one model's cells together.
 
     measures: of studies that take any of these alone. A data set and a condition meet where they are of one modality,
-    and a model where models, the rows of `checkpoints` by model, say so too. instead: names of what stands in the
-    place of the studies' models, on series alone: baselines.
+    and a model where models, the rows of `checkpoints` by model, say so too; one without a row could not be made.
+    instead: names of what stands in the place of the studies' models, on series alone: baselines.
     """
     asked: dict[Cell, list[str]] = {}
     for study, wanted in params.studies.items():
@@ -52,7 +52,9 @@ def cells(
             kind = params.conditions[cell.condition].modality
             if kind != modality(params.datasets.sets[cell.dataset].source):
                 continue
-            if (models and models[cell.model]["modality"] != kind) or (instead is not None and kind != "series"):
+            if instead is not None and kind != "series":
+                continue
+            if models and (cell.model not in models or models[cell.model]["modality"] != kind):
                 continue
             if series_file(params, cell.dataset).exists():  # else counted in `skipped` by the stage that reads it
                 asked.setdefault(cell, []).append(study)
@@ -106,9 +108,10 @@ def windows_spec(params: Params, cell: Cell, min_context: int) -> dict[str, Any]
     }
 
 
-def checkpoints() -> dict[str, dict[str, Any]]:
-    """Rows of the table `checkpoints`, which the stage of that name writes, by model."""
-    return {row["model"]: row for row in read_rows(Path(DATA, "checkpoints"), "checkpoints").to_pylist()}
+def checkpoints(*, compressed: bool = True) -> dict[str, dict[str, Any]]:
+    """Rows of the table `checkpoints` by model, which the stage of that name writes, and compression of its models."""
+    outs = ("checkpoints", "compression") if compressed else ("checkpoints",)
+    return {row["model"]: row for out in outs for row in read_rows(Path(DATA, out), "checkpoints").to_pylist()}
 
 
 def model_spec(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,136 @@
+"""The compressed models that studies name as BASE@METHOD, saved as checkpoints, and how far they are from their base."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from stages import DATA, planning
+from stages.blocks import CALIBRATED
+from stages.folders import drop_others, key_of, recipe, settle, work_folder
+from stages.params import Params, ParamsError
+from stages.sweeping import Planned, opened, resources, run, sweep
+from store.dumps import read_table
+from store.files import read_parquet
+from store.out import Out
+from tasks.models import registry
+from tasks.series.catalog import modality
+from tasks.sweep.jobs import Job, Task
+
+COMPRESS = Task(
+    "compress", 1, "tasks.compression.compressing:compress", "tasks.models.registry:load_for_job", table="compression"
+)
+FIDELITY = Task(
+    "fidelity", 1, "tasks.compression.fidelity:measure", "tasks.compression.fidelity:load_pair", table="fidelity"
+)
+MODELS = Path(DATA, "compression", "models")
+
+
+def main(params: Params) -> None:
+    """Write data/compression: models/NAME; tables checkpoints, compression, compressed_heads, fidelity."""
+    bases = planning.checkpoints(compressed=False)
+    jobs = {name: compression_job(params, name, bases) for name in params.compressed}
+    with opened("compression", ["compression", "fidelity"]) as out:
+        for name, job in jobs.items():
+            _keep_or_forget(out, MODELS / name, job)
+        run(out, [Planned(job) for job in jobs.values()], resources(params), read)
+        made = {name: job for name, job in jobs.items() if settle(MODELS / name, job)}
+        drop_others(MODELS, jobs)
+        rows = {name: _checkpoint(bases, params, name) for name in made}
+        out.write("checkpoints", rows.values())
+        out.write("compressed_heads", [row for name in made for row in _made(name)["parts"]])
+        sweep(out, [*map(Planned, jobs.values()), *_fidelity(params, bases | rows)], params, read)
+
+
+def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, Any]]) -> Job:
+    """The job that makes a compressed model: its key is of the base's files, the method and what it is calibrated on."""
+    model, base, method = params.models[name], bases[str(params.models[name].base_model)], _method(params, name)
+    spec = {
+        **{"model": name, "base_model": model.base_model, "rank": model.rank},
+        **planning.model_spec(base),
+        "method": method,
+    }
+    files = []
+    if method["method"] in CALIBRATED:
+        datasets = _calibration(params, name, base["modality"])
+        files = [planning.series_file(params, dataset) for dataset in datasets]
+        block = params.compression.calibration.model_dump(exclude={"datasets"})
+        spec["calibration"] = block | {"datasets": datasets, "seed": params.seed}
+        spec["calibration"]["held_out"] = planning.BUNDLED_HELD_OUT
+    # the model is changed in place, so no two jobs share a loaded one
+    return Job(COMPRESS, spec, planning.inputs(base, *files), group=name)
+
+
+def read(job: Job) -> Any:
+    """What a job works on: its folder and calibration series by data set, or the series of one data set."""
+    if job.task.name == FIDELITY.name:
+        return read_table(Path.cwd(), job)
+    series = {Path(path).stem: read_parquet(Path(path)) for path in job.inputs if path.endswith(".parquet")}
+    return {"folder": work_folder(job), "series": series}
+
+
+def _method(params: Params, name: str) -> dict[str, Any]:
+    return params.compression.methods[name.rpartition("@")[2]].plain()
+
+
+def _calibration(params: Params, name: str, kind: str) -> list[str]:
+    """The calibration data sets that a model of this modality reads and that are at hand."""
+    named = params.compression.calibration.datasets
+    alike = [one for one in named if modality(params.datasets.sets[one].source) == kind]
+    found = [one for one in alike if planning.series_file(params, one).exists()]
+    if not found:
+        raise ParamsError(
+            f"compression.calibration.datasets: got {named}, of which none at hand is of modality {kind!r}, which "
+            f"{name} reads; name one that is"
+        )
+    return found
+
+
+def _keep_or_forget(out: Out, folder: Path, job: Job) -> None:
+    """A whole folder's row is the job's row; rows without a folder are of no use."""
+    if key_of(folder) == job.key:
+        out.adopt("compression", job.key, [_recipe(folder)["row"]])
+    elif key_of(work_folder(job)) != job.key:
+        out.forget([job.key])
+
+
+def _recipe(folder: Path) -> dict[str, Any]:
+    found = recipe(folder)
+    assert found is not None
+    return found
+
+
+def _made(name: str) -> dict[str, Any]:
+    return _recipe(MODELS / name)
+
+
+def _checkpoint(bases: Mapping[str, Mapping[str, Any]], params: Params, name: str) -> dict[str, Any]:
+    """The row of `checkpoints` of a compressed model: its base's, with files of its own."""
+    found = registry.resolve((MODELS / name).as_posix())
+    base = bases[str(params.models[name].base_model)]
+    return {
+        **{"model": name, "family": base["family"], "modality": base["modality"], "source": "compressed"},
+        **{"ref": (MODELS / name).as_posix(), "fingerprint": found.fingerprint},
+        **registry.facts(found.folder),
+        **{"license": base["license"], "recipe": _made(name)["key"], "options": base["options"]},
+    }
+
+
+def _fidelity(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
+    """A job a cell of a compressed model that a study asks for."""
+    block = params.compression.fidelity.model_dump()
+    for cell, studies in planning.cells(params, ["fidelity"], models).items():
+        if cell.model not in params.compressed:
+            continue
+        model, base = models[cell.model], models[str(params.models[cell.model].base_model)]
+        series = planning.series_file(params, cell.dataset)
+        whole = params.conditions[cell.condition].context  # shorter series are skipped, as the authors do
+        spec = {
+            **planning.identity(params, cell),
+            **planning.windows_spec(params, cell, whole),
+            **planning.model_spec(model),
+            **{"base": planning.model_spec(base), "fidelity": block},
+        }
+        inputs = planning.inputs(model, series) | planning.inputs(base)
+        yield Planned(Job(FIDELITY, spec, inputs, group=cell.model), studies)

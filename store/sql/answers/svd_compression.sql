@@ -1,0 +1,47 @@
+-- What does cutting the attention of a trained model cost, in the rank paper's Table 2 and in ours?
+-- rank_ratio is the paper's Ratio, mean rank over full width; its models are base-sized, cut by svd, and scored on
+-- Chronos' benchmarks; ours are those of this run, by every method, on the data sets that they were scored on.
+with printed as (
+    select
+        'published' as whose,
+        family,
+        benchmark as model,
+        'svd' as method,
+        ratio as rank_ratio,
+        null::double as attention_ratio,
+        wql_ratio,
+        mase_ratio,
+        overlap,
+        lppl
+    from published_compression
+),
+
+measured as (
+    select
+        'measured' as whose,
+        checkpoints.family,
+        frontier.model,
+        frontier.method,
+        frontier.rank_ratio,
+        frontier.attention_ratio,
+        frontier.wql_ratio,
+        frontier.mase_ratio,
+        frontier.overlap,
+        frontier.lppl
+    from compression_frontier as frontier
+    inner join checkpoints
+        on checkpoints.model = frontier.model
+),
+
+final as (
+    select * from printed
+    union all by name
+    select * from measured
+)
+
+select * from final
+order by
+    family,
+    whose,
+    method,
+    rank_ratio

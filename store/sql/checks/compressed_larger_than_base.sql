@@ -1,0 +1,12 @@
+-- No compressed model is larger than its base by more than 1 %, which is left for the biases that absorbed heads move.
+with final as (
+    select
+        model,
+        size_ratio,
+        attention_ratio
+    from compression
+    where size_ratio > 1.01
+        or attention_ratio > 1.01
+)
+
+select * from final

@@ -1,0 +1,72 @@
+"""What is measured of compressed models: what they lost in size, in their matrices, and in what they say."""
+
+from __future__ import annotations
+
+from store.tables.columns import F64, I16, I32, I64, IDENTITY, KEY, REASON, STACK, TEXT, Table
+from store.tables.columns import Column as C
+
+TABLE_2, EQ_1 = "rank_structure.md Table 2", "rank_structure.md eq. 1"
+_WHICH = (
+    C("model", TEXT, "compressed model, BASE@METHOD"),
+    C("base_model", TEXT, "model that it was made from"),
+)
+
+TABLES = (
+    Table(
+        "compression",
+        "one compressed model",
+        (
+            *_WHICH,
+            C("rank", F64, "share, budget, flat rank or first dimension of its method; null of a tolerance", null=True),
+            C(
+                "method",
+                TEXT,
+                "svd (every matrix alone), joint (products of a head), aware and aware-svd (on data), project",
+            ),
+            C("ranks", TEXT, "how ranks were chosen (JSON): epsilon, budget, share, flat or flow"),
+            C("parameters", I64, "parameters of the network, shared ones once", "parameters"),
+            C("base_parameters", I64, "those of the base", "parameters"),
+            C("attention_parameters", I64, "parameters of its attention layers", "parameters"),
+            C("base_attention_parameters", I64, "those of the base", "parameters"),
+            C("size_ratio", F64, "parameters over base_parameters", "ratio"),
+            C("attention_ratio", F64, "attention_parameters over base_attention_parameters", "ratio"),
+            C("rank_ratio", F64, "mean of rank over full width of its heads' parts", "ratio", TABLE_2),
+            C("error", F64, "root mean square of the relative errors of its parts", "", EQ_1),
+            KEY,
+        ),
+    ),
+    Table(
+        "compressed_heads",
+        "one attention layer of a compressed model, and the part of it that was cut to a rank",
+        (
+            *_WHICH,
+            STACK,
+            C("layer", I16, "block, from 1"),
+            C("attention", TEXT, "self, cross, group or time"),
+            C("part", TEXT, "product qk or vo of heads, or matrix q, k, v, o"),
+            C("full_width", I32, "largest rank that it could have", "dimensions"),
+            C("rank", F64, "rank that it has; mean over heads where theirs differ", "dimensions"),
+            C("relative_error", F64, "of the cut, in the norm of the method", "", EQ_1),
+        ),
+        stage="compression",
+    ),
+    Table(
+        "fidelity",
+        "one compressed model beside its base on one (data set, condition)",
+        (
+            *IDENTITY,
+            C("n_windows", I32, "last windows of series with a whole context", "windows"),
+            C("n_positions", I64, "next tokens compared", "positions"),
+            C("top", I32, "next tokens that each model names", "tokens"),
+            C("overlap", F64, "mean Jaccard overlap of the top next tokens", "share", TABLE_2, True),
+            C("log_ppl", F64, "log perplexity of the compressed model, decoder fed the context", "nats", null=True),
+            C("base_log_ppl", F64, "log perplexity of the base", "nats", null=True),
+            C("lppl", F64, "log_ppl over base_log_ppl", "ratio", TABLE_2, True),
+            C("state_error", F64, "relative L2 error of the last hidden states", "", "science.md 6", True),
+            REASON,
+            KEY,
+        ),
+        by_study=True,
+        stage="compression",
+    ),
+)

@@ -1,0 +1,121 @@
+"""The sweep's entry of stage compression: a model in, the same with narrower heads in a folder, and what it lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.compression.calibration import gather
+from tasks.compression.truncation import compress as truncate
+from tasks.errors import DataError
+from tasks.models.attention import NAMES
+from tasks.models.types import Tokens
+from tasks.series.tables import table_series
+from tasks.series.windows import MIN_CONTEXT, spread_windows
+from tasks.sweep.jobs import Job, Result
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tasks.models.base import Family
+    from tasks.series.types import Series
+
+
+def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
+    """The `compression` row of a model that is compressed, in place, and saved.
+
+    data: `folder`, where it goes, and `series`, tables of calibration series by data set. job.spec: model, base_model,
+    rank, method (a mapping that `truncation.compress` takes) and, for a data-aware method, calibration. recipe.json,
+    with the job's key, comes last: a folder that has it is whole. It holds the row and `parts`, those of
+    `compressed_heads`, too.
+    """
+    spec, folder = job.spec, Path(data["folder"])
+    before = sizes(model)
+    moments = None
+    if "calibration" in spec:
+        moments = gather(model, calibration_tokens(model, data["series"], spec["calibration"]))
+    parts = truncate(model, spec["method"], moments)
+    identity = {name: spec[name] for name in ("model", "base_model", "rank")}
+    row = {**identity, **described(spec["method"]), **compared(before, sizes(model)), **summed(parts)}
+    named = [{"model": spec["model"], "base_model": spec["base_model"], **part} for part in parts]
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
+    folder.mkdir(parents=True)
+    model.save(folder)
+    said = {"key": job.key, "recipe": dict(spec), "row": row, "parts": named}
+    (folder / "recipe.json").write_text(json.dumps(said, indent=2) + "\n")
+    return Result([row])
+
+
+def sizes(model: Family) -> dict[str, int]:
+    """Parameters of the network, those that it shares counted once, and of its attention layers."""
+    attention = [layer.linear(what) for layer in model.attentions() for what in NAMES]
+    return {
+        "parameters": sum(one.numel() for one in model.network.parameters()),
+        "attention_parameters": sum(one.numel() for linear in attention for one in linear.parameters()),
+    }
+
+
+def described(method: Mapping[str, Any]) -> dict[str, str]:
+    """Columns that say how: method, and ranks as JSON."""
+    return {"method": method["method"], "ranks": json.dumps(method["ranks"], sort_keys=True)}
+
+
+def compared(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, Any]:
+    """Columns of sizes: after, before, and their ratios."""
+    return {
+        **after,
+        **{f"base_{name}": count for name, count in before.items()},
+        "size_ratio": after["parameters"] / before["parameters"],
+        "attention_ratio": after["attention_parameters"] / before["attention_parameters"],
+    }
+
+
+def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Columns over all parts: mean of rank over full width, and root mean square of the relative errors."""
+    ranks = [part["rank"] / part["full_width"] for part in parts]
+    errors = np.array([part["relative_error"] for part in parts])
+    return {"rank_ratio": float(np.mean(ranks)), "error": float(np.sqrt(np.mean(errors**2)))}
+
+
+def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], spec: Mapping[str, Any]) -> Tokens:
+    """Windows of seeded series of every data set, tokenised; futures end before the `held_out` share of a series.
+
+    spec: windows (of each data set, at most), context, horizon, held_out, seed. DataError where no series gives one.
+    """
+    model, context = model.under(spec["context"], 0)
+    found = []
+    for dataset in spec["datasets"]:
+        series = table_series(tables[dataset])
+        drawn = np.random.default_rng(spec["seed"]).permutation(len(series))[: spec["windows"]]
+        windows, _ = spread_windows(
+            [_before(series[index], spec["held_out"]) for index in sorted(drawn)],
+            context=context,
+            horizon=spec["horizon"],
+            count=spec["windows"],
+            min_context=MIN_CONTEXT,
+        )
+        if len(windows):
+            found.append(model.tokenize(windows))
+    if not found:
+        raise DataError(f"calibration: data sets {spec['datasets']} give no window; name others, or a shorter horizon")
+    return joined(found)
+
+
+def joined(parts: Sequence[Tokens]) -> Tokens:
+    """The windows of all, which have the same arrays."""
+    arrays, kinds, types = (
+        {name: np.concatenate([getattr(part, group)[name] for part in parts]) for name in getattr(parts[0], group)}
+        for group in ("arrays", "kinds", "types")
+    )
+    series = [name for part in parts for name in part.series]
+    return Tokens(arrays, kinds, types, series, np.concatenate([part.origin for part in parts]))
+
+
+def _before(one: Series, held_out: float) -> Series:
+    return replace(one, values=one.values[: int(len(one.values) * (1 - held_out))])
