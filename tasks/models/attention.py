@@ -61,8 +61,8 @@ class AttentionLayer:
     """One attention layer of a network. `layer` counts blocks of its stack from 1, `kind` is as in WeightMatrix.
 
     parts: q, k, v, o -> the name of the torch Linear in `module`. scale: of the scores. plain: nothing (rotation, norm)
-    lies between the projections and the product, so that W_Q^T W_K makes the scores. resize: tells `module` of other
-    widths, after which its forward takes Linears that have them.
+    lies between the projections and the product, so that W_Q^T W_K makes the scores; keys of others keep their width.
+    resize: tells `module` of other widths, after which its forward takes Linears that have them.
     """
 
     stack: str
@@ -104,31 +104,49 @@ class AttentionLayer:
         )
 
     def write(self, new: Projections) -> None:
-        """Take other weights, of any widths; biases that are None go."""
+        """Take other weights, of any widths; biases that are None go. ValueError for other keys where not `plain`."""
+        self._refuse(new.widths)
         o = np.moveaxis(new.o, 0, 1)
         matrices = {"q": _flat(new.q), "k": _flat(new.k), "v": _flat(new.v), "o": o.reshape(len(o), -1)}
         biases = {"q": new.q_bias, "k": new.k_bias, "v": new.v_bias, "o": new.o_bias}
-        for what in NAMES:
-            setattr(self.module, self.parts[what], _linear(self.linear(what), matrices[what], biases[what]))
+        self._place({what: _linear(self.linear(what), matrices[what], biases[what]) for what in NAMES})
         self.resize(self.module, new.widths)
 
     def widen(self, widths: Widths, biases: Iterable[str]) -> None:
         """Room for weights of these widths, which are not set; `biases`: which of q, k, v, o have one."""
         import torch
 
+        self._refuse(widths)
         width_of = {"q": self.heads * widths.key, "k": self.groups * widths.key, "v": self.groups * widths.value}
+        made = {}
         for what in NAMES:
             old = self.linear(what)
             rows = width_of.get(what, old.weight.shape[0])
             columns = self.heads * widths.value if what == "o" else old.weight.shape[1]
             place = {"device": old.weight.device, "dtype": old.weight.dtype}
-            setattr(self.module, self.parts[what], torch.nn.Linear(columns, rows, bias=what in biases, **place))
+            made[what] = torch.nn.Linear(columns, rows, bias=what in biases, **place)
+        self._place(made)
         self.resize(self.module, widths)
 
     def shape(self) -> dict[str, Any]:
         """What config.json says of it, and `shape_as` reads."""
         biases = [what for what in NAMES if self.linear(what).bias is not None]
-        return {**self.read().widths._asdict(), "biases": biases}
+        return {**self.widths._asdict(), "biases": biases}
+
+    @property
+    def widths(self) -> Widths:
+        """Of its heads."""
+        return Widths(*(self.linear(what).weight.shape[0] // self.groups for what in ("k", "v")))
+
+    def _place(self, linears: Mapping[str, Any]) -> None:
+        for what, linear in linears.items():
+            setattr(self.module, self.parts[what], linear)
+
+    def _refuse(self, widths: Widths) -> None:
+        if not self.plain and widths.key != self.widths.key:
+            raise ValueError(
+                f"{self.name}: got keys of width {widths.key}, expected {self.widths.key}: they are rotated or normed"
+            )
 
 
 def shapes(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, Any]]:
@@ -143,11 +161,37 @@ def shape_as(layers: Iterable[AttentionLayer], said: Mapping[str, Mapping[str, A
         raise ModelError(f"{where}: {BLOCK} names layers {unknown[:3]}, the network has {sorted(known)[:3]} ...")
     for name, shape in said.items():
         layer = known[name]
-        widths, biases = Widths(shape.get("key", 0), shape.get("value", 0)), shape.get("biases", ())
-        full = Widths(*(layer.linear(what).weight.shape[0] // layer.groups for what in ("k", "v")))
-        if not all(isinstance(new, int) and 1 <= new <= old for new, old in zip(widths, full, strict=True)):
-            raise ModelError(f"{where}: {BLOCK} says {dict(shape)} of {name}, expected widths of 1 to {tuple(full)}")
-        layer.widen(widths, biases)
+        if wrong := _misfit(layer.widths, layer.plain, shape):
+            raise ModelError(f"{where}: {BLOCK} says {shape} of {name}, expected {wrong}")
+        layer.widen(Widths(shape["key"], shape["value"]), shape.get("biases", ()))
+
+
+def fit(network: Any, layers: Iterable[AttentionLayer], block: Any, where: str) -> None:
+    """Make room for the weights that a checkpoint's config.json tells of, and keep the block; without one, nothing.
+
+    ModelError, naming `where`, for a block that does not fit the network.
+    """
+    if block is None:
+        return
+    if not isinstance(block, Mapping) or not isinstance(widths := block.get("widths"), Mapping):
+        raise ModelError(f"{where}: got {BLOCK} {block!r}, expected an object with `widths`")
+    shape_as(layers, widths, where)
+    set_block(network, block)
+
+
+def block_of(network: Any) -> dict[str, Any] | None:
+    """The block that a network carries: in its transformers config, else as its own attribute."""
+    found: dict[str, Any] | None = getattr(_teller(network), BLOCK, None)
+    return found
+
+
+def set_block(network: Any, block: Mapping[str, Any] | None) -> None:
+    """Make it the block that a network carries, and that is saved with it; None takes it away."""
+    teller = _teller(network)
+    if block is not None:
+        setattr(teller, BLOCK, dict(block))
+    elif block_of(network) is not None:
+        delattr(teller, BLOCK)
 
 
 def narrowed(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> Any:
@@ -158,10 +202,34 @@ def narrowed(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]
 
     def __init__(self: Any, config: Any, **options: Any) -> None:
         network.__init__(self, config, **options)
-        if said := getattr(config, BLOCK, None):
-            shape_as(attentions(self), said["widths"], "config.json")
+        fit(self, attentions(self), getattr(config, BLOCK, None), "config.json")
 
     return type(network.__name__, (network,), {"__init__": __init__, "__module__": network.__module__})
+
+
+def any_width(module: Any, widths: Widths) -> None:
+    """The `resize` of a module that reads its widths off its Linears: there is nothing to tell."""
+
+
+def told(network: Any) -> dict[str, Any]:
+    """What is added to config.json of a network that is not transformers': the block, where it carries one."""
+    block = block_of(network)
+    return {} if block is None else {BLOCK: block}
+
+
+def _misfit(full: Widths, plain: bool, shape: Any) -> str | None:
+    """What is expected of a layer's shape instead, or None."""
+    least = Widths(1 if plain else full.key, 1)
+    if isinstance(shape, Mapping):
+        found, biases = [shape.get(field) for field in Widths._fields], shape.get("biases", [])
+        whole = all(type(new) is int and low <= new <= old for low, new, old in zip(least, found, full, strict=True))
+        if whole and isinstance(biases, list | tuple) and all(what in NAMES for what in biases):
+            return None
+    return f"widths of {tuple(least)} to {tuple(full)} (key, value) and biases among {list(NAMES)}"
+
+
+def _teller(network: Any) -> Any:
+    return getattr(network, "config", network)
 
 
 def _array(tensor: torch.Tensor | None) -> np.ndarray | None:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from tasks.errors import HealthError
-from tasks.models.attention import AttentionLayer
+from tasks.models.attention import AttentionLayer, block_of, set_block
 from tasks.models.capture import Pass, Rows, run_captured, run_head, run_projected
 from tasks.models.scale import saturated
 from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
@@ -71,6 +71,18 @@ class Family(ABC):
     @abstractmethod
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Stack -> rows that stand for values in one full window."""
+
+    @property
+    def compression(self) -> dict[str, Any] | None:
+        """Block `compression` of config.json, which `save` writes: `widths` as `shapes` says them, and how they came.
+
+        None of a model that is not compressed. Setting it changes no weight.
+        """
+        return block_of(self.network)
+
+    @compression.setter
+    def compression(self, block: Mapping[str, Any] | None) -> None:
+        set_block(self.network, block)
 
     @final
     def under(self, context: int, history: int) -> tuple[Self, int]:

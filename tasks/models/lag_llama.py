@@ -14,6 +14,7 @@ import numpy as np
 
 from tasks.models import folders
 from tasks.models import lag_llama_checkpoint as checkpoint
+from tasks.models.attention import AttentionLayer
 from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.scale import saturated, tamed
@@ -108,13 +109,19 @@ class LagLlama(Forecaster):
     def weights(self) -> Iterator[WeightMatrix]:
         """q, k, v, o, mlp_gate (the one in the SiLU), mlp_in, mlp_out; `layer` counts from 1, as their states do."""
         for layer, block in enumerate(self.network.blocks, start=1):
-            key, value = _matrix(block.attn.kv_proj).reshape(2, self.width, self.width)
+            key, value = np.split(_matrix(block.attn.kv_proj), [self.width])
             attention = {"q": _matrix(block.attn.q_proj), "k": key, "v": value, "o": _matrix(block.attn.c_proj)}
             for what, matrix in attention.items():
                 yield WeightMatrix("decoder", layer, what, "self", self.config.n_head, matrix)
             mlp = {"mlp_gate": block.mlp.c_fc1, "mlp_in": block.mlp.c_fc2, "mlp_out": block.mlp.c_proj}
             for what, module in mlp.items():
                 yield WeightMatrix("decoder", layer, what, None, None, _matrix(module))
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Self-attention of every block; queries and keys are rotated."""
+        from tasks.models.lag_llama_network import attentions
+
+        return attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Student-t negative log likelihood of each step after the first token, given those before it.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.errors import ModelError
-from tasks.models import folders
+from tasks.models import attention, folders
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +127,7 @@ def write(folder: Path, network: LagLlamaNetwork, config: LagLlamaConfig) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     state = {f"{PREFIX}{name}": value.detach().cpu() for name, value in network.state_dict().items()}
     save_file(state, folder / "model.safetensors", {"format": "pt"})
-    told = {"model_type": NAME, **asdict(config)}
+    told = {"model_type": NAME, **asdict(config), **attention.told(network)}
     (folder / "config.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
 
 
@@ -135,10 +135,13 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
     """What `write` wrote, or the released file where there are no safetensors; ModelError names what is wrong."""
     import torch
 
+    from tasks.models.lag_llama_network import attentions
+
     released = (folder / RELEASED).is_file() and not any(folder.glob("*.safetensors"))
-    config, state = _released(folder / RELEASED) if released else _written(folder)
+    config, state, block = (*_released(folder / RELEASED), None) if released else _written(folder)
     with torch.device("meta"):
         network = make_network(config)
+        attention.fit(network, attentions(network), block, str(folder / "config.json"))
     wanted = {f"{PREFIX}{name}": value.shape for name, value in network.state_dict().items()}
     missing, unknown = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
     reshaped = sorted(name for name in set(wanted) & set(state) if state[name].shape != wanted[name])
@@ -153,7 +156,8 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
     return network.eval(), config
 
 
-def _written(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]:
+def _written(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor], Any]:
+    """Config, weights, and the block of a compressed model."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -164,6 +168,7 @@ def _written(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]:
             f"{path}: got model_type {kind!r}, expected {NAME!r}, so this is no {NAME} checkpoint; name the family "
             "that the checkpoint belongs to"
         )
+    block = told.pop(attention.BLOCK, None)
     try:
         config = made_config(told, str(folder))
     except ValueError as error:
@@ -176,7 +181,7 @@ def _written(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]:
         raise ModelError(
             f"{folder}: weights cannot be read ({type(error).__name__}: {error}); fetch or save the checkpoint again"
         ) from error
-    return config, state
+    return config, state, block
 
 
 def _released(path: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]:

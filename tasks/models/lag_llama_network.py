@@ -6,13 +6,15 @@ is written from that paper and science.md, section 8.
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import nn
 from torch.nn import functional
 
+from tasks.models.attention import AttentionLayer, any_width
 from tasks.models.scale import HUGE
 
 EPSILON = 1e-5  # of the RMS norms, in the released code
@@ -130,20 +132,62 @@ class Attention(nn.Module):
     def projected(
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rotated queries and keys, and values, [B, h, T, d_h] each, of states [B, T, d]."""
-        key, value = self.kv_proj(states).chunk(2, dim=-1)
+        """Rotated queries and keys, and values, [B, h, T, d_h] each, of states [B, T, d]; values may be narrower."""
+        keys = self.q_proj.out_features
+        key, value = self.kv_proj(states).tensor_split((keys,), dim=-1)
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q_proj(states), key, value)
         )
         return rotated(query, cos, sin), rotated(key, cos, sin), value
 
     def joined(self, heads: torch.Tensor) -> torch.Tensor:
-        """Output [B, T, d] of the heads' [B, h, T, d_h]."""
+        """Output [B, T, d] of the heads' [B, h, T, d_v]."""
         output: torch.Tensor = self.c_proj(heads.transpose(1, 2).flatten(-2))
         return output
 
     def forward(self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         return self.joined(functional.scaled_dot_product_attention(*self.projected(states, cos, sin), is_causal=True))
+
+
+class Part(NamedTuple):
+    """A Linear's rows that are the keys' or the values'."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    training: bool
+
+
+class KeyValueLayer(AttentionLayer):
+    """An `Attention` as compression sees it: `kv_proj` split into keys and values, and joined again."""
+
+    def linear(self, what: str) -> Any:
+        """The Linear of q or o, the `Part` of k or v."""
+        module = self.module
+        if what not in ("k", "v"):
+            return super().linear(what)
+        keys = module.q_proj.out_features
+        rows = slice(0, keys) if what == "k" else slice(keys, None)
+        joint = module.kv_proj
+        return Part(joint.weight[rows], None if joint.bias is None else joint.bias[rows], joint.training)
+
+    def _place(self, linears: Mapping[str, Any]) -> None:
+        """A bias of keys or values alone is one of both, 0 of the other."""
+        super()._place({what: linears[what] for what in ("q", "o")})
+        self.module.kv_proj = _joined(linears["k"], linears["v"])
+
+
+def _joined(key: nn.Linear, value: nn.Linear) -> nn.Linear:
+    """One Linear with the rows of both."""
+    weight, both = torch.cat((key.weight, value.weight)), (key, value)
+    biased = any(part.bias is not None for part in both)
+    place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+    joint = nn.Linear(weight.shape[1], len(weight), bias=biased, **place)
+    with torch.no_grad():
+        joint.weight.copy_(weight)
+        if biased:
+            zero = [part.weight.new_zeros(part.out_features) if part.bias is None else part.bias for part in both]
+            joint.bias.copy_(torch.cat(zero))
+    return joint.train(key.training)
 
 
 class MLP(nn.Module):
@@ -230,3 +274,12 @@ class LagLlamaNetwork(nn.Module):
         """The distribution that the last block's states [..., d] stand for."""
         answer: StudentT = self.param_proj(self.transformer.ln_f(states))
         return answer
+
+
+def attentions(network: LagLlamaNetwork) -> Iterator[AttentionLayer]:
+    """Every block's self-attention; queries and keys are rotated, so that values and output alone make a product."""
+    parts = {"q": "q_proj", "k": "kv_proj", "v": "kv_proj", "o": "c_proj"}
+    scale = network.head_width**-0.5
+    for layer, block in enumerate(network.blocks, start=1):
+        module, heads = block.attn, block.attn.heads
+        yield KeyValueLayer("decoder", layer, "self", module, heads, heads, scale, False, any_width, parts)

@@ -80,8 +80,9 @@ class PathDecoder:
             states = states + block.attn.joined(heads)
             states = states + block.mlp(block.rms_2(states))
             self._context.append((key, value))
-            room = (*key.shape[:2], paths, horizon, key.shape[-1])  # [W, h, S, H, d_h]
-            self._own.append((key.new_empty(room), key.new_empty(room)))
+            room = (*key.shape[:2], paths, horizon)
+            own = (one.new_empty((*room, one.shape[-1])) for one in (key, value))  # [W, h, S, H, d_h or d_v]
+            self._own.append((next(own), next(own)))
         self.first = network.head(states[:, -1:])  # [W, 1]
 
     def next(self, inputs: torch.Tensor, step: int) -> StudentT:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from tasks.errors import HealthError
 from tasks.models import moirai_checkpoint
+from tasks.models.attention import AttentionLayer
 from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.moirai_patches import RANGES, Packed, pack, patch_range
@@ -93,6 +94,10 @@ class Moirai(Forecaster):
                 yield WeightMatrix("encoder", layer, what, "self", attention.num_heads, _matrix(module))
             for what, module in (("mlp_in", ffn.fc1), ("mlp_gate", ffn.fc_gate), ("mlp_out", ffn.fc2)):
                 yield WeightMatrix("encoder", layer, what, None, None, _matrix(module))
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Self-attention of the encoder; queries and keys are normed and rotated."""
+        return moirai_checkpoint.attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """The package's PackedNLLLoss in the data's units; missing steps weigh nothing.

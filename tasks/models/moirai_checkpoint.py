@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tasks.errors import ModelError
-from tasks.models import folders
+from tasks.models import attention, folders
+from tasks.models.attention import AttentionLayer, any_width
 
 FAMILY = "moirai"
 REQUIRED = ("d_model", "num_layers", "patch_sizes")
@@ -62,20 +63,33 @@ def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
         raise ModelError(
             f"{path}: cannot be read ({type(error).__name__}: {error}); fetch or save the checkpoint again"
         ) from error
+    attention.fit(network, attentions(network), config.get(attention.BLOCK), str(path))
     _fill(network, folder)
     return network.to(device).eval(), full
 
 
 def save_network(network: Any, config: Mapping[str, Any], folder: Path) -> None:
-    """config.json and model.safetensors, which `MoiraiModule.from_pretrained` reads (it skips `patch_size`)."""
+    """config.json and model.safetensors, which `MoiraiModule.from_pretrained` reads (it skips `patch_size`).
+
+    Of a compressed model the package cannot read the narrower weights.
+    """
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     kept = {key: value for key, value in config.items() if key != "patch_size" or value is not None}
-    text = json.dumps({**kept, "attn_dropout_p": 0.0}, sort_keys=True, indent=2)
+    text = json.dumps({**kept, "attn_dropout_p": 0.0, **attention.told(network)}, sort_keys=True, indent=2)
     (folder / "config.json").write_text(text + "\n")
     tensors = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
     save_file(tensors, folder / "model.safetensors")
+
+
+def attentions(network: Any) -> Iterator[AttentionLayer]:
+    """The encoder's self-attention; queries and keys are normed and rotated, heads share the keys of their group."""
+    parts = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
+    for layer, block in enumerate(network.encoder.layers, start=1):
+        one = block.self_attn
+        heads, groups, scale = one.num_heads, one.num_groups, one.softmax_scale
+        yield AttentionLayer("encoder", layer, "self", one, heads, groups, scale, False, any_width, parts)
 
 
 def _module(config: Mapping[str, Any]) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tasks.errors import ModelError
 from tasks.models import folders
+from tasks.models.attention import BLOCK, AttentionLayer, fit, told
 from tasks.models.base import Family
 from tasks.models.capture import Pass, Stack
 from tasks.models.types import TokenKind, Tokens, WeightMatrix
@@ -67,7 +68,7 @@ class Tabular(Family):
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """A released or saved classifier, safetensors only. ModelError names the file that is wrong."""
-        from tasks.models.tabular_network import Tab2D
+        from tasks.models.tabular_network import Tab2D, attentions
 
         folder = Path(folder)
         config = folders.read_config(folder, cls.name)
@@ -82,6 +83,7 @@ class Tabular(Family):
         if wrong := _unusable(shape):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
         network = folders.build(lambda: Tab2D(**shape), 0)
+        fit(network, attentions(network), config.get(BLOCK), str(folder / "config.json"))
         _read_weights(network, folder)
         return cls(network.to(device), shape | {"task": CLASSIFICATION})
 
@@ -95,7 +97,7 @@ class Tabular(Family):
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: tensor.contiguous() for name, tensor in released_names(self.network.state_dict()).items()}
         save_file(state, folder / "model.safetensors")
-        (folder / "config.json").write_text(json.dumps(self.config, indent=2) + "\n")
+        (folder / "config.json").write_text(json.dumps(self.config | told(self.network), indent=2) + "\n")
 
     @property
     def layers(self) -> Mapping[str, int]:
@@ -121,6 +123,12 @@ class Tabular(Family):
                 yield WeightMatrix.of(module, "encoder", layer, what, attention="self", heads=heads)
             for what in ("mlp_in", "mlp_out"):
                 yield WeightMatrix.of(getattr(block, what), "encoder", layer, what)
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Attention of every block: its scores are q·k among the tokens that it looks at."""
+        from tasks.models.tabular_network import attentions
+
+        return attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Cross entropy of the hidden labels, as PFNs are trained. ValueError where the windows are no like tables."""

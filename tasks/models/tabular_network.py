@@ -6,12 +6,16 @@ for. A layer of the release holds two runs of attention and MLP; each of them is
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
+
+from tasks.models.attention import AttentionLayer, any_width
 
 # a block's module -> its names in a released layer, in the first block (down the columns) and the second
 LAYOUT = {
@@ -24,11 +28,14 @@ LAYOUT = {
 
 
 class Attention(nn.Module):
-    """Multi-head attention with biases; each token of the last axis but one asks all that `source` gives."""
+    """Multi-head attention with biases; each token of the last axis but one asks all that `source` gives.
+
+    Heads may be narrower than `dim / heads`; scores keep the scale of that width.
+    """
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.scale = heads, 1 / math.sqrt(dim // heads)
         self.q, self.k, self.v, self.o = (nn.Linear(dim, dim) for _ in range(4))
 
     def forward(self, asking: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
@@ -37,7 +44,8 @@ class Attention(nn.Module):
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in (self.q(asking), self.k(asked), self.v(asked))
         )
-        answer: torch.Tensor = self.o(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        heads = scaled_dot_product_attention(q, k, v, scale=self.scale)
+        answer: torch.Tensor = self.o(heads.transpose(1, 2).flatten(2))
         return answer
 
 
@@ -99,6 +107,15 @@ class Tab2D(nn.Module):
         states = self(features, labels, support).unflatten(1, (features.shape[1], -1))
         answer: torch.Tensor = self.final_layer(states[:, support:, 0])
         return answer
+
+
+def attentions(network: Tab2D) -> Iterator[AttentionLayer]:
+    """Every block's attention, down the columns or along the rows; nothing lies between projections and scores."""
+    parts = {what: what for what in ("q", "k", "v", "o")}
+    for layer, block in enumerate(network.blocks, start=1):
+        module: Any = block.attention
+        heads, scale = module.heads, module.scale
+        yield AttentionLayer("encoder", layer, "self", module, heads, heads, scale, True, any_width, parts)
 
 
 def released_names(state: dict[str, Any]) -> dict[str, Any]:

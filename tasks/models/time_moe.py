@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float32, Float64, Int32
 
 from tasks.models import folders
 from tasks.models import time_moe_checkpoint as checkpoint
+from tasks.models.attention import AttentionLayer
 from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.scale import HUGE, saturated
@@ -117,6 +118,12 @@ class TimeMoE(Forecaster):
             for name, expert in (experts | {"shared": ffn.shared_expert}).items():
                 for what, module in _mlp(expert).items():
                     yield WeightMatrix.of(module, "decoder", layer, f"{what}.{name}")
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Self-attention of every block; queries and keys are rotated."""
+        from tasks.models.time_moe_network import attentions
+
+        return attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Huber loss of every head at every step, the heads' mean, and the experts' balance (paper, eqs. 10 to 12).

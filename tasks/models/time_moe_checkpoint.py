@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.errors import ModelError
-from tasks.models import folders
+from tasks.models import attention, folders
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,8 @@ def write(folder: Path, network: TimeMoENetwork, config: Mapping[str, Any]) -> N
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     save_file(state, folder / "model.safetensors", {"format": "pt"})
     heads = {"num_key_value_heads": config["num_attention_heads"]}
-    told = {"model_type": MODEL_TYPE, "architectures": [ARCHITECTURE], **FIXED, **heads, **config}
+    named = {"model_type": MODEL_TYPE, "architectures": [ARCHITECTURE]}
+    told = {**named, **FIXED, **heads, **config, **attention.told(network)}
     (folder / "config.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
 
 
@@ -73,12 +74,13 @@ def read(folder: Path) -> tuple[TimeMoENetwork, dict[str, Any]]:
     """A released or saved checkpoint in float32; ModelError names what is wrong with it."""
     import torch
 
-    from tasks.models.time_moe_network import TimeMoENetwork
+    from tasks.models.time_moe_network import TimeMoENetwork, attentions
 
-    config = _config(folder)
+    config, block = _config(folder)
     state = _state(folder)
     with torch.device("meta"):
         network = TimeMoENetwork(config)
+        attention.fit(network, attentions(network), block, str(folder / "config.json"))
     wanted = {name: value.shape for name, value in network.state_dict().items()}
     missing, unknown = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
     reshaped = sorted(name for name in set(wanted) & set(state) if state[name].shape != wanted[name])
@@ -92,7 +94,8 @@ def read(folder: Path) -> tuple[TimeMoENetwork, dict[str, Any]]:
     return network.eval(), config
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _config(folder: Path) -> tuple[dict[str, Any], Any]:
+    """Shape, and the block of a compressed model."""
     told, path = folders.read_config(folder, NAME), folder / "config.json"
     if told.get("model_type") != MODEL_TYPE:
         raise ModelError(
@@ -104,7 +107,7 @@ def _config(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{path}: got {wrong}, expected { ({key: fixed[key] for key in wrong}) } as released")
     try:
         known = {key: value for key, value in told.items() if key in (*REQUIRED, *DEFAULTS)}
-        return made_config(known, str(folder))
+        return made_config(known, str(folder)), told.get(attention.BLOCK)
     except ValueError as error:
         raise ModelError(f"{error}; fetch or save the checkpoint again") from error
 

@@ -6,13 +6,15 @@ is written from that paper and that code's arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import nn
 from torch.nn import functional
+
+from tasks.models.attention import AttentionLayer, any_width
 
 
 class Answer(NamedTuple):
@@ -90,7 +92,7 @@ class SparseExperts(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal, rotated; biases on q, k and v alone, as released."""
+    """Causal, rotated; biases on q, k and v alone, as released. Values may be narrower than keys."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -200,6 +202,15 @@ class TimeMoENetwork(nn.Module):
         angles = positions.clamp_min(0)[:, None, :, None].float() * frequencies
         both = torch.cat((angles, angles), dim=-1)
         return both.cos(), both.sin()
+
+
+def attentions(network: TimeMoENetwork) -> Iterator[AttentionLayer]:
+    """Every block's self-attention; queries and keys are rotated, so that values and output alone make a product."""
+    parts = {what: f"{what}_proj" for what in ("q", "k", "v", "o")}
+    scale = network.head_width**-0.5
+    for layer, block in enumerate(network.blocks, start=1):
+        module, heads = block.self_attn, block.self_attn.heads
+        yield AttentionLayer("decoder", layer, "self", module, heads, heads, scale, False, any_width, parts)
 
 
 def _rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
