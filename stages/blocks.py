@@ -176,7 +176,7 @@ class HeadRanks(Strict):
         return self
 
 
-LATER: dict[str, Any] = {  # fields of a recipe that came after the first checkpoints were kept, and what they are where they are unused
+LATER: dict[str, Any] = {  # fields that came after the first checkpoints were kept, and what they are where unused
     "snapshots": [],
     "heads": None,
     "embedding_from": None,
