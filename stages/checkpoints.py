@@ -129,6 +129,7 @@ def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
     found = registry.resolve(ref, allow_hub=True)
     registry.check_options(model.family, model.options, f"models.{name}.options")
     job = jobs[recipe] if kind == "checkpoint" else None
+    heads = job.spec["recipe"].get("heads") if job else None
     kept = params.checkpoints.committed
     committed = bool(job and kept and _key_of(Path(kept, recipe)) == job.key)
     return {
@@ -141,6 +142,7 @@ def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
         **registry.facts(found.folder),
         "recipe": job.key if job else None,
         "options": json.dumps(model.options, sort_keys=True) if model.options else None,
+        "heads": json.dumps(heads, sort_keys=True) if heads else None,
     }
 
 
@@ -150,10 +152,16 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]
     forecasting = {model for study in asking for model in params.asked(study, "models")}
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
-        if of_series and row["recipe"] is not None and params.models[row["model"]].base_model is None:
+        if of_series and row["recipe"] is not None and _is_own(params, row["model"]):
             spec = {name: row[name] for name in ("model", "family", "ref", "recipe")}
             spec |= {"seed": params.seed, "skill": params.checkpoints.skill.model_dump()}
             yield Planned(Job(SKILL, spec, {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))
+
+
+def _is_own(params: Params, name: str) -> bool:
+    """Whether a model's weights are not those of the model that it is made from, read otherwise."""
+    base = params.models[name].base_model
+    return base is None or params.models[base].ref != params.models[name].ref
 
 
 def _work_folder(job: Job) -> Path:
