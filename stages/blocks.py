@@ -150,6 +150,49 @@ class KernelSynth(Strict):
     length: int = Field(1024, ge=64, le=8192)
 
 
+class FlowRanks(Strict):
+    """Heads of first (l - 1 + origin)^growth dimensions in layer l = 1, 2, ..., rounded."""
+
+    first: float = Field(gt=0, description="the paper's d̃_0")
+    growth: float = Field(ge=0, description="the paper's α; 0: every layer the same")
+    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="power_of_two: the released code")
+    origin: int = Field(1, ge=1, description="1: the paper's i counts from 0; 2: from 1")
+    cross_offset: bool = Field(False, description="cross-attention's layers count on from the encoder's last")
+
+
+class GuidelineRanks(Strict):
+    """Heads that share ranks of whole matrices, from the smallest to the largest, r_1 + (r_D - r_1) x^bend."""
+
+    smallest: float = Field(16, gt=0, description="median ε-rank of a sample of inputs, 16 where it is not known")
+    largest: float | None = Field(None, gt=0, description="null: half the width")
+    bend: float = Field(0.5, gt=0)
+
+
+class HeadRanks(Strict):
+    """By layer, the rank of the attention heads that a model is pretrained with: one of flow, guideline, flat."""
+
+    flow: FlowRanks | None = None
+    guideline: GuidelineRanks | None = None
+    flat: int | None = Field(None, ge=1, description="the control: the same for every layer")
+    factors: Literal["head", "shared"] = Field(
+        "head", description="head: narrower heads (eq. 20); shared: wide heads, a sketch that all of a layer share (19)"
+    )
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> HeadRanks:
+        if len(said := [name for name in ("flow", "guideline", "flat") if getattr(self, name) is not None]) != 1:
+            raise ValueError(f"got {', '.join(said) or 'none'}, expected one of flow, guideline, flat")
+        return self
+
+
+LATER: dict[str, Any] = {  # fields that came after the first checkpoints were kept, and what they are where unused
+    "snapshots": [],
+    "heads": None,
+    "embedding_from": None,
+    "precision": "float32",
+}
+
+
 class Recipe(Strict):
     """How a small checkpoint is pretrained; its SHA-256 ties a committed checkpoint to this text."""
 
@@ -173,11 +216,18 @@ class Recipe(Strict):
     snapshots: list[Annotated[int, Field(ge=0)]] = Field(
         [], description="steps after which the weights are kept beside the last ones; 0: the initial weights"
     )
+    heads: HeadRanks | None = Field(None, description="ranks of attention heads by layer; null: whole heads")
+    embedding_from: str | None = Field(
+        None, description="a recipe whose trained embedding of ids is taken over (Fig. 7, reuse embedding); null: drawn"
+    )
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
 
     def spec(self) -> dict[str, Any]:
         """What a checkpoint's key is made of: the recipe without the keys that came later and are not used."""
         fields = self.model_dump()
-        return fields if self.snapshots else {name: field for name, field in fields.items() if name != "snapshots"}
+        if self.heads:
+            fields["heads"] = self.heads.model_dump(exclude_none=True)
+        return {name: field for name, field in fields.items() if name not in LATER or field != LATER[name]}
 
     @model_validator(mode="after")
     def _adds_up(self) -> Recipe:
@@ -207,6 +257,19 @@ class Checkpoints(Strict):
     committed: str | None = Field("checkpoints", description="folder with checkpoints kept in git; null retrains")
     recipes: dict[str, Recipe] = {}
     skill: Skill = Skill()
+
+    @model_validator(mode="after")
+    def _embeddings_are_there(self) -> Checkpoints:
+        for name, recipe in self.recipes.items():
+            if (source := recipe.embedding_from) is None:
+                continue
+            mend = "expected a recipe of the same family that takes over none itself"
+            if source not in self.recipes or source == name:
+                raise ValueError(f"recipes.{name}.embedding_from: got {source!r}, {mend}")
+            other = self.recipes[source]
+            if other.family != recipe.family or other.embedding_from is not None:
+                raise ValueError(f"recipes.{name}.embedding_from: {source!r} is of {other.family}; {mend}")
+        return self
 
 
 class FlowOfRanks(Strict):

@@ -329,6 +329,8 @@ final as (
         x,
         value
     from all_units
+    union all by name
+    select * from schedule_units
 )
 
 select * from final
