@@ -331,6 +331,8 @@ final as (
     from all_units
     union all by name
     select * from schedule_units
+    union all by name
+    select * from compression_units
 )
 
 select * from final
