@@ -65,6 +65,7 @@ def compression_studies(folder: Path, made: Made = Made()) -> dict[str, StudyTab
         catalogue._fill(connection, {name: [folder / f"{name}.parquet"] for name in tables}, 0)
         catalogue._create_views(connection, catalogue.resources("store") / "sql")
         inferred = files.to_arrow("inference", [{**row, **ADJUSTED} for row in of_units(connection, OPTIONS)])
+        connection.register("inferred", inferred)
         connection.execute("insert into inference by name select * from inferred")
 
         def answers(asked: dict[str, Query]) -> dict[str, Answer]:
