@@ -70,7 +70,7 @@ def beaten(frame: pd.DataFrame) -> Said:
 def _frontier(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
     if frame[["time_ratio", "wql_ratio"]].dropna().empty:
         return
-    best = frame[frame["on_frontier"] & frame["time_ratio"].notna()]
+    best = frame[frame["on_frontier"] & frame["time_ratio"].notna()].sort_values(["base", "time_ratio"])
     told = [f"{base}: {', '.join(part['model'])}" for base, part in best.groupby("base", sort=True)]
     windows, cells = int(frame["n_windows"].max()), int(frame["n_cells"].max())
     caption = (

@@ -72,7 +72,7 @@ def compressed(frame: pd.DataFrame) -> go.Figure:
             colour = _colour(str(method)) if ours else scales.GREY
             lines.append((place, text, dash, colour, one["size"], one[quantity], one["model"] if ours else None))
     titles = [f"{family}\n{QUANTITIES[name]}" for family, name in cells]
-    return _against_size(titles, lines, "share of the attention that is left (log)", columns=4)
+    return _against_size(titles, lines, "share left (log)", columns=4)
 
 
 def pretrained(frame: pd.DataFrame) -> go.Figure:
