@@ -1,4 +1,4 @@
-"""The compressed models that studies name as BASE@METHOD, saved as checkpoints, and how far they are from their base."""
+"""The compressed models that studies name as BASE@METHOD, saved as checkpoints; how far they are from their base."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ MODELS = Path(DATA, "compression", "models")
 def main(params: Params) -> None:
     """Write data/compression: models/NAME; tables checkpoints, compression, compressed_heads, fidelity."""
     bases = planning.checkpoints(compressed=False)
-    jobs = {name: compression_job(params, name, bases) for name in params.compressed}
+    whole = (name for name, model in params.compressed.items() if model.base_model in bases)  # others failed there
+    jobs = {name: compression_job(params, name, bases) for name in whole}
     with opened("compression", ["compression", "fidelity"]) as out:
         for name, job in jobs.items():
             _keep_or_forget(out, MODELS / name, job)
@@ -44,7 +45,7 @@ def main(params: Params) -> None:
 
 
 def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, Any]]) -> Job:
-    """The job that makes a compressed model: its key is of the base's files, the method and what it is calibrated on."""
+    """The job that makes a compressed model; its key is of the base's files, the method and the calibration series."""
     model, base, method = params.models[name], bases[str(params.models[name].base_model)], _method(params, name)
     spec = {
         **{"model": name, "base_model": model.base_model, "rank": model.rank},

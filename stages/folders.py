@@ -1,4 +1,4 @@
-"""Folders of models that jobs make: worked on under the job's key, then renamed, so that a folder of a name is whole."""
+"""Folders of models that jobs make: worked on under the job's key, then renamed: a folder of a name is whole."""
 
 from __future__ import annotations
 

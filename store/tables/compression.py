@@ -45,7 +45,7 @@ TABLES = (
             C("attention", TEXT, "self, cross, group or time"),
             C("part", TEXT, "product qk or vo of heads, or matrix q, k, v, o"),
             C("full_width", I32, "largest rank that it could have", "dimensions"),
-            C("rank", F64, "rank that it has; mean over heads where theirs differ", "dimensions"),
+            C("rank", I32, "rank that it has, of every head", "dimensions"),
             C("relative_error", F64, "of the cut, in the norm of the method", "", EQ_1),
         ),
         stage="compression",

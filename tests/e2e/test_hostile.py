@@ -78,6 +78,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         block["datasets"] |= {"max_series": 16, "sets": {"linear-2": {}} | folders}
         block["conditions"] = {"noisy": {"context": 64, "noise": 0.5}}
         block["studies"] = {"isotropy": block["studies"]["isotropy"]}
+        block["compression"] = {}
         block["geometry"] = {"rows": 64, "k_max": 3, "restarts": 1, "permutations": 3, "cai": "all"}
         block["embeddings"]["store_dtype"] = "float16"
 

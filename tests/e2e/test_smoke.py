@@ -16,19 +16,20 @@ from tests.e2e.checkout import Checkout
 pytestmark = pytest.mark.timeout(900)
 KINDS = {"domains", "conditions", "islands", "dimension", "growth"}
 MODELS = {"chronos-t5-nano", "chronos-bolt-nano"}
+SMALL = "chronos-t5-nano@aware-0.5"  # on one data set under one condition
 
 
 def test_correlation_covers_both_families(smoke: Checkout) -> None:
     rows = smoke.sql("select * from correlation where study = 'isotropy' and measure = 'zeta_adjusted'")
     assert {row["grouping"] for row in rows} >= {"within_dataset", "pooled"}
-    points = smoke.sql("select distinct model, dataset from nmse_against_isotropy")
+    points = smoke.sql("select distinct model, dataset from nmse_against_isotropy where study = 'isotropy'")
     assert {row["model"] for row in points} == MODELS
     assert {row["dataset"] for row in points} == {"linear-2", "seasonality-2", "macrodata"}
 
 
 def test_every_layer_of_both_stacks_is_measured(smoke: Checkout) -> None:
     rows = smoke.sql("select distinct model, stack, layer, normed from geometry")
-    for model in MODELS:
+    for model in (*MODELS, SMALL):
         for stack in ("encoder", "decoder"):
             found = {(r["layer"], r["normed"]) for r in rows if (r["model"], r["stack"]) == (model, stack)}
             assert found == {(layer, False) for layer in range(5)} | {(4, True)}
@@ -42,9 +43,12 @@ def test_nothing_failed_and_every_null_has_its_reason(smoke: Checkout) -> None:
 def test_every_self_attention_head_is_held_against_what_it_reads(smoke: Checkout) -> None:
     rows = smoke.sql("select model, stack, layer, heads, n, n_null from spectral_alignment")
     assert {(r["model"], r["stack"], r["layer"]) for r in rows} == {
-        (model, stack, layer) for model in MODELS for stack in ("encoder", "decoder") for layer in range(1, 5)
+        (model, stack, layer)
+        for model in (*MODELS, SMALL)
+        for stack in ("encoder", "decoder")
+        for layer in range(1, 5)
     }
-    assert all(row["n"] == 3 * 2 * row["heads"] for row in rows)  # data sets, conditions
+    assert all(row["n"] == (1 if row["model"] == SMALL else 3 * 2) * row["heads"] for row in rows)  # sets, conditions
     single = {(row["model"], row["stack"]) for row in rows if row["n"] == row["n_null"]}
     assert ("chronos-bolt-nano", "decoder") in single
 
@@ -58,7 +62,7 @@ def test_log_z_of_the_softmax_head_stands_beside_the_error_of_its_cell(smoke: Ch
 
 def test_lemma_1_is_never_violated_as_it_is_proved(smoke: Checkout) -> None:
     rows = smoke.sql("select * from lemma1")
-    assert {row["model"] for row in rows if row["n"]} == MODELS
+    assert {row["model"] for row in rows if row["n"]} == {*MODELS, SMALL}
     assert sum(row["safe_violations"] for row in rows) == 0
 
 
@@ -94,6 +98,27 @@ def test_ranks_of_every_layer_matrix_and_head_are_there(smoke: Checkout) -> None
     assert smoke.sql("select count(*) as n from planes where value is not null")[0]["n"] > 10
 
 
+def test_a_compressed_model_is_measured_like_any_other_and_beside_its_base(smoke: Checkout) -> None:
+    (made,) = smoke.sql("select * from compression_frontier")
+    assert (made["base_model"], made["model"], made["method"], made["rank"]) == ("chronos-t5-nano", SMALL, "aware", 0.5)
+    assert made["attention_ratio"] == 0.5 < made["size_ratio"] < 1
+    assert made["n_cells"] == 1
+    assert min(made["wql_ratio"], made["mase_ratio"], made["time_ratio"], made["lppl"]) > 0
+    assert 0.5 < made["overlap"] <= 1
+    rows = smoke.sql("select * from isotropy_by_rank")
+    places = {(row["model"], row["rank_ratio"], row["stack"], row["layer"], row["normed"]) for row in rows}
+    assert len(rows) == len(places) == 2 * 12  # models, layers
+    assert {place[:2] for place in places} == {("chronos-t5-nano", 1), (SMALL, 0.5)}
+    for table in ("geometry", "alignment", "partition", "jacobian", "forecasts", "fidelity", "dumps"):
+        found = smoke.sql(f"select distinct base_model, rank from {table} where model = '{SMALL}'")
+        assert found == [{"base_model": "chronos-t5-nano", "rank": 0.5}], table
+    parts = smoke.sql("select part, full_width, rank, count(*) as n from compressed_heads group by all")
+    assert {(row["part"], row["full_width"], row["rank"], row["n"]) for row in parts} == {
+        ("qk", 16, 8, 12),
+        ("vo", 16, 8, 12),
+    }
+
+
 def test_theorems_are_tried_and_no_repaired_bound_fails(smoke: Checkout) -> None:
     rows = smoke.sql("select * from theory_violations")
     assert {row["experiment"] for row in rows} >= {"Theorem 2", "Theorem 3.1", "Theorem 4 eq. 5", "Corollary 1 upper"}
@@ -103,7 +128,7 @@ def test_theorems_are_tried_and_no_repaired_bound_fails(smoke: Checkout) -> None
 
 def test_status_says_that_all_is_done(smoke: Checkout) -> None:
     output = smoke.run("python", "-m", "store", "status").stdout
-    for stage in ("checkpoints", "tokens", "embeddings", "geometry", "heads", "spectra", "forecasts", "theory"):
+    for stage in ("checkpoints", "compression", "tokens", "embeddings", "geometry", "heads", "spectra", "forecasts"):
         assert stage in output
     assert "finished" in output
 
@@ -147,7 +172,7 @@ def test_rows_of_one_stage_lie_in_few_files(smoke: Checkout) -> None:
     files = list((smoke.folder / "data/geometry/geometry").glob("*"))
     assert [file.name for file in files] == ["00000.parquet"]
     keys = pq.read_table(files[0])["job_key"].to_pylist()
-    assert len(keys) == len(set(keys)) == 2 * 3 * 2 * 12  # models, data sets, conditions, layers
+    assert len(keys) == len(set(keys)) == (2 * 3 * 2 + 1) * 12  # models, data sets, conditions, SMALL; layers
 
 
 def test_a_wrong_key_stops_before_any_work_with_exit_2(smoke: Checkout) -> None:

@@ -42,7 +42,7 @@ def test_a_data_root_that_is_no_folder_exits_2(folder: Path) -> None:
 def test_plan_says_how_much_a_profile_asks_for_and_writes_nothing(folder: Path) -> None:
     done = run(folder, "plan")
     assert done.returncode == 0, done.stderr
-    assert "2 models, 4 data sets, 2 conditions" in done.stdout
+    assert "3 models, 4 data sets, 2 conditions" in done.stdout
     assert not (folder / "data").exists()
 
 

@@ -33,6 +33,7 @@ def params_of(tmp_path: Path, **changes: Any) -> Params:
     block["conditions"]["image"] = {"context": 3072}
     for study in block["studies"].values():
         study |= {"datasets": "all"}
+    block["compression"]["calibration"]["datasets"] = ["english"]
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
     return load(tmp_path / "params.yaml")
 

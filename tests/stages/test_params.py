@@ -90,6 +90,45 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("models/chronos-t5-nano/ref", "checkpoint:nano", ["models.chronos-t5-nano.ref", "'nano'"]),
         ("models/lag-llama-nano-rope/base_model", "lag-llama", ["lag-llama-nano-rope.base_model", "'lag-llama-nano'"]),
         ("studies/isotropy/picture", "pie", ["studies.isotropy.picture", "'pie'", "'islands'"]),
+        (
+            "studies/grid/models",
+            ["chronos-t5-nan@joint-0.5"],
+            ["studies.grid.models", "'chronos-t5-nan@joint-0.5'", "base model", "did you mean 'chronos-t5-nano'"],
+        ),
+        (
+            "studies/grid/models",
+            ["chronos-t5-nano@joint-0.55"],
+            ["studies.grid.models", "'chronos-t5-nano@joint-0.55'", "compression.methods", "did you mean 'joint-0.5'"],
+        ),
+        ("studies/grid/models", ["@joint-0.5"], ["studies.grid.models", "base model names ''"]),
+        ("studies/grid/models", ["chronos-t5-nano@"], ["studies.grid.models", "compression.methods names ''"]),
+        ("studies/isotropy/along", {"moirai@joint-0.5": 1}, ["studies.isotropy.along", "did you mean 'moirai-nano'"]),
+        ("models/moirai-nano/ref", "compressed:x@y", ["models.moirai-nano.ref", "BASE@METHOD in a study"]),
+        (
+            "compression/methods/joint-0.5/method",
+            "joined",
+            ["compression.methods.joint-0.5.method", "'joined'", "'joint'"],
+        ),
+        (
+            "compression/methods/joint-0.5/ranks",
+            {"share": 0.5, "flat": 4},
+            [
+                "compression.methods.joint-0.5.ranks",
+                "got ['flat', 'share']",
+                "one of epsilon, budget, share, flat, flow",
+            ],
+        ),
+        ("compression/methods/joint-0.5/ranks", {}, ["compression.methods.joint-0.5.ranks", "got none"]),
+        ("compression/methods/joint-0.5/ranks", {"share": 1.5}, ["ranks.share", "got 1.5"]),
+        (
+            "compression/methods/joint-0.5/ranks",
+            {"flow": {"first": 3, "growth": 0.3, "roundin": "ceiling"}},
+            ["ranks.flow.roundin", "did you mean 'rounding'"],
+        ),
+        ("compression/methods/a b", {"method": "svd", "ranks": {"flat": 4}}, ["compression.methods", "is no name"]),
+        ("compression/calibration/datasets", [], ["compression.calibration.datasets", "'aware-budget-0.25'"]),
+        ("compression/calibration/datasets", ["trend"], ["compression.calibration.datasets", "'trend'"]),
+        ("compression/fidelity/top", 0, ["compression.fidelity.top", "got 0"]),
         ("report/study", "isotrop", ["report.study", "did you mean 'isotropy'"]),
         ("resources/gpus_per_actor", -1, ["resources.gpus_per_actor", "got -1"]),
         ("seed", None, []),  # has a default
@@ -159,9 +198,11 @@ def test_all_data_sets_are_the_time_series_but_for_probing_signals() -> None:
 def test_all_models_are_those_that_are_made_from_no_other() -> None:
     params = load(ROOT / "params.yaml")
     variants = {name for name, model in params.models.items() if model.base_model is not None}
-    assert variants == {"lag-llama-nano-rope"}
+    assert variants - set(params.compressed) == {"lag-llama-nano-rope"}
     assert set(params.asked("ranks-flow", "models")) == set(params.models) - variants
-    assert variants <= set(params.asked("isotropy-fig8", "models"))
+    assert "lag-llama-nano-rope" in params.asked("isotropy-fig8", "models")
+    assert set(params.compressed) == {name for name in variants if "@" in name}
+    assert set(params.compressed) <= {*params.asked("grid", "models"), *params.asked("compression-table2", "models")}
 
 
 def test_a_committed_checkpoint_has_the_key_of_its_recipe_and_snapshots_count_where_there_are_some() -> None:
@@ -204,3 +245,28 @@ def test_the_profile_of_compression_pairs_models_of_equal_size_and_trains_what_i
             assert flow.heads and flow.heads.flow and flat.heads and flow.seed == flat.seed == seed
             ranks = schedules.flow(flow.heads.flow.first, flow.heads.flow.growth, 4, origin=flow.heads.flow.origin)
             assert sum(ranks) == 4 * flat.heads.flat == full * int(ratio) // 25
+
+
+@pytest.mark.parametrize(
+    ("ranks", "number"),
+    [
+        ({"share": 0.25}, 0.25),
+        ({"budget": 0.1}, 0.1),
+        ({"flat": 4}, 4.0),
+        ({"flow": {"first": 3, "growth": 0.27}}, 3.0),
+        ({"epsilon": 0.1}, None),  # a tolerance is no rank
+    ],
+)
+def test_a_compressed_model_is_its_base_under_another_reference_and_has_the_number_of_its_ranks(
+    tmp_path: Path, ranks: dict[str, Any], number: float | None
+) -> None:
+    block = changed("compression/methods/mine", {"method": "joint", "ranks": ranks})
+    block["studies"]["isotropy-fig8"]["models"] = ["lag-llama-nano", "lag-llama-nano-rope@mine"]
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
+    params = load(tmp_path / "params.yaml")
+    made, base = params.models["lag-llama-nano-rope@mine"], params.models["lag-llama-nano-rope"]
+    assert (made.family, made.options) == (base.family, base.options)
+    assert (made.base_model, made.rank) == ("lag-llama-nano-rope", number)
+    assert made.ref == "compressed:lag-llama-nano-rope@mine"
+    assert "lag-llama-nano-rope@mine" not in params.asked("ranks-flow", "models")
+    assert params.compression.methods["mine"].plain()["method"] == "joint"

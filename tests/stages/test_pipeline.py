@@ -102,7 +102,7 @@ class TestEachStage:
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "params":
                     used.add(node.attr)
         blocks = {key.split(".")[0] for key in stage.params} | untracked
-        methods = {"asked", "data_root"}
+        methods = {"asked", "compressed", "data_root"}
         shared = {"models", "conditions", "studies", "datasets", "seed"}  # planning's helpers serve several stages
         assert used - blocks - methods - shared == set()
 

@@ -57,6 +57,19 @@ ROWS: Mapping[str, dict[str, Any]] = {
         "model": "m", "family": "chronos-bolt", "modality": "series", "source": "committed",
         "ref": "m", "fingerprint": "0" * 64, "parameters": 10, "bytes": 40,
     },
+    "compression": {
+        "model": "m@half", "base_model": "m", "rank": 0.5, "method": "joint", "ranks": '{"share": 0.5}',
+        "parameters": 8, "base_parameters": 10, "attention_parameters": 2, "base_attention_parameters": 4,
+        "size_ratio": 0.8, "attention_ratio": 0.5, "rank_ratio": 0.5, "error": 0.1, "job_key": "c",
+    },
+    "compressed_heads": {
+        "model": "m@half", "base_model": "m", "stack": "encoder", "layer": 1, "attention": "self", "part": "qk",
+        "full_width": 16, "rank": 8, "relative_error": 0.1,
+    },
+    "fidelity": {
+        **IDENTITY, "n_windows": 4, "n_positions": 2048, "top": 10, "overlap": 0.9, "log_ppl": 2.0, "base_log_ppl": 1.0,
+        "lppl": 2.0, "state_error": 0.1,
+    },
     "datasets": {
         "dataset": "d", "source": "folder", "domain": "finance", "freq": "B", "horizon": 30, "season": 5, "n_series": 8,
         "n_available": 8, "n_steps": 60000, "provenance": "a file", "paper": "finance-1", "stands_in_for": None,

@@ -22,6 +22,7 @@ def build(tmp_path: Path, row) -> Callable[..., Path]:
     def make(**tables: list[dict]) -> Path:
         tables = {"checkpoints": [row("checkpoints")], **tables}
         stages = {"geometry": "geometry", "forecasts": "forecasts", "spectra": "spectra", "angles": "spectra"}
+        stages["fidelity"] = "compression"
         for name in stages:
             for n, one in enumerate(tables.get(name, [])):
                 one.setdefault("job_key", f"{name}-{n}")
@@ -54,7 +55,14 @@ def test_the_catalogue_holds_every_table_and_view_with_its_comment(build) -> Non
     assert study == ("study",)
     assert {"correlation", "correlation_by_model", "effective_dimension", "last_layer", "scores"} <= set(views)
     assert all(comment.endswith("?") for comment in views.values())
-    printed = {"published_claims", "published_numbers"}  # what the paper says needs no rows of ours
+    printed = {
+        "published_claims",
+        "baselines",  # their names
+        "published_compression",
+        "published_numbers",
+        "published_pretrained",
+        "svd_compression",
+    }  # what the paper says needs no rows of ours
     assert {name for name, rows in empty.items() if rows} == printed
 
 
@@ -165,6 +173,8 @@ def test_the_sample_takes_its_tokens_from_last_states_and_is_seeded(tmp_path: Pa
 G, F, N = "geometry", "forecasts", "inference"
 A, P, J = "alignment", "partition", "jacobian"
 S, T = "spectra", "theory"
+C, H, D = "compression", "compressed_heads", "fidelity"
+MADE = {"checkpoints": [("checkpoints", {}), ("checkpoints", {"model": "m@half"})]}
 BROKEN = [
     ("geometry_row_twice", {G: [(G, {"job_key": "a"}), (G, {"job_key": "b"})]}),
     ("forecast_row_twice", {F: [(F, {"job_key": "a"}), (F, {"job_key": "b"})]}),
@@ -202,6 +212,15 @@ BROKEN = [
     ("singular_values_disordered", {S: [(S, {"singular_values": [1.0, -0.1]})]}),
     ("angle_out_of_range", {"angles": [("angles", {"angles": [0.0, 1.58]})]}),
     ("theory_row_twice", {T: [(T, {}), (T, {})]}),
+    ("compressed_rank_above_full", {H: [(H, {"rank": 17})]}),
+    ("compressed_larger_than_base", {C: [(C, {"size_ratio": 1.02})]}),
+    ("compressed_larger_than_base", {C: [(C, {"attention_ratio": 1.02})]}),
+    ("compressed_without_base", {C: [(C, {"base_model": "nobody"})], **MADE}),
+    ("compressed_without_base", {C: [(C, {})]}),
+    ("compression_row_twice", {C: [(C, {}), (C, {"job_key": "other"})], **MADE}),
+    ("compression_row_twice", {H: [(H, {}), (H, {"rank": 4})]}),
+    ("fidelity_out_of_range", {D: [(D, {"overlap": 1.001})]}),
+    ("fidelity_out_of_range", {D: [(D, {"lppl": None})]}),
     ("theory_holds_differs", {T: [(T, {"y": 3.0})]}),
     ("theory_repaired_fails", {T: [(T, {"y": 3.0, "holds": False, "form": "repaired"})]}),
     ("theory_repaired_fails", {T: [(T, {"y": 1.0, "holds": False, "form": "repaired", "side": "lower"})]}),

@@ -79,6 +79,7 @@ def test_a_printed_number_of_a_released_checkpoint_agrees_inside_our_interval(an
         ({"geometry": {"zeta_adjusted_null_sd": None, "reason": "x"}}, "zeta_adjusted", "undecided", "no interval"),
         ({"geometry": {"zeta_adjusted": None, "reason": "x"}}, "zeta_adjusted", "undecided", "not measured"),
         ({"checkpoint": {"source": "committed"}}, "nmse", "not comparable", "a small checkpoint of ours"),
+        ({"checkpoint": {"source": "compressed"}}, "nmse", "not comparable", "a compressed model"),
         ({"dataset": {"stands_in_for": "sines"}}, "nmse", "not comparable", "a stand-in for the data: sines"),
     ],
 )

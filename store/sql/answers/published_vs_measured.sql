@@ -21,6 +21,7 @@ with numbers as (
         concat_ws(
             '; ',
             case when checkpoints.source in ('committed', 'trained') then 'a small checkpoint of ours' end,
+            case when checkpoints.source = 'compressed' then 'a compressed model' end,
             case when datasets.stands_in_for is not null then 'a stand-in for the data: ' || datasets.stands_in_for end
         ) as unlike,
         case

@@ -1,0 +1,221 @@
+"""Compressed models: what their jobs' keys are of, their folders, and rows that go with a folder or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stages import compression, folders, planning
+from stages.params import Params, ParamsError, load
+from store.files import write_parquet, write_rows
+from store.out import Out, read_rows
+from tasks.compression.compressing import calibration_tokens, compress, joined
+from tasks.errors import DataError
+from tasks.models import registry
+from tasks.series.kernelsynth import kernelsynth_series
+from tasks.series.tables import series_table
+from tasks.sweep.jobs import Job
+
+ROOT = Path(__file__).parents[2]
+SMALL = "chronos-t5-nano@aware-0.5"
+Change = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture
+def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Params]:
+    """`params(change)`: the smoke profile, changed, in a folder of its own with series and the row of a checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "checkpoints" / "chronos-t5-nano", "data/checkpoints/models/chronos-t5-nano")
+    ref = "data/checkpoints/models/chronos-t5-nano"
+    facts = registry.facts(Path(ref)) | {"fingerprint": registry.fingerprint(Path(ref))}
+    row = {"model": "chronos-t5-nano", "family": "chronos-t5", "modality": "series", "source": "committed", "ref": ref}
+    write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", [row | facts])
+    for seed, name in enumerate(("linear-2", "seasonality-2")):
+        write_parquet(Path(f"data/kernelsynth/series/{name}.parquet"), series_table(kernelsynth_series(4, seed)))
+
+    def make(change: Change | None = None) -> Params:
+        block = yaml.safe_load((ROOT / "params/smoke.yaml").read_text())
+        block["compression"]["methods"]["joint-0.5"] = {"method": "joint", "ranks": {"share": 0.5}}
+        if change:
+            change(block)
+        Path("params.yaml").write_text(yaml.safe_dump(block))
+        return load("params.yaml")
+
+    return make
+
+
+def planned(params: Params, name: str = SMALL) -> Job:
+    return compression.compression_job(params, name, planning.checkpoints(compressed=False))
+
+
+def done(job: Job) -> dict[str, Any]:
+    """Do a job here, as a worker would."""
+    (row,) = compress(job, compression.read(job), registry.load_for_job(job)).rows
+    return dict(row)
+
+
+def opened() -> Out:
+    out = Path("data/compression")
+    companion = Path("data/timings/compression")
+    return Out(out, tables=["compression", "fidelity"], companion=companion, stage="compression")
+
+
+def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params) -> None:
+    first = planned(params())
+
+    def other_ranks(block: dict[str, Any]) -> None:
+        block["compression"]["methods"]["aware-0.5"]["ranks"] = {"share": 0.25}
+
+    def other_windows(block: dict[str, Any]) -> None:
+        block["compression"]["calibration"]["windows"] = 2
+
+    def elsewhere(block: dict[str, Any]) -> None:
+        block["compression"]["fidelity"]["top"] = 5
+        block["compression"]["methods"]["another"] = {"method": "svd", "ranks": {"flat": 2}}
+        block["conditions"]["noisy"]["noise"] = 0.5
+
+    assert planned(params(elsewhere)).key == first.key
+    assert len({planned(params(change)).key for change in (None, other_ranks, other_windows)}) == 3
+    write_parquet(Path("data/kernelsynth/series/linear-2.parquet"), series_table(kernelsynth_series(4, 9)))
+    assert planned(params()).key != first.key
+    config = Path("data/checkpoints/models/chronos-t5-nano/config.json")
+    config.write_text(config.read_text() + "\n")
+    assert set(first.inputs) == {f"model:{config.parent.as_posix()}", *(f"data/kernelsynth/series/{n}.parquet" for n in
+                                 ("linear-2", "seasonality-2"))}  # fmt: skip
+
+
+def test_a_method_without_data_reads_none(params) -> None:
+    def joint(block: dict[str, Any]) -> None:
+        block["studies"]["isotropy-layers"]["models"] = ["chronos-t5-nano@joint-0.5"]
+
+    job = planned(params(joint), "chronos-t5-nano@joint-0.5")
+    assert "calibration" not in job.spec
+    assert list(job.inputs) == ["model:data/checkpoints/models/chronos-t5-nano"]
+
+
+def test_calibration_data_of_another_modality_are_refused_in_one_line(params) -> None:
+    def text(block: dict[str, Any]) -> None:
+        block["datasets"]["sets"]["english"] = {}
+        block["compression"]["calibration"]["datasets"] = ["english"]
+
+    with pytest.raises(ParamsError, match=r"calibration\.datasets: got \['english'\], of which none .* 'series'"):
+        planned(params(text))
+
+
+def test_a_model_goes_from_its_job_to_a_row_that_every_later_stage_reads(params) -> None:
+    made = params()
+    job = planned(made)
+    row = done(job)
+    assert (row["attention_ratio"], row["rank_ratio"]) == (0.5, 0.5)
+    assert row["size_ratio"] == row["parameters"] / row["base_parameters"] < 1
+    assert not compression.MODELS.exists()  # until it is whole
+    folder = compression.MODELS / SMALL
+    assert folders.settle(folder, job)
+    assert folders.key_of(folder) == job.key
+    assert not (folders.WORK / job.key).exists()
+    bases = planning.checkpoints(compressed=False)
+    write_rows(
+        Path("data/compression/checkpoints/00000.parquet"),
+        "checkpoints",
+        [compression._checkpoint(bases, made, SMALL)],
+    )
+    found = planning.checkpoints()
+    assert set(found) == {"chronos-t5-nano", SMALL}
+    assert found[SMALL]["parameters"] == row["parameters"]
+    assert found[SMALL]["family"] == "chronos-t5"
+    loaded = registry.load_for_job(Job(job.task, planning.model_spec(found[SMALL]), planning.inputs(found[SMALL])))
+    assert {layer.read().widths for layer in loaded.attentions()} == {(8, 8)}
+    cell = planning.Cell(SMALL, "macrodata", "noisy")
+    identity = planning.identity(made, cell)
+    assert (identity["base_model"], identity["rank"]) == ("chronos-t5-nano", 0.5)
+
+
+def test_rows_come_back_with_a_whole_folder_and_go_without_one(params) -> None:
+    job = planned(params())
+    row = done(job)
+    folder = compression.MODELS / SMALL
+    with opened() as out:  # the work folder is whole, the row was lost: the job runs again unless it settled
+        compression._keep_or_forget(out, folder, job)
+        assert out.missing([job.key]) == [job.key]
+        folders.settle(folder, job)
+        compression._keep_or_forget(out, folder, job)
+        assert out.missing([job.key]) == []
+    (stored,) = read_rows(Path("data/compression"), "compression").to_pylist()
+    assert stored == {**row, "job_key": job.key}
+    shutil.rmtree(folder)
+    with opened() as out:
+        compression._keep_or_forget(out, folder, job)
+        assert out.missing([job.key]) == [job.key]
+
+
+def test_a_job_that_was_stopped_midway_is_no_model_and_leaves_nothing_when_done_again(params) -> None:
+    job = planned(params())
+    work = folders.work_folder(job)
+    work.mkdir(parents=True)
+    (work / "model.safetensors").write_bytes(b"half")
+    (work / "left.txt").write_text("over")
+    assert not folders.settle(compression.MODELS / SMALL, job)
+    done(job)
+    assert folders.settle(compression.MODELS / SMALL, job)
+    assert not (compression.MODELS / SMALL / "left.txt").exists()
+    (compression.MODELS / "gone").mkdir()
+    folders.drop_others(compression.MODELS, [SMALL])
+    assert [path.name for path in compression.MODELS.iterdir()] == [SMALL]
+
+
+def test_the_same_job_writes_the_same_bytes(params) -> None:
+    job = planned(params())
+    prints = []
+    for _ in range(2):
+        done(job)
+        prints.append(registry.fingerprint(folders.work_folder(job)))
+    assert prints[0] == prints[1]
+
+
+def test_a_cell_of_a_model_that_could_not_be_made_is_left_out(params) -> None:
+    made = params(lambda block: block["studies"]["isotropy-layers"].update(datasets=["linear-2"]))
+    models = planning.checkpoints(compressed=False)
+    models["chronos-bolt-nano"] = models["chronos-t5-nano"]
+    asked = [
+        planning.cells(made, ["fidelity"], at_hand) for at_hand in (models, models | {SMALL: models["chronos-t5-nano"]})
+    ]
+    first, second = ({cell.model for cell in cells} for cells in asked)
+    assert second - first == {SMALL}
+
+
+def test_calibration_windows_end_before_what_is_held_out_and_are_those_of_the_seed(params) -> None:
+    job = planned(params())
+    model, series = registry.load_for_job(job), compression.read(job)["series"]
+    spec = dict(job.spec["calibration"])
+    tokens = calibration_tokens(model, series, spec)
+    assert len(tokens) == 2 * 3  # data sets, windows
+    assert max(tokens.origin) + spec["horizon"] <= 0.8 * 1024
+    chosen = {seed: calibration_tokens(model, series, spec | {"seed": seed}).series for seed in range(6)}
+    assert chosen[0] == tokens.series
+    assert len({tuple(names) for names in chosen.values()}) > 1
+    with pytest.raises(DataError, match="give no window"):
+        calibration_tokens(model, series, spec | {"horizon": 900})
+
+
+def test_joined_windows_keep_their_order(params) -> None:
+    job = planned(params())
+    tokens = calibration_tokens(registry.load_for_job(job), compression.read(job)["series"], job.spec["calibration"])
+    again = joined([tokens.take([0, 1]), tokens.take([2, 3, 4]), tokens.take([5])])
+    assert again.series == tokens.series
+    for name, values in tokens.arrays.items():
+        assert (again.arrays[name] == values).all()
+
+
+def test_what_a_folder_says_of_its_making_is_the_spec_of_its_job(params) -> None:
+    job = planned(params())
+    done(job)
+    said = json.loads((folders.work_folder(job) / folders.RECIPE).read_text())
+    assert (said["key"], said["recipe"]) == (job.key, dict(job.spec))
+    places = {(part["stack"], part["layer"], part["attention"], part["part"]) for part in said["parts"]}
+    assert len(places) == len(said["parts"]) == 2 * (4 + 2 * 4)  # parts, layers of self- and cross-attention
