@@ -152,7 +152,9 @@ measured as (
         checkpoints.family,
         regexp_replace(one.model, '[-_]?[0-9.]*[-_][0-9]+$', '') as line, -- names end in size and seed
         one.model,
-        coalesce(json_keys(any_value(checkpoints.heads)::json)[1], 'dense') as schedule,
+        coalesce(
+            list_filter(json_keys(any_value(checkpoints.heads)::json), lambda key: key != 'factors')[1], 'dense'
+        ) as schedule,
         any_value(one.rank) as size,
         count(*) as n_cells,
         exp(avg(ln(nullif(one.wql, 0) / nullif(dense.wql, 0)))) as WQL,

@@ -16,7 +16,7 @@ schedules as (
         grid.seed,
         grid.model,
         checkpoints.family,
-        coalesce(json_keys(checkpoints.heads::json)[1], 'dense') as schedule
+        coalesce(list_filter(json_keys(checkpoints.heads::json), lambda key: key != 'factors')[1], 'dense') as schedule
     from grid
     inner join checkpoints
         on checkpoints.model = grid.model

@@ -35,8 +35,8 @@ FACTORS = {  # of WQL and MASE, and of time, to the family's dense model, for ba
     "auto-arima": (1.1, 4.0),
 }  # fmt: skip
 PRETRAINED = {  # line -> size, schedule, factor of the dense model's WQL
-    "net-flow": (0.25, '{"flow": {"first": 5.0}}', 1.02),
-    "net-flat": (0.25, '{"flat": 8}', 1.1),
+    "net-flow": (0.25, '{"factors": "head", "flow": {"first": 5.0}}', 1.02),
+    "net-flat": (0.25, '{"factors": "head", "flat": 8}', 1.1),
 }
 SEEDS = 5
 OPTIONS = Options(permutations=999, resamples=100, seed=1)
