@@ -15,10 +15,11 @@ from stages.sources import sources
 from store import catalogue
 from store.files import atomic, write_text
 from tasks.report import studies, theory
+from tasks.report.light import light
 from tasks.report.page import models, render
 from tasks.report.queries import Query, queries, study_queries
 from tasks.report.rank_queries import rank_queries
-from tasks.report.static import light, still
+from tasks.report.static import still
 from tasks.report.tables import Answer, ReportTables, StudyTables
 
 if TYPE_CHECKING:

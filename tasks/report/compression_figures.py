@@ -172,7 +172,7 @@ def _size(share: float | None, name: str) -> float:
     """Pixels of a mark: the more of the attention is left, the larger."""
     if share is None or share != share:
         return 12.0 if name == "dense" else 9.0
-    return round(5 + 8 * float(min(share, 1.0)) ** 0.5, 1)
+    return float(round(5 + 8 * min(share, 1.0) ** 0.5, 1))
 
 
 def _benchmark(part: pd.DataFrame) -> pd.Series:

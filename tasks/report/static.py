@@ -69,16 +69,6 @@ def still(figures: Sequence[tuple[str, go.Figure]]) -> dict[str, bytes]:
     return out
 
 
-def light(png: bytes) -> bytes:
-    """The picture in its 256 most used colours, a third of the bytes: for a page that holds it once more, for print."""
-    from PIL import Image
-
-    picture = Image.open(io.BytesIO(png)).convert("RGB")
-    buffer = io.BytesIO()
-    picture.quantize(256, dither=Image.Dither.NONE).save(buffer, "png", optimize=True, dpi=(DPI, DPI))
-    return buffer.getvalue()
-
-
 def _draw(figures: Sequence[tuple[str, go.Figure]]) -> Figure:
     from matplotlib.figure import Figure
 

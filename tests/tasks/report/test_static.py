@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 
 from tasks.report import page, studies
+from tasks.report.light import light
 from tasks.report.scales import HEAT
-from tasks.report.static import light, still
+from tasks.report.static import still
 from tasks.report.tables import ReportTables
 
 
