@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from tasks.errors import HealthError, ModelError
-from tasks.models.attention import AttentionLayer
+from tasks.models.attention import AttentionLayer, Projections
 from tasks.models.capture import capture
 from tasks.models.types import TokenKind, Tokens
 from tasks.ranks.tall import TallQR
@@ -32,22 +32,24 @@ class Moments:
     queries: Float[np.ndarray, "width_and_one width_and_one"]
     inputs: Float[np.ndarray, "in_and_one in_and_one"]
     keys: Float[np.ndarray, "in_and_one in"]
-    attended: Float[np.ndarray, "inner_and_one inner_and_one"]
+    attended: Float[np.ndarray, "n inner_and_one"]
 
 
 def gather(model: Family, tokens: Tokens) -> dict[str, Moments]:
     """Attention layer -> moments of its rows over all windows, `model.batch` windows at a time; PADDING counts nowhere.
 
-    Nothing is kept of a batch but four R factors a layer. Raises ModelError where a family does not say what its
-    attention layers are or there is no window, HealthError as `hidden_states` does.
+    Nothing is kept of a batch but four R factors a layer. A layer of a stack that no token reaches (VisionTS' decoder)
+    has the moments of `white` inputs. Raises ModelError where a family does not say what its attention layers are or
+    there is no window, HealthError as `hidden_states` does.
     """
     layers = list(model.attentions())
     if not layers:
         raise ModelError(f"{model.name}: says nothing of its attention layers, so that none can be compressed")
     if not len(tokens):
         raise ModelError(f"{model.name}: no calibration window; name a data set that gives some")
-    streams = {layer.name: _Streams(layer, model.stacks[0]) for layer in layers}
-    points = {(layer.name, what): layer.linear(what) for layer in layers for what in ("q", "k", "o")}
+    reached = [layer for layer in layers if layer.stack in model.stacks]
+    streams = {layer.name: _Streams(layer, model.stacks[0]) for layer in reached}
+    points = {(layer.name, what): layer.linear(what) for layer in reached for what in ("q", "k", "o")}
     for start in range(0, len(tokens), model.batch):
         part = tokens.take(np.arange(start, min(start + model.batch, len(tokens))))
         valid = {stack: kinds != TokenKind.PADDING for stack, kinds in part.kinds.items()}
@@ -60,7 +62,21 @@ def gather(model: Family, tokens: Tokens) -> dict[str, Moments]:
         with capture({}, points, add):
             for _ in model.hidden_states(part):
                 pass
-    return {name: stream.moments() for name, stream in streams.items()}
+    return {
+        layer.name: streams[layer.name].moments() if layer.name in streams else white(layer.read()) for layer in layers
+    }
+
+
+def white(layer: Projections) -> Moments:
+    """Moments of inputs of mean 0 and covariance 1, attended to one at a time: they weigh all directions alike."""
+    inputs = np.eye(1 + layer.q.shape[2])
+    shared = len(layer.q) // len(layer.v)
+    attended = np.zeros((len(inputs), 1 + len(layer.q) * layer.v.shape[1]))
+    attended[0, 0] = 1
+    attended[1:, 1:] = np.repeat(layer.v, shared, axis=0).reshape(-1, len(inputs) - 1).T
+    if layer.v_bias is not None:
+        attended[0, 1:] = np.repeat(layer.v_bias, shared, axis=0).reshape(-1)
+    return Moments(inputs, inputs, inputs[:, 1:], attended)
 
 
 class _Streams:
@@ -88,7 +104,9 @@ class _Streams:
 
     def _aligned(self, shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
         """Which of the rows count; where a group's series attend to each other, windows and tokens change places."""
-        if self._layer.kind == "group":
+        if self._layer.laid_out is not None:
+            valid = self._layer.laid_out(valid, shape)
+        elif self._layer.kind == "group":
             valid = valid.T
         if shape != valid.shape:
             raise HealthError(

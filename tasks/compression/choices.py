@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +25,8 @@ class Choice:
     """Matrices of a layer that share one rank: all heads' products of a part ("qk", "vo"), or whole matrices.
 
     parts: what `factors` are of: one part of several heads, or a part each. full: the largest rank, which leaves the
-    weights as they are. costs: parameters by rank from 1 on; before: parameters of today.
+    weights as they are. costs: parameters by rank from 1 on; before: parameters of today. shares: what the squared
+    relative errors of `factors` weigh in a budget.
     """
 
     layer: AttentionLayer
@@ -34,10 +35,12 @@ class Choice:
     full: int
     costs: np.ndarray
     before: int
+    shares: list[float]
 
     def curve(self) -> Curve:
-        """Parameters and summed squared relative errors by rank."""
-        errors = sum((one.errors(self.full)[1:] for one in self.factors), start=np.zeros(self.full))
+        """Parameters and summed, weighed squared relative errors by rank."""
+        weighed = [share * one.errors(self.full)[1:] for share, one in zip(self.shares, self.factors, strict=True)]
+        errors = sum(weighed, start=np.zeros(self.full))
         return Curve(self.costs, errors)
 
     def error(self, rank: int, part: int = 0) -> float:
@@ -46,10 +49,16 @@ class Choice:
         return float(np.sqrt(np.mean([one.errors(self.full)[rank] for one in factors])))
 
 
-def choices(method: str, layers: Sequence[AttentionLayer], moments: Mapping[str, Moments] | None) -> list[Choice]:
-    """Of every layer. ValueError for an unknown method, or moments that it needs and does not get.
+def choices(
+    method: str,
+    layers: Sequence[AttentionLayer],
+    moments: Mapping[str, Moments] | None,
+    idle: Container[tuple[str, str, str]] = frozenset(),
+) -> list[Choice]:
+    """Of every layer. idle: as in Family; a budget gives scores of no weight the rank 1, which plain SVD does not know.
 
-    ModelError where weights hold NaN or infinity.
+    ValueError for an unknown method, or moments that it needs and does not get; ModelError where weights hold NaN or
+    infinity.
     """
     if method not in METHODS:
         raise ValueError(f"method: got {method!r}, expected one of {sorted(METHODS)}")
@@ -61,27 +70,41 @@ def choices(method: str, layers: Sequence[AttentionLayer], moments: Mapping[str,
         if not all(np.isfinite(one).all() for one in read if one is not None):
             raise ModelError(f"{layer.name}: weights hold NaN or infinity; check the checkpoint and its dtype")
         weight = (moments or {}).get(layer.name) if method in WEIGHED else None
-        found += METHODS[method](layer, read, weight)
+        for choice in METHODS[method](layer, read, weight):
+            weightless = choice.parts == ("qk",) and (layer.stack, layer.kind, "q") in idle
+            found.append(replace(choice, shares=[0.0] * len(choice.shares)) if weightless else choice)
     return found
 
 
 def _joint(layer: AttentionLayer, read: Projections, moments: Moments | None) -> Iterator[Choice]:
     """Absorbed heads: Q-K where nothing lies between projection and product, V-O everywhere."""
+    qk, vo, shares = _plain_parts(layer, read) if moments is None else _weighed_parts(layer, read, moments)
     if layer.plain:
-        found = products.weighed_scores(read, moments.queries, moments.keys) if moments else products.scores(read)
         each = len(read.q) * (read.q.shape[2] + (read.q_bias is not None)) + len(read.k) * read.k.shape[2]
-        yield _heads(layer, "qk", found, read.widths.key, each, 0)
-    found = products.weighed_outputs(read, moments.attended) if moments else products.outputs(read)
+        yield _heads(layer, "qk", qk, shares.qk, each * np.arange(1, read.widths.key + 1))
     each = len(read.o) * read.o.shape[1] + len(read.v) * read.v.shape[2]
-    biased = read.o_bias is not None or read.v_bias is not None
-    yield _heads(layer, "vo", found, read.widths.value, each, biased * read.o.shape[1])
+    bias = read.o.shape[1] if read.o_bias is not None or read.v_bias is not None else 0
+    yield _heads(layer, "vo", vo, shares.vo, bias + each * np.arange(1, read.widths.value + 1))
 
 
-def _heads(layer: AttentionLayer, part: str, found: list[Factors], full: int, each: int, bias: int) -> Choice:
-    before = stored([layer], part)
-    costs = bias + each * np.arange(1, full + 1)
-    costs[-1] = before
-    return Choice(layer, (part,), found, full, costs, before)
+Parts = tuple[list[Factors], list[Factors], products.Shares]
+
+
+def _plain_parts(layer: AttentionLayer, read: Projections) -> Parts:
+    qk, vo = products.scores(read) if layer.plain else [], products.outputs(read)
+    return qk, vo, products.Shares([1.0] * len(qk), [1.0] * len(vo))
+
+
+def _weighed_parts(layer: AttentionLayer, read: Projections, moments: Moments) -> Parts:
+    qk = products.weighed_scores(read, moments.queries, moments.keys) if layer.plain else []
+    key_rows = float(np.square(moments.inputs[:, 0]).sum())
+    shares = products.output_shares(read, qk, moments.attended, moments.keys, key_rows)
+    return qk, products.weighed_outputs(read, moments.attended), shares
+
+
+def _heads(layer: AttentionLayer, part: str, found: list[Factors], shares: list[float], costs: np.ndarray) -> Choice:
+    costs[-1] = before = stored([layer], part)
+    return Choice(layer, (part,), found, len(costs), costs, before, shares)
 
 
 def _single(layer: AttentionLayer, read: Projections, moments: Moments | None) -> Iterator[Choice]:
@@ -95,7 +118,8 @@ def _project(layer: AttentionLayer, read: Projections, moments: Moments | None) 
     """Q, K and V on the leading directions of what they are given."""
     assert moments is not None, "checked by choices"
     whole = {what: matrix for what, matrix in _whole(layer).items() if what != "o"}
-    found = [matrices.projected(matrix, _seen(what, moments)) for what, matrix in whole.items()]
+    inputs = {"q": moments.queries[:, 1:], "k": moments.inputs[:, 1:], "v": moments.inputs[:, 1:]}
+    found = [matrices.projected(matrix, inputs[what]) for what, matrix in whole.items()]
     yield _matrices(layer, whole, found, min(matrix.shape[1] for matrix in whole.values()))
 
 
@@ -103,9 +127,8 @@ def _matrices(layer: AttentionLayer, whole: dict[str, np.ndarray], found: list[F
     """Two thin factors each, or dense where these have more numbers."""
     ranks = np.arange(1, full + 1)
     costs = sum((np.minimum(ranks * sum(one.shape), one.size) for one in whole.values()), start=0 * ranks)
-    before = sum(one.size for one in whole.values())
-    costs[-1] = before
-    return Choice(layer, tuple(whole), found, full, costs, before)
+    costs[-1] = before = sum(one.size for one in whole.values())
+    return Choice(layer, tuple(whole), found, full, costs, before, [1.0] * len(found))
 
 
 Maker = Callable[[AttentionLayer, Projections, "Moments | None"], Iterator[Choice]]
@@ -124,9 +147,10 @@ def _whole(layer: AttentionLayer) -> dict[str, np.ndarray]:
 
 
 def _seen(what: str, moments: Moments) -> np.ndarray:
-    """R of what a matrix multiplies."""
-    root: np.ndarray = {"q": moments.queries, "o": moments.attended}.get(what, moments.inputs)[:, 1:]
-    return root
+    """R of what a matrix multiplies; keys less what their softmax does not see, else their mean hides the rest."""
+    if what == "k":
+        return moments.keys
+    return {"q": moments.queries, "v": moments.inputs, "o": moments.attended}[what][:, 1:]
 
 
 def stored(layers: Sequence[AttentionLayer], parts: Iterable[str] = NAMES) -> int:

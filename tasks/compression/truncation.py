@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tasks.compression import schedules
 from tasks.compression.budget import allocate
 from tasks.compression.choices import Choice, choices, stored
@@ -28,20 +30,21 @@ def compress(
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; a row a layer and part with the rank that it has got.
 
-    method: `method` and `ranks`. Methods: "svd" (each matrix on its own: two thin factors where they have fewer
-    numbers, else dense), "aware-svd" (the same, best on the moments), "joint" (narrower heads, best for the products),
-    "aware" (the same, best on the moments), "project" (W_Q, W_K, W_V on the inputs' leading directions). ranks, one of:
-    {"epsilon": ε}: values above ε of the largest (of heads that share a width, the most that one has); {"share": s}:
-    int(s * full); {"budget": b}: at most b of the attention parameters that the model has, by least summed squared
-    relative error; {"flat": r} or {"flow": {...}} (tasks/compression/schedules.py): dimensions of a head, of whole
-    matrices times the heads. All heads of a layer have one rank. Rows: stack, layer, attention, part, full_width, rank,
-    relative_error (in the method's own norm, root mean square over heads).
+    method: {"method": one of METHODS, "ranks": one rule}. Methods: "svd" cuts each matrix on its own, to two thin
+    factors where they have fewer numbers, else dense; "joint" makes narrower heads, best for the products; "aware-svd"
+    and "aware" are these, best on the moments; "project" puts W_Q, W_K, W_V on the inputs' leading directions.
+    Rules: {"epsilon": ε}, values above ε of the largest (where heads share a width, the most that one has);
+    {"share": s}, int(s * full); {"budget": b}, at most b of the model's attention parameters, by least summed squared
+    relative error ("aware": relative to the layer's output, `products.output_shares`); {"flat": r} and {"flow": {...}}
+    (tasks/compression/schedules.py), dimensions of a head, for whole matrices times the heads.
+    All heads of a layer have one rank. Rows: stack, layer, attention, part, full_width, rank, relative_error (in the
+    method's own norm, root mean square over heads). The block `compression` of the config says what fits the weights.
     Raises ModelError where a family does not say what its attention layers are, ValueError for what a method cannot be.
     """
     layers = list(model.attentions())
     if not layers:
         raise ModelError(f"{model.name}: says nothing of its attention layers, so that none can be compressed")
-    found = choices(method["method"], layers, moments)
+    found = choices(method["method"], layers, moments, model.idle)
     ranks = _ranks(method["ranks"], found, layers, model.layers)
     for layer in layers:
         _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
@@ -74,7 +77,7 @@ def _ranks(
 
 def _rank(name: str, value: Any, choice: Choice, depths: Mapping[str, int]) -> int:
     if name == "epsilon":
-        return max(1, *(numerical_rank(one.values, value) for one in choice.factors))
+        return max(1, *(numerical_rank(_falling(one.values), value) for one in choice.factors))
     if name == "share":
         return max(1, int(round(value * choice.full, 9)))
     layer = choice.layer
@@ -85,6 +88,12 @@ def _rank(name: str, value: Any, choice: Choice, depths: Mapping[str, int]) -> i
     if not 1 <= rank <= choice.full:
         raise ValueError(f"ranks flat: got {rank} for {layer.name} {choice.parts}, expected 1 to {choice.full}")
     return int(rank)
+
+
+def _falling(values: np.ndarray) -> np.ndarray:
+    """The largest from here on: those of a projection need not fall by themselves."""
+    largest: np.ndarray = np.maximum.accumulate(values[::-1])[::-1]
+    return largest
 
 
 def _flow(rule: Mapping[str, Any], layer: AttentionLayer, depths: Mapping[str, int]) -> int:
