@@ -22,8 +22,10 @@ Measure = Literal[  # what a study may ask for
     "row_angles",  # between the rows of the first query projection
     "constant",  # singular values of every layer's input on one window, with special tokens and without
     "forecasts",  # forecasts of every cell alone
+    "baselines",  # forecasts of forecasts.baselines on the same windows
     "fidelity",  # of compressed models: how far their forecasts and states are from those of their base
 ]
+Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]  # tasks/forecasting/local.py
 Picture = Literal[  # how the report draws a study
     "domains",  # NMSE against isotropy, a panel a domain
     "conditions",  # NMSE against isotropy from one condition to another
@@ -37,11 +39,14 @@ Picture = Literal[  # how the report draws a study
     "constant",  # singular values of every layer's input for a constant series
     "histogram",  # singular values of a matrix, a panel a layer
     "snapshots",  # the same at steps of a training
+    "frontier",  # accuracy against time, compressed models and baselines relative to the dense model
+    "compressed",  # accuracy and overlap against size, a line a way of compressing, the paper's beside them
+    "pretrained",  # accuracy against size of models pretrained with narrow heads, growing with depth and flat
     "none",
 ]
 OF_WEIGHTS = {"weights", "row_angles"}  # measures that look at no data set
 CALIBRATED = {"aware", "aware-svd", "project"}  # methods of compression that look at data
-WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity"}  # measures that read no token dump
+WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity", "baselines"}  # measures that read no token dump
 
 
 class Strict(BaseModel):
@@ -145,6 +150,49 @@ class KernelSynth(Strict):
     length: int = Field(1024, ge=64, le=8192)
 
 
+class FlowRanks(Strict):
+    """Heads of first (l - 1 + origin)^growth dimensions in layer l = 1, 2, ..., rounded."""
+
+    first: float = Field(gt=0, description="the paper's d̃_0")
+    growth: float = Field(ge=0, description="the paper's α; 0: every layer the same")
+    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="power_of_two: the released code")
+    origin: int = Field(1, ge=1, description="1: the paper's i counts from 0; 2: from 1")
+    cross_offset: bool = Field(False, description="cross-attention's layers count on from the encoder's last")
+
+
+class GuidelineRanks(Strict):
+    """Heads that share ranks of whole matrices, from the smallest to the largest, r_1 + (r_D - r_1) x^bend."""
+
+    smallest: float = Field(16, gt=0, description="median ε-rank of a sample of inputs, 16 where it is not known")
+    largest: float | None = Field(None, gt=0, description="null: half the width")
+    bend: float = Field(0.5, gt=0)
+
+
+class HeadRanks(Strict):
+    """By layer, the rank of the attention heads that a model is pretrained with: one of flow, guideline, flat."""
+
+    flow: FlowRanks | None = None
+    guideline: GuidelineRanks | None = None
+    flat: int | None = Field(None, ge=1, description="the control: the same for every layer")
+    factors: Literal["head", "shared"] = Field(
+        "head", description="head: narrower heads (eq. 20); shared: wide heads, a sketch that all of a layer share (19)"
+    )
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> HeadRanks:
+        if len(said := [name for name in ("flow", "guideline", "flat") if getattr(self, name) is not None]) != 1:
+            raise ValueError(f"got {', '.join(said) or 'none'}, expected one of flow, guideline, flat")
+        return self
+
+
+LATER: dict[str, Any] = {  # fields that came after the first checkpoints were kept, and what they are where unused
+    "snapshots": [],
+    "heads": None,
+    "embedding_from": None,
+    "precision": "float32",
+}
+
+
 class Recipe(Strict):
     """How a small checkpoint is pretrained; its SHA-256 ties a committed checkpoint to this text."""
 
@@ -168,11 +216,18 @@ class Recipe(Strict):
     snapshots: list[Annotated[int, Field(ge=0)]] = Field(
         [], description="steps after which the weights are kept beside the last ones; 0: the initial weights"
     )
+    heads: HeadRanks | None = Field(None, description="ranks of attention heads by layer; null: whole heads")
+    embedding_from: str | None = Field(
+        None, description="a recipe whose trained embedding of ids is taken over (Fig. 7, reuse embedding); null: drawn"
+    )
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
 
     def spec(self) -> dict[str, Any]:
         """What a checkpoint's key is made of: the recipe without the keys that came later and are not used."""
         fields = self.model_dump()
-        return fields if self.snapshots else {name: field for name, field in fields.items() if name != "snapshots"}
+        if self.heads:
+            fields["heads"] = self.heads.model_dump(exclude_none=True)
+        return {name: field for name, field in fields.items() if name not in LATER or field != LATER[name]}
 
     @model_validator(mode="after")
     def _adds_up(self) -> Recipe:
@@ -202,6 +257,19 @@ class Checkpoints(Strict):
     committed: str | None = Field("checkpoints", description="folder with checkpoints kept in git; null retrains")
     recipes: dict[str, Recipe] = {}
     skill: Skill = Skill()
+
+    @model_validator(mode="after")
+    def _embeddings_are_there(self) -> Checkpoints:
+        for name, recipe in self.recipes.items():
+            if (source := recipe.embedding_from) is None:
+                continue
+            mend = "expected a recipe of the same family that takes over none itself"
+            if source not in self.recipes or source == name:
+                raise ValueError(f"recipes.{name}.embedding_from: got {source!r}, {mend}")
+            other = self.recipes[source]
+            if other.family != recipe.family or other.embedding_from is not None:
+                raise ValueError(f"recipes.{name}.embedding_from: {source!r} is of {other.family}; {mend}")
+        return self
 
 
 class FlowOfRanks(Strict):
@@ -406,6 +474,7 @@ class Forecasts(Strict):
     batch: int = Field(64, ge=1, description="windows a call")
     keep_quantiles: bool = False
     min_context: int = Field(16, ge=1)
+    baselines: list[Baseline] = Field([], description="local models, fitted series by series, of studies that ask")
 
 
 class Statistics(Strict):

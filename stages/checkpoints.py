@@ -26,13 +26,17 @@ LOG = "training.json"
 
 def main(params: Params) -> None:
     """Write data/checkpoints: models/NAME for each recipe that a model names; tables checkpoints, training, skill."""
-    jobs = {name: training_job(name, recipe) for name, recipe in recipes(params).items()}
+    jobs = training_jobs(recipes(params))
     with opened("checkpoints", ["training", "skill"]) as out:
         for name, job in jobs.items():
             _install(out, name, job, params.checkpoints.committed)
-        run(out, [Planned(job) for job in jobs.values()], resources(params), work_folder)
-        trained = {name: job for name, job in jobs.items() if settle(MODELS / name, job)}
-        rows = [_row(params, name) for name in params.models if _at_hand(params, name, trained)]
+        trained: dict[str, Job] = {}
+        for needs in (False, True):  # those that take over an embedding come after the others
+            wave = {name: job for name, job in jobs.items() if ("embedding" in job.spec) is needs}
+            if wave:
+                run(out, [Planned(job) for job in wave.values()], resources(params), work_folder)
+            trained |= {name: job for name, job in wave.items() if settle(MODELS / name, job)}
+        rows = [_row(params, name, jobs) for name in params.models if _at_hand(params, name, trained)]
         out.write("checkpoints", rows)
         drop_others(MODELS, jobs)
         sweep(out, [*map(Planned, jobs.values()), *_skill_jobs(params, rows)], params, nothing)
@@ -45,20 +49,35 @@ def main(params: Params) -> None:
 
 
 def recipes(params: Params) -> dict[str, Recipe]:
-    """The recipes that models name."""
+    """The recipes that models name, and those whose embedding one of these takes over."""
     named = (model.ref.partition(":") for model in params.models.values())
-    return {name: params.checkpoints.recipes[name] for kind, _, name in named if kind == "checkpoint"}
+    known = params.checkpoints.recipes
+    found = {name: known[name] for kind, _, name in named if kind == "checkpoint"}
+    sources = (recipe.embedding_from for recipe in found.values())
+    return found | {name: known[name] for name in sources if name is not None}
 
 
-def training_job(name: str, recipe: Recipe) -> Job:
-    """The job whose key ties a checkpoint, committed or not, to its recipe."""
-    return Job(TRAINING, {"model": name, "recipe": recipe.spec()})
+def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
+    """The job whose key ties a checkpoint, committed or not, to its recipe; source: that of recipe.embedding_from."""
+    spec: dict[str, Any] = {"model": name, "recipe": recipe.spec()}
+    if recipe.embedding_from is not None:
+        assert source is not None
+        spec["embedding"] = {"folder": (MODELS / recipe.embedding_from).as_posix(), "key": source.key}
+    return Job(TRAINING, spec)
+
+
+def training_jobs(recipes: Mapping[str, Recipe]) -> dict[str, Job]:
+    """The job of every recipe; those whose embeddings are taken over are among them."""
+    plain = {name: training_job(name, recipe) for name, recipe in recipes.items() if recipe.embedding_from is None}
+    return {
+        name: plain[name] if recipe.embedding_from is None else training_job(name, recipe, plain[recipe.embedding_from])
+        for name, recipe in recipes.items()
+    }
 
 
 def keep(params: Params, folder: Path) -> None:
     """Copy the pretrained checkpoints, with their log, to a folder that is kept in git."""
-    for name, recipe in recipes(params).items():
-        job = training_job(name, recipe)
+    for name, job in training_jobs(recipes(params)).items():
         if key_of(MODELS / name) != job.key:
             raise ModelError(f"{MODELS / name} is not made by the recipe in params.yaml; run `dvc repro checkpoints`")
         shutil.copytree(MODELS / name, folder / name, dirs_exist_ok=True)
@@ -83,13 +102,14 @@ def _at_hand(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
     return not ref.startswith(COMPRESSED) and (kind != "checkpoint" or recipe in trained)
 
 
-def _row(params: Params, name: str) -> dict[str, Any]:
+def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
     model = params.models[name]
     kind, _, recipe = model.ref.partition(":")
     ref = (MODELS / recipe).as_posix() if kind == "checkpoint" else model.ref
     found = registry.resolve(ref, allow_hub=True)
     registry.check_options(model.family, model.options, f"models.{name}.options")
-    job = training_job(recipe, params.checkpoints.recipes[recipe]) if kind == "checkpoint" else None
+    job = jobs[recipe] if kind == "checkpoint" else None
+    heads = job.spec["recipe"].get("heads") if job else None
     kept = params.checkpoints.committed
     committed = bool(job and kept and key_of(Path(kept, recipe)) == job.key)
     return {
@@ -102,6 +122,7 @@ def _row(params: Params, name: str) -> dict[str, Any]:
         **registry.facts(found.folder),
         "recipe": job.key if job else None,
         "options": json.dumps(model.options, sort_keys=True) if model.options else None,
+        "heads": json.dumps(heads, sort_keys=True) if heads else None,
     }
 
 
@@ -111,7 +132,13 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]
     forecasting = {model for study in asking for model in params.asked(study, "models")}
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
-        if of_series and row["recipe"] is not None and params.models[row["model"]].base_model is None:
+        if of_series and row["recipe"] is not None and _is_own(params, row["model"]):
             spec = {name: row[name] for name in ("model", "family", "ref", "recipe")}
             spec |= {"seed": params.seed, "skill": params.checkpoints.skill.model_dump()}
             yield Planned(Job(SKILL, spec, {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))
+
+
+def _is_own(params: Params, name: str) -> bool:
+    """Whether a model's weights are not those of the model that it is made from, read otherwise."""
+    base = params.models[name].base_model
+    return base is None or params.models[base].ref != params.models[name].ref

@@ -1,19 +1,23 @@
-"""Forecasts of the last window of every series by every model under every condition, scored."""
+"""Forecasts of the last window of every series by every model, and by local baselines, scored by the same code."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from stages import planning
 from stages.params import Params
 from stages.sweeping import Planned, opened, sweep
 from store.dumps import read_table
+from store.files import fingerprint
 from tasks.sweep.jobs import Job, Task
 
 ENTRY = "tasks.forecasting.evaluate:evaluate"
+LOCAL = "tasks.forecasting.local"
 TASK = Task("evaluate", 2, ENTRY, "tasks.models.registry:load_for_job", table="forecasts")
+BASELINE = Task("baseline", 1, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_for_job", table="forecasts")
 
 
 def main(params: Params) -> None:
@@ -26,16 +30,24 @@ def plan(params: Params) -> Iterator[Planned]:
     """One job a cell, a row a series."""
     known = planning.checkpoints().items()
     models = {name: row for name, row in known if row["modality"] == "series"}  # text and images are not forecast
-    block = params.forecasts
     for cell, studies in planning.cells(params, ["isotropy", "forecasts"], models).items():
+        spec = _spec(params, cell) | planning.model_spec(models[cell.model])
+        inputs = planning.inputs(models[cell.model], planning.series_file(params, cell.dataset))
+        yield Planned(Job(TASK, spec, inputs, group=cell.model), studies)
+    for cell, studies in planning.cells(params, ["baselines"], instead=params.forecasts.baselines).items():
         series = planning.series_file(params, cell.dataset)
-        spec = {
-            **planning.identity(params, cell),
-            **planning.windows_spec(params, cell, block.min_context),
-            **planning.model_spec(models[cell.model]),
-            "levels": block.levels,
-            "samples": block.samples,
-            "batch": block.batch,
-            "keep_quantiles": block.keep_quantiles,
-        }
-        yield Planned(Job(TASK, spec, planning.inputs(models[cell.model], series), group=cell.model), studies)
+        job = Job(BASELINE, _spec(params, cell), {series.as_posix(): fingerprint(series)}, group=cell.model)
+        yield Planned(job, studies)
+
+
+def _spec(params: Params, cell: planning.Cell) -> dict[str, Any]:
+    """What is forecast and how it is scored, whoever forecasts."""
+    block = params.forecasts
+    return {
+        **planning.identity(params, cell),
+        **planning.windows_spec(params, cell, block.min_context),
+        "levels": block.levels,
+        "samples": block.samples,
+        "batch": block.batch,
+        "keep_quantiles": block.keep_quantiles,
+    }

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from stages.blocks import (
     CALIBRATED,
     DATA_VARIABLE,
+    Baseline,
     Checkpoints,
     Compression,
     Condition,
@@ -121,7 +122,12 @@ class Params(Strict):
                         f"{self.checkpoints.recipes[recipe].family!r}; make them the same"
                     )
         _known(self.report.study, self.studies, "report.study")
+        self._baselines_have_names_of_their_own()
         return self
+
+    def _baselines_have_names_of_their_own(self) -> None:
+        if taken := sorted(set(self.models) & set(get_args(Baseline))):
+            raise ValueError(f"models.{taken[0]}: the name of a baseline (see forecasts.baselines); take another")
 
     def _named(self, block: str) -> dict[str, Any]:
         named: dict[str, dict[str, Any]] = {

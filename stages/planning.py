@@ -30,21 +30,29 @@ class Cell(NamedTuple):
 
 
 def cells(
-    params: Params, measures: Collection[str], models: Mapping[str, Mapping[str, Any]] | None = None
+    params: Params,
+    measures: Collection[str],
+    models: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    instead: Sequence[str] | None = None,
 ) -> dict[Cell, list[str]]:
     """Every cell that a study asks for and whose series are at hand, with those studies; one model's cells together.
 
     measures: of studies that take any of these alone. A data set and a condition meet where they are of one modality,
     and a model where models, the rows of `checkpoints` by model, say so too; one without a row could not be made.
+    instead: names of what stands in the place of the studies' models, on series alone: baselines.
     """
     asked: dict[Cell, list[str]] = {}
     for study, wanted in params.studies.items():
         if not set(measures) & set(wanted.measures):
             continue
-        names = (params.asked(study, block) for block in ("models", "datasets", "conditions"))
-        for cell in itertools.starmap(Cell, itertools.product(*names)):
+        asking = params.asked(study, "models") if instead is None else instead
+        names = (params.asked(study, block) for block in ("datasets", "conditions"))
+        for cell in itertools.starmap(Cell, itertools.product(asking, *names)):
             kind = params.conditions[cell.condition].modality
             if kind != modality(params.datasets.sets[cell.dataset].source):
+                continue
+            if instead is not None and kind != "series":
                 continue
             if models is not None and (cell.model not in models or models[cell.model]["modality"] != kind):
                 continue
@@ -67,11 +75,11 @@ def series_file(params: Params, dataset: str) -> Path:
 
 def identity(params: Params, cell: Cell) -> dict[str, Any]:
     """The columns that every result row of a cell begins with."""
-    model, condition = params.models[cell.model], params.conditions[cell.condition]
+    model, condition = params.models.get(cell.model), params.conditions[cell.condition]  # a baseline is no model
     return {
         "model": cell.model,
-        "base_model": model.base_model,
-        "rank": model.rank,
+        "base_model": model.base_model if model else None,
+        "rank": model.rank if model else None,
         "dataset": cell.dataset,
         "condition": cell.condition,
         "context": condition.context,

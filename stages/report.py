@@ -15,6 +15,7 @@ from stages.sources import sources
 from store import catalogue
 from store.files import atomic, write_text
 from tasks.report import studies, theory
+from tasks.report.light import light
 from tasks.report.page import models, render
 from tasks.report.queries import Query, queries, study_queries
 from tasks.report.rank_queries import rank_queries
@@ -90,12 +91,12 @@ def _draw(tables: ReportTables) -> dict[str, bytes]:
 
 
 def _write(name: str, figures: list[tuple[str, go.Figure]]) -> bytes:
-    """Figures as one PNG, which is answered, and one SVG."""
+    """Figures as one PNG, which is answered in few colours, and one SVG."""
     made = still(figures)
     for suffix, data in made.items():
         with atomic(FIGURES / f"{name}.{suffix}") as temporary:
             temporary.write_bytes(data)
-    return made["png"]
+    return light(made["png"])
 
 
 def _metrics(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Any]:

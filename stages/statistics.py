@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
 OUT = Path(DATA, "statistics", "inference.parquet")
 QUESTIONS = OUT.with_name("questions.parquet")
-READ = ("datasets", "checkpoints", "geometry", "spectra", "forecasts", "studies")  # tables that units are made from
+READ = (
+    "datasets",
+    "checkpoints",
+    "compression",
+    "fidelity",
+    "geometry",
+    "spectra",
+    "forecasts",
+    "studies",
+)  # tables that units are made from
 KINDS = {  # of pairs: the answer that shows them, and what is flipped as a whole
     "dataset": ("sign_test", "pairs of data sets"),
     "context": ("context_effect", "data sets"),

@@ -177,6 +177,7 @@ TABLES = (
             C("recipe", TEXT, "key of the job that trained or compressed it, where we did", null=True),
             C("license", TEXT, "licence of the weights", null=True),
             C("options", TEXT, "how it is read, where not as its files say (JSON)", null=True),
+            C("heads", TEXT, "schedule of ranks that its heads were pretrained with, if any (JSON)", null=True),
         ),
     ),
 )

@@ -21,9 +21,9 @@ HELD_OUT = 0.2  # share at the end of every bundled series that no checkpoint ha
 class Mixture:
     """Shares of a training batch; they sum to 1. Published pretraining mixes TSMixup 9 : KernelSynth 1."""
 
-    kernelsynth: float
-    tsmixup: float
-    bundled: float
+    kernelsynth: float = 0.0
+    tsmixup: float = 0.0
+    bundled: float = 0.0
 
 
 class Corpus:

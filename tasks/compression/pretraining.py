@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,8 +15,11 @@ import numpy as np
 
 from tasks.compression.contrast import ContrastCorpus
 from tasks.compression.corpus import Corpus, recipe_corpus
-from tasks.models.registry import SNAPSHOTS, family_class
-from tasks.sweep.jobs import Job, Result
+from tasks.compression.shared_factors import multiplied_out
+from tasks.compression.starting import start
+from tasks.errors import ModelError
+from tasks.models.registry import SNAPSHOTS
+from tasks.sweep.jobs import Job, Result, place, report
 
 if TYPE_CHECKING:
     import torch
@@ -30,24 +34,39 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     most those steps. Rows: step, loss (mean since the last row), learning rate; they stand in training.json too.
     recipe.json, with the recipe and the job's key, comes last: a folder that has it is whole. The weights after each
     step of recipe["snapshots"] stand in snapshots/step-N, a checkpoint folder each (`registry.snapshots`).
+    job.spec["embedding"], if any: folder and key of the checkpoint whose embedding is taken over.
     """
     recipe = job.spec["recipe"]
-    family = family_class(recipe["family"]).new(recipe["config"], seed=recipe["seed"])
+    family = start(recipe, _embedding(job.spec.get("embedding")))
     corpus = recipe_corpus(recipe)
     if corpus.modality != family.modality:
         raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
-    rows = [{"model": job.spec["model"], **row} for row in _train(family, corpus, recipe, folder)]
-    family.save(folder)
+    family.network.to(place().device)
+    rows, seen = _train(family, corpus, recipe, folder)
+    rows = [{"model": job.spec["model"], **row} for row in rows]
+    multiplied_out(family).save(folder)
     for name in ("state.pt", "progress.jsonl"):
         (folder / name).unlink(missing_ok=True)
     (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
     (folder / "recipe.json").write_text(json.dumps({"key": job.key, "recipe": recipe}, indent=2) + "\n")
-    return Result(rows)
+    return Result(rows, tokens=seen)
+
+
+def _embedding(said: Mapping[str, str] | None) -> Path | None:
+    """The checkpoint whose embedding is taken over. ModelError where another lies there than the job's key covers."""
+    if said is None:
+        return None
+    path = Path(said["folder"], "recipe.json")
+    key = json.loads(path.read_text())["key"] if path.exists() else None
+    if key != said["key"]:
+        raise ModelError(f"{path}: got the checkpoint of job {key}, expected {said['key']}; run `make retry`")
+    return path.parent
 
 
 def _train(
     family: Family, corpus: Corpus | ContrastCorpus, recipe: Mapping[str, Any], folder: Path
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], int]:
+    """Rows of all steps, those before a kill among them, and the observed values that this run trained on."""
     import torch
 
     network = family.network.train()
@@ -55,13 +74,15 @@ def _train(
     steps = recipe["steps"]
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps, recipe["warm_up"]))
     rows = _resume(folder, network, optimizer, schedule)
-    first = rows[-1]["step"] if rows else 0
+    first, seen = rows[-1]["step"] if rows else 0, 0
     if not first:
         _snapshot(family, recipe, 0, folder)
     losses: list[float] = []
     started = time.monotonic()
     for step in range(first + 1, steps + 1):
-        losses.append(_step(family, corpus, recipe, step, optimizer))
+        loss, values = _step(family, corpus, recipe, step, optimizer)
+        losses.append(loss)
+        seen += values
         schedule.step()
         _snapshot(family, recipe, step, folder)
         if step % recipe["log_every"] == 0 or step == steps:
@@ -70,8 +91,9 @@ def _train(
             _progress(folder, rows[-1], steps, (time.monotonic() - started) / (step - first))
             if step % recipe["save_every"] == 0:
                 _save(folder, network, optimizer, schedule, rows)
+                report(rows[-1])
     network.eval()
-    return rows
+    return rows, seen
 
 
 def _step(
@@ -80,7 +102,8 @@ def _step(
     recipe: Mapping[str, Any],
     step: int,
     optimizer: torch.optim.Optimizer,
-) -> float:
+) -> tuple[float, int]:
+    """The loss of a step, and the observed values of its batch."""
     import torch
 
     past, future = corpus.batch(
@@ -92,14 +115,24 @@ def _step(
         min_past=recipe["min_past"],
     )
     torch.manual_seed(recipe["seed"] * 1_000_003 + step)  # dropout: a resumed run repeats an unbroken one
-    loss = family.loss(torch.from_numpy(past), torch.from_numpy(future))
+    with _precision(recipe.get("precision", "float32")):
+        loss = family.loss(torch.from_numpy(past), torch.from_numpy(future))
     if not torch.isfinite(loss):
         raise FloatingPointError(f"loss at step {step} is {loss.item()}; lower learning_rate {recipe['learning_rate']}")
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(family.network.parameters(), 1.0)
     optimizer.step()
-    return float(loss.detach())
+    return float(loss.detach()), int(sum(np.count_nonzero(~np.isnan(part)) for part in (past, future)))
+
+
+def _precision(name: str) -> contextlib.AbstractContextManager[Any]:
+    """float32, or products of matrices in bfloat16 while weights and optimiser stay in float32."""
+    import torch
+
+    if name == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(torch.device(place().device).type, getattr(torch, name))
 
 
 def _rate(step: int, steps: int, warm_up: int) -> float:
@@ -111,13 +144,13 @@ def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path
     """Keep the weights where the recipe asks for them after this step; a run that goes on writes them once more."""
     if step not in recipe.get("snapshots", ()):
         return
-    place = folder / SNAPSHOTS / f"step-{step}"
-    making = place.with_name(f"making-{place.name}")
-    for old in (making, place):
+    kept = folder / SNAPSHOTS / f"step-{step}"
+    making = kept.with_name(f"making-{kept.name}")
+    for old in (making, kept):
         shutil.rmtree(old, ignore_errors=True)
     making.mkdir(parents=True)
-    family.save(making)
-    making.rename(place)  # so that a folder of this name is whole
+    multiplied_out(family).save(making)
+    making.rename(kept)  # so that a folder of this name is whole
 
 
 def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, rows: list[dict[str, Any]]) -> None:
@@ -140,7 +173,7 @@ def _resume(folder: Path, network: Any, optimizer: Any, schedule: Any) -> list[d
     path = folder / "state.pt"
     if not path.exists():
         return []
-    state = torch.load(path, weights_only=True)
+    state = torch.load(path, weights_only=True, map_location=place().device)
     network.load_state_dict(state["network"])
     optimizer.load_state_dict(state["optimizer"])
     schedule.load_state_dict(state["schedule"])

@@ -47,7 +47,7 @@ def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:
         min_context=spec["min_context"],
         held_out=spec["held_out"],
     )
-    rows = {skip.series: _unscored(skip.reason) for skip in skipped}
+    rows = {skip.series: unscored(skip.reason) for skip in skipped}
     histories = {one.series: one.values for one in series}
     for start in range(0, len(windows), spec["batch"]):
         part = _slice(windows, start, start + spec["batch"])
@@ -84,8 +84,8 @@ def _scored(
     return rows
 
 
-def _unscored(reason: str) -> dict[str, Any]:
-    """Sums over nothing are 0 and ratios null."""
+def unscored(reason: str) -> dict[str, Any]:
+    """The scores of a window without a forecast: sums over nothing are 0, ratios null, and the reason stands."""
     sums = {"squared_error": 0.0, "nmse_denominator": 0.0, "quantile_loss": 0.0, "target_abs": 0.0}
     ratios = dict.fromkeys(("nmse", "nmse_power", "wql", "mase", "seasonal_error", "quantiles"))
     return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"not forecast: {reason}"}

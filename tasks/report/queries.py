@@ -43,6 +43,8 @@ QUERIES: dict[str, Query] = {
     count(*) as forecasts,
     count(distinct (dataset, series)) as series
 from forecasts
+anti join baselines
+    on baselines.model = forecasts.model
 where study = {study}""",
     ),
     "correlation": Query(

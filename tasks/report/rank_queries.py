@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tasks.report import compression_queries
 from tasks.report.queries import Query, filled
 from tasks.report.weight_queries import ALONG, GRID, HISTOGRAM, SNAPSHOTS, WEIGHTS
 
@@ -177,6 +178,7 @@ OF_PICTURE: dict[str, dict[str, Query]] = {
     "constant": {"constant": CONSTANT},
     "histogram": {"histogram": HISTOGRAM},
     "snapshots": {"snapshots": SNAPSHOTS},
+    **compression_queries.OF_PICTURE,
 }
 
 

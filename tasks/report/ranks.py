@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tasks.report import fields, growth, histograms, scales, spectra, verdicts
+from tasks.report import compression, fields, growth, histograms, scales, spectra, verdicts
 from tasks.report.figures import COLOURS
 from tasks.report.sections import Drawn
 from tasks.report.tables import StudyTables, require
@@ -26,6 +26,7 @@ LEADS = {
     "too.",
     "histogram": "How many singular values of a matrix, relative to the largest, lie where; layers from left to right.",
     "snapshots": "How many singular values of each query projection lie where, during training, from above to below.",
+    **compression.LEADS,
 }
 COLUMNS = {
     "embedded": ("model", "modality", "x", "dataset", "condition", "n_rows", "floor", "j", "ratio"),
@@ -51,6 +52,7 @@ COLUMNS = {
     "tests": ("measure", "grouping", "block", "statistic", "n", "estimate", "low", "high", "p", "reason"),
 }
 COLUMNS["weights"] = COLUMNS["inputs"]
+COLUMNS |= compression.COLUMNS
 TOLD_AT = "@0.01"  # the tolerance of the sentences; the data hold 0.1 and 0.001 too
 QUANTITIES = {  # of rank_tests, in words
     "embedding": "rank of the embedded tokens",
@@ -215,6 +217,7 @@ DRAW: dict[str, Callable[[Any, Sequence[str]], Iterator[Made]]] = {
     "constant": _constant,
     "histogram": _histogram,
     "snapshots": _snapshots,
+    **compression.DRAW,
 }
 
 

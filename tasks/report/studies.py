@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tasks.report import figures, panels, ranks, verdicts
+from tasks.report import compression, figures, panels, ranks, verdicts
 from tasks.report.html_table import html_table
 from tasks.report.sections import Behind, Drawn, Listing, Section, behind, picture
 from tasks.report.tables import Answer, StudyTables, require
@@ -65,7 +65,7 @@ def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], sti
         tuple(listings),
         "Nothing of this study is at hand: its models, data sets or conditions left no result.",
         kicker=study.figure or "",
-        said=tuple(verdicts.claims(published)),
+        said=(*verdicts.claims(published), *compression.said(study)),
         notes=tuple(told),
         still="data:image/png;base64," + base64.b64encode(still).decode() if still else "",
     )

@@ -30,6 +30,9 @@ QUANTITIES = {  # statistics of the table `inference`, in words
     "mean": "mean change of the share of the most possible rank",
     "difference": "difference of mean shares of the most possible rank",
     "trend": "slope against log₂ of what varies",
+    "log WQL mean": "mean log of the WQL of the one over the other's",
+    "log WQL over 1.05 mean": "mean log of the ratio of WQL to 1.05 of the original's",
+    "overlap trend": "slope of the overlap against log₂ of the share left",
 }
 
 

@@ -100,6 +100,15 @@ def place() -> Place:
     return PLACE.get(Place())
 
 
+WATCHER: ContextVar[Callable[[Mapping[str, Any]], None]] = ContextVar("WATCHER")
+
+
+def report(row: Mapping[str, Any]) -> None:
+    """Say how far the running job is, after its state was saved; whoever watches may end it here. Else nothing."""
+    if watcher := WATCHER.get(None):
+        watcher(row)
+
+
 class Port(NamedTuple):
     """The store's side of a sweep: plain callables, the last three picklable because workers call them."""
 

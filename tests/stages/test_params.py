@@ -11,8 +11,11 @@ import pytest
 import yaml
 
 from stages import STAGES
-from stages.checkpoints import recipes, training_job
+from stages.blocks import Recipe
+from stages.checkpoints import recipes, training_job, training_jobs
 from stages.params import ParamsError, load
+from tasks.compression import schedules
+from tasks.sweep.jobs import Job
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = yaml.safe_load((ROOT / "params.yaml").read_text())
@@ -68,6 +71,21 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("checkpoints/recipes/chronos-t5-nano/snapshots", [-1], ["snapshots", "got -1"]),
         ("checkpoints/recipes/chronos-t5-nano/mixture", {"text": 0.5, "bundled": 0.5}, ["['text'] cannot be mixed"]),
         ("checkpoints/recipes/chronos-t5-nano/mixture", {"pictures": 1.0}, ["mixture.pictures", "'tables'"]),
+        (
+            "checkpoints/recipes/chronos-t5-nano/heads",
+            {"flat": 4, "guideline": {}},
+            ["chronos-t5-nano.heads", "got guideline, flat, expected one of flow, guideline, flat"],
+        ),
+        ("checkpoints/recipes/chronos-t5-nano/heads", {"flat": 0}, ["heads.flat", "got 0"]),
+        ("checkpoints/recipes/chronos-t5-nano/heads", {"flow": {"first": 3}}, ["heads.flow.growth: missing"]),
+        (
+            "checkpoints/recipes/chronos-t5-nano/embedding_from",
+            "chronos-bolt-nano",
+            ["recipes.chronos-t5-nano.embedding_from", "is of chronos-bolt", "of the same family"],
+        ),
+        ("checkpoints/recipes/chronos-t5-nano/embedding_from", "nano", ["embedding_from: got 'nano'"]),
+        ("checkpoints/recipes/chronos-t5-nano/embedding_from", "chronos-t5-nano", ["got 'chronos-t5-nano'"]),
+        ("checkpoints/recipes/chronos-t5-nano/precision", "float16", ["precision", "'bfloat16'"]),
         ("checkpoints/recipes/chronos-t5-nano/family", "chronos-bolt", ["models.chronos-t5-nano.family", "-bolt"]),
         ("models/chronos-t5-nano/ref", "checkpoint:nano", ["models.chronos-t5-nano.ref", "'nano'"]),
         ("models/lag-llama-nano-rope/base_model", "lag-llama", ["lag-llama-nano-rope.base_model", "'lag-llama-nano'"]),
@@ -193,6 +211,40 @@ def test_a_committed_checkpoint_has_the_key_of_its_recipe_and_snapshots_count_wh
         key = json.loads((ROOT / "checkpoints" / name / "recipe.json").read_text())["key"]
         assert training_job(name, recipe).key == key, name
         assert training_job(name, recipe.model_copy(update={"snapshots": [0]})).key != key
+
+
+def test_heads_precision_and_the_embedding_that_is_taken_over_are_part_of_a_key_where_they_are_used() -> None:
+    recipe = load(ROOT / "params.yaml").checkpoints.recipes["chronos-t5-nano"]
+
+    def key(source: Job | None = None, **changes: Any) -> str:
+        return training_job("m", Recipe.model_validate(recipe.model_dump() | changes), source).key
+
+    sources = [training_job("source", recipe.model_copy(update={"seed": seed})) for seed in (1, 2)]
+    found = [
+        key(),
+        key(precision="bfloat16"),
+        key(heads={"flat": 4}),
+        key(heads={"flat": 4, "factors": "shared"}),
+        key(heads={"flow": {"first": 3, "growth": 0.27}}),
+        key(heads={"flow": {"first": 3, "growth": 0.27, "origin": 2}}),
+        *(key(source, embedding_from="source") for source in sources),  # trained otherwise, it is another embedding
+    ]
+    assert len(set(found)) == len(found)
+    assert key(precision="float32", heads=None, embedding_from=None) == key()
+
+
+def test_the_profile_of_compression_pairs_models_of_equal_size_and_trains_what_is_taken_over() -> None:
+    params = load(ROOT / "params" / "compression.yaml")
+    found = recipes(params)
+    assert {recipe.embedding_from for recipe in found.values()} == {None, "chronos-dense-0"}
+    jobs = training_jobs(found)
+    assert jobs["chronos-reuse25-0"].spec["embedding"]["key"] == jobs["chronos-dense-0"].key
+    for family, ratio, full in (("chronos", "25", 32), ("moirai", "25", 64), ("moirai", "50", 64)):
+        for seed in range(5):
+            flow, flat = (found[f"{family}-{kind}{ratio}-{seed}"] for kind in ("flow", "flat"))
+            assert flow.heads and flow.heads.flow and flat.heads and flow.seed == flat.seed == seed
+            ranks = schedules.flow(flow.heads.flow.first, flow.heads.flow.growth, 4, origin=flow.heads.flow.origin)
+            assert sum(ranks) == 4 * flat.heads.flat == full * int(ratio) // 25
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,15 @@ claims as (
         claimed.source,
         case when inference."grouping" = 'model' then inference.block end as model,
         null::varchar as dataset,
-        case when inference."grouping" in ('context', 'noise') then inference.block end as condition,
-        claimed.statistic as quantity,
+        case
+            when inference."grouping" in ('context', 'noise') then inference.block
+            when claimed.answer in ('flow_against_flat', 'compression_loss') then inference.block
+        end as condition,
+        case
+            when claimed.answer in ('flow_against_flat', 'compression_loss')
+                then concat_ws(' ', split_part(claimed.measure, '@', 1), claimed.statistic)
+            else claimed.statistic
+        end as quantity,
         null::double as published,
         case when claimed.side > 0 then '> ' else '< ' end || format('{:g}', claimed.centre) as published_text,
         inference.estimate as measured,
@@ -84,6 +91,7 @@ claims as (
         and inference.measure = claimed.measure
         and inference."grouping" = claimed."grouping"
         and inference.statistic = claimed.statistic
+        and inference.block like claimed.blocks
 ),
 
 both_kinds as (

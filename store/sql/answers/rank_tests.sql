@@ -25,6 +25,7 @@ with final as (
         and inference."grouping" = estimates."grouping"
         and inference.block = estimates.block
         and inference.statistic = estimates.statistic
+    where estimates.answer = 'rank_tests'
 )
 
 select * from final

@@ -1,4 +1,4 @@
--- Every measured model is listed in checkpoints, or no answer could place it in a family.
+-- Every measured model is listed in checkpoints (or is a baseline), or no answer could place it in a family.
 with measured as (
     select
         coalesce(base_model, model) as model
@@ -26,6 +26,8 @@ final as (
     from measured
     anti join checkpoints
         on checkpoints.model = measured.model
+    anti join baselines
+        on baselines.model = measured.model
 )
 
 select * from final

@@ -94,11 +94,29 @@ with claims (figure, source, claim, answer, measure, "grouping", statistic, cent
         (
             'ranks Fig. 13', 'Appendix H', 'The embedding of noise has a higher rank than that of a sinusoid',
             'rank_tests', 'noise less sinusoid@0.01', 'signal', 'mean', 0.0, 1
+        ),
+        (
+            'ranks Table 2', 'section 5', 'Cut to about a quarter of its size by SVD, attention loses no accuracy',
+            'compression_loss', 'log WQL over 1.05@0.25', 'svd', 'mean', 0.0, -1
+        ),
+        (
+            'ranks Table 2', 'Table 2', 'The less of the attention is left, the fewer next tokens the cut model shares',
+            'compression_loss', 'overlap', 'svd', 'trend', 0.0, 1
+        ),
+        (
+            'ranks section 5', 'section 5', 'At equal size, heads that widen with depth err less than heads of one width',
+            'flow_against_flat', 'log WQL', 'chronos-t5', 'mean', 0.0, -1
+        ),
+        (
+            'ranks Table 3', 'Table 3', 'At equal size, heads that widen with depth err less than heads of one width',
+            'flow_against_flat', 'log WQL', 'moirai', 'mean', 0.0, -1
         )
 ),
 
 final as (
-    select * replace (centre::double as centre)
+    select
+        * replace (centre::double as centre),
+        case when answer = 'flow_against_flat' then 'flow less flat%' else '%' end as blocks -- a pattern
     from claims
 )
 

@@ -329,6 +329,10 @@ final as (
         x,
         value
     from all_units
+    union all by name
+    select * from schedule_units
+    union all by name
+    select * from compression_units
 )
 
 select * from final

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from tasks.report import fields, growth, histograms, ranks, scales, spectra, studies, verdicts
+from tasks.report import compression, fields, growth, histograms, ranks, scales, spectra, studies, verdicts
 from tasks.report.page import render
 from tasks.report.rank_queries import OF_PICTURE, rank_queries
 from tasks.report.sections import Drawn
@@ -52,7 +52,7 @@ def sigma(what: str, **where: Any) -> np.ndarray:
 
 def test_every_answer_of_a_picture_is_drawn_and_every_picture_has_its_words() -> None:
     assert set(ranks.DRAW) == {name for queries in OF_PICTURE.values() for name in queries}
-    assert set(ranks.LEADS) == set(OF_PICTURE) == {picture for picture, _ in STUDIES.values()}
+    assert set(ranks.LEADS) == set(OF_PICTURE) == {picture for picture, _ in STUDIES.values()} | set(compression.DRAW)
     assert rank_queries("s", "domains") == {}
 
 

@@ -13,6 +13,8 @@ import pytest
 from PIL import Image
 
 from tasks.report import page, studies
+from tasks.report.light import light
+from tasks.report.scales import HEAT
 from tasks.report.static import still
 from tasks.report.tables import ReportTables
 
@@ -170,3 +172,18 @@ def test_scenes_stand_side_by_side_and_show_only_what_is_visible(count: int) -> 
     assert red.sum() > 50 * count
     assert not ((np.abs(image - np.array((0, 255, 0))) < 60).all(axis=2)).any()
     assert image.shape[1] == 8.6 * 150
+
+
+def test_a_light_picture_looks_alike_in_few_colours_and_fewer_bytes() -> None:
+    values = np.add.outer(np.arange(40), np.arange(40)) * 1.0
+    bar = {"tickvals": [0, 78], "ticktext": ["0", "78"], "len": 100}
+    scale = {"cmin": 0, "cmax": 78, "colorscale": [list(one) for one in HEAT], "colorbar": bar}
+    axes = {"range": [-0.5, 39.5]}
+    figure = go.Figure(go.Heatmap(z=values, coloraxis="coloraxis"))
+    figure.update_layout(margin={**MARGIN, "r": 80}, xaxis=axes, yaxis=axes, coloraxis=scale)
+    whole = still([("", figure)])["png"]
+    few = light(whole)
+    before, after = (np.asarray(Image.open(io.BytesIO(one)).convert("RGB")).astype(int) for one in (whole, few))
+    assert before.shape == after.shape and np.abs(before - after).mean() < 1 and np.abs(before - after).max() < 40
+    assert len(np.unique(after.reshape(-1, 3), axis=0)) <= 256
+    assert len(few) < len(whole) and few == light(whole)

@@ -1,0 +1,109 @@
+-- Which numbers do the tests on cut models compare: by data set, the log of a score over the original's, less log 1.05?
+-- A loss within 5 % counts as none: below 0 it is smaller. Measures end in the share of the attention that is left, to
+-- 0.05. Trends run along the log2 of that share; the original stands at 0, where it shares all tokens with itself.
+with pairs as (
+    select
+        cut.study,
+        cut.model,
+        compression.method,
+        compression.base_model,
+        compression.attention_ratio as share,
+        cut.dataset,
+        cut.condition,
+        ln(nullif(cut.wql_pooled, 0)) - ln(nullif(base.wql_pooled, 0)) as log_wql,
+        ln(nullif(cut.mase, 0)) - ln(nullif(base.mase, 0)) as log_mase
+    from scores as cut
+    inner join compression
+        on compression.model = cut.model
+    inner join scores as base
+        on base.study = cut.study
+        and base.model = compression.base_model
+        and base.dataset = cut.dataset
+        and base.condition = cut.condition
+),
+
+losses as (
+    select
+        pairs.study,
+        score.measure || '@' || format('{:g}', round(20 * pairs.share) / 20) as measure,
+        pairs.method as "grouping",
+        pairs.model as block,
+        'mean' as statistic,
+        concat_ws(' ', pairs.dataset, pairs.condition) as unit,
+        null::double as x,
+        score.value - ln(1.05) as value
+    from pairs,
+        lateral (
+            values ('log WQL over 1.05', pairs.log_wql), ('log MASE over 1.05', pairs.log_mase)
+        ) as score (measure, value)
+),
+
+kept as (
+    select
+        fidelity.study,
+        compression.method,
+        compression.base_model,
+        fidelity.model,
+        any_value(compression.attention_ratio) as share,
+        avg(fidelity.overlap) as overlap
+    from fidelity
+    inner join compression
+        on compression.model = fidelity.model
+    where fidelity.overlap is not null
+    group by
+        fidelity.study,
+        compression.method,
+        compression.base_model,
+        fidelity.model
+),
+
+originals as (
+    select distinct
+        study,
+        method,
+        base_model,
+        base_model as model,
+        1.0::double as share,
+        1.0::double as overlap
+    from kept
+),
+
+shares as (
+    select
+        study,
+        'overlap' as measure,
+        method as "grouping",
+        base_model as block,
+        'trend' as statistic,
+        model as unit,
+        log2(share) as x,
+        overlap as value
+    from (
+        select * from kept
+        union all by name
+        select * from originals
+    )
+),
+
+all_units as (
+    select * from losses
+    union all by name
+    select * from shares
+),
+
+final as (
+    select
+        study,
+        'compression_loss' as answer,
+        measure,
+        "grouping",
+        block,
+        statistic,
+        null::varchar as sample,
+        unit,
+        x,
+        value
+    from all_units
+)
+
+select * from final

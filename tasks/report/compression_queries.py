@@ -1,0 +1,218 @@
+"""The SQL behind the pictures of compressed models, against the tables and views of results.duckdb."""
+
+from __future__ import annotations
+
+from tasks.report.queries import Query
+
+FRONTIER = Query(
+    "Accuracy against time, relative to the dense model",
+    """with windows as (
+    select
+        forecasts.*,
+        baselines.model is not null as is_baseline
+    from forecasts
+    left join baselines
+        on baselines.model = forecasts.model
+    where forecasts.study = {study}
+),
+
+common as ( -- windows that all of the study have a score of
+    select
+        dataset,
+        condition,
+        series
+    from windows
+    group by all
+    having count(wql) = count(*)
+),
+
+cells as (
+    select
+        windows.model,
+        any_value(windows.base_model) as base_model,
+        bool_or(windows.is_baseline) as is_baseline,
+        windows.dataset,
+        windows.condition,
+        count(*) as n_windows,
+        sum(windows.quantile_loss) as loss,
+        avg(windows.mase) as mase,
+        any_value(timings.seconds) / any_value(jobs.n) as seconds
+    from windows
+    semi join common
+        on common.dataset = windows.dataset
+        and common.condition = windows.condition
+        and common.series = windows.series
+    inner join (select job_key, count(*) as n from windows group by all) as jobs
+        on jobs.job_key = windows.job_key
+    left join timings
+        on timings.key = windows.job_key
+        and timings.stage = 'forecasts'
+    group by
+        windows.model,
+        windows.dataset,
+        windows.condition
+),
+
+ratios as (
+    select
+        dense.model as base,
+        any_value(checkpoints.family) as family,
+        one.model,
+        case
+            when one.is_baseline then 'baseline'
+            when one.base_model is null then 'dense'
+            else coalesce(compression.method, 'other')
+        end as kind,
+        any_value(compression.attention_ratio) as attention_ratio,
+        count(*) as n_cells,
+        sum(one.n_windows)::bigint as n_windows,
+        exp(avg(ln(nullif(one.loss, 0) / nullif(dense.loss, 0)))) as wql_ratio,
+        exp(avg(ln(nullif(one.mase, 0) / nullif(dense.mase, 0)))) as mase_ratio,
+        exp(avg(ln(nullif(one.seconds, 0) / nullif(dense.seconds, 0)))) as time_ratio,
+        exp(avg(ln(nullif(one.seconds, 0)))) as seconds
+    from cells as dense
+    inner join cells as one
+        on one.dataset = dense.dataset
+        and one.condition = dense.condition
+        and (one.model = dense.model or one.base_model = dense.model or one.is_baseline)
+    left join compression
+        on compression.model = one.model
+    left join checkpoints
+        on checkpoints.model = dense.model
+    where dense.base_model is null
+        and not dense.is_baseline
+    group by
+        base,
+        one.model,
+        kind
+)
+
+select
+    *,
+    not exists (
+        select 1
+        from ratios as other
+        where other.base = ratios.base
+            and other.time_ratio <= ratios.time_ratio
+            and other.wql_ratio <= ratios.wql_ratio
+            and (other.time_ratio < ratios.time_ratio or other.wql_ratio < ratios.wql_ratio)
+    ) as on_frontier
+from ratios
+order by base, kind, time_ratio, model""",
+)
+COMPRESSED = Query(
+    "What cutting the attention costs, by method and size, the paper's Table 2 beside it",
+    """with asked as (
+    select distinct
+        found.model,
+        checkpoints.family
+    from (
+        select model from forecasts where study = {study}
+        union all
+        select model from fidelity where study = {study}
+    ) as found
+    inner join checkpoints
+        on checkpoints.model = found.model
+)
+
+select
+    svd.whose,
+    svd.family,
+    svd.model,
+    svd.method,
+    coalesce(svd.attention_ratio, svd.rank_ratio) as size,
+    svd.rank_ratio,
+    svd.wql_ratio,
+    svd.mase_ratio,
+    svd.overlap,
+    svd.lppl
+from svd_compression as svd
+where (svd.whose = 'published' and svd.family in (select family from asked))
+    or svd.model in (select model from asked)
+order by svd.family, svd.whose, svd.method, svd.model, size""",
+)
+PRETRAINED = Query(
+    "Models pretrained with narrow heads, relative to the dense one of their seed, the paper's beside them",
+    """with scored as (
+    select
+        scores.model,
+        scores.base_model,
+        scores.rank,
+        scores.dataset,
+        scores.condition,
+        scores.wql_pooled as wql,
+        scores.mase
+    from scores
+    where scores.study = {study}
+),
+
+measured as (
+    select
+        'measured' as whose,
+        checkpoints.family,
+        regexp_replace(one.model, '[-_]?[0-9.]*[-_][0-9]+$', '') as line, -- names end in size and seed
+        one.model,
+        coalesce(
+            list_filter(json_keys(any_value(checkpoints.heads)::json), lambda key: key != 'factors')[1], 'dense'
+        ) as schedule,
+        any_value(one.rank) as size,
+        count(*) as n_cells,
+        exp(avg(ln(nullif(one.wql, 0) / nullif(dense.wql, 0)))) as WQL,
+        exp(avg(ln(nullif(one.mase, 0) / nullif(dense.mase, 0)))) as MASE
+    from scored as one
+    inner join scored as dense
+        on dense.model = one.base_model
+        and dense.dataset = one.dataset
+        and dense.condition = one.condition
+    inner join checkpoints
+        on checkpoints.model = one.model
+    group by
+        checkpoints.family,
+        one.model
+),
+
+ours as (
+    unpivot measured
+    on WQL, MASE
+    into
+        name quantity
+        value value
+),
+
+figures as (
+    select figure
+    from questions
+    where study = {study}
+)
+
+select
+    whose,
+    family,
+    line,
+    model,
+    schedule,
+    size,
+    quantity,
+    value
+from ours
+union all by name
+select
+    'published' as whose,
+    family,
+    'printed, ' || line as line,
+    null as model,
+    case when line = 'flat' then 'flat' else 'flow' end as schedule,
+    size,
+    quantity,
+    value
+from published_pretrained
+where figure in (select figure from figures)
+    and first < 64
+    and size is not null
+order by quantity desc, family, whose, line, size, model""",
+)
+OF_PICTURE = {
+    "frontier": {"frontier": FRONTIER},
+    "compressed": {"compressed": COMPRESSED},
+    "pretrained": {"pretrained": PRETRAINED},
+}

@@ -1,0 +1,182 @@
+"""Models that are pretrained with narrower heads begin with the family's own law, save, load and forecast."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.compression import pretraining
+from tasks.compression.shared_factors import multiplied_out
+from tasks.compression.starting import head_ranks, start
+from tasks.errors import ModelError
+from tasks.models.registry import family_class, snapshots
+from tasks.series.types import Windows
+from tasks.sweep.jobs import Job, Task
+
+SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 2}
+COMMON = {**SHAPE, "context_length": 32, "prediction_length": 8, "dropout_rate": 0.0}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "chronos-t5": {**COMMON, "n_tokens": 64},
+    "chronos-bolt": {**COMMON, "input_patch_size": 8, "input_patch_stride": 8},
+}
+FLOW = {"flow": {"first": 1.0, "growth": 1.0}}
+
+
+def recipe(family: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "family": family, "config": CONFIGS[family], "steps": 4, "batch_steps": 160, "learning_rate": 0.01,
+        "weight_decay": 0.0, "warm_up": 0, "contexts": [32], "horizon": 8, "futures": [], "min_past": 8,
+        "mixture": {"kernelsynth": 0.5, "tsmixup": 0.5}, "pool": 4, "length": 128, "seed": 0, "log_every": 2,
+        "save_every": 2,
+    } | changes  # fmt: skip
+
+
+def train(folder: Path, family: str, embedding: dict[str, str] | None = None, **changes: Any) -> Any:
+    extra = {} if embedding is None else {"embedding": embedding}
+    job = Job(
+        Task("pretrain", 1, "tasks.compression.pretraining:pretrain"),
+        {"model": "m", "recipe": recipe(family, **changes), **extra},
+    )
+    result = pretraining.pretrain(job, folder, None)
+    return job, result
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({"flat": 3}, {"encoder.1.self": 3, "encoder.3.self": 3, "decoder.2.self": 3, "decoder.2.cross": 3}),
+        (FLOW, {"encoder.1.self": 1, "encoder.3.self": 3, "decoder.2.self": 2, "decoder.2.cross": 2}),
+        (
+            {"flow": {"first": 1.0, "growth": 1.0, "cross_offset": True, "origin": 1}},
+            {"encoder.3.self": 3, "decoder.1.self": 1, "decoder.1.cross": 4, "decoder.2.cross": 5},
+        ),
+        (
+            {"flow": {"first": 3.0, "growth": 1.0, "rounding": "power_of_two", "origin": 2}},
+            {"encoder.1.self": 8, "encoder.2.self": 8, "encoder.3.self": 16, "decoder.1.cross": 8},
+        ),
+        (  # 4 + (8 - 4) (l - 1)^0.5 / 2^0.5 over 2 heads; half the width where none is named
+            {"guideline": {"smallest": 4.0, "bend": 0.5}},
+            {"encoder.1.self": 2, "encoder.2.self": math.ceil((4 + 4 / 2**0.5) / 2), "encoder.3.self": 4},
+        ),
+    ],
+)
+def test_every_attention_layer_has_the_rank_of_its_schedule(schedule: Any, expected: dict[str, int]) -> None:
+    found = head_ranks(family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0), schedule)
+    assert len(found) == 3 + 2 * 2
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_heads_keep_the_law_of_the_full_width_and_all_else_is_as_it_was(family: str) -> None:
+    whole, narrow = start(recipe(family)), start(recipe(family, heads={"flat": 3}))
+    for one, other in zip(whole.attentions(), narrow.attentions(), strict=True):
+        full, part = one.read(), other.read()
+        assert part.widths == (3, 3) and other.scale == one.scale
+        assert np.array_equal(part.q, full.q[:, :3]) and np.array_equal(part.o, full.o[:, :, :3])
+    apart = {name for one in ("q", "k", "v", "o") for name in whole.network.state_dict() if f"ttention.{one}." in name}
+    for name, tensor in whole.network.state_dict().items():
+        if name not in apart:
+            assert torch.equal(tensor, narrow.network.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+@pytest.mark.parametrize("heads", [FLOW, {**FLOW, "factors": "shared"}], ids=["head", "shared"])
+def test_a_model_with_low_ranks_trains_saves_loads_and_forecasts(family: str, heads: Any, tmp_path: Path) -> None:
+    _, result = train(tmp_path, family, heads=heads, snapshots=[0, 3])
+    assert [row["step"] for row in result.rows] == [2, 4] and result.tokens > 0
+    for folder in (tmp_path, *snapshots(tmp_path).values()):
+        ranks = head_ranks(model := family_class(family).load(folder), heads_only(heads))
+        for attention in model.attentions():
+            read = attention.read()
+            wide = 8 if "factors" in heads else ranks[attention.name]
+            assert read.widths == (wide, wide)
+            whole = read.v.reshape(-1, read.v.shape[-1])
+            assert np.linalg.matrix_rank(whole, tol=1e-4 * np.linalg.norm(whole)) <= shared_rank(
+                heads, ranks, attention
+            )
+    context = np.random.default_rng(0).normal(size=(2, 32)).astype(np.float32)
+    windows = Windows(context, context[:, :8], ["a", "b"], np.full(2, 32), "toy", "D", 1)
+    assert np.isfinite(model.forecast(windows, samples=2, seeds=[0, 1]).values).all()
+
+
+def test_products_of_factors_are_what_is_saved_and_leave_the_training_model_alone(tmp_path: Path) -> None:
+    model = start(recipe("chronos-t5", heads={"flat": 2, "factors": "shared"}))
+    before = list(model.network.state_dict())
+    whole = multiplied_out(model)
+    assert list(model.network.state_dict()) == before and any("parametrizations" in name for name in before)
+    assert not any("parametrizations" in name for name in whole.network.state_dict())
+    for one, other in zip(model.attentions(), whole.attentions(), strict=True):
+        assert np.allclose(one.read().q, other.read().q, atol=1e-7)
+    assert multiplied_out(whole) is whole
+
+
+@pytest.mark.parametrize("heads", [FLOW, {**FLOW, "factors": "shared"}], ids=["head", "shared"])
+def test_a_killed_training_of_low_ranks_goes_on_as_an_unbroken_one(
+    heads: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, whole = train(tmp_path / "whole", "chronos-t5", heads=heads)
+    step = pretraining._step
+
+    def dies_at_4(*arguments: Any) -> tuple[float, int]:
+        if arguments[3] == 4:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "_step", dies_at_4)
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "broken", "chronos-t5", heads=heads)
+    _, mended = train(tmp_path / "broken", "chronos-t5", heads=heads)
+    assert mended.rows == whole.rows
+    assert mended.tokens < whole.tokens  # of this run alone, as its seconds are
+    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (
+        tmp_path / "broken" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_an_embedding_is_taken_over_and_only_the_one_that_the_key_covers(tmp_path: Path) -> None:
+    source, _ = train(tmp_path / "source", "chronos-t5")
+    said = {"folder": str(tmp_path / "source"), "key": source.key}
+    other, _ = train(tmp_path / "other", "chronos-t5", said, heads=FLOW, seed=1, snapshots=[0])
+    model, made = (
+        family_class("chronos-t5").load(path) for path in (tmp_path / "source", snapshots(tmp_path / "other")[0])
+    )
+    assert torch.equal(model.network.shared.weight, made.network.shared.weight)
+    assert other.key != train(tmp_path / "drawn", "chronos-t5", heads=FLOW, seed=1, snapshots=[0])[0].key
+    with pytest.raises(ModelError, match="expected 0; run `make retry`"):
+        train(tmp_path / "wrong", "chronos-t5", {**said, "key": "0"}, heads=FLOW)
+    recorded = json.loads((tmp_path / "other" / "recipe.json").read_text())
+    assert recorded["key"] == other.key
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "words"),
+    [("chronos-bolt", {}, "chronos-bolt embeds no ids"), ("chronos-t5", {"n_tokens": 96}, r"got \(64, 16\)")],
+)
+def test_an_embedding_that_does_not_fit_is_refused(family: str, config: Any, words: str, tmp_path: Path) -> None:
+    family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0).save(tmp_path)
+    with pytest.raises(ValueError, match=words):
+        start(recipe(family, config=CONFIGS[family] | config), tmp_path)
+
+
+def test_bfloat16_trains_close_to_float32_and_keeps_float32_weights(tmp_path: Path) -> None:
+    _, exact = train(tmp_path / "exact", "chronos-t5")
+    _, rounded = train(tmp_path / "rounded", "chronos-t5", precision="bfloat16")
+    losses = np.array([[row["loss"] for row in one.rows] for one in (exact, rounded)])
+    assert 0 < np.abs(losses[0] / losses[1] - 1).max() < 0.01
+    assert family_class("chronos-t5").load(tmp_path / "rounded").network.shared.weight.dtype == torch.float32
+
+
+def heads_only(heads: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in heads.items() if name != "factors"}
+
+
+def shared_rank(heads: dict[str, Any], ranks: dict[str, int], attention: Any) -> int:
+    """Of W_V as a whole: the layer's rank where its heads share a sketch, else that of each head times heads."""
+    return ranks[attention.name] * (1 if "factors" in heads else attention.heads)
