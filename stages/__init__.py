@@ -32,10 +32,10 @@ def _timings(name: str) -> str:
 
 
 _TABLES = (
-    *("kernelsynth", "datasets", "checkpoints", "tokens", "embeddings", "geometry"),
+    *("kernelsynth", "datasets", "checkpoints", "pretraining", "tokens", "embeddings", "geometry"),
     *("heads", "spectra", "forecasts", "statistics", "theory"),
 )
-_SWEPT = ("checkpoints", "tokens", "embeddings", "geometry", "heads", "spectra", "forecasts", "theory")
+_SWEPT = ("checkpoints", "pretraining", "tokens", "embeddings", "geometry", "heads", "spectra", "forecasts", "theory")
 _RESULTS = (
     *map(_out, _TABLES),
     *map(_timings, _SWEPT),
@@ -65,6 +65,13 @@ STAGES: tuple[Stage, ...] = (
         "every model's weights: committed, pretrained, from a folder or the hub; skill of the pretrained ones",
         writes=(_out("checkpoints"), _timings("checkpoints")),
         params=("seed", "models", "studies", "checkpoints"),
+        sweeps=True,
+    ),
+    Stage(
+        "pretraining",
+        "a search over rank schedules: one recipe, pretrained with each",
+        writes=(_out("pretraining"), _timings("pretraining")),
+        params=("seed", "checkpoints.recipes", "pretraining"),
         sweeps=True,
     ),
     Stage(

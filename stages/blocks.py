@@ -263,6 +263,23 @@ class Checkpoints(Strict):
         return self
 
 
+class Pretraining(Strict):
+    """Stage pretraining: a search over rank schedules; a trial a schedule and seed, stopped where it falls behind."""
+
+    recipe: str | None = Field(None, description="recipe that every trial changes the heads and seed of; null: none")
+    first: list[Annotated[float, Field(gt=0)]] = Field([], description="of flow, a grid with growth")
+    growth: list[Annotated[float, Field(ge=0)]] = Field([], description="of flow")
+    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="of flow, as in a recipe's heads")
+    origin: int = Field(1, ge=1, description="of flow")
+    cross_offset: bool = Field(False, description="of flow")
+    guideline: list[GuidelineRanks] = Field([], description="the guideline's schedules")
+    flat: list[Annotated[int, Field(ge=1)]] = Field([], description="flat ranks, the control")
+    factors: Literal["head", "shared"] = "head"
+    seeds: list[int] = Field([0], min_length=1)
+    grace: int = Field(500, ge=1, description="steps before a trial may be stopped; stops fall on saved steps")
+    reduction: float = Field(3.0, gt=1, description="of the trials that come to grace x reduction^k, 1 / so many go on")
+
+
 class Tokens(Strict):
     """Stage tokens: windows of every data set under every condition, tokenised."""
 

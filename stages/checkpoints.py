@@ -35,7 +35,7 @@ def main(params: Params) -> None:
             wave = {name: job for name, job in jobs.items() if ("embedding" in job.spec) is needs}
             if wave:
                 run(out, [Planned(job) for job in wave.values()], resources(params), _work_folder)
-            trained |= {name: job for name, job in wave.items() if _settle(name, job)}
+            trained |= {name: job for name, job in wave.items() if settle(name, job, MODELS)}
         rows = [_row(params, name, jobs) for name in params.models if _at_hand(params, name, trained)]
         out.write("checkpoints", rows)
         _drop_others(jobs)
@@ -96,14 +96,14 @@ def _install(out: Out, name: str, job: Job, committed: str | None) -> None:
         out.forget([job.key])  # rows without a checkpoint are of no use
 
 
-def _settle(name: str, job: Job) -> bool:
-    """Move a finished training into the out; whether the checkpoint is there."""
+def settle(name: str, job: Job, models: Path) -> bool:
+    """Move a finished training into the out, under models/NAME; whether the checkpoint is there."""
     work = WORK / job.key
     if _key_of(work) == job.key:
-        shutil.rmtree(MODELS / name, ignore_errors=True)
-        MODELS.mkdir(parents=True, exist_ok=True)
-        work.rename(MODELS / name)
-    return _key_of(MODELS / name) == job.key
+        shutil.rmtree(models / name, ignore_errors=True)
+        models.mkdir(parents=True, exist_ok=True)
+        work.rename(models / name)
+    return _key_of(models / name) == job.key
 
 
 def _drop_others(jobs: Mapping[str, Job]) -> None:

@@ -24,6 +24,7 @@ from stages.blocks import (
     Heads,
     KernelSynth,
     Model,
+    Pretraining,
     Report,
     Resources,
     Spectra,
@@ -54,6 +55,7 @@ class Params(Strict):
     studies: dict[str, Study]
     kernelsynth: KernelSynth = KernelSynth()
     checkpoints: Checkpoints = Checkpoints()
+    pretraining: Pretraining = Pretraining()
     tokens: Tokens = Tokens()
     embeddings: Embeddings = Embeddings()
     geometry: Geometry = Geometry()
@@ -85,6 +87,12 @@ class Params(Strict):
                         f"models.{name}.family is {model.family!r}, but its recipe makes "
                         f"{self.checkpoints.recipes[recipe].family!r}; make them the same"
                     )
+        if (searched := self.pretraining.recipe) is not None:
+            _known(searched, self.checkpoints.recipes, "pretraining.recipe")
+            if self.checkpoints.recipes[searched].embedding_from is not None:
+                raise ValueError(
+                    f"pretraining.recipe: {searched!r} takes over an embedding; name one that draws its own"
+                )
         _known(self.report.study, self.studies, "report.study")
         return self
 
