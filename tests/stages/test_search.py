@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from stages import pretraining
@@ -95,3 +96,25 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
     stamp = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     assert run() == first
     assert stamp == {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+
+
+@pytest.mark.slow
+def test_a_checkpoint_whose_embedding_is_taken_over_is_trained_first(tmp_path: Path) -> None:
+    block = copy.deepcopy(SMOKE)
+    recipes = {"dense": TOY, "reused": TOY | {"embedding_from": "dense", "heads": {"flat": 2}, "snapshots": [0]}}
+    block["checkpoints"] = {"committed": None, "recipes": recipes}
+    block["models"] = {"reused": {"family": "chronos-t5", "ref": "checkpoint:reused"}}
+    block["studies"] = {"weights": {"title": "t", "measures": ["weights"], "models": "all", "picture": "none"}}
+    block["report"] = {"study": "weights"}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
+    command = [sys.executable, "-m", "stages", "checkpoints"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "data" / "checkpoints"
+    (row,) = read_rows(out, "checkpoints").to_pylist()
+    assert json.loads(row["heads"]) == {"flat": 2, "factors": "head"}
+    source = family_class("chronos-t5").load(out / "models" / "dense").network.shared.weight
+    began = family_class("chronos-t5").load(out / "models" / "reused" / "snapshots" / "step-0").network.shared.weight
+    assert torch.equal(source, began)
