@@ -43,7 +43,7 @@ def plan(params: Params) -> Iterator[Planned]:
                 "tokens": params.geometry.rows,
                 "measure": measure | {"presets": _presets(params.geometry.cai, (stack, layer, normed) in last)},
             }
-            yield Planned(Job(TASK, spec, {path.as_posix(): row["sha256"]}), wanting)
+            yield Planned(Job(TASK, spec, {path.as_posix(): row["fingerprint"]}), wanting)
 
 
 def _presets(cai: str, is_last: bool) -> list[str]:

@@ -62,7 +62,7 @@ def _named(row: dict[str, Any]) -> dict[str, Any]:
 def _cell(row: dict[str, Any], stack: str | None, which: str, params: Params) -> pd.DataFrame:
     """Tokens of one dump at one layer. Components and clusters are those of all its rows, as in the table geometry."""
     path = Path(DATA, "embeddings", row["path"])
-    check(Path(DATA, "embeddings"), {row["path"]: row["sha256"]})
+    check(Path(DATA, "embeddings"), {row["path"]: row["fingerprint"]})
     held = layers(path)
     ends = {place[0]: place for place in last_layers(held)}
     stack, layer, normed = ends[stack if stack in ends else max(ends)]  # "encoder" comes after "decoder"

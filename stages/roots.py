@@ -15,7 +15,7 @@ READ = ("folder", "text", "images")  # sources with files under the data root
 
 
 def main(params: Params) -> None:
-    """Write data/roots.json: the files that data sets name, with the SHA-256 of those that are there."""
+    """Write data/roots.json: the files that data sets name, with the fingerprint of those that are there."""
     root = params.data_root
     if root is not None and not root.is_dir():
         raise ParamsError(f"data root {root}: no such folder; set {DATA_VARIABLE} or datasets.root to one, or unset it")

@@ -54,7 +54,7 @@ def _of_states(params: Params) -> Iterator[Planned]:
             continue
         path = Path(DATA, "embeddings", row["path"])
         held = layers(path)
-        read_from = {path.as_posix(): row["sha256"]}
+        read_from = {path.as_posix(): row["fingerprint"]}
         for place in held:
             spec = {**planning.row_identity(row), **dict(zip(("stack", "layer", "normed"), place, strict=True))}
             if wanting := planning.wanting(params, studies, place, held):

@@ -65,8 +65,8 @@ def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, An
     """Stream tables of one schema, a row group or batch each, to a file that then takes its name; it replaces a former.
 
     A path that ends in .arrow is an Arrow file without compression, which readers map into memory; others are Parquet.
-    Answers path (relative to `out`), rows, bytes and sha256. The disk may have it later: whoever stores that answer
-    syncs the file first, several at once (`Out.append`).
+    Answers path (relative to `out`), rows, bytes and fingerprint. The disk may have it later: whoever stores that
+    answer syncs the file first, several at once (`Out.append`).
     """
     target = Path(out) / path
     rows = 0
@@ -88,8 +88,8 @@ def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, An
                 writer.close()
         if writer is None:
             raise ValueError(f"dump {path}: got no tables, expected at least one")
-        size, sha256 = temporary.stat().st_size, files.fingerprint(temporary)
-    return {"path": path, "rows": rows, "bytes": size, "sha256": sha256}
+        size, digest = temporary.stat().st_size, files.fingerprint(temporary)
+    return {"path": path, "rows": rows, "bytes": size, "fingerprint": digest}
 
 
 def write_job_dump(out: Path, job: JobLike, tables: Iterable[pa.Table]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def layer_states(path: Path, stack: str, layer: int, normed: bool) -> States:
     """The tokens of one layer of an embedding dump. ValueError, with what it holds, where it has not got the layer.
 
     States of float32 are the file's own bytes, mapped and read-only. That they are those that were written is the
-    caller's to know, by the file's SHA-256: a sweep compares it before each job.
+    caller's to know, by the file's fingerprint: a sweep compares it before each job.
     """
     wanted, found = (stack, layer, normed), dict(batches(path))
     if wanted not in found:

@@ -55,7 +55,7 @@ class Out:
         self._lock = Lock(self.status / f"{stage}.lock")
         self._damaged = self.status / "damaged" / stage
         self._stored, self._given_up = Keys(), Keys()
-        self._dumps: dict[str, tuple[str, int, str]] = {}  # key -> path, bytes, sha256
+        self._dumps: dict[str, tuple[str, int, str]] = {}  # key -> path, bytes, fingerprint
         self._started = datetime.now(UTC)
         self._clock = time.monotonic()
         self._done = 0
@@ -210,7 +210,7 @@ class Out:
         return str(record["table"])
 
     def _remember_dumps(self, rows: pa.Table) -> None:
-        columns = (rows[name].to_pylist() for name in ("job_key", "path", "bytes", "sha256"))
+        columns = (rows[name].to_pylist() for name in ("job_key", "path", "bytes", "fingerprint"))
         self._dumps |= {key: (path, size, sha) for key, path, size, sha in zip(*columns, strict=True)}
 
     def _verify_dumps(self, keys: Iterable[str]) -> None:
@@ -222,12 +222,14 @@ class Out:
             for key in bad:
                 del self._dumps[key]
 
-    def _is_whole(self, path: str, size: int, sha256: str) -> bool:
+    def _is_whole(self, path: str, size: int, fingerprint: str) -> bool:
         file = self.root / path
         if not file.is_file():
             logger.warning("dump %s is gone; its job runs again", file)
-        elif file.stat().st_size != size or files.fingerprint(file) != sha256:
-            logger.warning("dump %s is damaged (expected %d bytes, SHA-256 %s); its job runs again", file, size, sha256)
+        elif file.stat().st_size != size or files.fingerprint(file) != fingerprint:
+            logger.warning(
+                "dump %s is damaged (expected %d bytes, fingerprint %s); its job runs again", file, size, fingerprint
+            )
         else:
             return True
         return False

@@ -106,7 +106,7 @@ TABLES = (
             C("width", I32, "width d of the states", "dimensions", null=True),
             C("dtype", TEXT, "type that the states are stored in", null=True),
             C("bytes", I64, "size of the file", "bytes"),
-            C("sha256", TEXT, "SHA-256 of the file"),
+            C("fingerprint", TEXT, "BLAKE3 of the file"),
             C("n_windows", I64, "windows in the file", "windows"),
             C("batch", I32, "windows in one forward pass", "windows", null=True),
             KEY,

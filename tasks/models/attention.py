@@ -14,7 +14,7 @@ from tasks.errors import ModelError
 if TYPE_CHECKING:
     import torch
 
-BLOCK = "compression"  # key of config.json that says how wide the heads are; `widths` in it
+BLOCK = "compression"  # key of config.json: `widths` of heads, and ranks of `factors`, where there are any
 NAMES = ("q", "k", "v", "o")
 
 
@@ -61,8 +61,12 @@ class AttentionLayer:
     """One attention layer of a network. `layer` counts blocks of its stack from 1, `kind` is as in WeightMatrix.
 
     parts: q, k, v, o -> the name of the torch Linear in `module`. scale: of the scores. plain: nothing (rotation, norm)
-    lies between the projections and the product, so that W_Q^T W_K makes the scores; keys of others keep their width.
+    lies between the projections and the product, so that W_Q^T W_K makes the scores; else keys keep their width.
     resize: tells `module` of other widths, after which its forward takes Linears that have them.
+    query_scale: what `module` multiplies a query's dimensions with after W_Q; `read` takes it into W_Q, and `resize`
+    leaves a scale of 1.
+    laid_out: where attention is not along a window's tokens, a mask of these [W, T] as one of the rows that a
+    projection is given, of a shape.
     """
 
     stack: str
@@ -75,6 +79,8 @@ class AttentionLayer:
     plain: bool
     resize: Callable[[Any, Widths], None]
     parts: Mapping[str, str]
+    query_scale: Callable[[Any], np.ndarray] | None = None
+    laid_out: Callable[[np.ndarray, tuple[int, ...]], np.ndarray] | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +98,9 @@ class AttentionLayer:
         biases = (_array(self.linear(what).bias) for what in NAMES)
         q_bias, k_bias, v_bias, o_bias = biases
         heads, groups = self.heads, self.groups
+        if self.query_scale is not None:
+            scale = np.tile(self.query_scale(self.module)[: len(q) // heads].astype(np.float64), heads)
+            q, q_bias = q * scale[:, None], None if q_bias is None else q_bias * scale
         return Projections(
             q.reshape(heads, -1, q.shape[1]),
             k.reshape(groups, -1, k.shape[1]),
@@ -109,7 +118,8 @@ class AttentionLayer:
         o = np.moveaxis(new.o, 0, 1)
         matrices = {"q": _flat(new.q), "k": _flat(new.k), "v": _flat(new.v), "o": o.reshape(len(o), -1)}
         biases = {"q": new.q_bias, "k": new.k_bias, "v": new.v_bias, "o": new.o_bias}
-        self._place({what: _linear(self.linear(what), matrices[what], biases[what]) for what in NAMES})
+        for what in NAMES:
+            setattr(self.module, self.parts[what], _linear(self.linear(what), matrices[what], biases[what]))
         self.resize(self.module, new.widths)
 
     def widen(self, widths: Widths, biases: Iterable[str]) -> None:
@@ -118,14 +128,12 @@ class AttentionLayer:
 
         self._refuse(widths)
         width_of = {"q": self.heads * widths.key, "k": self.groups * widths.key, "v": self.groups * widths.value}
-        made = {}
         for what in NAMES:
             old = self.linear(what)
             rows = width_of.get(what, old.weight.shape[0])
             columns = self.heads * widths.value if what == "o" else old.weight.shape[1]
             place = {"device": old.weight.device, "dtype": old.weight.dtype}
-            made[what] = torch.nn.Linear(columns, rows, bias=what in biases, **place)
-        self._place(made)
+            setattr(self.module, self.parts[what], torch.nn.Linear(columns, rows, bias=what in biases, **place))
         self.resize(self.module, widths)
 
     def shape(self) -> dict[str, Any]:
@@ -137,10 +145,6 @@ class AttentionLayer:
     def widths(self) -> Widths:
         """Of its heads."""
         return Widths(*(self.linear(what).weight.shape[0] // self.groups for what in ("k", "v")))
-
-    def _place(self, linears: Mapping[str, Any]) -> None:
-        for what, linear in linears.items():
-            setattr(self.module, self.parts[what], linear)
 
     def _refuse(self, widths: Widths) -> None:
         if not self.plain and widths.key != self.widths.key:
@@ -175,7 +179,12 @@ def fit(network: Any, layers: Iterable[AttentionLayer], block: Any, where: str) 
         return
     if not isinstance(block, Mapping) or not isinstance(widths := block.get("widths"), Mapping):
         raise ModelError(f"{where}: got {BLOCK} {block!r}, expected an object with `widths`")
+    layers = list(layers)
     shape_as(layers, widths, where)
+    if factors := block.get("factors"):
+        from tasks.models.low_rank import factored_as
+
+        factored_as(layers, factors, where)
     set_block(network, block)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tasks.errors import ModelError
-from tasks.models import folders
+from tasks.models import folders, narrow
+from tasks.models.attention import AttentionLayer, narrowed
 from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.scale import saturated, tamed
@@ -34,6 +35,7 @@ DEFAULTS = {  # meant to be those of the released amazon/chronos-2, whose config
     "use_arcsinh": True,
 }
 ATTENTION = {"time": 0, "group": 1}  # attention of a block -> where among its layers; the MLP comes last
+PARTS = {what: what for what in ("q", "k", "v", "o")}  # of an attention module
 
 
 class Chronos2(Forecaster):
@@ -94,7 +96,7 @@ class Chronos2(Forecaster):
                 f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "
                 "chronos-forecasting runs no other; train it with the token"
             )
-        return cls(folders.load_network(Chronos2Model, folder, device))
+        return cls(folders.load_network(narrowed(Chronos2Model, _attentions), folder, device))
 
     def save(self, folder: Path) -> None:
         """config.json and model.safetensors, which `chronos.BaseChronosPipeline.from_pretrained` reads."""
@@ -131,6 +133,10 @@ class Chronos2(Forecaster):
                     yield WeightMatrix.of(module, "encoder", layer, what, attention=kind, heads=heads)
             yield WeightMatrix.of(block.layer[-1].mlp.wi, "encoder", layer, "mlp_in")
             yield WeightMatrix.of(block.layer[-1].mlp.wo, "encoder", layer, "mlp_out")
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Time attention, whose rotary keys stay as wide as they are, and group attention of every block; unscaled."""
+        return _attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Quantile loss of the scaled future, the package's own forward, each series by itself; missing: no weight."""
@@ -225,3 +231,12 @@ class Chronos2(Forecaster):
                 parts += [one[0].double().numpy() for one in quantiles]  # [H, Q]; times the factor it may pass float32
         values: np.ndarray = np.swapaxes(np.stack(parts), 1, 2) * factor[:, None, None]  # [W, Q, H]
         return values
+
+
+def _attentions(network: Any) -> Iterator[AttentionLayer]:
+    resize = narrow.resizer(PARTS, "kv_proj_dim")
+    for layer, block in enumerate(network.encoder.block, start=1):
+        for kind, at in ATTENTION.items():
+            of = block.layer[at].self_attention
+            plain = not of.use_rope
+            yield AttentionLayer("encoder", layer, kind, of, of.n_heads, of.n_heads, 1.0, plain, resize, PARTS)

@@ -109,13 +109,12 @@ class LagLlama(Forecaster):
     def weights(self) -> Iterator[WeightMatrix]:
         """q, k, v, o, mlp_gate (the one in the SiLU), mlp_in, mlp_out; `layer` counts from 1, as their states do."""
         for layer, block in enumerate(self.network.blocks, start=1):
-            key, value = np.split(_matrix(block.attn.kv_proj), [self.width])
-            attention = {"q": _matrix(block.attn.q_proj), "k": key, "v": value, "o": _matrix(block.attn.c_proj)}
-            for what, matrix in attention.items():
-                yield WeightMatrix("decoder", layer, what, "self", self.config.n_head, matrix)
+            attn, heads = block.attn, self.config.n_head
+            for what, module in {"q": attn.q_proj, "k": attn.k_proj, "v": attn.v_proj, "o": attn.c_proj}.items():
+                yield WeightMatrix.of(module, "decoder", layer, what, attention="self", heads=heads)
             mlp = {"mlp_gate": block.mlp.c_fc1, "mlp_in": block.mlp.c_fc2, "mlp_out": block.mlp.c_proj}
             for what, module in mlp.items():
-                yield WeightMatrix("decoder", layer, what, None, None, _matrix(module))
+                yield WeightMatrix.of(module, "decoder", layer, what)
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Self-attention of every block; queries and keys are rotated."""
@@ -219,8 +218,3 @@ class LagLlama(Forecaster):
         from tasks.models.lag_llama_network import standardise
 
         return standardise(past, factor, self.config.missing)
-
-
-def _matrix(module: Any) -> np.ndarray:
-    matrix: np.ndarray = module.weight.detach().float().cpu().numpy()
-    return matrix

@@ -6,7 +6,7 @@ is written from that paper and science.md, section 8.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -119,24 +119,27 @@ class RMSNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention, rotary, without biases; keys and values come from one projection, keys first."""
+    """Causal self-attention, rotary, without biases; values may be narrower than keys.
+
+    In the state dict keys and values are one matrix `kv_proj`, keys first, as in the release, wherever they are plain
+    Linears of a kind.
+    """
 
     def __init__(self, heads: int, head_width: int) -> None:
         super().__init__()
         width = heads * head_width
         self.heads = heads
-        self.q_proj = nn.Linear(width, width, bias=False)
-        self.kv_proj = nn.Linear(width, 2 * width, bias=False)
-        self.c_proj = nn.Linear(width, width, bias=False)
+        self.q_proj, self.k_proj, self.v_proj, self.c_proj = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.register_state_dict_post_hook(_join)
+        self.register_load_state_dict_pre_hook(_split)
 
     def projected(
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rotated queries and keys, and values, [B, h, T, d_h] each, of states [B, T, d]; values may be narrower."""
-        keys = self.q_proj.out_features
-        key, value = self.kv_proj(states).tensor_split((keys,), dim=-1)
+        """Rotated queries and keys, and values, [B, h, T, d_h] each, of states [B, T, d]."""
         query, key, value = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q_proj(states), key, value)
+            part(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in (self.q_proj, self.k_proj, self.v_proj)
         )
         return rotated(query, cos, sin), rotated(key, cos, sin), value
 
@@ -149,45 +152,28 @@ class Attention(nn.Module):
         return self.joined(functional.scaled_dot_product_attention(*self.projected(states, cos, sin), is_causal=True))
 
 
-class Part(NamedTuple):
-    """A Linear's rows that are the keys' or the values'."""
-
-    weight: torch.Tensor
-    bias: torch.Tensor | None
-    training: bool
-
-
-class KeyValueLayer(AttentionLayer):
-    """An `Attention` as compression sees it: `kv_proj` split into keys and values, and joined again."""
-
-    def linear(self, what: str) -> Any:
-        """The Linear of q or o, the `Part` of k or v."""
-        module = self.module
-        if what not in ("k", "v"):
-            return super().linear(what)
-        keys = module.q_proj.out_features
-        rows = slice(0, keys) if what == "k" else slice(keys, None)
-        joint = module.kv_proj
-        return Part(joint.weight[rows], None if joint.bias is None else joint.bias[rows], joint.training)
-
-    def _place(self, linears: Mapping[str, Any]) -> None:
-        """A bias of keys or values alone is one of both, 0 of the other."""
-        super()._place({what: linears[what] for what in ("q", "o")})
-        self.module.kv_proj = _joined(linears["k"], linears["v"])
+def _joint(attention: Attention) -> list[str]:
+    """Which of weight and bias of keys and values stand as one in the state dict."""
+    parts = (attention.k_proj, attention.v_proj)
+    if any(type(part) is not nn.Linear for part in parts) or len({part.bias is None for part in parts}) == 2:
+        return []
+    return ["weight"] if parts[0].bias is None else ["weight", "bias"]
 
 
-def _joined(key: nn.Linear, value: nn.Linear) -> nn.Linear:
-    """One Linear with the rows of both."""
-    weight, both = torch.cat((key.weight, value.weight)), (key, value)
-    biased = any(part.bias is not None for part in both)
-    place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
-    joint = nn.Linear(weight.shape[1], len(weight), bias=biased, **place)
-    with torch.no_grad():
-        joint.weight.copy_(weight)
-        if biased:
-            zero = [part.weight.new_zeros(part.out_features) if part.bias is None else part.bias for part in both]
-            joint.bias.copy_(torch.cat(zero))
-    return joint.train(key.training)
+def _join(attention: Any, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+    for name in _joint(attention):
+        key, value = (state.pop(f"{prefix}{part}.{name}") for part in ("k_proj", "v_proj"))
+        state[f"{prefix}kv_proj.{name}"] = torch.cat((key, value))
+
+
+def _split(attention: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    rows = attention.k_proj.out_features
+    for name in _joint(attention):
+        if (joint := state.pop(f"{prefix}kv_proj.{name}", None)) is not None:
+            state[f"{prefix}k_proj.{name}"], state[f"{prefix}v_proj.{name}"] = (
+                joint[:rows].clone(),
+                joint[rows:].clone(),
+            )
 
 
 class MLP(nn.Module):
@@ -278,8 +264,8 @@ class LagLlamaNetwork(nn.Module):
 
 def attentions(network: LagLlamaNetwork) -> Iterator[AttentionLayer]:
     """Every block's self-attention; queries and keys are rotated, so that values and output alone make a product."""
-    parts = {"q": "q_proj", "k": "kv_proj", "v": "kv_proj", "o": "c_proj"}
+    parts = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "c_proj"}
     scale = network.head_width**-0.5
     for layer, block in enumerate(network.blocks, start=1):
         module, heads = block.attn, block.attn.heads
-        yield KeyValueLayer("decoder", layer, "self", module, heads, heads, scale, False, any_width, parts)
+        yield AttentionLayer("decoder", layer, "self", module, heads, heads, scale, False, any_width, parts)

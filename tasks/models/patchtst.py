@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from tasks.errors import ModelError
-from tasks.models import folders
+from tasks.models import folders, narrow
+from tasks.models.attention import AttentionLayer, narrowed
 from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.scale import saturated
@@ -38,6 +39,7 @@ DEFAULTS = {  # those of PatchTSTConfig but for four
     "init_std": 0.02,
 }
 SHARED = {"channel_attention": False, "share_embedding": True, "share_projection": True}  # one model for all channels
+PARTS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}  # of an attention module
 HEADS = ("student_t", "normal")  # with quantiles in closed form; negative_binomial is for counts alone
 
 
@@ -93,7 +95,8 @@ class PatchTST(Forecaster):
             )
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
-        return cls(folders.load_network(PatchTSTForPrediction, folder, device, num_input_channels=1))
+        network_class = narrowed(PatchTSTForPrediction, _attentions)
+        return cls(folders.load_network(network_class, folder, device, num_input_channels=1))
 
     def save(self, folder: Path) -> None:
         """config.json and model.safetensors, which `PatchTSTForPrediction.from_pretrained` reads."""
@@ -129,11 +132,15 @@ class PatchTST(Forecaster):
         heads = int(self.network.config.num_attention_heads)
         for layer, block in enumerate(self.network.model.encoder.layers, start=1):
             attention, (first, *_, last) = block.self_attn, block.ff
-            projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.out_proj}
-            for what, module in projections.items():
+            for what, part in PARTS.items():
+                module = getattr(attention, part)
                 yield WeightMatrix.of(module, "encoder", layer, what, attention="self", heads=heads)
             for what, module in (("mlp_in", first), ("mlp_out", last)):
                 yield WeightMatrix.of(module, "encoder", layer, what)
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Self-attention of every block; scores are q·k over the root of the original head's width."""
+        return _attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """The package's own, in the data's units: negative log likelihood or squared error, mean of observed steps.
@@ -249,6 +256,14 @@ class PatchTST(Forecaster):
         kept = steps[:, patchifier.sequence_start :]
         found = np.lib.stride_tricks.sliding_window_view(kept, patchifier.patch_length, axis=1)
         return found[:, :: patchifier.patch_stride].copy()
+
+
+def _attentions(network: Any) -> Iterator[AttentionLayer]:
+    resize = narrow.resizer(PARTS, "head_dim")
+    for layer, block in enumerate(network.model.encoder.layers, start=1):
+        of = block.self_attn
+        heads = of.num_heads
+        yield AttentionLayer("encoder", layer, "self", of, heads, heads, of.scaling, True, resize, PARTS)
 
 
 def _unusable(config: Mapping[str, Any]) -> str | None:

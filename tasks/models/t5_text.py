@@ -10,6 +10,7 @@ import numpy as np
 
 from tasks.errors import ModelError
 from tasks.models import folders, t5
+from tasks.models.attention import narrowed
 from tasks.models.types import TokenKind, Tokens
 from tasks.series.catalog import Modality
 from tasks.series.types import Windows
@@ -76,7 +77,7 @@ class T5Text(t5.T5Ids):
                 f"{folder}: got {vocabulary} ids and no tokenizer, expected one of {list(TOKENIZERS)}, or 259 to "
                 f"{BYTE_IDS} ids of bytes; fetch the tokenizer's file too"
             )
-        network = folders.load_network(T5ForConditionalGeneration, folder, device)
+        network = folders.load_network(narrowed(T5ForConditionalGeneration, t5.attentions), folder, device)
         return cls(network, _read_tokenizer(folder) if words else None)
 
     def save(self, folder: Path) -> None:

@@ -114,8 +114,21 @@ def attentions(network: Tab2D) -> Iterator[AttentionLayer]:
     parts = {what: what for what in ("q", "k", "v", "o")}
     for layer, block in enumerate(network.blocks, start=1):
         module: Any = block.attention
-        heads, scale = module.heads, module.scale
-        yield AttentionLayer("encoder", layer, "self", module, heads, heads, scale, True, any_width, parts)
+        heads, scale, laid_out = module.heads, module.scale, _down if block.down else _along
+        yield AttentionLayer(
+            "encoder", layer, "self", module, heads, heads, scale, True, any_width, parts, laid_out=laid_out
+        )
+
+
+def _down(cells: Any, shape: tuple[int, ...]) -> Any:
+    """Cells [B, rows * columns] as the first rows of each column [B * columns, row]."""
+    table = cells.reshape(len(cells), -1, shape[0] // len(cells))
+    return table.swapaxes(1, 2).reshape(shape[0], -1)[:, : shape[1]]
+
+
+def _along(cells: Any, shape: tuple[int, ...]) -> Any:
+    """Cells [B, rows * columns] as the rows of each table [B * rows, column]."""
+    return cells.reshape(shape)
 
 
 def released_names(state: dict[str, Any]) -> dict[str, Any]:

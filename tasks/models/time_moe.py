@@ -177,26 +177,18 @@ class TimeMoE(Forecaster):
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
 
+        from tasks.models.time_moe_continuation import continued
+
         self.network.eval()
         scaled, parts = self._scaled(windows.context), []
         for first in range(0, len(windows), self.batch):
             part = slice(first, first + self.batch)
             with torch.inference_mode():
-                steps = self._continued(*self._on_device(scaled.values[part], scaled.start[part]), windows.horizon)
+                inputs = self._on_device(scaled.values[part], scaled.start[part])
+                steps = continued(self.network, *inputs, windows.horizon, self.config["horizon_lengths"])
             parts.append(steps.double().cpu().numpy())
         point = np.concatenate(parts) * scaled.scale[:, None] + scaled.loc[:, None]
         return np.repeat(point[:, None], len(levels), axis=1)  # [W, Q, H]
-
-    def _continued(self, values: torch.Tensor, start: torch.Tensor, horizon: int) -> torch.Tensor:
-        """The next steps [B, H] of scaled steps [B, T]: the longest head that fits what is left, and so on."""
-        import torch
-
-        lengths, context = self.config["horizon_lengths"], values.shape[1]
-        while (left := horizon - (values.shape[1] - context)) > 0:
-            number = max((i for i, length in enumerate(lengths) if length <= left), default=0)
-            states = self.network(values, start).states[:, -1]
-            values = torch.cat((values, self.network.lm_heads[number](states)[:, :left]), dim=1)
-        return values[:, context:]
 
     def _scaled(self, context: np.ndarray) -> Scaled:
         """The context's last `max_context` steps, scaled in float64."""

@@ -100,17 +100,28 @@ class Attention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, width) for _ in range(3))
         self.o_proj = nn.Linear(width, width, bias=False)
 
-    def forward(
-        self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None
-    ) -> torch.Tensor:
+    def projected(
+        self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rotated queries and keys, and values, [B, h, T, width of a head] each, of states [B, T, d]."""
         shape = (*states.shape[:-1], self.heads, -1)
         query, key, value = (
             part(states).view(shape).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj)
         )
-        query, key = _rotated(query, cos, sin), _rotated(key, cos, sin)
-        heads = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
+        return _rotated(query, cos, sin), _rotated(key, cos, sin), value
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *, causal: bool
+    ) -> torch.Tensor:
+        """Output [B, T, d] of what `projected` gives; causal: of as many queries as keys, without a mask."""
+        heads = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
         output: torch.Tensor = self.o_proj(heads.transpose(1, 2).flatten(-2))
         return output
+
+    def forward(
+        self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        return self.attend(*self.projected(states, cos, sin), mask, causal=mask is None)
 
 
 class Block(nn.Module):
@@ -188,15 +199,15 @@ class TimeMoENetwork(nn.Module):
 
     def forward(self, values: Float[torch.Tensor, "window token"], start: Int[torch.Tensor, " window"]) -> Answer:
         """start: the first token that is no padding; those before it are attended to by themselves alone."""
-        cos, sin = self._angles(torch.arange(values.shape[1], device=values.device) - start[:, None])
-        mask = _mask(values.shape[1], start) if bool((start > 0).any()) else None
+        cos, sin = self.angles(torch.arange(values.shape[1], device=values.device) - start[:, None])
+        mask = attended(0, values.shape[1], start) if bool((start > 0).any()) else None
         states, routes = self.model.embed_layer(values), []
         for block in self.blocks:
             states, logits = block(states, cos, sin, mask)
             routes.append(logits)
         return Answer(self.model.norm(states), routes)
 
-    def _angles(self, positions: Int[torch.Tensor, "window token"]) -> tuple[torch.Tensor, torch.Tensor]:
+    def angles(self, positions: Int[torch.Tensor, "window token"]) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines [B, 1, T, d_h] of positions counted from the first token, both halves of a head alike."""
         frequencies = self.base ** -(torch.arange(0, self.head_width, 2, device=positions.device) / self.head_width)
         angles = positions.clamp_min(0)[:, None, :, None].float() * frequencies
@@ -219,11 +230,15 @@ def _rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch
     return heads * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def _mask(count: int, start: Int[torch.Tensor, " window"]) -> Bool[torch.Tensor, "window 1 token token"]:
-    """Who may read whom: a token reads itself and what lies between the window's start and it."""
-    at = torch.arange(count, device=start.device)
-    causal, real = at[:, None] >= at, at >= start[:, None]
-    return ((causal & real[:, None]) | (at[:, None] == at))[:, None]
+def attended(first: int, end: int, start: Int[torch.Tensor, " window"]) -> Bool[torch.Tensor, "window 1 reader token"]:
+    """Whom the tokens from `first` on may read: a token reads itself and what lies between the window's start and it.
+
+    Of tokens 0 to `end`.
+    """
+    at = torch.arange(end, device=start.device)
+    reader = at[first:, None]
+    causal, real = reader >= at, at >= start[:, None]
+    return ((causal & real[:, None]) | (reader == at))[:, None]
 
 
 def balance(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tasks.models import timesfm_patches
+from tasks.models.attention import AttentionLayer
 from tasks.models.timesfm_family import SHARED, TimesFMFamily
 from tasks.models.timesfm_patches import Patched, Steps
 from tasks.models.types import WeightMatrix
@@ -40,13 +41,12 @@ class TimesFM(TimesFMFamily):
 
     def weights(self) -> Iterator[WeightMatrix]:
         """q (its scale folded in), k, v, o (self), mlp_in, mlp_out; `layer` counts from 1, as their states do."""
-        import torch
+        from tasks.models.timesfm_attention import query_scale
 
         for layer, block in enumerate(self._decoder().layers, start=1):
             attention, heads = block.self_attn, int(block.self_attn.num_heads)
-            with torch.no_grad():
-                ones = torch.ones(1, 1, 1, attention.head_dim, device=self.network.device)
-                scale = np.tile(attention._scale_query(ones).flatten().float().cpu().numpy(), heads)
+            width = attention.q_proj.weight.shape[0] // heads  # less than head_dim where values are wider than keys
+            scale = np.tile(query_scale(attention)[:width], heads)
             for what in ("q", "k", "v", "o"):
                 module = getattr(attention, f"{what}_proj")
                 one = WeightMatrix.of(module, "decoder", layer, what, attention="self", heads=heads)
@@ -59,6 +59,12 @@ class TimesFM(TimesFMFamily):
         from transformers import TimesFmConfig, TimesFmModelForPrediction
 
         return TimesFmConfig, TimesFmModelForPrediction
+
+    @staticmethod
+    def _layers(network: Any) -> Iterator[AttentionLayer]:
+        from tasks.models.timesfm_attention import scaled_layers
+
+        return scaled_layers(network)
 
     @classmethod
     def _unusable(cls, config: Mapping[str, Any]) -> str | None:
@@ -150,6 +156,12 @@ class TimesFM25(TimesFMFamily):
             return TimesFm2_5Config(**keys, num_key_value_heads=heads)
 
         return config, TimesFm2_5ModelForPrediction
+
+    @staticmethod
+    def _layers(network: Any) -> Iterator[AttentionLayer]:
+        from tasks.models.timesfm_attention import rotary_layers
+
+        return rotary_layers(network)
 
     @classmethod
     def _unusable(cls, config: Mapping[str, Any]) -> str | None:

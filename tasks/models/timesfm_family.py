@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tasks.errors import ModelError
 from tasks.models import folders, timesfm_patches
+from tasks.models.attention import AttentionLayer, narrowed
 from tasks.models.base import QUANTILES, Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.scale import saturated
@@ -71,7 +72,7 @@ class TimesFMFamily(Forecaster):
             )
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
-        return cls(folders.load_network(cls._classes()[1], folder, device))
+        return cls(folders.load_network(narrowed(cls._classes()[1], cls._layers), folder, device))
 
     def save(self, folder: Path) -> None:
         """config.json and model.safetensors, which the package's `from_pretrained` reads."""
@@ -100,6 +101,10 @@ class TimesFMFamily(Forecaster):
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Patches that the context fills, the first one maybe in part."""
         return {"decoder": -(-min(context, self.max_context) // self._size)}
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Self-attention of every block."""
+        return self._layers(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Squared error of the mean plus quantile loss, over every patch's next `prediction_length` observed steps.
@@ -132,6 +137,10 @@ class TimesFMFamily(Forecaster):
     @abstractmethod
     def _classes(cls) -> tuple[Any, Any]:
         """The package's classes of config and network."""
+
+    @staticmethod
+    @abstractmethod
+    def _layers(network: Any) -> Iterator[AttentionLayer]: ...
 
     @classmethod
     @abstractmethod

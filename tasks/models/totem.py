@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 
 from tasks.errors import ModelError
 from tasks.models import folders
+from tasks.models.attention import AttentionLayer, narrowed
 from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.scale import HUGE, saturated, standard
@@ -77,7 +78,7 @@ class Totem(Forecaster):
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """A saved model, safetensors only. ModelError names the file that is wrong."""
-        from tasks.models.totem_network import TotemNetwork
+        from tasks.models.totem_network import TotemNetwork, attentions
 
         folder = Path(folder)
         config = folders.read_config(folder, cls.name)
@@ -89,7 +90,7 @@ class Totem(Forecaster):
         known = {key: config.get(key, default) for key, default in (dict.fromkeys(REQUIRED) | DEFAULTS).items()}
         if wrong := _unusable(known):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
-        return cls(folders.load_network(TotemNetwork, folder, device))
+        return cls(folders.load_network(narrowed(TotemNetwork, attentions), folder, device))
 
     def save(self, folder: Path) -> None:
         """config.json and model.safetensors."""
@@ -127,6 +128,12 @@ class Totem(Forecaster):
                 yield WeightMatrix.of(module, "encoder", layer, what, attention="self", heads=block.heads)
             for what in ("mlp_in", "mlp_out"):
                 yield WeightMatrix.of(getattr(block, what), "encoder", layer, what)
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Self-attention of every block; scores are q·k over the root of the original head's width."""
+        from tasks.models.totem_network import attentions
+
+        return attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Smooth L1 of the scaled forecast, plus the VQ-VAE's: squared error of the decoded context, of the codes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,8 @@ from jaxtyping import Float, Int
 from torch import nn
 from torch.nn import functional
 from transformers import PretrainedConfig, PreTrainedModel
+
+from tasks.models.attention import AttentionLayer, any_width
 
 FACTOR = 4  # steps a code; the repository has 8, 12 and 16 too, the paper's results are with 4
 BASE = 10_000.0  # of the angles of the positions
@@ -148,6 +151,7 @@ class TotemBlock(nn.Module):
         super().__init__()
         width = config.d_model
         self.heads, self.rate = config.num_attention_heads, config.dropout
+        self.scale = 1 / math.sqrt(width // self.heads)  # also of heads that compression makes narrower
         self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
         self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.mlp_in, self.mlp_out = nn.Linear(width, config.ffn_dim), nn.Linear(config.ffn_dim, width)
@@ -157,7 +161,7 @@ class TotemBlock(nn.Module):
         shape = (*hidden.shape[:2], self.heads, -1)
         query, key, value = (part(hidden).view(shape).transpose(1, 2) for part in (self.q, self.k, self.v))
         rate = self.rate if self.training else 0.0
-        attended = functional.scaled_dot_product_attention(query, key, value, dropout_p=rate)
+        attended = functional.scaled_dot_product_attention(query, key, value, dropout_p=rate, scale=self.scale)
         joined = self.o(attended.transpose(1, 2).flatten(2))
         hidden = self.attention_norm(hidden + self.dropout(joined))
         mlp = self.mlp_out(self.dropout(functional.relu(self.mlp_in(hidden))))
@@ -203,6 +207,14 @@ class TotemNetwork(PreTrainedModel):
         for block in self.encoder:
             hidden = block(hidden)
         return hidden
+
+
+def attentions(network: Any) -> Iterator[AttentionLayer]:
+    """The attention layers of a TotemNetwork's forecaster."""
+    parts = {what: what for what in ("q", "k", "v", "o")}
+    for layer, block in enumerate(network.encoder, start=1):
+        heads, scale = block.heads, block.scale
+        yield AttentionLayer("encoder", layer, "self", block, heads, heads, scale, True, any_width, parts)
 
 
 def positions(tokens: int, width: int) -> Float[torch.Tensor, "token width"]:

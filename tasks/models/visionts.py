@@ -15,6 +15,7 @@ from jaxtyping import Float, Int32, Int64
 
 from tasks.models import folders
 from tasks.models import visionts_checkpoint as checkpoint
+from tasks.models.attention import AttentionLayer
 from tasks.models.base import Forecaster
 from tasks.models.capture import Pass, Stack
 from tasks.models.scale import HUGE, saturated
@@ -104,6 +105,10 @@ class VisionTS(Forecaster):
                     yield WeightMatrix.of(module, stack, layer, what, attention="self", heads=heads)
                 for what, module in (("mlp_in", block.mlp.fc1), ("mlp_out", block.mlp.fc2)):
                     yield WeightMatrix.of(module, stack, layer, what)
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Self-attention of the encoder's, then of the decoder's blocks."""
+        return checkpoint.attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Huber loss (delta 1) of the forecast in pixel values, mean of observed steps.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from jaxtyping import Float32
 
 from tasks.errors import ModelError
 from tasks.models import folders
+from tasks.models.attention import AttentionLayer, narrowed
 
 NAME, MODEL_TYPE, ARCHITECTURE = "visionts", "vit_mae", "ViTMAEForPreTraining"
 REQUIRED = (
@@ -37,7 +38,7 @@ def read(folder: Path, device: str, periodicity: int | None) -> Any:
         )
     if wrong:
         raise ModelError(f"{folder / 'config.json'}: {wrong}")
-    network = folders.load_network(ViTMAEForPreTraining, folder, device)
+    network = folders.load_network(narrowed(ViTMAEForPreTraining, attentions), folder, device)
     network.config.periodicity = told.get("periodicity")
     return network
 
@@ -56,6 +57,14 @@ def made(config: Mapping[str, Any]) -> Any:
         for drawn in (embeddings.cls_token, decoder.mask_token):
             drawn.normal_(std=std)
     return network
+
+
+def attentions(network: Any) -> Iterator[AttentionLayer]:
+    """The attention layers of a ViTMAEForPreTraining, those of the encoder first."""
+    from tasks.models.vit import layers_of
+
+    yield from layers_of("encoder", network.vit.layers)
+    yield from layers_of("decoder", network.decoder.decoder_layers)
 
 
 def positions_2d(grid: int, width: int) -> Float32[np.ndarray, "1 token width"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float32
 
 from tasks.errors import ModelError
-from tasks.models import folders
+from tasks.models import folders, narrow
+from tasks.models.attention import AttentionLayer, narrowed
 from tasks.models.base import Family
 from tasks.models.capture import Pass, Stack
 from tasks.models.types import TokenKind, Tokens, WeightMatrix
@@ -27,6 +28,7 @@ DEFAULTS = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "in
 MASKED_IMAGE_MODELING = "ViTForMaskedImageModeling"
 LOADABLE = (MASKED_IMAGE_MODELING, "ViTForImageClassification", "ViTModel")
 MASKED_SHARE = 0.6  # of patches in training: SimMIM (Xie et al. 2022, section 4.1)
+PARTS = {what: f"{what}_proj" for what in ("q", "k", "v", "o")}  # of an attention module
 PROCESSOR = "preprocessor_config.json"
 MEAN, DEVIATION = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # of pixels in 0..1: those of google/vit-*
 LARGEST_PIXEL = 255.0
@@ -95,10 +97,10 @@ class ViT(Family):
                 "name the family that the checkpoint belongs to"
             )
         mean, deviation = _read_processor(folder)
-        if kind == MASKED_IMAGE_MODELING:
-            network = folders.load_network(transformers.ViTForMaskedImageModeling, folder, device)
-        else:
-            network = folders.load_network(transformers.ViTModel, folder, device, add_pooling_layer=False)
+        whole = kind == MASKED_IMAGE_MODELING
+        network_class = transformers.ViTForMaskedImageModeling if whole else transformers.ViTModel
+        options = {} if whole else {"add_pooling_layer": False}
+        network = folders.load_network(narrowed(network_class, _attentions), folder, device, **options)
         return cls(network, mean=mean, deviation=deviation)
 
     def save(self, folder: Path) -> None:
@@ -127,11 +129,16 @@ class ViT(Family):
         """q, k, v, o (self), mlp_in, mlp_out; `layer` counts from 1, as the states that they make do."""
         heads = int(self.network.config.num_attention_heads)
         for layer, block in enumerate(self._vit.layers, start=1):
-            of, mlp = block.attention, block.mlp
-            for what, module in {"q": of.q_proj, "k": of.k_proj, "v": of.v_proj, "o": of.o_proj}.items():
+            mlp = block.mlp
+            for what, part in PARTS.items():
+                module = getattr(block.attention, part)
                 yield WeightMatrix.of(module, "encoder", layer, what, attention="self", heads=heads)
             for what, module in (("mlp_in", mlp.fc1), ("mlp_out", mlp.fc2)):
                 yield WeightMatrix.of(module, "encoder", layer, what)
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Self-attention of every block; scores are q·k over the root of the original head's width."""
+        return _attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """The package's own, of masked images: the mean error of the pixels of masked patches, as normed.
@@ -209,6 +216,19 @@ class ViT(Family):
         if pixels.shape[2:] != size:
             pixels = torch.nn.functional.interpolate(pixels, size=size, mode="bilinear", antialias=True)
         return ((pixels / LARGEST_PIXEL - mean) / deviation).to(self.network.device)
+
+
+def layers_of(stack: str, blocks: Iterable[Any]) -> Iterator[AttentionLayer]:
+    """The attention layers of blocks of transformers' ViT, or ViTMAE."""
+    resize = narrow.resizer(PARTS, "head_dim")
+    for layer, block in enumerate(blocks, start=1):
+        of = block.attention
+        heads = of.num_attention_heads
+        yield AttentionLayer(stack, layer, "self", of, heads, heads, of.scaling, True, resize, PARTS)
+
+
+def _attentions(network: Any) -> Iterator[AttentionLayer]:
+    return layers_of("encoder", getattr(network, "vit", network).layers)
 
 
 def _columns(values: np.ndarray) -> np.ndarray:

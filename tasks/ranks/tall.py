@@ -96,6 +96,18 @@ class TallQR:
             raise ValueError("singular values: beyond the largest float64; divide the rows by 1e10")
         return found
 
+    def root(self) -> Float[np.ndarray, "width_and_one width_and_one"]:
+        """R of [1 Ψ], so that RᵀR is its matrix of second moments times the rows: a square root that squared nothing.
+
+        ValueError where a value is beyond float64.
+        """
+        self._fold()
+        r = np.triu(self._r)
+        r[:, 1:] = self._unscaled(r[:, 1:])
+        if not np.isfinite(r).all():
+            raise ValueError("root: beyond the largest float64; divide the rows by 1e10")
+        return r
+
     def directions(self) -> Float[np.ndarray, "width width"]:
         """Right singular vectors of Ψ as columns, the leading first, of any sign."""
         self._fold()

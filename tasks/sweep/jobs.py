@@ -116,4 +116,4 @@ class Port(NamedTuple):
     append: Callable[[Sequence[Mapping[str, Any]]], None]  # records (see records.record) -> an atomic part
     check: Callable[[Mapping[str, str]], None]  # inputs -> None, or raises when a fingerprint differs
     read: Callable[[Job], Any]  # job -> the data its entry wants
-    write_dump: Callable[[Job, Iterable[pa.Table]], Mapping[str, Any]]  # -> path, rows, bytes, sha256
+    write_dump: Callable[[Job, Iterable[pa.Table]], Mapping[str, Any]]  # -> path, rows, bytes, fingerprint

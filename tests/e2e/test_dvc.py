@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from store.files import fingerprint
 from tests.e2e.checkout import Checkout, checkout
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -157,14 +158,14 @@ def states(made: Checkout) -> pa.Table:
 
 
 def accept(made: Checkout, dump: Path) -> None:
-    """Write the changed dump's size and SHA-256 into its row, as if its job had made it so."""
+    """Write the changed dump's size and fingerprint into its row, as if its job had made it so."""
     file = made.folder / "data/tokens/dumps/00000.parquet"
     rows = pq.read_table(file)
     out = made.folder / "data/tokens"
     listed = rows.to_pylist()
     for row in listed:
         if row["path"] == dump.relative_to(out).as_posix():
-            row["bytes"], row["sha256"] = dump.stat().st_size, hashlib.sha256(dump.read_bytes()).hexdigest()
+            row["bytes"], row["fingerprint"] = dump.stat().st_size, fingerprint(dump)
     file.unlink()
     pq.write_table(pa.Table.from_pylist(listed, schema=rows.schema), file)
 

@@ -51,7 +51,7 @@ ROWS: Mapping[str, dict[str, Any]] = {
     "training": {"model": "m", "step": 1, "loss": 2.0, "learning_rate": 1e-3},
     "dumps": {
         **IDENTITY, "kind": "embeddings", "path": "dumps/m/d/c512.parquet", "rows": 10, "width": 4, "dtype": "float16",
-        "bytes": 100, "sha256": "0" * 64, "n_windows": 5, "batch": 8,
+        "bytes": 100, "fingerprint": "0" * 64, "n_windows": 5, "batch": 8,
     },
     "checkpoints": {
         "model": "m", "family": "chronos-bolt", "modality": "series", "source": "committed",

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from blake3 import blake3
 
 from store import dumps
 
@@ -78,14 +78,14 @@ def test_a_dump_that_was_cut_off_is_no_dump(tmp_path: Path) -> None:
         dumps.layers(path)
 
 
-def test_a_dump_says_its_rows_bytes_and_sha256_and_has_a_row_group_a_table(tmp_path: Path) -> None:
+def test_a_dump_says_its_rows_bytes_and_fingerprint_and_has_a_row_group_a_table(tmp_path: Path) -> None:
     facts = dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [pa.table({"x": [1, 2]}), pa.table({"x": [3]})])
     content = (tmp_path / facts["path"]).read_bytes()
     assert facts == {
         "path": "dumps/m/d/c.parquet",
         "rows": 3,
         "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "fingerprint": blake3(content).hexdigest(),
     }
     assert pq.read_metadata(tmp_path / facts["path"]).num_row_groups == 2
 
@@ -102,7 +102,7 @@ def test_writing_a_dump_again_replaces_the_file_and_spares_a_linked_cache(tmp_pa
     first = dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [pa.table({"x": [1]})])
     os.link(tmp_path / first["path"], tmp_path / "cache")
     second = dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [pa.table({"x": [2]})])
-    assert hashlib.sha256((tmp_path / "cache").read_bytes()).hexdigest() == first["sha256"] != second["sha256"]
+    assert blake3((tmp_path / "cache").read_bytes()).hexdigest() == first["fingerprint"] != second["fingerprint"]
     assert sorted(p.name for p in (tmp_path / "dumps" / "m" / "d").iterdir()) == ["c.parquet"]
 
 
@@ -114,7 +114,7 @@ def test_a_dump_that_fails_half_way_leaves_the_former_one(tmp_path: Path) -> Non
     first = dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", [pa.table({"x": [1]})])
     with pytest.raises(RuntimeError, match="model died"):
         dumps.write_dump(tmp_path, "dumps/m/d/c.parquet", failing())
-    assert hashlib.sha256((tmp_path / first["path"]).read_bytes()).hexdigest() == first["sha256"]
+    assert blake3((tmp_path / first["path"]).read_bytes()).hexdigest() == first["fingerprint"]
 
 
 def test_a_dump_of_no_tables_is_refused(tmp_path: Path) -> None:

@@ -56,5 +56,5 @@ def test_an_unknown_table_is_named_with_the_list() -> None:
 
 
 def test_a_dump_of_series_needs_no_model() -> None:
-    fields = {"dataset": "d", "kind": "series", "path": "p", "rows": 1, "bytes": 1, "sha256": "0", "n_windows": 0}
+    fields = {"dataset": "d", "kind": "series", "path": "p", "rows": 1, "bytes": 1, "fingerprint": "0", "n_windows": 0}
     assert to_arrow("dumps", [fields | {"job_key": "k"}])["model"].null_count == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 from uni2ts.module.attention import GroupedQueryAttention
 
+from tasks.compression.calibration import gather
 from tasks.errors import ModelError
 from tasks.models.attention import AttentionLayer, Projections, Widths, any_width, shapes
 from tasks.models.base import Family, Forecaster
@@ -19,6 +21,7 @@ from tasks.models.lag_llama import LagLlama
 from tasks.models.lag_llama_network import features
 from tasks.models.lag_llama_sampling import sample_paths
 from tasks.models.registry import family_class
+from tasks.models.types import TokenKind
 from tasks.series.types import Windows
 
 Make = Callable[..., Windows]
@@ -151,6 +154,25 @@ def test_saves_and_loads_at_its_widths(model: Any, items: Make, tmp_path: Path) 
     assert np.array_equal(states(again, items(model)), states(model, items(model)))
     if isinstance(model, Forecaster):
         assert np.array_equal(forecast(again, items(model)), forecast(model, items(model)))
+
+
+@pytest.mark.parametrize("biased", ["", "v", "kv", "qkvo"])
+def test_keys_and_values_of_lag_llama_are_one_matrix_in_a_file_where_they_are_alike(
+    biased: str, windows: Make, tmp_path: Path
+) -> None:
+    model = made("lag-llama")
+    for layer in model.attentions():
+        full = layer.read().sliced(Widths(8, 3))
+        biases = {"q": (2, 8), "k": (2, 8), "v": (2, 3), "o": (16,)}
+        layer.write(full._replace(**{f"{what}_bias": np.ones(biases[what]) for what in biased}))
+    model.compression = {"widths": shapes(model.attentions())}
+    names = {name.split("attn.")[1] for name in model.network.state_dict() if "attn." in name}
+    apart = biased == "v"
+    assert ("kv_proj.weight" in names, "k_proj.weight" in names, "v_proj.bias" in names) == (not apart, apart, apart)
+    model.save(tmp_path)
+    assert np.array_equal(states(LagLlama.load(tmp_path), windows()), states(model, windows()))
+    copied = copy.deepcopy(model.network)
+    copied.load_state_dict(model.network.state_dict())
 
 
 def test_every_family_keeps_and_saves_a_block_and_forgets_it(any_family: Family, tmp_path: Path) -> None:
@@ -294,6 +316,30 @@ def test_paths_of_narrow_lag_llama_are_those_of_a_pass_without_caches(windows: M
         steps = torch.cat((steps, median), dim=1)
     for path in range(3):
         np.testing.assert_allclose(got[:, path], steps[:, -4:], rtol=1e-4, atol=1e-5)
+
+
+def test_moments_of_a_table_are_of_what_each_block_s_projections_are_given(items: Make) -> None:
+    """Down a column all cells ask and those of rows with labels are asked; along a row all ask all. No missing cell."""
+    model = made("tabular")
+    windows = items(model, count=3)
+    windows.context[0, 5] = np.nan
+    tokens = model.tokenize(windows)
+    model.batch = 2
+    found = gather(model, tokens)
+    columns = int(windows.context[0, 0])
+    shown = np.arange(tokens.kinds["encoder"].shape[1]) // columns < tokens.arrays["labels"].shape[1]
+    valid = tokens.kinds["encoder"] != TokenKind.PADDING
+    assert not valid.all()
+    given = states(model, windows)
+    for layer, (block, asked) in enumerate(
+        zip(model.network.blocks, (shown, np.full_like(shown, True)), strict=True), start=1
+    ):
+        with torch.no_grad():
+            x = block.norm(torch.from_numpy(given[layer - 1])).double().numpy()
+        moments = found[f"encoder.{layer}.self"]
+        for root, rows in ((moments.queries, valid), (moments.inputs, valid & asked)):
+            one_and_x = np.pad(x[rows], ((0, 0), (1, 0)), constant_values=1.0)
+            np.testing.assert_allclose(root.T @ root, one_and_x.T @ one_and_x, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("value", [1, 3, 8])

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from tasks.errors import ModelError
 from tasks.models import registry
+from tasks.models.attention import Widths, shapes
 from tasks.models.lag_llama import LagLlama
 from tasks.models.lag_llama_checkpoint import LAGS, made_config, read_lightning
 
@@ -125,6 +126,21 @@ def test_a_state_dict_with_the_released_names_goes_there_and_back(
         torch.equal(a, b)
         for a, b in zip(again.network.state_dict().values(), family.network.state_dict().values(), strict=True)
     )
+
+
+def test_a_released_file_has_no_block_and_is_compressed_and_saved_like_our_own(folder: Path, tmp_path: Path) -> None:
+    model = LagLlama.load(folder)
+    assert model.compression is None
+    for layer in model.attentions():
+        layer.write(layer.read().sliced(Widths(16, 5)))
+    model.compression = {"widths": shapes(model.attentions())}
+    model.save(tmp_path / "narrow")
+    state = load_file(tmp_path / "narrow" / "model.safetensors")
+    assert state["model.transformer.h.7.attn.kv_proj.weight"].shape == (144 + 9 * 5, 144)
+    again = LagLlama.load(tmp_path / "narrow")
+    assert again.compression == model.compression
+    for name, value in model.network.state_dict().items():
+        assert torch.equal(again.network.state_dict()[name], value)
 
 
 def test_the_registry_counts_and_fingerprints_the_released_file(folder: Path) -> None:

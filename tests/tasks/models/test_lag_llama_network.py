@@ -27,7 +27,7 @@ HEADS, WIDTH, STEPS = 3, 4, 7  # heads, their width, tokens
 
 
 def numbers(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    return {name: value.detach().double().numpy() for name, value in module.named_parameters()}
+    return {name: value.detach().double().numpy() for name, value in module.state_dict().items()}
 
 
 def rms_twin(x: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.errors import HealthError, ModelError
+from tasks.models import time_moe_continuation
 from tasks.models.time_moe import TimeMoE
 from tasks.models.time_moe_checkpoint import made_config
 from tasks.models.time_moe_network import SparseExperts, TimeMoENetwork, balance
@@ -176,6 +177,23 @@ def test_horizons_are_answered_by_the_longest_head_that_fits(
             values = np.concatenate((values, w[f"lm_heads.{head}.out_layer.weight"] @ states[-1][-1]))
         np.testing.assert_allclose(answer.median[row], values[10:] * scale + loc, atol=1e-4)
     assert np.ptp(answer.values, axis=1).max() == 0  # a point forecaster: every quantile is the same
+
+
+@pytest.mark.parametrize("together", [1, 1 << 15])
+@pytest.mark.parametrize("starts", [[0, 0, 0], [0, 3, 9], [10, 0, 1]])
+def test_steps_of_padded_windows_are_those_of_whole_passes(
+    model: TimeMoE, starts: list[int], together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys and values that are kept are those that a pass over everything so far makes anew."""
+    monkeypatch.setattr(time_moe_continuation, "TOKENS", together)
+    network, start = model.network, torch.tensor(starts)
+    values = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 10)).astype(np.float32))
+    with torch.no_grad():
+        got = time_moe_continuation.continued(network, values, start, 23, [1, 4, 8])
+        for head in (2, 2, 1, 0, 0, 0):
+            answer = network.lm_heads[head](network(values, start).states[:, -1])
+            values = torch.cat((values, answer), dim=1)
+    np.testing.assert_allclose(got, values[:, 10:], rtol=1e-4, atol=1e-5)
 
 
 def test_a_head_longer_than_the_horizon_is_cut_where_none_is_short_enough(

@@ -225,6 +225,23 @@ def test_directions_are_the_right_singular_vectors() -> None:
     np.testing.assert_allclose(np.abs(np.sum(found * expected, axis=0)), 1.0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", sorted(matrices()))
+def test_the_root_has_the_moments_of_all_rows_and_of_a_column_of_ones(name: str) -> None:
+    matrix = matrices()[name]
+    with_ones = np.concatenate((np.ones((len(matrix), 1)), matrix), axis=1)
+    root = TallQR.of(np.array_split(matrix, 3)).root()
+    size = np.square(with_ones).sum()
+    assert np.array_equal(root, np.triu(root)) and root.shape == (matrix.shape[1] + 1,) * 2
+    assert np.allclose(root.T @ root, with_ones.T @ with_ones, rtol=1e-12, atol=1e-13 * size)
+
+
+@pytest.mark.parametrize("power", [-400, 400])
+def test_the_root_is_in_the_rows_own_units(power: int) -> None:
+    rows = RNG(0).standard_normal((30, 4))
+    scaled, root = TallQR.of([np.ldexp(rows, power)]).root(), TallQR.of([rows]).root()
+    assert np.array_equal(np.abs(scaled[1:, 1:]), np.ldexp(np.abs(root[1:, 1:]), power))
+
+
 def test_the_caller_s_block_is_not_written_to() -> None:
     block = np.asfortranarray(1e200 * RNG(0).standard_normal((tall.HEIGHT, 5)))
     before = block.copy()

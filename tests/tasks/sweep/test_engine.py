@@ -75,7 +75,7 @@ def test_every_job_runs_once_and_is_stored_once_with_all_that_a_record_holds(log
     assert sum(r["timing"]["load_seconds"] > 0 for r in records.values()) == summary.loads
 
     row = records[7]["rows"][0]  # 16 MB, written by the worker; its facts are in the first row
-    assert row["rows"] == 2_000_000 and row["pid"] != os.getpid() and len(row["sha256"]) == 64
+    assert row["rows"] == 2_000_000 and row["pid"] != os.getpid() and len(row["fingerprint"]) == 64
     assert Path(row["path"]).stat().st_size == row["bytes"]
 
     again = run(jobs, toy.port(store), LOCAL)

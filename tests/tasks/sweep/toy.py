@@ -124,7 +124,7 @@ def _write_dump(folder: Path, job: Job, dump: Any) -> dict[str, Any]:
     assert writer is not None
     writer.close()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return {"path": str(path), "rows": rows, "bytes": path.stat().st_size, "sha256": digest, "pid": os.getpid()}
+    return {"path": str(path), "rows": rows, "bytes": path.stat().st_size, "fingerprint": digest, "pid": os.getpid()}
 
 
 def port(folder: Path) -> Port:

@@ -1,0 +1,142 @@
+"""What autoregressive families save by caches: our samplers against the same network reading everything anew a step.
+
+    python -m bench.sampling [--quick]
+
+Lag-Llama at the released shape, Time-MoE at its 50M shape, WaveToken at t5-efficient-tiny's, random weights, CPU. The
+other side of Lag-Llama and Time-MoE is a whole pass a step (or head) over rows of the same values, which gives the same
+numbers; of WaveToken it is transformers' `generate`, with its cache and without. Times are CPU seconds of the process,
+fair on a busy machine. The last line is JSON: ratio of ours to the other side for each, and the largest differences of
+the answers (WaveToken: of the logits at every step of the same ids) over their spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from tasks.models.lag_llama import LagLlama
+from tasks.models.lag_llama_network import StudentT, features
+from tasks.models.lag_llama_sampling import _drawn, sample_paths
+from tasks.models.t5_sampling import StepDecoder, sample_ids, walk
+from tasks.models.time_moe import TimeMoE
+from tasks.models.time_moe_continuation import continued
+from tasks.models.wavetoken import SAMPLING, WaveToken
+
+LAG_LLAMA = {"context_length": 32, "n_layer": 8, "n_head": 9, "n_embd_per_head": 16, "tokens": 256}
+TIME_MOE = {"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 12, "num_attention_heads": 12}
+TINY = {"d_model": 256, "d_ff": 1024, "d_kv": 64, "num_heads": 4, "num_layers": 4, "num_decoder_layers": 4}
+TINY |= {"n_tokens": 1024, "context_length": 512, "prediction_length": 64}
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What `work` answers, and its CPU seconds."""
+    start = time.process_time()
+    with torch.inference_mode():
+        answer = work()
+    return answer, time.process_time() - start
+
+
+def lag_llama(series: int, paths: int, horizon: int) -> dict[str, float]:
+    """Sample paths of the same uniforms."""
+    model, rng = LagLlama.new(LAG_LLAMA, seed=0), np.random.default_rng(0)
+    walks = rng.normal(size=(series, model.max_context)).cumsum(axis=1)
+    scaled = model._standardised(torch.from_numpy(walks).float(), torch.ones(series, dtype=torch.float64))
+    lags, uniforms = torch.tensor(model.config.lags), rng.random((series, paths, horizon))
+
+    def anew() -> np.ndarray:
+        steps, static = (part.repeat_interleave(paths, dim=0) for part in (scaled.steps, scaled.static))
+        before = steps.shape[1]
+        for step in range(horizon):
+            inputs = features(steps, static, lags, torch.arange(before - model.tokens, steps.shape[1]))
+            last = StudentT(*(part[:, -1:] for part in model.network(inputs)))
+            steps = torch.cat((steps, _drawn(last, uniforms[:, :, step].reshape(-1, 1))), dim=1)
+        return steps[:, before:].double().numpy().reshape(uniforms.shape)
+
+    ours, kept = timed(lambda: sample_paths(model.network, scaled, lags, model.tokens, uniforms, 1.0))
+    other, whole = timed(anew)
+    return told("lag_llama", kept, whole) | {"lag_llama_difference": apart(ours, other)}
+
+
+def time_moe(series: int, context: int, horizon: int) -> dict[str, float]:
+    """Greedy answers, several heads one after another."""
+    model = TimeMoE.new(TIME_MOE, seed=0)
+    values = torch.from_numpy(np.random.default_rng(0).normal(size=(series, context)).astype(np.float32))
+    lengths, start = model.config["horizon_lengths"], torch.zeros(series, dtype=torch.int64)
+
+    def anew() -> torch.Tensor:
+        steps = values
+        while left := context + horizon - steps.shape[1]:
+            number = max(i for i, length in enumerate(lengths) if length <= left)
+            steps = torch.cat((steps, model.network.lm_heads[number](model.network(steps, start).states[:, -1])), dim=1)
+        return steps[:, context:]
+
+    ours, kept = timed(lambda: continued(model.network, values, start, horizon, lengths))
+    other, whole = timed(anew)
+    return told("time_moe", kept, whole) | {"time_moe_difference": apart(ours.numpy(), other.numpy())}
+
+
+def wavetoken(series: int, paths: int) -> dict[str, float]:
+    """Ids of the future, drawn by both; logits of the same ids."""
+    model = WaveToken.new(TINY, seed=0)
+    network, config = model.network.eval(), model.network.config.wavetoken_config
+    rng, horizon = np.random.default_rng(0), model.prediction_length
+    ids = torch.from_numpy(rng.integers(2, TINY["n_tokens"], (series, 513)))
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    warp = argparse.Namespace(**{key: config[key] for key in SAMPLING}, eos_token_id=[0, 1])
+    uniforms = torch.from_numpy(rng.random((series, paths, horizon)))
+    options = {"do_sample": True, "num_return_sequences": paths, "min_new_tokens": horizon, "max_new_tokens": horizon}
+    options |= {key: config[key] for key in SAMPLING}
+
+    drawn, ours = timed(lambda: sample_ids(network, ids, mask, uniforms, warp))
+    seconds = {
+        name: timed(lambda cached=cached: network.generate(ids, attention_mask=mask, use_cache=cached, **options))[1]
+        for name, cached in (("wavetoken", False), ("wavetoken_generate", True))
+    }
+    found: list[torch.Tensor] = []
+
+    def follow(logits: torch.Tensor, step: int) -> torch.Tensor:
+        found.append(logits.clone())
+        return drawn[:, :, step]
+
+    with torch.inference_mode():
+        walk(StepDecoder(network, ids, mask, paths, horizon), follow)
+        read = torch.nn.functional.pad(drawn.flatten(0, 1), (1, 0), value=0)[:, :-1]
+        encoded, seen = (part.repeat_interleave(paths, dim=0) for part in (ids, mask))
+        wanted = network(encoded, attention_mask=seen, decoder_input_ids=read, use_cache=False).logits
+    made = torch.stack(found, dim=2).flatten(0, 1)
+    ratios = told("wavetoken", ours, seconds["wavetoken"])
+    ratios |= told("wavetoken_generate", ours, seconds["wavetoken_generate"])
+    return ratios | {"wavetoken_difference": apart(made.numpy(), wanted.numpy())}
+
+
+def told(name: str, ours: float, other: float) -> dict[str, float]:
+    """Printed, and the ratio."""
+    print(f"{name}: ours {ours:.2f} s, other {other:.2f} s of CPU, ratio {ours / other:.3f}", flush=True)
+    return {f"{name}_ratio": round(ours / other, 4)}
+
+
+def apart(ours: np.ndarray, other: np.ndarray) -> float:
+    """The largest difference over the other's standard deviation."""
+    return float(f"{np.abs(ours - other).max() / other.std():.1e}")
+
+
+def main() -> None:
+    """Print what each family saves."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer series and steps")
+    quick = parser.parse_args().quick
+    series, paths, horizon = (1, 5, 8) if quick else (4, 20, 24)
+    found = lag_llama(series, paths, horizon)
+    found |= time_moe(series, 256 if quick else 512, 30)
+    found |= wavetoken(series, paths)
+    print(json.dumps(found | {"threads": torch.get_num_threads()}))
+
+
+if __name__ == "__main__":
+    main()

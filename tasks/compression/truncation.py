@@ -1,0 +1,136 @@
+"""Compress a trained model: ranks for the parts of its attention layers, and thinner weights of these ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.compression import schedules
+from tasks.compression.budget import allocate
+from tasks.compression.choices import Choice, choices, stored
+from tasks.compression.products import absorbed
+from tasks.errors import ModelError
+from tasks.models.attention import AttentionLayer
+from tasks.models.low_rank import put_product, told
+from tasks.ranks.spectrum import numerical_rank
+
+if TYPE_CHECKING:
+    from tasks.compression.calibration import Moments
+    from tasks.models.base import Family
+
+FLOW = {"first", "growth", "rounding", "origin", "cross_offset"}
+PRODUCTS = ("qk", "vo")  # parts whose ranks are widths of a head
+RULES = ("epsilon", "budget", "share", "flow", "flat")
+
+
+def compress(
+    model: Family, method: Mapping[str, Any], moments: Mapping[str, Moments] | None = None
+) -> list[dict[str, Any]]:
+    """Truncate the attention of a model in place; a row a layer and part with the rank that it has got.
+
+    method: {"method": one of METHODS, "ranks": one rule}. Methods: "svd" cuts each matrix on its own, to two thin
+    factors where they have fewer numbers, else dense; "joint" makes narrower heads, best for the products; "aware-svd"
+    and "aware" are these, best on the moments; "project" puts W_Q, W_K, W_V on the inputs' leading directions.
+    Rules: {"epsilon": ε}, values above ε of the largest (where heads share a width, the most that one has);
+    {"share": s}, int(s * full); {"budget": b}, at most b of the model's attention parameters, by least summed squared
+    relative error ("aware": relative to the layer's output, `products.output_shares`); {"flat": r} and {"flow": {...}}
+    (tasks/compression/schedules.py), dimensions of a head, for whole matrices times the heads.
+    All heads of a layer have one rank. Rows: stack, layer, attention, part, full_width, rank, relative_error (in the
+    method's own norm, root mean square over heads). The block `compression` of the config says what fits the weights.
+    Raises ModelError where a family does not say what its attention layers are, ValueError for what a method cannot be.
+    """
+    layers = list(model.attentions())
+    if not layers:
+        raise ModelError(f"{model.name}: says nothing of its attention layers, so that none can be compressed")
+    found = choices(method["method"], layers, moments, model.idle)
+    ranks = _ranks(method["ranks"], found, layers, model.layers)
+    for layer in layers:
+        _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
+    model.compression = told(layers)
+    return [row for one, rank in zip(found, ranks, strict=True) for row in _rows(one, rank)]
+
+
+def _rows(choice: Choice, rank: int) -> list[dict[str, Any]]:
+    layer = choice.layer
+    place = {"stack": layer.stack, "layer": layer.layer, "attention": layer.kind}
+    return [
+        {**place, "part": part, "full_width": choice.full, "rank": rank, "relative_error": choice.error(rank, index)}
+        for index, part in enumerate(choice.parts)
+    ]
+
+
+def _ranks(
+    rule: Mapping[str, Any], found: Sequence[Choice], layers: Sequence[AttentionLayer], depths: Mapping[str, int]
+) -> list[int]:
+    """A rank of every choice."""
+    if len(rule) != 1 or not set(rule) <= set(RULES):
+        raise ValueError(f"ranks: got {dict(rule)}, expected one of {list(RULES)}")
+    ((name, value),) = rule.items()
+    if name == "budget":
+        return _budgeted(value, found, layers)
+    if name == "share" and not 0 < value <= 1:
+        raise ValueError(f"ranks share: got {value}, expected above 0 and at most 1")
+    return [_rank(name, value, one, depths) for one in found]
+
+
+def _rank(name: str, value: Any, choice: Choice, depths: Mapping[str, int]) -> int:
+    if name == "epsilon":
+        return max(1, *(numerical_rank(_falling(one.values), value) for one in choice.factors))
+    if name == "share":
+        return max(1, int(round(value * choice.full, 9)))
+    layer = choice.layer
+    times = 1 if choice.parts[0] in PRODUCTS else layer.heads
+    rank = times * (value if name == "flat" else _flow(value, layer, depths))
+    if name == "flow":
+        return min(rank, choice.full)
+    if not 1 <= rank <= choice.full:
+        raise ValueError(f"ranks flat: got {rank} for {layer.name} {choice.parts}, expected 1 to {choice.full}")
+    return int(rank)
+
+
+def _falling(values: np.ndarray) -> np.ndarray:
+    """The largest from here on: those of a projection need not fall by themselves."""
+    largest: np.ndarray = np.maximum.accumulate(values[::-1])[::-1]
+    return largest
+
+
+def _flow(rule: Mapping[str, Any], layer: AttentionLayer, depths: Mapping[str, int]) -> int:
+    """Of the layer's place in its stack; cross-attention's may count the layers of the encoder before it."""
+    if unknown := set(rule) - FLOW:
+        raise ValueError(f"ranks flow: got {sorted(unknown)}, expected only {sorted(FLOW)}")
+    offset = layer.kind == "cross" and rule.get("cross_offset", False)
+    return schedules.flow(
+        rule["first"],
+        rule["growth"],
+        layer.layer,
+        rounding=rule.get("rounding", "ceiling"),
+        origin=rule.get("origin", 1),
+        before=next(iter(depths.values())) if offset else 0,
+    )[-1]
+
+
+def _budgeted(share: float, found: Sequence[Choice], layers: Sequence[AttentionLayer]) -> list[int]:
+    if not 0 < share <= 1:
+        raise ValueError(f"ranks budget: got {share}, expected above 0 and at most 1")
+    whole = stored(layers)
+    fixed = whole - sum(one.before for one in found)  # biases, and what the method leaves as it is
+    curves = [one.curve() for one in found]
+    try:
+        return allocate(curves, int(share * whole) - fixed)
+    except ValueError as error:
+        least = (fixed + sum(int(one.costs[0]) for one in curves)) / whole
+        raise ValueError(f"ranks budget: got {share}, expected at least {least:.4f}, which rank 1 costs") from error
+
+
+def _apply(layer: AttentionLayer, chosen: Sequence[tuple[Choice, int]]) -> None:
+    """Write a layer at the ranks of its parts; a part at its full rank stays as it is."""
+    less = [(choice, rank) for choice, rank in chosen if rank < choice.full]
+    joint = {one.parts[0]: (one.factors, [rank] * len(one.factors)) for one, rank in less if one.parts[0] in PRODUCTS}
+    if joint:
+        layer.write(absorbed(layer.read(), joint.get("qk"), joint.get("vo")))
+        return
+    for choice, rank in less:
+        for what, factors in zip(choice.parts, choice.factors, strict=True):
+            put_product(layer, what, *factors.cut(rank))

@@ -1,0 +1,79 @@
+"""Time-MoE's steps after a context: a step is read once, its keys and values kept, however many heads answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+
+from tasks.models.time_moe_network import TimeMoENetwork, attended
+
+TOKENS = 1 << 15  # of the windows that are continued together: 1.2 GB of keys and values at the 50M shape
+
+
+def continued(
+    network: TimeMoENetwork,
+    values: Float[torch.Tensor, "window token"],
+    start: Int[torch.Tensor, " window"],
+    horizon: int,
+    lengths: Sequence[int],
+) -> Float[torch.Tensor, "window horizon"]:
+    """The steps after scaled `values`: of the longest head that fits what is left, and so on.
+
+    start: as in the network's forward. lengths: steps of every head. Equal to passes over the whole series so far but
+    for rounding.
+    """
+    windows = max(1, TOKENS // (values.shape[1] + horizon))
+    parts = zip(values.split(windows), start.split(windows), strict=True)
+    return torch.cat([_continued(network, *part, horizon, lengths) for part in parts])
+
+
+def _continued(
+    network: TimeMoENetwork, values: torch.Tensor, start: torch.Tensor, horizon: int, lengths: Sequence[int]
+) -> torch.Tensor:
+    reader = Reader(network, start, values.shape[1] + horizon)
+    left, found = horizon, []
+    while left:
+        number = max((i for i, length in enumerate(lengths) if length <= left), default=0)
+        values = network.lm_heads[number](reader.read(values))[:, :left]
+        left -= values.shape[1]
+        found.append(values)
+    return torch.cat(found, dim=1)
+
+
+class Reader:
+    """Walks the blocks over steps as they come, with preallocated keys and values of those before."""
+
+    def __init__(self, network: TimeMoENetwork, start: torch.Tensor, room: int) -> None:
+        """Make ready for `room` steps of each window; start: its first that is no padding."""
+        self.network, self._start, self._room, self._seen = network, start, room, 0
+        self._caches: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def read(self, values: Float[torch.Tensor, "window token"]) -> Float[torch.Tensor, "window width"]:
+        """The normed state of the last of the next steps."""
+        network, first, end = self.network, self._seen, self._seen + values.shape[1]
+        cos, sin = network.angles(torch.arange(first, end, device=values.device) - self._start[:, None])
+        free = not bool((self._start > 0).any()) and (first == 0 or values.shape[1] == 1)
+        mask = None if free else attended(first, end, self._start)
+        states = network.model.embed_layer(values)
+        for index, block in enumerate(network.blocks):
+            normed = block.input_layernorm(states)
+            query, key, value = block.self_attn.projected(normed, cos, sin)
+            keys, kept = self._kept(index, key, value)
+            states = states + block.self_attn.attend(query, keys, kept, mask, causal=free and first == 0)
+            states = states + block.ffn_layer(block.post_attention_layernorm(states))[0]
+        self._seen = end
+        last: torch.Tensor = network.model.norm(states[:, -1])
+        return last
+
+    def _kept(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [B, h, T, width] of all steps so far; those of the first pass are copied, not read back."""
+        if not self._seen:
+            room = [one.new_empty(*one.shape[:2], self._room, one.shape[-1]) for one in (key, value)]
+            self._caches.append((room[0], room[1]))
+        at = slice(self._seen, self._seen + key.shape[2])
+        for cache, one in zip(self._caches[index], (key, value), strict=True):
+            cache[:, :, at] = one
+        keys, values = (cache[:, :, : at.stop] for cache in self._caches[index])
+        return (key, value) if not self._seen else (keys, values)

@@ -1,0 +1,167 @@
+"""Moments against rows collected whole: projections' inputs, keys less their mean, attended inputs, no padding."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.compression.calibration import centred, gather, white
+from tasks.compression.products import outputs, scores, weighed_outputs, weighed_scores
+from tasks.compression.truncation import compress
+from tasks.errors import HealthError, ModelError
+from tasks.models.attention import Projections
+from tasks.models.chronos_bolt import ChronosBolt
+from tasks.models.embed import in_batches
+from tasks.models.registry import family_class
+from tasks.models.types import TokenKind
+from tasks.series.types import Windows
+
+VISIONTS = {"image_size": 16, "patch_size": 4, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+VISIONTS |= {"num_attention_heads": 2, "decoder_hidden_size": 8, "decoder_intermediate_size": 12}
+VISIONTS |= {"decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2, "periodicity": 7}
+VISIONTS |= {"initializer_range": 0.2}
+
+
+def test_moments_are_those_of_all_rows_that_are_no_padding(toy: Any, windows: Windows) -> None:
+    tokens = toy.tokenize(windows)
+    found, seen = gather(toy, tokens), inputs_of(toy, tokens)
+    assert set(found) == {layer.name for layer in toy.attentions()}
+    padded = 0
+    for layer in toy.attentions():
+        kept = {
+            "q": valid(tokens, layer.stack),
+            "k": valid(tokens, "encoder" if layer.kind == "cross" else layer.stack),
+        }
+        kept["o"] = kept["q"]
+        padded += int((~kept["k"]).sum())
+        one = found[layer.name]
+        for what, root in (("q", one.queries), ("k", one.inputs), ("o", one.attended)):
+            rows = seen[layer.name, what][kept[what]]
+            assert same_moments(root, np.concatenate((np.ones((len(rows), 1)), rows), axis=1))
+        z = seen[layer.name, "k"]
+        shifted = [rows[some] - rows[some].mean(axis=0) for rows, some in zip(z, kept["k"], strict=True)]
+        assert same_moments(one.keys, np.concatenate(shifted))
+    assert padded > 0
+
+
+def test_what_the_output_projection_is_given_is_the_image_of_the_attended_inputs(toy: Any, windows: Windows) -> None:
+    """H = W_V Σ_j p_ij z_j: probabilities made anew from weights, bias by distance and mask, the sum before W_V."""
+    tokens = toy.tokenize(windows)
+    seen = inputs_of(toy, tokens)
+    layer = next(iter(toy.attentions()))
+    read, z, some = layer.read(), seen[layer.name, "k"], valid(tokens, "encoder")
+    count = z.shape[1]
+    bias = layer.module.compute_bias(count, count).detach().double().numpy()[0]
+    for head in range(2):
+        scores = np.einsum("wtd,kd,ke,wse->wts", z, read.q[head], read.k[head], z) + bias[head]
+        scores = np.where(some[:, None, :], scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        attended = weights / weights.sum(axis=-1, keepdims=True) @ z
+        given = seen[layer.name, "o"][..., head * 8 : head * 8 + 8]
+        assert np.allclose(attended @ read.v[head].T, given, atol=1e-4 * np.abs(given).max())
+
+
+def test_batches_change_nothing(toy: Any, windows: Windows) -> None:
+    tokens = toy.tokenize(windows)
+    whole = gather(toy, tokens)
+    with in_batches(toy, 4):
+        parts = gather(toy, tokens)
+    for name, one in whole.items():
+        for root in ("queries", "inputs", "keys", "attended"):
+            ours, theirs = getattr(one, root), getattr(parts[name], root)
+            assert np.allclose(ours.T @ ours, theirs.T @ theirs, rtol=1e-4, atol=1e-4 * np.square(ours).sum())
+
+
+def test_a_window_s_one_key_leaves_nothing_to_tell(toys: dict[str, Any], windows: Windows) -> None:
+    """Chronos-Bolt's decoder reads one token: whatever its self-attention scores, the softmax is 1."""
+    found = gather(toys["chronos-bolt"], toys["chronos-bolt"].tokenize(windows))
+    assert not found["decoder.1.self"].keys.any() and found["decoder.1.cross"].keys.any()
+
+
+def test_a_window_without_kept_tokens_stays_and_is_not_divided_by_zero() -> None:
+    states = np.ones((2, 3, 4), np.float32)
+    assert np.array_equal(centred(states, np.array([[False] * 3, [True] * 3])), np.stack((states[0], 0 * states[1])))
+
+
+def test_a_family_that_says_nothing_of_its_attention_is_named(toys: dict[str, Any], windows: Windows) -> None:
+    class Silent(ChronosBolt):
+        name = "silent"
+
+        def attentions(self) -> Any:
+            return iter(())
+
+    model = Silent(toys["chronos-bolt"].network)
+    with pytest.raises(ModelError, match="silent"):
+        gather(model, model.tokenize(windows))
+    with pytest.raises(ModelError, match="no calibration window"):
+        gather(toys["chronos-bolt"], toys["chronos-bolt"].tokenize(windows).take([]))
+
+
+def test_states_that_are_not_finite_are_refused(toy: Any, windows: Windows) -> None:
+    with torch.no_grad():
+        next(iter(toy.attentions())).linear("o").weight[0, 0] = float("nan")
+    with pytest.raises((HealthError, ValueError), match="NaN or infinity"):
+        gather(toy, toy.tokenize(windows))
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(4, 4), (4, 2), (3, 1)])
+@pytest.mark.parametrize("biased", [True, False])
+def test_white_inputs_weigh_all_directions_alike(heads: int, groups: int, biased: bool) -> None:
+    """What is best on them is what is best without data: the same errors, the same products at every rank."""
+    rng = np.random.default_rng(heads + groups)
+    q, k, v = (rng.normal(size=(count, 3, 7)) for count in (heads, groups, groups))
+    biases = (*(rng.normal(size=(len(one), 3)) for one in (q, k, v)), rng.normal(size=7))
+    layer = Projections(q, k, v, rng.normal(size=(heads, 7, 3)), *(biases if biased else ()))
+    moments = white(layer)
+    weighed = weighed_scores(layer, moments.queries, moments.keys), weighed_outputs(layer, moments.attended)
+    for found, expected in zip(weighed, (scores(layer), outputs(layer)), strict=True):
+        for one, other in zip(found, expected, strict=True):
+            assert np.allclose(one.errors(3), other.errors(3))
+            for rank in (1, 2, 3):
+                assert np.allclose(np.matmul(*one.cut(rank)), np.matmul(*other.cut(rank)))
+
+
+def test_layers_that_no_token_reaches_are_taken_as_of_white_inputs() -> None:
+    """VisionTS' decoder, which is no stack: it is cut as without data, and not as if it were given nothing."""
+    model = family_class("visionts").new(VISIONTS, seed=1)
+    values = np.random.default_rng(0).normal(size=(4, 48)).cumsum(axis=1).astype(np.float32)
+    given = Windows(values[:, :40], values[:, 40:], list("abcd"), np.full(4, 40), "walks", "D", 7)
+    moments = gather(model, model.tokenize(given))
+    errors = {}
+    for method in ("aware", "joint"):
+        rows = compress(copy.deepcopy(model), {"method": method, "ranks": {"share": 0.5}}, moments)
+        errors[method] = {(one["stack"], one["part"]): one["relative_error"] for one in rows}
+    for part in ("qk", "vo"):
+        assert errors["aware"]["decoder", part] == pytest.approx(errors["joint"]["decoder", part])
+        assert errors["aware"]["encoder", part] != pytest.approx(errors["joint"]["encoder", part], rel=0.1)
+
+
+def inputs_of(model: Any, tokens: Any) -> dict[tuple[str, str], np.ndarray]:
+    """(layer, q, k or o) -> what the projection is given for all windows at once, [W, T, d]."""
+    found: dict[tuple[str, str], np.ndarray] = {}
+    handles = []
+    for layer in model.attentions():
+        for what in ("q", "k", "o"):
+
+            def keep(module: Any, args: tuple[Any, ...], key: tuple[str, str] = (layer.name, what)) -> None:
+                found[key] = args[0].detach().double().numpy()
+
+            handles.append(layer.linear(what).register_forward_pre_hook(keep))
+    list(model.hidden_states(tokens))
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+def valid(tokens: Any, stack: str) -> np.ndarray:
+    kept: np.ndarray = tokens.kinds[stack] != TokenKind.PADDING
+    return kept
+
+
+def same_moments(root: np.ndarray, rows: np.ndarray) -> bool:
+    gram = rows.T @ rows
+    return np.allclose(root.T @ root, gram, rtol=1e-9, atol=1e-9 * np.abs(gram).max())

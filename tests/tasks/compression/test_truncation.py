@@ -1,0 +1,242 @@
+"""Compressed toy models: states of explicitly substituted matrices, ranks as asked for, saved, loaded, forecasting."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tasks.compression.calibration import gather
+from tasks.compression.choices import METHODS, stored
+from tasks.compression.truncation import compress
+from tasks.errors import ModelError
+from tasks.models.attention import NAMES, Projections
+from tasks.models.chronos_bolt import ChronosBolt
+from tasks.series.types import Windows
+
+RULES: list[dict[str, Any]] = [
+    {"budget": 0.5},
+    {"share": 0.4},
+    {"epsilon": 0.7},
+    {"flat": 2},
+    {"flow": {"first": 1.5, "growth": 0.5}},
+]
+
+Substitute = Callable[[Projections, int], Projections]
+
+
+def truncated(matrix: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two factors of numpy's truncated SVD of an explicit matrix."""
+    u, values, vt = np.linalg.svd(matrix)
+    return u[:, :rank] * values[:rank], vt[:rank]
+
+
+def with_cut_products(read: Projections, rank: int) -> Projections:
+    """Every head's explicit d x d products cut by numpy, written as heads of the original width with zeros."""
+    q, k, v, o = (np.zeros_like(one) for one in read[:4])
+    for head in range(len(read.q)):
+        left, right = truncated(read.q[head].T @ read.k[head], rank)
+        q[head, :rank], k[head, :rank] = left.T, right
+        o[head, :, :rank], v[head, :rank] = truncated(read.o[head] @ read.v[head], rank)
+    return Projections(q, k, v, o)
+
+
+def with_cut_matrices(read: Projections, rank: int) -> Projections:
+    """Every whole matrix cut by numpy."""
+    q, k, v = (np.matmul(*truncated(one.reshape(16, 16), rank)).reshape(2, 8, 16) for one in read[:3])
+    o = np.matmul(*truncated(np.moveaxis(read.o, 0, 1).reshape(16, 16), rank))
+    return Projections(q, k, v, np.moveaxis(o.reshape(16, 2, 8), 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("method", "rank", "whole", "substitute"),
+    [
+        ("joint", 3, 3, with_cut_products),
+        ("joint", 8, 8, with_cut_products),
+        ("svd", 3, 6, with_cut_matrices),
+        ("svd", 5, 10, with_cut_matrices),
+    ],
+)
+def test_states_are_those_of_explicitly_substituted_matrices(
+    toy: Any,
+    windows: Windows,
+    method: str,
+    rank: int,
+    whole: int,
+    substitute: Callable[[Projections, int], Projections],
+) -> None:
+    tokens, twin = toy.tokenize(windows), copy.deepcopy(toy)
+    compress(toy, {"method": method, "ranks": {"flat": rank}})
+    for layer in twin.attentions():
+        layer.write(substitute(layer.read(), whole))
+    for ours, theirs in zip(toy.hidden_states(tokens), twin.hidden_states(tokens), strict=True):
+        assert np.allclose(ours.states, theirs.states, atol=1e-4 * np.abs(theirs.states).max())
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: next(iter(rule)))
+def test_every_method_takes_every_rule(
+    toys: dict[str, Any], windows: Windows, method: str, rule: dict[str, Any]
+) -> None:
+    model, before = copied(toys, "chronos-bolt")
+    size, moments = stored(before), gather(model, model.tokenize(windows))
+    rows = compress(model, {"method": method, "ranks": rule}, moments)
+    parts = {"svd": "qkvo", "aware-svd": "qkvo", "project": "qkv"}.get(method, ("qk", "vo"))
+    assert [(row["stack"], row["layer"], row["attention"], row["part"]) for row in rows] == [
+        (layer.stack, layer.layer, layer.kind, part) for layer in before for part in parts
+    ]
+    assert all(1 <= row["rank"] <= row["full_width"] and 0 <= row["relative_error"] <= 1 for row in rows)
+    assert stored(list(model.attentions())) < size
+    assert np.isfinite(model.forecast(windows, seeds=[0] * 6).values).all()
+
+
+@pytest.mark.parametrize("method", ["svd", "joint", "aware", "aware-svd"])
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.6, 1.0])
+def test_a_budget_is_kept_and_nearly_spent(toys: dict[str, Any], windows: Windows, method: str, share: float) -> None:
+    model, before = copied(toys, "chronos-t5")
+    size, moments = stored(before), gather(model, model.tokenize(windows))
+    rows = compress(model, {"method": method, "ranks": {"budget": share}}, moments)
+    left = stored(list(model.attentions()))
+    assert left <= share * size
+    if method not in ("aware", "aware-svd") or share < 1:  # a part without error asks for no more
+        assert left > share * size - 2 * 16 * 2
+    assert rows[0]["full_width"] == (16 if method.endswith("svd") else 8)
+
+
+def test_more_budget_errs_less_and_all_of_it_changes_nothing(toy: Any, windows: Windows) -> None:
+    tokens = toy.tokenize(windows)
+    states = [layer.states for layer in toy.hidden_states(tokens)]
+    errors = []
+    for share in (0.15, 0.3, 0.6, 1.0):
+        one = copy.deepcopy(toy)
+        rows = compress(one, {"method": "joint", "ranks": {"budget": share}})
+        seen = [row for row in rows if (row["stack"], row["attention"], row["part"][0]) not in toy.idle]
+        errors.append(sum(row["relative_error"] ** 2 for row in seen))
+    assert errors == sorted(errors, reverse=True) and errors[-1] == 0
+    for ours, theirs in zip(one.hidden_states(tokens), states, strict=True):
+        assert np.array_equal(ours.states, theirs)
+
+
+def test_aware_heads_err_least_on_what_they_were_weighed_by(toy: Any, windows: Windows) -> None:
+    """On calibration windows the first block's scores and outputs are nearer than those of the plain products."""
+    tokens = toy.tokenize(windows)
+    moments = gather(toy, tokens)
+    plain, aware = copy.deepcopy(toy), copy.deepcopy(toy)
+    compress(plain, {"method": "joint", "ranks": {"flat": 2}})
+    rows = compress(aware, {"method": "aware", "ranks": {"flat": 2}}, moments)
+    name, read = "encoder.1.self", next(iter(toy.attentions())).read()
+    queries, keys = moments[name].queries[:, 1:], moments[name].keys
+    found = []
+    for one in (plain, aware):
+        new = next(iter(one.attentions())).read()
+        pairs = [(queries @ (a.T @ b) @ keys.T, queries @ (c.T @ d) @ keys.T) for a, b, c, d in heads(read, new)]
+        found.append(np.sqrt(np.mean([(np.linalg.norm(a - b) / np.linalg.norm(a)) ** 2 for a, b in pairs])))
+    assert found[1] <= found[0] * (1 + 1e-5)
+    assert rows[0]["relative_error"] == pytest.approx(found[1], rel=1e-3)
+
+
+def heads(old: Projections, new: Projections) -> list[tuple[np.ndarray, ...]]:
+    return list(zip(old.q, old.k, new.q, new.k, strict=True))
+
+
+@pytest.mark.parametrize("method", ["joint", "aware"])
+def test_scores_that_no_softmax_sees_get_rank_one(toys: dict[str, Any], windows: Windows, method: str) -> None:
+    """Chronos-Bolt's decoder attends to its one token: a budget spends nothing on those scores."""
+    model, _ = copied(toys, "chronos-bolt")
+    moments = gather(model, model.tokenize(windows))
+    rows = compress(model, {"method": method, "ranks": {"budget": 0.7}}, moments)
+    idle = [row for row in rows if (row["stack"], row["attention"], row["part"]) == ("decoder", "self", "qk")]
+    assert [row["rank"] for row in idle] == [1, 1]
+    assert method == "joint" or [row["relative_error"] for row in idle] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({"flat": 3}, {"encoder.1.self": 3, "encoder.2.self": 3, "decoder.1.cross": 3, "decoder.2.cross": 3}),
+        ({"share": 0.3}, {"encoder.1.self": 2, "encoder.2.self": 2, "decoder.1.cross": 2, "decoder.2.cross": 2}),
+        ({"flow": {"first": 2, "growth": 1}}, {"encoder.1.self": 2, "encoder.2.self": 4, "decoder.2.cross": 4}),
+        ({"flow": {"first": 2, "growth": 1, "origin": 2}}, {"encoder.1.self": 4, "decoder.1.cross": 4}),
+        (
+            {"flow": {"first": 1, "growth": 1, "cross_offset": True}},
+            {"encoder.2.self": 2, "decoder.1.self": 1, "decoder.1.cross": 3, "decoder.2.cross": 4},
+        ),
+        ({"flow": {"first": 7, "growth": 1}}, {"encoder.1.self": 7, "encoder.2.self": 8}),
+    ],
+)
+def test_ranks_are_those_of_the_rule(toys: dict[str, Any], rule: dict[str, Any], expected: dict[str, int]) -> None:
+    model, _ = copied(toys, "chronos-t5")
+    compress(model, {"method": "joint", "ranks": rule})
+    widths = {layer.name: tuple(layer.read().widths) for layer in model.attentions()}
+    assert {name: widths[name] for name in expected} == {name: (rank, rank) for name, rank in expected.items()}
+
+
+def test_epsilon_keeps_what_is_above_it_in_every_matrix(toys: dict[str, Any]) -> None:
+    model, before = copied(toys, "chronos-t5")
+    rows = iter(compress(model, {"method": "svd", "ranks": {"epsilon": 0.4}}))
+    for layer in before:
+        for what in NAMES:
+            values = np.linalg.svd(layer.linear(what).weight.detach().double().numpy(), compute_uv=False)
+            assert next(rows)["rank"] == (values > 0.4 * values[0]).sum()
+
+
+@pytest.mark.parametrize("method", ["svd", "aware", "project"])
+def test_a_compressed_model_saves_loads_and_forecasts_the_same(
+    toy: Any, windows: Windows, tmp_path: Path, method: str
+) -> None:
+    compress(toy, {"method": method, "ranks": {"flat": 1}}, gather(toy, toy.tokenize(windows)))
+    toy.save(tmp_path)
+    again = type(toy).load(tmp_path)
+    assert again.compression == toy.compression and toy.compression
+    seeds = list(range(6))
+    assert np.array_equal(again.forecast(windows, seeds=seeds).values, toy.forecast(windows, seeds=seeds).values)
+    assert len(list(again.weights())) == len(list(toy.weights()))
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong"),
+    [
+        ({"method": "absorb", "ranks": {"flat": 1}}, r"got 'absorb', expected one of \['aware'"),
+        ({"method": "aware", "ranks": {"flat": 1}}, r"no moments of \['encoder.1.self'"),
+        ({"method": "joint", "ranks": {"flat": 0}}, "got 0 for encoder.1.self .*, expected 1 to 8"),
+        ({"method": "joint", "ranks": {"flat": 9}}, "got 9 for encoder.1.self .*, expected 1 to 8"),
+        ({"method": "svd", "ranks": {"flat": 9}}, "got 18 for encoder.1.self .*, expected 1 to 16"),
+        ({"method": "joint", "ranks": {"share": 0}}, "share: got 0"),
+        ({"method": "joint", "ranks": {"budget": 1.5}}, "budget: got 1.5"),
+        ({"method": "joint", "ranks": {"budget": 0.1}}, "budget: got 0.1, expected at least 0.1250"),
+        ({"method": "joint", "ranks": {"epsilon": 2}}, "epsilon: got 2"),
+        ({"method": "joint", "ranks": {"flow": {"first": 3, "growth": 1, "layers": 2}}}, "layers"),
+        ({"method": "joint", "ranks": {"flat": 1, "share": 0.5}}, "expected one of"),
+        ({"method": "joint", "ranks": {"size": 1}}, "expected one of"),
+    ],
+)
+def test_what_cannot_be_is_named(toys: dict[str, Any], method: dict[str, Any], wrong: str) -> None:
+    model, _ = copied(toys, "chronos-t5")
+    with pytest.raises(ValueError, match=wrong):
+        compress(model, method)
+    assert model.compression is None
+
+
+def test_broken_weights_and_silent_families_are_named(toys: dict[str, Any]) -> None:
+    class Silent(ChronosBolt):
+        name = "silent"
+
+        def attentions(self) -> Any:
+            return iter(())
+
+    with pytest.raises(ModelError, match="silent"):
+        compress(Silent(toys["chronos-bolt"].network), {"method": "joint", "ranks": {"flat": 1}})
+    model, _ = copied(toys, "chronos-t5")
+    next(iter(model.attentions())).linear("k").weight.data[0, 0] = np.inf
+    with pytest.raises(ModelError, match=r"encoder\.1\.self: weights hold NaN or infinity"):
+        compress(model, {"method": "joint", "ranks": {"flat": 1}})
+
+
+def copied(toys: dict[str, Any], name: str) -> tuple[Any, list[Any]]:
+    """A copy to be compressed, and the layers of the original."""
+    model = copy.deepcopy(toys[name])
+    return model, list(copy.deepcopy(toys[name]).attentions())
