@@ -6,8 +6,10 @@ begun again goes on from there. Which trials are stopped depends on their order 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +67,8 @@ def search(jobs: Sequence[Job], port: Port, resources: Resources, halving: Halvi
         site = _Trials({job.key: job for job in jobs}, of_worker(port), resources.threads, os.getcwd(), folder)
         needs = {"cpu": resources.cpus, "gpu": resources.gpus}
         trainable = tune.with_resources(tune.with_parameters(_trial, site=site), needs)
-        grid = _tuner(trainable, list(site.jobs), resources, halving, folder).fit()
+        with contextlib.redirect_stdout(sys.stderr):  # where progress goes
+            grid = _tuner(trainable, list(site.jobs), resources, halving, folder).fit()
     lost = {result.config["key"]: result.error for result in grid if result.error is not None}
     return [Ended(job, _outcome(folder, job) or _lost(lost.get(job.key))) for job in jobs]
 

@@ -94,7 +94,7 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
     assert weights == (tmp_path / "here" / "model.safetensors").read_bytes()
     assert family_class("chronos-t5").load(out / "models" / finished[0]).compression
     stamp = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
-    assert run() == first
+    assert run() == first  # of what the store holds, and nothing is done again
     assert stamp == {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
 
 
