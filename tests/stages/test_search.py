@@ -66,6 +66,7 @@ def test_a_step_that_a_killed_training_logged_twice_stands_once(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # two Rays are started; on a busy machine each takes a minute
 def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_finished(tmp_path: Path) -> None:
     asked = params(tmp_path)
     jobs = pretraining.trials(asked)
@@ -99,6 +100,7 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # two Rays are started; on a busy machine each takes a minute
 def test_a_checkpoint_whose_embedding_is_taken_over_is_trained_first(tmp_path: Path) -> None:
     block = copy.deepcopy(SMOKE)
     recipes = {"dense": TOY, "reused": TOY | {"embedding_from": "dense", "heads": {"flat": 2}, "snapshots": [0]}}
