@@ -32,11 +32,11 @@ def _timings(name: str) -> str:
 
 
 _TABLES = (
-    *("kernelsynth", "datasets", "checkpoints", "compression", "tokens", "embeddings", "geometry"),
+    *("kernelsynth", "datasets", "checkpoints", "compression", "pretraining", "tokens", "embeddings", "geometry"),
     *("heads", "spectra", "forecasts", "statistics", "theory"),
 )
 _SWEPT = (
-    *("checkpoints", "compression", "tokens", "embeddings", "geometry"),
+    *("checkpoints", "compression", "pretraining", "tokens", "embeddings", "geometry"),
     *("heads", "spectra", "forecasts", "theory"),
 )
 _RESULTS = (
@@ -78,6 +78,13 @@ STAGES: tuple[Stage, ...] = (
         params=("seed", "models", "datasets.sets", "conditions", "studies", "compression"),
         sweeps=True,
         figures=("ranks Table 2",),
+    ),
+    Stage(
+        "pretraining",
+        "a search over rank schedules: one recipe, pretrained with each",
+        writes=(_out("pretraining"), _timings("pretraining")),
+        params=("seed", "checkpoints.recipes", "pretraining"),
+        sweeps=True,
     ),
     Stage(
         "tokens",

@@ -189,6 +189,7 @@ LATER: dict[str, Any] = {  # fields that came after the first checkpoints were k
     "snapshots": [],
     "heads": None,
     "embedding_from": None,
+    "corpus": None,
     "precision": "float32",
 }
 
@@ -207,7 +208,7 @@ class Recipe(Strict):
     horizon: int = Field(ge=1)
     futures: list[int] = Field([], description="steps of the horizon that a batch is trained on, one of these; [] all")
     min_past: int = Field(ge=1, description="fewest observed steps of a training context")
-    mixture: dict[Literal["kernelsynth", "tsmixup", "bundled", "text", "images", "tables"], float]
+    mixture: dict[Literal["kernelsynth", "tsmixup", "bundled", "shards", "text", "images", "tables"], float]
     pool: int = Field(ge=1, description="KernelSynth series drawn; other modalities draw as they go")
     length: int = Field(1024, ge=64)
     seed: int = 0
@@ -220,6 +221,7 @@ class Recipe(Strict):
     embedding_from: str | None = Field(
         None, description="a recipe whose trained embedding of ids is taken over (Fig. 7, reuse embedding); null: drawn"
     )
+    corpus: str | None = Field(None, description="mixture {shards: 1}: a folder that `python -m stages corpus` made")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
 
     def spec(self) -> dict[str, Any]:
@@ -237,6 +239,8 @@ class Recipe(Strict):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
         if len(self.mixture) > 1 and (apart := set(MODALITIES) & set(self.mixture)):
             raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(apart)} cannot be mixed; train on one alone")
+        if ("shards" in self.mixture) != (self.corpus is not None) or {"shards"} < set(self.mixture):
+            raise ValueError(f"mixture {sorted(self.mixture)}, corpus {self.corpus!r}: shards alone, and with a corpus")
         if self.save_every % self.log_every:
             raise ValueError(f"save_every {self.save_every} must be a multiple of log_every {self.log_every}")
         return self
@@ -344,6 +348,23 @@ class Compression(Strict):
     methods: dict[str, Method] = Field({}, description="what may stand behind the @")
     calibration: Calibration = Calibration()
     fidelity: Fidelity = Fidelity()
+
+
+class Pretraining(Strict):
+    """Stage pretraining: a search over rank schedules; a trial a schedule and seed, stopped where it falls behind."""
+
+    recipe: str | None = Field(None, description="recipe that every trial changes the heads and seed of; null: none")
+    first: list[Annotated[float, Field(gt=0)]] = Field([], description="of flow, a grid with growth")
+    growth: list[Annotated[float, Field(ge=0)]] = Field([], description="of flow")
+    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="of flow, as in a recipe's heads")
+    origin: int = Field(1, ge=1, description="of flow")
+    cross_offset: bool = Field(False, description="of flow")
+    guideline: list[GuidelineRanks] = Field([], description="the guideline's schedules")
+    flat: list[Annotated[int, Field(ge=1)]] = Field([], description="flat ranks, the control")
+    factors: Literal["head", "shared"] = "head"
+    seeds: list[int] = Field([0], min_length=1)
+    grace: int = Field(500, ge=1, description="steps before a trial may be stopped; stops fall on saved steps")
+    reduction: float = Field(3.0, gt=1, description="of the trials that come to grace x reduction^k, 1 / so many go on")
 
 
 class Tokens(Strict):

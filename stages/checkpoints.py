@@ -13,9 +13,11 @@ from stages.blocks import Recipe
 from stages.folders import WORK, drop_others, key_of, settle, work_folder
 from stages.params import COMPRESSED, Params
 from stages.sweeping import Planned, nothing, opened, resources, run, sweep
+from store.files import fingerprint
 from store.out import Out, read_rows
 from tasks.errors import ModelError
 from tasks.models import registry
+from tasks.series.shards import LAW_FILE
 from tasks.sweep.jobs import Job, Task
 
 TRAINING = Task("pretrain", 1, "tasks.compression.pretraining:pretrain", table="training")
@@ -63,7 +65,14 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
     if recipe.embedding_from is not None:
         assert source is not None
         spec["embedding"] = {"folder": (MODELS / recipe.embedding_from).as_posix(), "key": source.key}
-    return Job(TRAINING, spec)
+    if recipe.corpus is None:
+        return Job(TRAINING, spec)
+    law = Path(recipe.corpus, LAW_FILE)  # every series of the corpus follows from what it says
+    if not law.exists():
+        raise ModelError(
+            f"recipe {name}: corpus {recipe.corpus} has no {LAW_FILE}; make it with `python -m stages corpus`"
+        )
+    return Job(TRAINING, spec, {law.as_posix(): fingerprint(law)})
 
 
 def training_jobs(recipes: Mapping[str, Recipe]) -> dict[str, Job]:

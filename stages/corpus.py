@@ -15,12 +15,11 @@ from stages.params import ParamsError
 from stages.sweeping import Planned, account, run
 from store.files import fingerprint, write_text
 from store.out import Out
-from tasks.series.shards import REAL_PREFIX
+from tasks.series.shards import LAW_FILE, REAL_PREFIX
 from tasks.sweep.cluster import Resources
 from tasks.sweep.jobs import Job, Task
 
 TASK = Task("shard", 1, "tasks.series.shards:write_shard", "tasks.series.shards:load_real", table="dumps")
-LAW_FILE = "corpus.json"
 
 
 def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources) -> int:

@@ -27,6 +27,7 @@ from stages.blocks import (
     Heads,
     KernelSynth,
     Model,
+    Pretraining,
     Report,
     Resources,
     Spectra,
@@ -59,6 +60,7 @@ class Params(Strict):
     kernelsynth: KernelSynth = KernelSynth()
     checkpoints: Checkpoints = Checkpoints()
     compression: Compression = Compression()
+    pretraining: Pretraining = Pretraining()
     tokens: Tokens = Tokens()
     embeddings: Embeddings = Embeddings()
     geometry: Geometry = Geometry()
@@ -121,6 +123,12 @@ class Params(Strict):
                         f"models.{name}.family is {model.family!r}, but its recipe makes "
                         f"{self.checkpoints.recipes[recipe].family!r}; make them the same"
                     )
+        if (searched := self.pretraining.recipe) is not None:
+            _known(searched, self.checkpoints.recipes, "pretraining.recipe")
+            if self.checkpoints.recipes[searched].embedding_from is not None:
+                raise ValueError(
+                    f"pretraining.recipe: {searched!r} takes over an embedding; name one that draws its own"
+                )
         _known(self.report.study, self.studies, "report.study")
         self._baselines_have_names_of_their_own()
         return self

@@ -144,6 +144,22 @@ TABLES = (
         ),
     ),
     Table(
+        "trials",
+        "one trial of a training search",
+        (
+            C("model", TEXT, "trial: its recipe, schedule and seed"),
+            C("family", TEXT, "model family"),
+            C("heads", TEXT, "schedule of ranks of its heads (JSON)"),
+            SEED,
+            C("steps", I64, "optimiser steps of the recipe", "steps"),
+            C("steps_done", I64, "optimiser steps done", "steps"),
+            C("loss", F64, "mean training loss at the last logged of them", "the family's own"),
+            C("ended", TEXT, "finished, or stopped for being behind others"),
+            C("ref", TEXT, "folder of its checkpoint, where it finished", null=True),
+            C("recipe", TEXT, "SHA-256 of the training recipe, as in `checkpoints`"),
+        ),
+    ),
+    Table(
         "skill",
         "the skill of one checkpoint on unseen windows",
         (

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tasks.compression.contrast import ContrastCorpus
+from tasks.compression.streamed import StreamedCorpus
+from tasks.compression.windows import cut
 from tasks.series.bundled import BUNDLED, load_bundled
 from tasks.series.catalog import MODALITIES, Modality
 from tasks.series.kernelsynth import draw_many
 from tasks.series.tsmixup import tsmixup
 
+SHARDS = "shards"  # in a mixture: what stands in the folder recipe["corpus"]
 HELD_OUT = 0.2  # share at the end of every bundled series that no checkpoint has seen
 
 
@@ -42,27 +46,18 @@ class Corpus:
     def batch(
         self, step: int, *, steps: int, contexts: Sequence[int], futures: Sequence[int], horizon: int, min_past: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Context [B, C] and future [B, horizon], NaN where missing: C one of `contexts`, B = steps // (C + horizon).
-
-        Only the first F steps of the future are there, F one of `futures`: an autoregressive model reads the others
-        off the one before, and would hardly learn the first, which it must get from the context.
-
-        One context length a batch: attention costs C^2, and padding short windows to the longest would pay it for all.
-        """
+        """Context [B, C] and future [B, horizon], NaN where missing: see `windows.cut`."""
         rng = np.random.default_rng([self.seed, step])
         mixed = tsmixup(self._all, rng)
-        context = int(rng.choice(np.asarray(contexts)))
-        size = max(1, steps // (context + horizon))
-        shown = int(rng.choice(np.asarray(futures))) if len(futures) > 1 else futures[0]
-        before = np.full((size, context), np.nan, dtype=np.float32)
-        after = np.full((size, horizon), np.nan, dtype=np.float32)
-        for row in range(size):
-            values = self._series(rng, mixed)
-            origin = int(rng.integers(min(min_past, len(values) // 2), len(values)))
-            past, future = values[max(0, origin - context) : origin], values[origin : origin + shown]
-            before[row, context - len(past) :] = past
-            after[row, : len(future)] = future
-        return before, after
+        return cut(
+            lambda: self._series(rng, mixed),
+            rng,
+            steps=steps,
+            contexts=contexts,
+            futures=futures,
+            horizon=horizon,
+            min_past=min_past,
+        )
 
     def _series(self, rng: np.random.Generator, mixed: Iterator[np.ndarray]) -> np.ndarray:
         shares = (self.mixture.kernelsynth, self.mixture.tsmixup, self.mixture.bundled)
@@ -82,9 +77,14 @@ def _shifted(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (values + np.float32(spread * rng.normal(0.0, 5.0))).astype(np.float32)
 
 
-def recipe_corpus(recipe: Mapping[str, Any]) -> Corpus | ContrastCorpus:
-    """The corpus that a recipe names: of time series, or of the one other modality that its mixture holds."""
+AnyCorpus = Corpus | ContrastCorpus | StreamedCorpus
+
+
+def recipe_corpus(recipe: Mapping[str, Any]) -> AnyCorpus:
+    """The corpus that a recipe names: drawn time series, shards, or the one other modality that its mixture holds."""
     source = next(iter(recipe["mixture"]))
+    if source == SHARDS:
+        return StreamedCorpus(Path(recipe["corpus"]), recipe["seed"])
     if source in MODALITIES:
         return ContrastCorpus(source, recipe["seed"])
     return Corpus(pool=recipe["pool"], length=recipe["length"], mixture=recipe["mixture"], seed=recipe["seed"])

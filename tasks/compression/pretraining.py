@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.compression.contrast import ContrastCorpus
-from tasks.compression.corpus import Corpus, recipe_corpus
+from tasks.compression.corpus import AnyCorpus, recipe_corpus
 from tasks.compression.shared_factors import multiplied_out
 from tasks.compression.starting import start
 from tasks.errors import ModelError
@@ -64,7 +63,7 @@ def _embedding(said: Mapping[str, str] | None) -> Path | None:
 
 
 def _train(
-    family: Family, corpus: Corpus | ContrastCorpus, recipe: Mapping[str, Any], folder: Path
+    family: Family, corpus: AnyCorpus, recipe: Mapping[str, Any], folder: Path
 ) -> tuple[list[dict[str, Any]], int]:
     """Rows of all steps, those before a kill among them, and the observed values that this run trained on."""
     import torch
@@ -98,7 +97,7 @@ def _train(
 
 def _step(
     family: Family,
-    corpus: Corpus | ContrastCorpus,
+    corpus: AnyCorpus,
     recipe: Mapping[str, Any],
     step: int,
     optimizer: torch.optim.Optimizer,

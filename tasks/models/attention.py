@@ -138,7 +138,7 @@ class AttentionLayer:
 
     def put(self, what: str, module: Any) -> None:
         """Another module in the place of the Linear of q, k, v or o, of the same shape."""
-        self._place({one: self.linear(one) for one in NAMES} | {what: module})
+        setattr(self.module, self.parts[what], module)
 
     def shape(self) -> dict[str, Any]:
         """What config.json says of it, and `shape_as` reads."""

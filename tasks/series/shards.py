@@ -25,6 +25,7 @@ from tasks.series.types import Series
 from tasks.sweep.jobs import Job, Result
 
 BLOCK = 1_000  # series drawn together: a row group or batch of the file
+LAW_FILE = "corpus.json"  # in a corpus' folder: all that its series follow from
 REAL_PREFIX = "bundled:"  # of a real series that ships inside statsmodels; others are Parquet files
 START = datetime(2000, 1, 1)  # gluonts wants one; KernelSynth of the Chronos release writes this one too
 

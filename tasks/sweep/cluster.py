@@ -128,7 +128,8 @@ def actor_options(resources: Resources) -> dict[str, Any]:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """The variables set in this process, and in those that it starts; after it, as it was."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
@@ -163,7 +164,7 @@ def _start(resources: Resources) -> None:
                 "start one with `ray start --head`, or leave the address out to use this machine"
             ) from error
         return
-    with _environment({**QUIET, **worker_environment(resources.threads)}):
+    with environment({**QUIET, **worker_environment(resources.threads)}):
         for left in reversed(range(START_TRIES)):
             others = set(psutil.Process().children())
             try:

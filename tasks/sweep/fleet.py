@@ -91,7 +91,7 @@ class Fleet:
         self._ray = ray
         self._name = name
         self._resources = resources
-        self._port = ray.put(port._replace(missing=_driver_only, append=_driver_only))  # those need not be picklable
+        self._port = ray.put(of_worker(port))
         self._remote = ray.remote(Worker).options(**actor_options(resources))
         self._made = 0
         self._counted = float("-inf")
@@ -164,6 +164,11 @@ class Fleet:
 
     def _new_actor(self) -> Any:
         return self._remote.remote(f"{self._name}-{self._made}", self._port, self._resources.threads, os.getcwd())
+
+
+def of_worker(port: Port) -> Port:
+    """The port as a worker has it: what asks the store and adds to it is the driver's, and need not be picklable."""
+    return port._replace(missing=_driver_only, append=_driver_only)
 
 
 def _driver_only(_: Sequence[Any]) -> NoReturn:

@@ -34,7 +34,9 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return block
 
 
-@pytest.mark.parametrize("name", ["params.yaml", "params/smoke.yaml", "params/paper.yaml"])
+@pytest.mark.parametrize(
+    "name", ["params.yaml", "params/smoke.yaml", "params/paper.yaml", "params/ranks.yaml", "params/compression.yaml"]
+)
 def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None:
     assert load(ROOT / name).studies
     block = yaml.safe_load((ROOT / name).read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -88,3 +89,32 @@ def test_a_score_that_no_window_has_is_in_no_test_and_other_answers_are_left_alo
     mase = connection.execute("select n_seeds, ratio, reason from flow_against_flat where measure = 'MASE'").fetchall()
     assert mase == [(0, None, "0 units; a spread needs 2")] * 3
     assert connection.execute("select count(*) from rank_tests").fetchall() == [(0,)]
+
+
+def test_a_training_says_how_it_ended_and_how_fast_it_was(rows, tmp_path: Path) -> None:
+    curves = [
+        rows["training"] | {"model": model, "job_key": key, "step": step, "loss": loss}
+        for model, key in (("whole", "a"), ("trial", "b"))
+        for step, loss in ((10, 3.0), (20, 1.0), (30, 2.0))
+    ]
+    trial = {"model": "trial", "family": "f", "heads": '{"flat": 2}', "seed": 0, "steps": 90, "steps_done": 30}
+    timing = {"stage": "checkpoints", "key": "a", "seconds": 2.0, "load_seconds": 0.0, "actor": "a", "node": "n"}
+    timing |= {"device": "cpu", "started": datetime(2026, 1, 1, tzinfo=UTC), "tokens_per_s": 7.0}
+    models = [rows["checkpoints"] | {"model": name, "recipe": "a", "heads": None} for name in ("whole", "otherwise")]
+    tables = {
+        "training": curves,
+        "trials": [trial | {"loss": 2.0, "ended": "stopped", "ref": None, "recipe": "b"}],
+        "timings": [timing],
+        "checkpoints": models,
+    }
+    for name, lines in tables.items():
+        files.write_rows(tmp_path / name, name, lines)
+    catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in tables})
+    with store.open(tmp_path / "r.duckdb") as connection:
+        found = connection.sql(
+            "select model, heads, steps_done, ended, loss, lowest_loss, tokens_per_s from training_runs order by model"
+        ).fetchall()
+    assert found == [
+        ("trial", '{"flat": 2}', 30, "stopped", 2.0, 1.0, None),
+        ("whole", None, 30, "finished", 2.0, 1.0, 7.0),
+    ]

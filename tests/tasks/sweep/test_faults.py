@@ -57,10 +57,10 @@ def alive(pid: int) -> bool:
         return False
 
 
-def kill_with_its_workers(process: subprocess.Popen[str]) -> None:
+def kill_with_its_workers(process: subprocess.Popen[str], title: str = "ray::Worker") -> None:
     """SIGKILL; then wait for Ray's workers, which end with their raylet, after some 3 s. Its agents linger for 65 s."""
     children = psutil.Process(process.pid).children(recursive=True)
-    workers = [child.pid for child in children if child.cmdline()[:1] and "ray::Worker" in child.cmdline()[0]]
+    workers = [child.pid for child in children if child.cmdline()[:1] and title in child.cmdline()[0]]
     assert workers
     process.kill()
     deadline = time.monotonic() + 60

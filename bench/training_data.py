@@ -1,0 +1,93 @@
+"""Is the data pipeline the bottleneck of pretraining? CPU time of batches against CPU time of training steps, one core.
+
+Batches are drawn from Parquet shards (TSMixup 0.9, KernelSynth 0.1), read a row group at a time, and from a pool in
+memory; steps are of Chronos-T5 shapes with the published batch: 32 windows of context 512 and horizon 64. Time is the
+process' own CPU time, so that ratios hold on a busy machine. The last line is JSON: `share` of a step that its batch
+takes, streamed, by shape; `windows_per_s` of the stream.
+
+    python -m bench.training_data [--series 2000] [--steps 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from store.dumps import write_dump
+from tasks.compression.corpus import Corpus
+from tasks.compression.pretraining import _step
+from tasks.compression.starting import start
+from tasks.compression.streamed import GROUP_STEPS, StreamedCorpus
+from tasks.series.shards import write_shard
+from tasks.sweep.jobs import Job, Task
+
+COMMON = {"context_length": 512, "prediction_length": 64, "n_tokens": 4096}
+SHAPES = {  # of params/compression.yaml, and amazon/chronos-t5-tiny
+    "toy": {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 4, "num_decoder_layers": 4},
+    "tiny": {"d_model": 256, "d_ff": 1024, "d_kv": 64, "num_heads": 4, "num_layers": 4, "num_decoder_layers": 4},
+}
+RECIPE: dict[str, Any] = {
+    "family": "chronos-t5", "batch_steps": 32 * 576, "learning_rate": 1e-3, "contexts": [512], "futures": [],
+    "horizon": 64, "min_past": 60, "seed": 0,
+}  # fmt: skip
+
+
+def shard(folder: Path, series: int) -> None:
+    spec = {"dataset": "corpus", "shard": 0, "first": 0, "count": series, "seed": 0, "length": 1024, "max_kernels": 5}
+    spec |= {"tsmixup": 0.9, "pool": 1000, "real": [], "format": "parquet"}
+    dump = write_shard(Job(Task("shard", 1, "-:-"), spec), None, []).dump
+    assert dump is not None
+    write_dump(folder, "dumps/corpus/000000.parquet", dump)
+
+
+def cpu(work: Callable[[int], Any], steps: range) -> float:
+    """CPU seconds a step, the first left out."""
+    work(steps[0])
+    started = time.process_time()
+    for step in steps[1:]:
+        work(step)
+    return (time.process_time() - started) / (len(steps) - 1)
+
+
+def batch(corpus: Any, step: int) -> Any:
+    names = ("contexts", "horizon", "min_past")
+    return corpus.batch(step, steps=RECIPE["batch_steps"], futures=[64], **{name: RECIPE[name] for name in names})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--series", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=3)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        shard(Path(name), asked.series)
+        streamed = StreamedCorpus(Path(name), seed=0)
+        turns = range(0, 1 + 8 * GROUP_STEPS)  # whole turns: each pays for the reading of its row group
+        found = {"streamed": cpu(lambda step: batch(streamed, step), turns)}
+        pooled = Corpus(pool=200, length=1024, mixture={"kernelsynth": 0.1, "tsmixup": 0.9}, seed=0)
+        found["pool"] = cpu(lambda step: batch(pooled, step), range(33))
+        print(", ".join(f"{kind}: {1000 * seconds:.2f} ms of CPU a batch of 32" for kind, seconds in found.items()))
+        share = {}
+        for shape, config in SHAPES.items():
+            model = start(RECIPE | {"config": config | COMMON})
+            optimizer = torch.optim.AdamW(model.network.train().parameters(), lr=1e-3)
+
+            def one(step: int, model: Any = model, optimizer: Any = optimizer) -> None:
+                _step(model, streamed, RECIPE, step, optimizer)
+
+            seconds = cpu(one, range(1, asked.steps + 2))
+            share[shape] = found["streamed"] / seconds
+            print(f"{shape}: {seconds:.2f} s of CPU a step, of which its batch {100 * share[shape]:.2f} %")
+    print(json.dumps({"share": share, "windows_per_s": 32 / found["streamed"]}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""A search over rank schedules: one recipe, pretrained with each; Ray Tune stops what falls behind."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from stages import DATA
+from stages.blocks import FlowRanks, HeadRanks, Pretraining, Recipe
+from stages.checkpoints import training_job
+from stages.folders import WORK, settle, work_folder
+from stages.params import Params
+from stages.sweeping import RETRY_VARIABLE, TooManyFailures, opened, resources
+from store.out import Out
+from tasks.errors import ModelError
+from tasks.sweep.fleet import NOWHERE
+from tasks.sweep.jobs import Job, Port
+from tasks.sweep.policy import Failure
+from tasks.sweep.records import record, unanswered
+from tasks.sweep.tune import Ended, Halving, search
+
+MODELS = Path(DATA, "pretraining", "models")  # of trials that came to their end
+SEARCHES = WORK / "searches"  # of Ray Tune, until all of a search is stored
+PROGRESS = "progress.jsonl"  # a training's log while it runs, and for good where it was stopped
+
+
+def main(params: Params) -> None:
+    """Write data/pretraining: models/NAME of each trial that came to its end; tables training and trials."""
+    jobs = trials(params)
+    with opened("pretraining", ["training"]) as out:
+        keys = [job.key for job in jobs.values()]
+        if out.missing(keys, retry_failed=RETRY_VARIABLE in os.environ):
+            for one in _search(list(jobs.values()), params, out):
+                _store(out, one)
+        whole = {name for name, job in jobs.items() if settle(MODELS / name, job)}
+        failed = set(out.failed()["key"].to_pylist()) & set(keys)
+        rows = [_row(name, job, whole, out) for name, job in jobs.items() if job.key not in failed]
+        out.write("trials", rows)
+        out.finish(keys, run={"seed": params.seed, "cpus": os.cpu_count() or 1})
+    stopped = sum(row["ended"] == "stopped" for row in rows)
+    print(f"pretraining: {len(jobs)} trials, {len(whole)} finished, {stopped} stopped early, {len(failed)} failed")
+    if len(failed) > params.resources.max_failed_share * len(jobs):
+        raise TooManyFailures("pretraining: more trials failed than resources.max_failed_share allows; see `failures`")
+
+
+def trials(params: Params) -> dict[str, Job]:
+    """The job of every trial by its name: the recipe with each schedule and each seed."""
+    block = params.pretraining
+    if block.recipe is None:
+        return {}
+    recipe = params.checkpoints.recipes[block.recipe]
+    found = {}
+    for schedule, heads in _schedules(block):
+        for seed in block.seeds:
+            name = f"{block.recipe}+{schedule}+{seed}"
+            changed = recipe.model_dump() | {"heads": heads.model_dump(), "seed": seed}
+            found[name] = training_job(name, Recipe.model_validate(changed))
+    return found
+
+
+def _schedules(block: Pretraining) -> Iterator[tuple[str, HeadRanks]]:
+    for first, growth in itertools.product(block.first, block.growth):
+        flow = FlowRanks(
+            first=first,
+            growth=growth,
+            rounding=block.rounding,
+            origin=block.origin,
+            cross_offset=block.cross_offset,
+        )
+        yield f"flow-{first:g}-{growth:g}", HeadRanks(flow=flow, factors=block.factors)
+    for guideline in block.guideline:
+        name = f"guideline-{guideline.smallest:g}-{guideline.largest or 0:g}-{guideline.bend:g}"
+        yield name, HeadRanks(guideline=guideline, factors=block.factors)
+    for rank in block.flat:
+        yield f"flat-{rank}", HeadRanks(flat=rank, factors=block.factors)
+
+
+def _search(jobs: list[Job], params: Params, out: Out) -> list[Ended]:
+    block = params.pretraining
+    steps = jobs[0].spec["recipe"]["steps"]
+    halving = Halving(most=steps, grace=block.grace, reduction=block.reduction)
+    what = json.dumps([sorted(job.key for job in jobs), block.grace, block.reduction])
+    folder = SEARCHES / hashlib.sha256(what.encode()).hexdigest()
+    port = Port(out.missing, out.append, out.check, work_folder, out.write_dump)
+    return search(jobs, port, resources(params), halving, folder)
+
+
+def _store(out: Out, ended: Ended) -> None:
+    """The rows of a trial, or its failure; of one that was stopped, what it had logged."""
+    if ended.outcome is not None:
+        out.append([record(ended.job, ended.outcome, 1)])
+    elif rows := stopped_rows(work_folder(ended.job), ended.job.spec["model"]):
+        out.adopt("training", ended.job.key, rows)
+    else:
+        failure = Failure.of(ModelError("the trial was stopped before it logged a step; raise pretraining.grace"))
+        out.append([record(ended.job, unanswered(failure, NOWHERE, seconds=0.0), 1)])
+
+
+def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
+    """Rows of `training` that a stopped training logged; steps that it did twice, after a kill, stand once."""
+    if not (path := folder / PROGRESS).exists():
+        return []
+    steps: dict[int, Mapping[str, Any]] = {}
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        steps[row["step"]] = row
+    return [
+        {"model": model, **{name: row[name] for name in ("step", "loss", "learning_rate")}} for row in steps.values()
+    ]
+
+
+def _row(name: str, job: Job, whole: set[str], out: Out) -> dict[str, Any]:
+    import pyarrow.compute as pc
+
+    logged = out.tables["training"].read()
+    mine = logged.filter(pc.equal(logged["job_key"], job.key)).sort_by("step").to_pylist()
+    recipe = job.spec["recipe"]
+    return {
+        "model": name,
+        "family": recipe["family"],
+        "heads": json.dumps(recipe["heads"], sort_keys=True),
+        "seed": recipe["seed"],
+        "steps": recipe["steps"],
+        "steps_done": mine[-1]["step"],
+        "loss": mine[-1]["loss"],
+        "ended": "finished" if name in whole else "stopped",
+        "ref": (MODELS / name).as_posix() if name in whole else None,
+        "recipe": job.key,
+    }

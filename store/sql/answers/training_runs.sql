@@ -1,0 +1,44 @@
+-- How did every training end, with which heads, and how many tokens (observed values of series) a second did it see?
+-- Of trials of a search that were stopped early, as far as they came; tokens a second are of a training's last run.
+with ends as (
+    select
+        model,
+        job_key,
+        max(step) as steps_done,
+        arg_max(loss, step) as loss,
+        min(loss) as lowest_loss
+    from training
+    group by
+        model,
+        job_key
+),
+
+pretrained as (  -- several models may read one checkpoint
+    select
+        recipe,
+        any_value(heads) as heads
+    from checkpoints
+    group by recipe
+),
+
+final as (
+    select
+        ends.model,
+        coalesce(trials.heads, pretrained.heads) as heads,
+        ends.steps_done,
+        coalesce(trials.ended, 'finished') as ended,
+        ends.loss,
+        ends.lowest_loss,
+        timings.tokens_per_s,
+        timings.seconds,
+        timings.device
+    from ends
+    left join pretrained
+        on pretrained.recipe = ends.job_key
+    left join trials
+        on trials.recipe = ends.job_key
+    left join timings
+        on timings.key = ends.job_key
+)
+
+select * from final

@@ -1,0 +1,122 @@
+"""The stage `pretraining`: trials of a recipe over schedules, from params to tables and checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from stages import pretraining
+from stages.params import Params, ParamsError, load
+from store.out import read_rows
+from tasks.compression.pretraining import pretrain
+from tasks.models.registry import family_class
+
+ROOT = Path(__file__).parents[2]
+SMOKE = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
+TOY = {
+    "family": "chronos-t5",
+    "config": {
+        "d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 2, "num_decoder_layers": 1,
+        "context_length": 32, "prediction_length": 8, "dropout_rate": 0.0, "n_tokens": 64,
+    },
+    "steps": 20, "batch_steps": 160, "learning_rate": 0.01, "contexts": [32], "horizon": 8, "min_past": 8,
+    "mixture": {"kernelsynth": 1.0}, "pool": 4, "length": 128, "log_every": 1, "save_every": 5,
+}  # fmt: skip
+SPACE = {"recipe": "toy", "first": [1.0], "growth": [0.0, 1.0], "flat": [2], "grace": 5, "reduction": 2}
+
+
+def params(folder: Path, **space: Any) -> Params:
+    block = copy.deepcopy(SMOKE)
+    block["checkpoints"]["recipes"]["toy"] = TOY
+    block["pretraining"] = SPACE | space
+    path = folder / "params.yaml"
+    path.write_text(yaml.safe_dump(block))
+    return load(path)
+
+
+def test_a_trial_is_the_recipe_with_a_schedule_and_a_seed(tmp_path: Path) -> None:
+    found = pretraining.trials(params(tmp_path, guideline=[{"smallest": 4}], seeds=[0, 1]))
+    names = ["flow-1-0", "flow-1-1", "guideline-4-0-0.5", "flat-2"]
+    assert list(found) == [f"toy+{name}+{seed}" for name in names for seed in (0, 1)]
+    assert len({job.key for job in found.values()}) == len(found)
+    assert found["toy+flow-1-1+1"].spec["recipe"] == found["toy+flow-1-1+0"].spec["recipe"] | {"seed": 1}
+    assert not pretraining.trials(params(tmp_path, recipe=None))
+
+
+def test_a_recipe_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ParamsError, match=r"pretraining\.recipe names 'toys'.*did you mean 'toy'"):
+        params(tmp_path, recipe="toys")
+
+
+def test_a_step_that_a_killed_training_logged_twice_stands_once(tmp_path: Path) -> None:
+    lines = [json.dumps({"step": step, "loss": step, "learning_rate": 0.1, "steps": 9}) for step in (1, 2, 2, 3)]
+    (tmp_path / pretraining.PROGRESS).write_text("\n".join(lines) + "\n")
+    rows = pretraining.stopped_rows(tmp_path, "m")
+    assert rows == [{"model": "m", "step": step, "loss": step, "learning_rate": 0.1} for step in (1, 2, 3)]
+    assert pretraining.stopped_rows(tmp_path / "gone", "m") == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # two Rays are started; on a busy machine each takes a minute
+def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_finished(tmp_path: Path) -> None:
+    asked = params(tmp_path)
+    jobs = pretraining.trials(asked)
+
+    def run() -> str:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "stages", "pretraining"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    first = run()
+    out = tmp_path / "data" / "pretraining"
+    trials = {row["model"]: row for row in read_rows(out, "trials").to_pylist()}
+    curves = read_rows(out, "training").to_pylist()
+    assert set(trials) == set(jobs) and "0 failed" in first
+    finished = [name for name, row in trials.items() if row["ended"] == "finished"]
+    assert finished and {path.name for path in (out / "models").iterdir()} == set(finished)
+    for name, row in trials.items():
+        logged = [one for one in curves if one["model"] == name]
+        assert [one["step"] for one in logged] == list(range(1, row["steps_done"] + 1))
+        assert row["steps_done"] == 20 if name in finished else row["steps_done"] % 5 == 0
+    whole = pretrain(jobs[finished[0]], tmp_path / "here", None)  # the trial is the job: the same rows and bytes
+    assert [one["loss"] for one in curves if one["model"] == finished[0]] == [row["loss"] for row in whole.rows]
+    weights = (out / "models" / finished[0] / "model.safetensors").read_bytes()
+    assert weights == (tmp_path / "here" / "model.safetensors").read_bytes()
+    assert family_class("chronos-t5").load(out / "models" / finished[0]).compression
+    stamp = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    assert run() == first  # of what the store holds, and nothing is done again
+    assert stamp == {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # two Rays are started; on a busy machine each takes a minute
+def test_a_checkpoint_whose_embedding_is_taken_over_is_trained_first(tmp_path: Path) -> None:
+    block = copy.deepcopy(SMOKE)
+    recipes = {"dense": TOY, "reused": TOY | {"embedding_from": "dense", "heads": {"flat": 2}, "snapshots": [0]}}
+    block["checkpoints"] = {"committed": None, "recipes": recipes}
+    block["models"] = {"reused": {"family": "chronos-t5", "ref": "checkpoint:reused"}}
+    block["studies"] = {"weights": {"title": "t", "measures": ["weights"], "models": "all", "picture": "none"}}
+    block["report"] = {"study": "weights"}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
+    command = [sys.executable, "-m", "stages", "checkpoints"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "data" / "checkpoints"
+    (row,) = read_rows(out, "checkpoints").to_pylist()
+    assert json.loads(row["heads"]) == {"flat": 2, "factors": "head"}
+    source = family_class("chronos-t5").load(out / "models" / "dense").network.shared.weight
+    began = family_class("chronos-t5").load(out / "models" / "reused" / "snapshots" / "step-0").network.shared.weight
+    assert torch.equal(source, began)

@@ -1,0 +1,118 @@
+"""Shards as a corpus: every batch follows from its step, holds windows of one row group, and all groups have a turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from stages.blocks import Recipe
+from stages.checkpoints import training_job
+from store.dumps import write_dump
+from tasks.compression.corpus import recipe_corpus
+from tasks.compression.pretraining import pretrain
+from tasks.compression.streamed import GROUP_STEPS, StreamedCorpus
+from tasks.errors import DataError, ModelError
+from tasks.series import shards
+from tasks.series.tables import list_values
+from tasks.sweep.jobs import Job, Task
+
+CUT: dict[str, Any] = {"steps": 400, "contexts": [32], "futures": [8], "horizon": 8, "min_past": 8}
+RECIPE: dict[str, Any] = {
+    "family": "chronos-t5",
+    "config": {
+        "d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1,
+        "context_length": 32, "prediction_length": 8, "dropout_rate": 0.0, "n_tokens": 64,
+    },
+    "steps": 4, "batch_steps": 160, "learning_rate": 0.01, "contexts": [32], "horizon": 8, "min_past": 8,
+    "mixture": {"shards": 1.0}, "pool": 1, "log_every": 2, "save_every": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two shards of 12 and 8 series, TSMixup and KernelSynth, in row groups of 4."""
+    path: Path = tmp_path_factory.mktemp("corpus")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "BLOCK", 4)
+        for number, (first, count) in enumerate([(0, 12), (12, 8)]):
+            spec = {"dataset": "corpus", "shard": number, "first": first, "count": count, "seed": 0, "length": 256}
+            spec |= {"max_kernels": 3, "tsmixup": 0.5, "pool": 8, "real": [], "format": "parquet"}
+            result = shards.write_shard(Job(Task("shard", 1, "x:y"), spec), None, [])
+            assert result.dump is not None
+            write_dump(path, f"dumps/corpus/{number:06d}.parquet", result.dump)
+    (path / shards.LAW_FILE).write_text("{}")
+    return path
+
+
+def groups(folder: Path) -> list[list[np.ndarray]]:
+    files = [pq.ParquetFile(path) for path in sorted(folder.rglob("*.parquet"))]
+    return [list_values(file.read_row_group(n)["values"]) for file in files for n in range(file.num_row_groups)]
+
+
+def home(window: np.ndarray, held: list[list[np.ndarray]]) -> set[int]:
+    """Groups with a series that holds the window."""
+    seen = window[~np.isnan(window)]
+    views = [
+        (n, np.lib.stride_tricks.sliding_window_view(one, len(seen))) for n, group in enumerate(held) for one in group
+    ]
+    return {n for n, view in views if (view == seen).all(axis=1).any()}
+
+
+def test_a_batch_holds_windows_of_one_row_group_and_each_group_serves_once_a_round(folder: Path) -> None:
+    held = groups(folder)
+    assert [len(group) for group in held] == [4] * 5
+    corpus, served = StreamedCorpus(folder, seed=1), []
+    for block in range(2 * len(held)):
+        past, future = corpus.batch(block * GROUP_STEPS, **CUT)
+        assert past.shape == (10, 32) and future.shape == (10, 8)
+        whole = np.concatenate([past, future], axis=1)
+        served.append(set.intersection(*(home(window, held) for window in whole)))
+    assert all(len(one) == 1 for one in served)
+    rounds = [[next(iter(one)) for one in served[start : start + 5]] for start in (0, 5)]
+    assert [sorted(one) for one in rounds] == [list(range(5))] * 2
+    assert rounds[0] != rounds[1]
+
+
+def test_a_batch_follows_from_its_step_and_seed_alone(folder: Path) -> None:
+    there, back = StreamedCorpus(folder, seed=1), StreamedCorpus(folder, seed=1)
+    steps = [0, 3, GROUP_STEPS, 5 * GROUP_STEPS + 1]
+    forward = {step: there.batch(step, **CUT) for step in steps}
+    for step in reversed(steps):
+        assert all(map(np.array_equal, back.batch(step, **CUT), forward[step], [True, True]))
+    other = StreamedCorpus(folder, seed=2).batch(0, **CUT)
+    assert not np.array_equal(other[0], forward[0][0], equal_nan=True)
+
+
+def test_a_recipe_trains_on_shards_and_its_key_follows_the_law_of_their_series(folder: Path, tmp_path: Path) -> None:
+    recipe = Recipe.model_validate(RECIPE | {"corpus": str(folder)})
+    job = training_job("m", recipe)
+    assert isinstance(recipe_corpus(recipe.spec()), StreamedCorpus)
+    assert [row["step"] for row in pretrain(job, tmp_path / "trained", None).rows] == [2, 4]
+    law = folder / shards.LAW_FILE
+    before = law.read_text()
+    law.write_text('{"seed": 1}')
+    try:
+        assert training_job("m", recipe).key != job.key
+    finally:
+        law.write_text(before)
+    assert training_job("m", recipe).key == job.key
+
+
+def test_a_folder_without_shards_or_law_says_how_to_make_them(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no Parquet shard in it; make one with"):
+        StreamedCorpus(tmp_path, seed=0)
+    with pytest.raises(ModelError, match=r"has no corpus\.json; make it with"):
+        training_job("m", Recipe.model_validate(RECIPE | {"corpus": str(tmp_path)}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"corpus": None}, {"mixture": {"bundled": 1.0}, "corpus": "c"}, {"mixture": {"bundled": 0.5, "shards": 0.5}}],
+)
+def test_shards_stand_alone_in_a_mixture_and_with_a_corpus(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="shards alone, and with a corpus"):
+        Recipe.model_validate(RECIPE | {"corpus": "c"} | changes)

@@ -1,0 +1,70 @@
+"""A search on a real Ray: losers are stopped, errors are answers, and a killed one loses an interval at most."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import toy
+import toy_search
+from test_faults import ROOT, kill_with_its_workers
+
+pytestmark = pytest.mark.slow
+
+
+def steps(folder: Path) -> dict[float, Counter[int]]:
+    """Level of a trial -> how often each of its steps was done."""
+    found: dict[float, Counter[int]] = {level: Counter() for level in toy_search.LEVELS}
+    for line in toy.logged(folder / "log", "step"):
+        level, step = line.split()
+        found[float(level)][int(step)] += 1
+    return found
+
+
+def driver(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, toy_search.__file__, str(folder)]
+    paths = os.pathsep.join([str(ROOT), str(Path(toy.__file__).parent)])
+    return subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_killed_search_goes_on_and_repeats_less_than_an_interval_of_each_trial(tmp_path: Path) -> None:
+    first = driver(tmp_path)
+    deadline = time.monotonic() + 240
+    while steps(tmp_path)[1.0].total() < 13:
+        assert first.poll() is None, first.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    kill_with_its_workers(first, "ray::ImplicitFunc")  # Tune's name of an actor that runs a function
+    first.communicate()
+    done = steps(tmp_path)[1.0].total()
+    assert 13 <= done < toy_search.STEPS
+    with driver(tmp_path) as second:
+        out, err = second.communicate(timeout=240)
+    assert second.returncode == 0, err
+    finished = json.loads(out.splitlines()[-1])
+    assert finished["1.0"] and not finished["3.0"]  # the best is never stopped
+    for level, counted in steps(tmp_path).items():
+        assert sum(count - 1 for count in counted.values()) < toy_search.INTERVAL, level
+    found = steps(tmp_path)
+    assert set(found[1.0]) == set(range(1, toy_search.STEPS + 1))
+    assert max(found[3.0]) < toy_search.STEPS
+    before = (tmp_path / "log").read_text()
+    with driver(tmp_path) as third:  # what has ended is not done again
+        out, err = third.communicate(timeout=240)
+    assert json.loads(out.splitlines()[-1]) == finished and (tmp_path / "log").read_text() == before
+
+
+def test_a_trial_that_raises_is_an_answer_and_costs_itself_alone(tmp_path: Path) -> None:
+    poisoned = toy_search.jobs(tmp_path, 0.0, levels=[0.5], do="raise")
+    ended = toy_search.run(tmp_path, [*poisoned, *toy_search.jobs(tmp_path, 0.0, levels=[1.0])])
+    failed, whole = (one.outcome for one in ended)
+    assert failed is not None and failed.failure is not None and failed.failure.type == "ZeroDivisionError"
+    assert whole is not None and whole.rows == [{"step": 20, "loss": 1.0 / 20}]
