@@ -140,7 +140,9 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "statistics",
         "intervals, permutation and sign tests, corrections of every study's correlations",
-        reads=tuple(map(_out, ("kernelsynth", "datasets", "checkpoints", "compression", "geometry", "forecasts"))),
+        reads=tuple(
+            map(_out, ("kernelsynth", "datasets", "checkpoints", "compression", "geometry", "spectra", "forecasts"))
+        ),
         writes=(_out("statistics"),),
         params=("seed", "studies", "statistics"),
         figures=("isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 6", "isotropy Fig. 7", "isotropy Fig. 8"),

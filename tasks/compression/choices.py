@@ -72,7 +72,8 @@ def choices(
             raise ModelError(f"{layer.name}: weights hold NaN or infinity; check the checkpoint and its dtype")
         weight = (moments or {}).get(layer.name) if method in WEIGHED else None
         for choice in METHODS[method](layer, read, weight):
-            weightless = choice.parts == ("qk",) and (layer.stack, layer.kind, "q") in idle
+            # not of Chronos-2's groups: they have one series in our windows, but users may forecast several together
+            weightless = layer.kind == "self" and choice.parts == ("qk",) and (layer.stack, layer.kind, "q") in idle
             found.append(replace(choice, shares=[0.0] * len(choice.shares)) if weightless else choice)
     return found
 

@@ -11,6 +11,8 @@ import yaml
 
 from stages import BY_NAME, STAGES, Stage
 from stages.params import Params
+from stages.sources import HOLDERS
+from stages.statistics import READ
 
 ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -120,6 +122,11 @@ def test_only_roots_always_runs() -> None:
 
 def test_results_are_read_by_no_stage() -> None:
     assert all("data/results.duckdb" not in stage.reads for stage in STAGES)
+
+
+def test_statistics_depends_on_every_stage_whose_tables_it_reads() -> None:
+    held = {f"data/{stage}" for table in READ for stage in HOLDERS[table]}
+    assert held <= set(BY_NAME["statistics"].reads)
 
 
 def test_names_are_unique() -> None:
