@@ -29,7 +29,7 @@ TABLES = (
             C("study", TEXT, "study, by its name in params"),
             C("title", TEXT, "the question in words"),
             C("figure", TEXT, "the figure or table of a paper that it answers", null=True),
-            C("picture", TEXT, "how the report draws it, as in stages/blocks.py"),
+            C("picture", TEXT, "how the report draws it, as in stages/blocks"),
             C("along", TEXT, "what a grid of models varies: model -> x (JSON)", null=True),
         ),
     ),

@@ -24,7 +24,7 @@ class Entry:
     """
 
     name: str
-    source: str  # as in stages/blocks.py: kernelsynth, signals, bundled, folder, hub, text, images, tables
+    source: str  # as in stages/blocks: kernelsynth, signals, bundled, folder, hub, text, images, tables
     domain: str
     horizon: int  # steps to forecast
     freq: str = ""  # pandas alias; "" for synthetic series

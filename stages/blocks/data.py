@@ -1,0 +1,93 @@
+"""Blocks of params.yaml on models, data sets and how models see them."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from stages.blocks.strict import Strict
+from tasks.series.catalog import CATALOG, Modality
+
+DATA_VARIABLE = "TSFM_LENS_DATA"  # overrides datasets.root
+
+
+class Model(Strict):
+    """A model that studies may name."""
+
+    family: str = Field(description="a family of tasks/models/registry.py, or one that an installed package adds")
+    ref: str = Field(description="checkpoint:NAME (a recipe of this file), hub:ORG/NAME[@REVISION], or a folder")
+    options: dict[str, Any] = Field({}, description="keywords of the family's `load`, such as rope_scaling: linear")
+    base_model: str | None = Field(
+        None, description="the model that this one is made from (compressed, read otherwise); `all` leaves it out"
+    )
+    rank: float | None = Field(None, gt=0, description="for a compressed model: the number of its ranks, see Ranks")
+
+
+class DataSet(Strict):
+    """A data set that studies may name; what is left out comes from the entry of that name in catalog.yaml."""
+
+    source: Literal["kernelsynth", "signals", "bundled", "folder", "hub", "text", "images", "tables"]
+    domain: str = ""
+    horizon: int = Field(gt=0, le=1024, description="steps to forecast")
+    kernel: str | None = Field(None, description="source kernelsynth: a scikit-learn kernel expression")
+    signal: Literal["corpus", "sinusoid", "noise", "constant"] | None = Field(
+        None, description="source signals: a mixture that embeddings are probed with, or a single one"
+    )
+    file: str | None = Field(None, description="under the data root: folder's Parquet file, UTF-8 text or .npz images")
+    items: str | None = Field(None, description="regular expression that item ids must match")
+    paper: str | None = Field(None, description="the isotropy paper's name for it, such as finance-1")
+    stands_in_for: str | None = Field(None, description="not the paper's own: what it stands in for, how it differs")
+
+    @model_validator(mode="after")
+    def _source_has_its_field(self) -> DataSet:
+        need = {"kernelsynth": "kernel", "signals": "signal", "folder": "file"}.get(self.source)
+        if need and getattr(self, need) is None:
+            raise ValueError(f"source {self.source!r} needs {need!r}; add it, or use a name of catalog.yaml")
+        return self
+
+
+class DataSets(Strict):
+    """Where series come from and how many are used."""
+
+    root: str | None = Field(None, description=f"folder with Parquet files; the variable {DATA_VARIABLE} overrides it")
+    max_series: int = Field(64, ge=1, description="series used of a data set, a seeded sample where it has more")
+    min_length: int = Field(32, ge=2, description="shorter series are skipped, counted")
+    sets: dict[str, DataSet]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_from_catalog(cls, block: Any) -> Any:
+        if not isinstance(block, dict) or not isinstance(block.get("sets"), dict):
+            return block
+        sets = {name: _from_catalog(name, entry) for name, entry in block["sets"].items()}
+        return {**block, "sets": sets}
+
+
+class Condition(Strict):
+    """How a model sees a series."""
+
+    context: int = Field(ge=16, description="steps of context")
+    history: int = Field(0, ge=0, description="steps before it, for models that read lags (lag-llama: 1092) alone")
+    noise: float = Field(0.0, ge=0, le=10, description="s.d. of Gaussian noise on the context, in s.d. of the series")
+    modality: Modality = Field("series", description="of the data sets that are seen so: series, text, image or table")
+
+
+class KernelSynth(Strict):
+    """Stage kernelsynth: the named synthetic sets."""
+
+    series: int = Field(64, ge=1, description="series a set")
+    length: int = Field(1024, ge=64, le=8192)
+
+
+def _from_catalog(name: str, entry: Any) -> Any:
+    if entry is not None and not isinstance(entry, dict):
+        return entry
+    known = CATALOG.get(name)
+    fields = {} if known is None else {k: getattr(known, k) for k in DataSet.model_fields if hasattr(known, k)}
+    if known is None and not entry:
+        near = difflib.get_close_matches(name, CATALOG, 3)
+        hint = f"did you mean {', '.join(near)}?" if near else "give source, horizon and file"
+        raise ValueError(f"datasets.sets.{name} is not in catalog.yaml; {hint}")
+    return {**{k: v for k, v in fields.items() if v is not None}, **(entry or {})}

@@ -1,0 +1,154 @@
+"""Blocks of params.yaml on pretraining: recipes, their heads, and the search over schedules."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from stages.blocks.strict import Strict
+from tasks.series.catalog import MODALITIES
+
+
+class FlowRanks(Strict):
+    """Heads of first (l - 1 + origin)^growth dimensions in layer l = 1, 2, ..., rounded."""
+
+    first: float = Field(gt=0, description="the paper's d̃_0")
+    growth: float = Field(ge=0, description="the paper's α; 0: every layer the same")
+    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="power_of_two: the released code")
+    origin: int = Field(1, ge=1, description="1: the paper's i counts from 0; 2: from 1")
+    cross_offset: bool = Field(False, description="cross-attention's layers count on from the encoder's last")
+
+
+class GuidelineRanks(Strict):
+    """Heads that share ranks of whole matrices, from the smallest to the largest, r_1 + (r_D - r_1) x^bend."""
+
+    smallest: float = Field(16, gt=0, description="median ε-rank of a sample of inputs, 16 where it is not known")
+    largest: float | None = Field(None, gt=0, description="null: half the width")
+    bend: float = Field(0.5, gt=0)
+
+
+class HeadRanks(Strict):
+    """By layer, the rank of the attention heads that a model is pretrained with: one of flow, guideline, flat."""
+
+    flow: FlowRanks | None = None
+    guideline: GuidelineRanks | None = None
+    flat: int | None = Field(None, ge=1, description="the control: the same for every layer")
+    factors: Literal["head", "shared"] = Field(
+        "head", description="head: narrower heads (eq. 20); shared: wide heads, a sketch that all of a layer share (19)"
+    )
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> HeadRanks:
+        if len(said := [name for name in ("flow", "guideline", "flat") if getattr(self, name) is not None]) != 1:
+            raise ValueError(f"got {', '.join(said) or 'none'}, expected one of flow, guideline, flat")
+        return self
+
+
+LATER: dict[str, Any] = {  # fields that came after the first checkpoints were kept, and what they are where unused
+    "snapshots": [],
+    "heads": None,
+    "embedding_from": None,
+    "corpus": None,
+    "precision": "float32",
+}
+
+
+class Recipe(Strict):
+    """How a small checkpoint is pretrained; its SHA-256 ties a committed checkpoint to this text."""
+
+    family: str
+    config: dict[str, Any] = Field(description="what the family's `new` takes")
+    steps: int = Field(ge=1)
+    batch_steps: int = Field(ge=1, description="a batch has batch_steps // (context + horizon) windows")
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    warm_up: int = Field(0, ge=0, description="steps")
+    contexts: list[int] = Field(min_length=1, description="context lengths; a batch has one of them")
+    horizon: int = Field(ge=1)
+    futures: list[int] = Field([], description="steps of the horizon that a batch is trained on, one of these; [] all")
+    min_past: int = Field(ge=1, description="fewest observed steps of a training context")
+    mixture: dict[Literal["kernelsynth", "tsmixup", "bundled", "shards", "text", "images", "tables"], float]
+    pool: int = Field(ge=1, description="KernelSynth series drawn; other modalities draw as they go")
+    length: int = Field(1024, ge=64)
+    seed: int = 0
+    log_every: int = Field(50, ge=1)
+    save_every: int = Field(500, ge=1, description="steps between the states that a killed run goes on from")
+    snapshots: list[Annotated[int, Field(ge=0)]] = Field(
+        [], description="steps after which the weights are kept beside the last ones; 0: the initial weights"
+    )
+    heads: HeadRanks | None = Field(None, description="ranks of attention heads by layer; null: whole heads")
+    embedding_from: str | None = Field(
+        None, description="a recipe whose trained embedding of ids is taken over (Fig. 7, reuse embedding); null: drawn"
+    )
+    corpus: str | None = Field(None, description="mixture {shards: 1}: a folder that `python -m stages corpus` made")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
+
+    def spec(self) -> dict[str, Any]:
+        """What a checkpoint's key is made of: the recipe without the keys that came later and are not used."""
+        fields = self.model_dump()
+        if self.heads:
+            fields["heads"] = self.heads.model_dump(exclude_none=True)
+        return {name: field for name, field in fields.items() if name not in LATER or field != LATER[name]}
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Recipe:
+        if self.snapshots != sorted({step for step in self.snapshots if step <= self.steps}):
+            raise ValueError(f"snapshots {self.snapshots} must be ascending steps up to {self.steps}")
+        if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
+            raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
+        if len(self.mixture) > 1 and (apart := set(MODALITIES) & set(self.mixture)):
+            raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(apart)} cannot be mixed; train on one alone")
+        if ("shards" in self.mixture) != (self.corpus is not None) or {"shards"} < set(self.mixture):
+            raise ValueError(f"mixture {sorted(self.mixture)}, corpus {self.corpus!r}: shards alone, and with a corpus")
+        if self.save_every % self.log_every:
+            raise ValueError(f"save_every {self.save_every} must be a multiple of log_every {self.log_every}")
+        return self
+
+
+class Skill(Strict):
+    """How the skill of pretrained checkpoints is measured: on unseen windows, against naive forecasts."""
+
+    windows: int = Field(1000, ge=100, description="unseen windows, at least")
+    context: int = Field(500, ge=16)
+    samples: int = Field(20, ge=1)
+    bootstrap: int = Field(2000, ge=100)
+
+
+class Checkpoints(Strict):
+    """Stage checkpoints: every model's weights, pretrained here where a recipe says so."""
+
+    committed: str | None = Field("checkpoints", description="folder with checkpoints kept in git; null retrains")
+    recipes: dict[str, Recipe] = Field({})
+    skill: Skill = Skill()
+
+    @model_validator(mode="after")
+    def _embeddings_are_there(self) -> Checkpoints:
+        for name, recipe in self.recipes.items():
+            if (source := recipe.embedding_from) is None:
+                continue
+            mend = "expected a recipe of the same family that takes over none itself"
+            if source not in self.recipes or source == name:
+                raise ValueError(f"recipes.{name}.embedding_from: got {source!r}, {mend}")
+            other = self.recipes[source]
+            if other.family != recipe.family or other.embedding_from is not None:
+                raise ValueError(f"recipes.{name}.embedding_from: {source!r} is of {other.family}; {mend}")
+        return self
+
+
+class Pretraining(Strict):
+    """Stage pretraining: a search over rank schedules; a trial a schedule and seed, stopped where it falls behind."""
+
+    recipe: str | None = Field(None, description="recipe that every trial changes the heads and seed of; null: none")
+    first: list[Annotated[float, Field(gt=0)]] = Field([], description="of flow, a grid with growth")
+    growth: list[Annotated[float, Field(ge=0)]] = Field([], description="of flow")
+    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="of flow, as in a recipe's heads")
+    origin: int = Field(1, ge=1, description="of flow")
+    cross_offset: bool = Field(False, description="of flow")
+    guideline: list[GuidelineRanks] = Field([], description="the guideline's schedules")
+    flat: list[Annotated[int, Field(ge=1)]] = Field([], description="flat ranks, the control")
+    factors: Literal["head", "shared"] = "head"
+    seeds: list[int] = Field([0], min_length=1)
+    grace: int = Field(500, ge=1, description="steps before a trial may be stopped; stops fall on saved steps")
+    reduction: float = Field(3.0, gt=1, description="of the trials that come to grace x reduction^k, 1 / so many go on")
