@@ -84,8 +84,9 @@ class _Streams:
 
     def __init__(self, layer: AttentionLayer, first_stack: str) -> None:
         self._layer = layer
-        cross = layer.kind == "cross"  # else keys are made of what queries are made of
-        self.points = ("q", "k", "o") if cross else ("q", "o")
+        cross = layer.kind == "cross"
+        apart = cross or layer.laid_out is not None  # else keys are made of what queries are made of
+        self.points = ("q", "k", "o") if apart else ("q", "o")
         self._stacks = dict.fromkeys(self.points, layer.stack) | ({"k": first_stack} if cross else {})
         self._of = {what: TallQR(layer.linear(what).weight.shape[1]) for what in self.points}
         self._keys = TallQR(layer.linear("k").weight.shape[1])

@@ -34,6 +34,7 @@ def _params(folder: Path, **changes: Any) -> Params:
     block["studies"] = {"quiet": {"title": "q", "measures": ["weights"], **asked}}
     block["studies"]["asking"] = {"title": "a", "measures": ["baselines"], **asked}
     block["forecasts"] = {"baselines": NAMES}
+    block["compression"] = {}
     block["report"] = {"study": "asking"}
     (folder / "params.yaml").write_text(yaml.safe_dump(block | changes))
     return load(folder / "params.yaml")
