@@ -35,5 +35,8 @@ def plan(params: Params) -> Iterator[Planned]:
             "store_dtype": params.embeddings.store_dtype,
             "format": "arrow",
         }
+        if row["base_model"] in models:  # the same tokens, so that what differs is the model and not the sample
+            base = {"model": row["base_model"], "base_model": None, "rank": None}
+            spec["sampled_as"] = base | planning.model_spec(models[row["base_model"]])
         dump = Path(DATA, "tokens", row["path"])
         yield Planned(Job(TASK, spec, planning.inputs(models[row["model"]], dump), group=row["model"]))

@@ -49,8 +49,9 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
 
     data: a token dump. job.spec: identity, `rows` (kept a stack at most, a seeded sample without replacement, the same
     tokens in every layer), `batch` (windows of a forward pass, or None: `pass_windows`), `store_dtype`, and optionally
-    `kinds` (names of TokenKind; by default KINDS). Windows that hold no kept token are not run. States are stored as
-    float16 only where that is asked for and every one of the dump is below LARGEST_FLOAT16.
+    `kinds` (names of TokenKind; by default KINDS) and `sampled_as` (of another model, whose sample is taken). Windows
+    that hold no kept token are not run. States are stored as float16 only where that is asked for and every one of the
+    dump is below LARGEST_FLOAT16.
     """
     tokens = tokens_from_table(data)
     batch = place().batch(job.spec["batch"] or pass_windows(tokens, place().device))
@@ -64,9 +65,14 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
 
 
 def sample_seed(job: Job) -> int:
-    """Seed of the kept tokens: the same whatever they are stored as, and however many windows are run at once."""
-    chosen = {name: value for name, value in job.spec.items() if name not in ("batch", "store_dtype", "format")}
-    return Job(job.task, chosen).spec_seed
+    """Seed of the kept tokens: the same whatever they are stored as, and however many windows are run at once.
+
+    Of a model made from another, with `sampled_as` in its spec, that of the other.
+    """
+    same = job.spec.get("sampled_as", {})
+    without = {"batch", "store_dtype", "format", "sampled_as"} | ({"options"} if same else set())
+    chosen = {name: value for name, value in job.spec.items() if name not in without}
+    return Job(job.task, chosen | same).spec_seed
 
 
 def pass_windows(tokens: Tokens, device: str) -> int:

@@ -172,7 +172,13 @@ def _layers(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
     caption = (
         "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
     )
-    return (Drawn(f"{study.name}-0", figures.effective_dimension(frame, models), alt, caption),)
+    bases = frame["model"].str.partition("@")[0]
+    if bases.equals(frame["model"]):
+        return (Drawn(f"{study.name}-0", figures.effective_dimension(frame, models), alt, caption),)
+    return tuple(  # a picture a base, with what is compressed from it
+        Drawn(f"{study.name}-{place}", figures.effective_dimension(part), alt, caption, str(base))
+        for place, (base, part) in enumerate(frame.groupby(bases, sort=True))
+    )
 
 
 def _main(study: StudyTables) -> Answer:

@@ -15,7 +15,7 @@ from scipy import stats
 from tasks.errors import DataError, HealthError
 from tasks.models.base import Family
 from tasks.models.capture import Pass
-from tasks.models.embed import PASS_TOKENS, embed, kept_rows, pass_windows, schema
+from tasks.models.embed import PASS_TOKENS, embed, kept_rows, pass_windows, sample_seed, schema
 from tasks.models.tokenize import IDENTITY, tokenize
 from tasks.models.types import TokenKind, Tokens, tokens_from_table
 from tasks.series.tables import series_table
@@ -325,3 +325,13 @@ def test_stacks_of_one_shape_are_sampled_apart_and_seeds_differ() -> None:
     first, second = (kept_rows(tokens, ["observation"], 15, seed) for seed in (0, 1))
     assert not np.array_equal(first["encoder"], first["decoder"])
     assert not np.array_equal(first["encoder"], second["encoder"])
+
+
+def test_a_model_made_from_another_keeps_the_same_tokens() -> None:
+    plain = {"model": "m", "base_model": None, "rank": None, "ref": "a", "dataset": "d", "rows": 7}
+    made = plain | {"model": "m@half", "base_model": "m", "rank": 0.5, "ref": "b", "options": {"x": 1}}
+    same = {name: plain[name] for name in ("model", "base_model", "rank", "ref")}
+    base, apart, alike = (
+        sample_seed(Job(Task("t", 1, "m:f"), spec)) for spec in (plain, made, made | {"sampled_as": same})
+    )
+    assert base == alike != apart

@@ -54,6 +54,18 @@ def test_a_caption_says_what_the_picture_means(picture: str, text: str, tables: 
     assert all(text in one.caption for one in drawn)
 
 
+def test_compressed_models_are_drawn_beside_their_base_a_picture_a_base(tables: ReportTables) -> None:
+    one = study(tables, "dimension")
+    frame = one.layers.frame
+    base = frame["model"].iloc[0]
+    made = frame[frame["model"] == base].assign(model=f"{base}@joint-0.5")
+    with_made = replace(one, layers=replace(one.layers, frame=pd.concat((frame, made))))
+    drawn = studies.drawn(with_made, page.models(tables))
+    assert [picture.title for picture in drawn] == sorted(frame["model"].unique())
+    (alone,) = (picture for picture in drawn if picture.title == base)
+    assert {str(trace.name).partition(" ")[0] for trace in alone.figure.data} == {base, f"{base}@joint-0.5"}
+
+
 def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_are_marked(tables: ReportTables) -> None:
     one = study(tables, "domains")
     frame = one.points.frame
