@@ -44,9 +44,9 @@ def layout(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any], sh
     """
     lines = 1 + max((text.count("\n") for text in titles), default=0)
     above = LEGEND + SECOND * (lines - 1)
-    wide = _grid(len(titles), shape, x, y)
+    wide = _grid(len(titles), shape, x, y, lines)
     legend = {"y": 1 + above / (wide["height"] - HEAD - FOOT), "itemsizing": "constant"}
-    narrow = _grid(len(titles), shape._replace(columns=shape.narrow), x, y)
+    narrow = _grid(len(titles), shape._replace(columns=shape.narrow), x, y, lines)
     narrow["legend"] = {"y": 1 + above / (narrow["height"] - HEAD - FOOT)}
     annotations = [_title(place, text) for place, text in enumerate(titles)]
     return {**wide, "legend": legend, "annotations": annotations, "meta": {"narrow": narrow}}
@@ -96,16 +96,20 @@ def log_axis(values: pd.Series, title: str) -> dict[str, Any]:
     return {**out, "range": [round(low - room, 3), round(high + room, 3)], **ticks}
 
 
-def _grid(count: int, shape: Shape, x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
-    """Axes in rows of columns; titles stand at the left and below only, and so do labels of shared axes."""
+def _grid(count: int, shape: Shape, x: Mapping[str, Any], y: Mapping[str, Any], lines: int) -> dict[str, Any]:
+    """Axes in rows of columns; titles stand at the left and below only, and so do labels of shared axes.
+
+    lines: of the panels' titles; between rows whose axes all have labels there is room for both.
+    """
     columns = max(1, min(shape.columns, count))
     rows = max(1, -(-count // columns))
-    inner = rows * shape.row + (rows - 1) * GAP
+    gap = GAP if shape.shared else GAP + SECOND * lines
+    inner = rows * shape.row + (rows - 1) * gap
     out: dict[str, Any] = {"height": inner + HEAD + FOOT, "margin": {"l": 64, "r": 16, "t": HEAD, "b": FOOT}}
     wide = (1 - BETWEEN * (columns - 1)) / columns
     for place in range(count):
         row, column = divmod(place, columns)
-        left, top = column * (wide + BETWEEN), 1 - row * (shape.row + GAP) / inner
+        left, top = column * (wide + BETWEEN), 1 - row * (shape.row + gap) / inner
         names, lowest, first = axes(place), place + columns >= count, column == 0
         shared = {name: {"matches": name} if place and shape.shared else {} for name in "xy"}
         out[names["xaxis"].replace("x", "xaxis")] = {
