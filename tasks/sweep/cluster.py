@@ -187,6 +187,7 @@ def _start_local(resources: Resources, quiet: Mapping[str, Any]) -> None:
     import ray
 
     ray.init(
+        "local",  # without it ray joins what `ray start` left on this machine, and refuses what is said below
         namespace=NAMESPACE,
         num_cpus=resources.local_cpus,
         num_gpus=resources.local_gpus,

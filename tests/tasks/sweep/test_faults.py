@@ -149,3 +149,9 @@ def test_a_sweep_uses_two_nodes_and_survives_the_death_of_one(tmp_path: Path, cl
 def test_an_address_without_a_cluster_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match=r"127.0.0.1:1.*no Ray cluster answers.*ray start --head"):
         run(toy.make([1], tmp_path / "log"), toy.port(tmp_path), Resources(address="127.0.0.1:1"))
+
+
+def test_without_an_address_a_cluster_on_this_machine_is_left_alone(tmp_path: Path, cluster: Any) -> None:
+    assert cluster.address  # Ray would join it by itself, and refuse the size of our object store
+    summary = run(toy.make(range(3), tmp_path / "log"), toy.port(tmp_path / "store"), Resources(actors=1))
+    assert (summary.done, summary.failed) == (3, 0)
