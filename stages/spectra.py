@@ -16,7 +16,7 @@ from tasks.sweep.jobs import Job, Task
 LOADER = "tasks.models.registry:load_for_job"
 INPUT = Task("input_spectrum", 1, "tasks.ranks.entry:input_spectrum", table="spectra")
 GAUSSIAN = Task("gaussian_angles", 1, "tasks.ranks.entry:gaussian_angles", table="angles")
-WEIGHTS = Task("weight_spectra", 1, "tasks.models.spectra:weight_spectra", LOADER, table="spectra")
+WEIGHTS = Task("weight_spectra", 2, "tasks.models.spectra:weight_spectra", LOADER, table="spectra")
 CONSTANT = Task("constant_spectra", 1, "tasks.models.spectra:constant_spectra", LOADER, table="spectra")
 PLANE = Task("token_plane", 1, "tasks.models.spectra:token_plane", LOADER, table="planes")
 TOKEN_ANGLES = Task("token_angles", 1, "tasks.models.spectra:token_angles", LOADER, table="angles")
@@ -85,7 +85,8 @@ def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
         if name in weights:
             for step, snapshot in _snapshots(model):
                 inputs = planning.inputs(snapshot)
-                yield Planned(Job(WEIGHTS, spec | {"ref": snapshot["ref"], "step": step}, inputs, name), weights[name])
+                group = snapshot["ref"]  # a loaded model is shared by jobs of one group: each snapshot is another model
+                yield Planned(Job(WEIGHTS, spec | {"ref": group, "step": step}, inputs, group), weights[name])
         if name in rows:
             how = {"rows": params.spectra.angle_rows}
             yield Planned(Job(ROW_ANGLES, spec | how, planning.inputs(model), name), rows[name])
