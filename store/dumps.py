@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from store import files
+from store.objects import Remote
+from store.uploads import Upload
 
 Place = tuple[str, int, bool]  # stack, layer, normed: what a record batch of an embedding dump holds
 
@@ -61,38 +63,48 @@ def dump_path(spec: Mapping[str, Any]) -> str:
     return f"dumps/{name}.{suffix}"
 
 
-def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
+def write_dump(out: Path | Remote, path: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
     """Stream tables of one schema, a row group or batch each, to a file that then takes its name; it replaces a former.
 
     A path that ends in .arrow is an Arrow file without compression, which readers map into memory; others are Parquet.
     Answers path (relative to `out`), rows, bytes and fingerprint. The disk may have it later: whoever stores that
-    answer syncs the file first, several at once (`Out.append`).
+    answer syncs the file first, several at once (`Out.append`). An object is uploaded as it is written, in parts.
     """
-    target = Path(out) / path
-    rows = 0
+    target = out / path
+    if isinstance(target, Remote):
+        with Upload(target) as upload:
+            rows = _write(upload, path, tables)
+        upload.sign()
+        return {"path": path, "rows": rows, "bytes": upload.size, "fingerprint": upload.fingerprint}
     with files.atomic(target, durable=False) as temporary:
-        writer = None
-        try:
-            for table in tables:
-                whole = table.combine_chunks()
-                if writer is None:
-                    arrow = target.suffix == ".arrow"
-                    writer = (pa.ipc.new_file if arrow else files.parquet_writer)(str(temporary), whole.schema)
-                if isinstance(writer, pq.ParquetWriter):
-                    writer.write_table(whole, row_group_size=max(1, len(whole)))
-                else:
-                    writer.write_table(whole)
-                rows += len(table)
-        finally:
-            if writer is not None:
-                writer.close()
-        if writer is None:
-            raise ValueError(f"dump {path}: got no tables, expected at least one")
+        rows = _write(str(temporary), path, tables)
         size, digest = temporary.stat().st_size, files.fingerprint(temporary)
     return {"path": path, "rows": rows, "bytes": size, "fingerprint": digest}
 
 
-def write_job_dump(out: Path, job: JobLike, tables: Iterable[pa.Table]) -> dict[str, Any]:
+def _write(sink: str | Upload, path: str, tables: Iterable[pa.Table]) -> int:
+    """Write the tables of a dump of that name; how many rows."""
+    rows = 0
+    writer = None
+    try:
+        for table in tables:
+            whole = table.combine_chunks()
+            if writer is None:
+                writer = (pa.ipc.new_file if path.endswith(".arrow") else files.parquet_writer)(sink, whole.schema)
+            if isinstance(writer, pq.ParquetWriter):
+                writer.write_table(whole, row_group_size=max(1, len(whole)))
+            else:
+                writer.write_table(whole)
+            rows += len(table)
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        raise ValueError(f"dump {path}: got no tables, expected at least one")
+    return rows
+
+
+def write_job_dump(out: Path | Remote, job: JobLike, tables: Iterable[pa.Table]) -> dict[str, Any]:
     """`write_dump` under the name that the job's spec gives."""
     return write_dump(out, dump_path(job.spec), tables)
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 
 from store.errors import StaleInput
+from store.objects import Remote
 from store.schema import to_arrow
 
+File: TypeAlias = Path | Remote
 TEMPORARY = ".tmp-"  # prefix of files that are being written; no reader looks at them
 ROWS_PER_GROUP = 16_384
 ZSTD_LEVEL = 1
@@ -68,8 +70,10 @@ def remove_temporary(folder: Path) -> list[Path]:
     return left
 
 
-def parquet_writer(path: Path | str, schema: pa.Schema) -> pq.ParquetWriter:
+def parquet_writer(path: Any, schema: pa.Schema) -> pq.ParquetWriter:
     """A writer whose bytes follow from the tables alone: no pandas metadata, zstd, dictionaries for text only.
+
+    path: or a file that is open for writing.
 
     Bytes of like significance of floating-point numbers stand together: series take a fifth less, and are written and
     read faster, than without (0.79 of the bytes and a third of the time of zstd 3 on KernelSynth). Files of hidden
@@ -109,11 +113,30 @@ def write_parquet(path: Path, table: pa.Table) -> None:
         writer.write_table(table, row_group_size=ROWS_PER_GROUP)
 
 
-def read_parquet(path: Path, *, columns: Sequence[str] | None = None, filters: pc.Expression | None = None) -> pa.Table:
-    """One file, its pages checked; names of folders are never taken for columns."""
+def parquet_bytes(table: pa.Table) -> bytes:
+    """What `write_parquet` writes."""
+    table = table.replace_schema_metadata(None).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with parquet_writer(sink, table.schema) as writer:
+        writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+    return bytes(sink.getvalue())
+
+
+def read_parquet(file: File, *, columns: Sequence[str] | None = None, filters: pc.Expression | None = None) -> pa.Table:
+    """One file of rows, its pages checked; names of folders are never taken for columns. An object is read whole."""
     return pq.read_table(
-        path, columns=columns, filters=filters, partitioning=None, page_checksum_verification=True
+        _whole(file), columns=columns, filters=filters, partitioning=None, page_checksum_verification=True
     ).replace_schema_metadata(None)
+
+
+def metadata(file: File) -> pq.FileMetaData:
+    """Footer of a Parquet file of rows."""
+    return pq.read_metadata(_whole(file))
+
+
+def _whole(file: File) -> Path | pa.BufferReader:
+    """What Arrow reads a file of rows from: of an object all bytes, so that what is damaged is never the network."""
+    return file if isinstance(file, Path) else pa.BufferReader(file.read()[0])
 
 
 def write_rows(path: Path, name: str, rows: Iterable[Mapping[str, Any]]) -> None:

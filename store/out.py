@@ -28,6 +28,7 @@ from store.errors import DamagedPart
 from store.keys import Keys
 from store.lock import Lock
 from store.parts import Parts
+from store.places import Folders, Place
 from store.schema import arrow_schema, table, to_arrow
 
 logger = logging.getLogger(__name__)
@@ -42,17 +43,26 @@ class Out:
     """
 
     def __init__(
-        self, root: Path, *, tables: Sequence[str], companion: Path, stage: str, status: Path | None = None
+        self,
+        root: Path,
+        *,
+        tables: Sequence[str],
+        companion: Path,
+        stage: str,
+        status: Path | None = None,
+        place: Place | None = None,
     ) -> None:
         if not tables or any(not table(name).keyed for name in tables):
             raise ValueError(f"tables {list(tables)}: expected at least one, each with a job_key (others: Out.write)")
         self.root, self.companion, self.stage = Path(root).absolute(), Path(companion).absolute(), stage
         self.status = Path(status).absolute() if status else self.root.parent / ".status"
-        self.tables = {name: Parts(self.root / name, arrow_schema(name)) for name in tables}
-        self.failures = Parts(self.root / "failures", arrow_schema("failures"), key="key", latest=True)
-        self.timings = Parts(self.companion / "timings", arrow_schema("timings"), key="key", latest=True)
-        self.runs = Parts(self.companion / "runs", arrow_schema("runs"), key="stage")
         self._lock = Lock(self.status / f"{stage}.lock")
+        self._place = place or Folders(self.root, self.companion, self._lock)
+        self.tables = {name: Parts(self._place.folder(name), arrow_schema(name)) for name in tables}
+        self.failures = Parts(self._place.folder("failures"), arrow_schema("failures"), key="key", latest=True)
+        timings, runs = (self._place.folder(name, companion=True) for name in ("timings", "runs"))
+        self.timings = Parts(timings, arrow_schema("timings"), key="key", latest=True)
+        self.runs = Parts(runs, arrow_schema("runs"), key="stage")
         self._damaged = self.status / "damaged" / stage
         self._stored, self._given_up = Keys(), Keys()
         self._dumps: dict[str, tuple[str, int, str]] = {}  # key -> path, bytes, fingerprint
@@ -61,18 +71,18 @@ class Out:
         self._done = 0
 
     def __enter__(self) -> Self:
-        self._lock.acquire()
+        self._place.acquire()
         try:
             self._open()
         except BaseException:
-            self._lock.release()
+            self._place.release()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lock.release()
+        self._place.release()
 
     # -- the engine's port --------------------------------------------------------------------------------------------
     def missing(self, keys: Sequence[str], *, retry_failed: bool = False) -> list[str]:
@@ -124,7 +134,7 @@ class Out:
     @property
     def write_dump(self) -> Callable[[dumps.JobLike, Iterable[pa.Table]], dict[str, Any]]:
         """`dumps.write_job_dump` into this out; picklable."""
-        return partial(dumps.write_job_dump, self.root)
+        return partial(dumps.write_job_dump, self._place.dumps)
 
     # -- rows that come another way ------------------------------------------------------------------------------------
     def adopt(self, name: str, key: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -141,7 +151,7 @@ class Out:
     # -- the end of a run ---------------------------------------------------------------------------------------------
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace a table that belongs to no job (skipped, studies), rows in the order given."""
-        Parts(self.root / name, arrow_schema(name)).replace([to_arrow(name, rows)])
+        Parts(self._place.folder(name), arrow_schema(name)).replace([to_arrow(name, rows)])
 
     def finish(
         self, current: Iterable[str], studies: Iterable[tuple[str, str]] = (), run: Mapping[str, Any] | None = None
@@ -176,11 +186,9 @@ class Out:
     # -- inside -------------------------------------------------------------------------------------------------------
     def _open(self) -> None:
         """Mend what a killed run left, then learn what is stored."""
+        self._place.open()
         for parts in (*self.tables.values(), self.failures, self.timings, self.runs):
             parts.recover(self._damaged)
-        for folder in (self.root, self.companion):
-            folder.mkdir(parents=True, exist_ok=True)
-            files.remove_temporary(folder)
         self._stored = self._keys_of_tables()
         rows = self.failed()
         self._given_up = Keys(rows.filter(pc.invert(rows["transient"]))["key"].to_pylist())
@@ -192,9 +200,7 @@ class Out:
 
     def _store(self, name: str, rows: pa.Table) -> None:
         if name == "dumps":
-            paths = [path for path in (self.root / path for path in rows["path"].to_pylist()) if path.is_file()]
-            for path in [*paths, *sorted({path.parent for path in paths})]:
-                files.sync(path)
+            self._place.sync(rows["path"].to_pylist())
         self.tables[name].append(rows)
         keys = set(rows["job_key"].to_pylist())
         self._stored.add(keys)
@@ -215,24 +221,22 @@ class Out:
 
     def _verify_dumps(self, keys: Iterable[str]) -> None:
         """Forget the rows of dumps that are not what they were, so that their jobs run again."""
-        bad = [key for key in keys if key in self._dumps and not self._is_whole(*self._dumps[key])]
+        bad = [key for key in keys if key in self._dumps and self._is_faulty(*self._dumps[key])]
         if bad:
             self.tables["dumps"].drop(bad)
             self._stored.remove(bad)
             for key in bad:
                 del self._dumps[key]
 
-    def _is_whole(self, path: str, size: int, fingerprint: str) -> bool:
-        file = self.root / path
-        if not file.is_file():
+    def _is_faulty(self, path: str, size: int, fingerprint: str) -> bool:
+        fault, file = self._place.fault(path, size, fingerprint), self._place.dumps / path
+        if fault == "gone":
             logger.warning("dump %s is gone; its job runs again", file)
-        elif file.stat().st_size != size or files.fingerprint(file) != fingerprint:
+        elif fault:
             logger.warning(
-                "dump %s is damaged (expected %d bytes, fingerprint %s); its job runs again", file, size, fingerprint
+                "dump %s is %s (expected %d bytes, fingerprint %s); its job runs again", file, fault, size, fingerprint
             )
-        else:
-            return True
-        return False
+        return bool(fault)
 
     def _compact(self, parts: Parts, keep: Keys) -> None:
         if bad := parts.compact(keep, self._damaged):
@@ -240,16 +244,8 @@ class Out:
             raise DamagedPart(f"{self.stage}: parts could not be read and were set aside: {names}; run the stage again")
 
     def _prune_dumps(self) -> None:
-        """Delete dump files that no row names, and folders left empty."""
-        folder = self.root / "dumps"
-        named = set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set()
-        rows = set(self.tables["dumps"].files()) if "dumps" in self.tables else set()
-        for path in sorted(folder.rglob("*"), reverse=True):  # a folder comes after what it holds
-            if path.is_dir():
-                if not any(path.iterdir()):
-                    path.rmdir()
-            elif path not in rows and path.relative_to(self.root).as_posix() not in named:
-                path.unlink()
+        """Delete dump files that no row names."""
+        self._place.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
 
     def _write_run(self, facts: Mapping[str, Any]) -> None:
         row: dict[str, Any] = {
