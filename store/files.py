@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 
 from store.errors import StaleInput
+from store.manifests import File, locate
 from store.objects import Remote
 from store.schema import to_arrow
 
-File: TypeAlias = Path | Remote
 TEMPORARY = ".tmp-"  # prefix of files that are being written; no reader looks at them
 ROWS_PER_GROUP = 16_384
 ZSTD_LEVEL = 1
@@ -144,15 +144,20 @@ def write_rows(path: Path, name: str, rows: Iterable[Mapping[str, Any]]) -> None
     write_parquet(path, to_arrow(name, rows))
 
 
-def fingerprint(path: Path) -> str:
+def fingerprint(path: File) -> str:
     """BLAKE3 (hex) of a file, or of a folder's sorted relative names and theirs; four times as fast as SHA-256.
 
-    Temporary files do not count. FileNotFoundError where there is nothing.
+    Temporary files do not count. What a manifest says lies elsewhere is looked up there. FileNotFoundError where there
+    is nothing.
     """
+    if isinstance(path, Remote):
+        return path.fingerprint()
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(TEMPORARY))
         lines = sorted(f"{p.relative_to(path).as_posix()} {fingerprint(p)}\n" for p in files)
         return blake3("".join(lines).encode()).hexdigest()
+    if not path.exists() and (there := locate(path)) != path:
+        return fingerprint(there)
     stat = path.stat()
     key = (str(path.absolute()), stat.st_ino, stat.st_mtime_ns, stat.st_size)
     if key not in _fingerprints:
@@ -165,8 +170,10 @@ def check(root: Path, inputs: Mapping[str, str]) -> None:
     for name, expected in inputs.items():
         if name.startswith(NOT_FILES):
             continue
-        path = root / name
-        got = fingerprint(path) if path.exists() else "nothing there"
+        try:
+            got = fingerprint(root / name)
+        except FileNotFoundError:
+            got = "nothing there"
         if got != expected:
             raise StaleInput(
                 f"input {name}: expected BLAKE3 {expected}, got {got}; it changed after planning: run the stage again"

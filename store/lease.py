@@ -44,7 +44,8 @@ class Lease:
         if held and not held.get("released") and (left := self._left(held)) > 0:
             who = f"pid {held.get('pid')} on {held.get('host')} since {held.get('since')}"
             raise StoreBusy(
-                f"{self.stage}: another driver holds the store {self.store}: {who}; wait for it, or end it (its lease runs out in {left:.0f} s if it is dead)"
+                f"{self.stage}: another driver holds the store {self.store}: {who}; wait for it, or end it "
+                f"(its lease runs out in {left:.0f} s if it is dead)"
             )
         self.epoch = int(held.get("epoch", 0)) + 1
         self._holder["since"] = datetime.now(UTC).isoformat("T", "seconds")

@@ -4,6 +4,8 @@
 <root>/dumps/...                dump files, written by workers
 <root>/failures, <root>/studies as tables
 <companion>/timings, runs       wall clock, outside the promise that the same content gives the same bytes
+
+Where a `place` is given, all of this lies there, and root and companion hold a manifest of it each (`store.manifests`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import dumps, files, provenance
+from store import dumps, files, provenance, published
 from store.errors import DamagedPart
 from store.keys import Keys
 from store.lock import Lock
@@ -33,6 +36,7 @@ from store.schema import arrow_schema, table, to_arrow
 
 logger = logging.getLogger(__name__)
 Record = Mapping[str, Any]
+read_rows = published.read_rows
 
 
 class Out:
@@ -69,20 +73,25 @@ class Out:
         self._started = datetime.now(UTC)
         self._clock = time.monotonic()
         self._done = 0
+        self._beside: set[str] = set()  # tables that belong to no job, as written by this run
+        self._finished = False
 
     def __enter__(self) -> Self:
-        self._place.acquire()
-        try:
+        published.expect(self.root, self._place.uri, self.tables)
+        with ExitStack() as held:
+            if self._place.uri:  # the lock that `python -m store status` looks at
+                self._lock.acquire()
+                held.callback(self._lock.release)
+            self._place.acquire()
+            held.callback(self._place.release)
             self._open()
-        except BaseException:
-            self._place.release()
-            raise
+            self._held = held.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._place.release()
+        self._held.close()
 
     # -- the engine's port --------------------------------------------------------------------------------------------
     def missing(self, keys: Sequence[str], *, retry_failed: bool = False) -> list[str]:
@@ -152,6 +161,9 @@ class Out:
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace a table that belongs to no job (skipped, studies), rows in the order given."""
         Parts(self._place.folder(name), arrow_schema(name)).replace([to_arrow(name, rows)])
+        self._beside.add(name)
+        if self._finished:
+            self._publish()
 
     def finish(
         self, current: Iterable[str], studies: Iterable[tuple[str, str]] = (), run: Mapping[str, Any] | None = None
@@ -174,6 +186,8 @@ class Out:
         without = int((~kept).sum())
         counts = {"jobs": len(keys), "done": self._done, "failed": without, "reused": int(kept.sum()) - self._done}
         self._write_run(counts | dict(run or {}))
+        self._finished = True
+        self._publish()
         return counts
 
     def failed(self) -> pa.Table:
@@ -194,6 +208,12 @@ class Out:
         self._given_up = Keys(rows.filter(pc.invert(rows["transient"]))["key"].to_pylist())
         if "dumps" in self.tables:
             self._remember_dumps(self.tables["dumps"].read())
+
+    def _publish(self) -> None:
+        """Where rows lie elsewhere, leave in the out what DVC versions and later stages follow."""
+        if self._place.uri:
+            published.publish(self.root, self._place, (*self.tables, "failures", *self._beside), self._stored)
+            published.publish(self.companion, self._place, ("timings", "runs"))
 
     def _keys_of_tables(self) -> Keys:
         return Keys(np.concatenate([parts.keys() for parts in self.tables.values()]))
@@ -262,11 +282,6 @@ class Out:
         }
         former = self.runs.read()
         self.runs.replace([pa.concat_tables([former, to_arrow("runs", [row | dict(facts)])]).sort_by("started")])
-
-
-def read_rows(root: Path, name: str) -> pa.Table:
-    """All rows of a table that a stage's out at `root` holds, compacted or not; an out that is not there has none."""
-    return Parts(Path(root) / name, arrow_schema(name)).read()
 
 
 def _failure_row(stage: str, record: Record, error: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import files
-from store.files import File
 from store.keys import Keys, as_bytes, unique
+from store.manifests import File
 from store.places import Folder
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Parts:
 
     def read(self) -> pa.Table:
         """All rows; for tables that fit memory."""
-        found = self._place.each(lambda file: self._conform(files.read_parquet(file)))
+        found = self._place.each(lambda file: conform(files.read_parquet(file), self.schema))
         return pa.concat_tables(found or [self.schema.empty_table()])
 
     def drop(self, keys: Iterable[str]) -> None:
@@ -127,21 +127,14 @@ class Parts:
 
     def _between(self, low: str, high: str, keep: Keys) -> pa.Table:
         inside = (pc.field(self.key) >= low) & (pc.field(self.key) <= high)
-        table = pa.concat_tables(self._place.each(lambda file: self._conform(files.read_parquet(file, filters=inside))))
+        found = self._place.each(lambda file: conform(files.read_parquet(file, filters=inside), self.schema))
+        table = pa.concat_tables(found)
         table = table.filter(pa.array(keep.holds(table[self.key])))
         keys = as_bytes(table[self.key])
         order = np.argsort(keys, kind="stable")
         if self.latest:
             order = order[np.append(keys[order][1:] != keys[order][:-1], True)]
         return table.take(pa.array(order))
-
-    def _conform(self, table: pa.Table) -> pa.Table:
-        """The table in today's schema: columns that older rows lack are null."""
-        columns = [
-            table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type)
-            for f in self.schema
-        ]
-        return pa.Table.from_arrays(columns, schema=self.schema)
 
     def _set_aside(self, damaged: Path, *, whole: bool = False) -> list[Path]:
         """Move unreadable files out of the store, to be looked at; their jobs are missing from then on."""
@@ -163,7 +156,7 @@ class Parts:
         try:
             names = set(files.metadata(file).schema.to_arrow_schema().names)
             if whole:
-                self._conform(files.read_parquet(file))
+                conform(files.read_parquet(file), self.schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
             return False
         return all(field.nullable or field.name in names for field in self.schema)
@@ -240,6 +233,14 @@ class LocalFolder(Folder):
             for path in self._next.iterdir():
                 path.unlink()
             self._next.rmdir()
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table in today's schema: columns that older rows lack are null."""
+    columns = [
+        table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type) for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _runs(keys: np.ndarray) -> Iterator[tuple[bytes, bytes, int]]:

@@ -6,17 +6,25 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from store import files
-from store.files import File
 from store.lock import Lock
-from store.objects import Remote
+from store.manifests import File
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+class Entry(NamedTuple):
+    """One file of a table. rows and fingerprint (BLAKE3): None and empty where the part was found after a kill."""
+
+    name: str
+    bytes: int
+    rows: int | None
+    fingerprint: str
 
 
 class Folder(ABC):
@@ -60,7 +68,8 @@ class Folder(ABC):
 class Place(ABC):
     """All of one stage's store. Its driver calls `acquire` first, then `open`, and `release` at the end."""
 
-    dumps: Path | Remote  # what dump paths are relative to
+    dumps: File  # what dump paths are relative to
+    uri: str | None = None  # where that is, if not in the stage's out
 
     @abstractmethod
     def acquire(self) -> None:
@@ -79,6 +88,10 @@ class Place(ABC):
         """The files of a table; a path stands for the folder of that path. companion: of wall-clock figures."""
 
     @abstractmethod
+    def entries(self, name: str, *, companion: bool = False) -> list[Entry]:
+        """The compacted files of a table."""
+
+    @abstractmethod
     def fault(self, path: str, size: int, fingerprint: str) -> str:
         """What is wrong with a dump, `gone` or `damaged`, or nothing."""
 
@@ -94,8 +107,9 @@ class Place(ABC):
 class Folders(Place):
     """A stage's store in folders of a file system: root for rows and dumps, companion for wall-clock figures."""
 
-    def __init__(self, root: Path, companion: Path, lock: Lock) -> None:
+    def __init__(self, root: Path, companion: Path, lock: Lock, uri: str | None = None) -> None:
         self.root, self.companion, self.dumps = root, companion, root
+        self.uri = uri
         self._lock = lock
 
     def acquire(self) -> None:
@@ -115,6 +129,11 @@ class Folders(Place):
     def folder(self, name: str, *, companion: bool = False) -> Path:
         """A folder of that name."""
         return (self.companion if companion else self.root) / name
+
+    def entries(self, name: str, *, companion: bool = False) -> list[Entry]:
+        """By name."""
+        found = sorted(self.folder(name, companion=companion).glob("[!.]*.parquet"))
+        return [Entry(p.name, p.stat().st_size, files.metadata(p).num_rows, files.fingerprint(p)) for p in found]
 
     def fault(self, path: str, size: int, fingerprint: str) -> str:
         """By size first, then by BLAKE3."""

@@ -18,17 +18,18 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from blake3 import blake3
 
 from store import files
 from store.errors import StoreBusy
-from store.files import File
 from store.lease import SECONDS, Lease
+from store.lock import Lock
+from store.manifests import File, address
 from store.objects import PRINT, Found, Remote
-from store.places import Folder, Place
+from store.places import Entry, Folder, Folders, Place
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -36,19 +37,11 @@ PART = re.compile(r"part-(\d{6})-(\d{8})\.parquet")
 THREADS = 16  # requests under way where many files are read; each is a file of at most parts.ROWS_PER_FILE rows
 
 
-class Entry(NamedTuple):
-    """One file of a table. fingerprint: BLAKE3, empty where the part was found after a kill."""
-
-    name: str
-    bytes: int
-    fingerprint: str
-
-
 class Shelf(Place):
     """One stage's store below an object store's prefix."""
 
     def __init__(self, at: Remote, stage: str, *, lease: float = SECONDS) -> None:
-        self.at, self.stage, self.dumps = at, stage, at
+        self.at, self.stage, self.dumps, self.uri = at, stage, at, str(at)
         self.lease = Lease(at, stage, seconds=lease)
         self.tables: dict[str, list[Entry]] = {}
         self._manifest = at / "manifest.json"
@@ -82,6 +75,10 @@ class Shelf(Place):
         """The files of a table."""
         return ShelfFolder(self, name)
 
+    def entries(self, name: str, *, companion: bool = False) -> list[Entry]:
+        """As the manifest has them."""
+        return self.tables.get(name, [])
+
     def commit(self) -> None:
         """Let what `tables` names count and nothing else of any epoch. StoreBusy where another driver took over."""
         self.lease.check()
@@ -101,7 +98,7 @@ class Shelf(Place):
         self._doubtful = True
         (self.at / "rows" / table / name).put(body)
         self._next, self._doubtful = self._next + 1, False
-        return Entry(name, len(body), blake3(body).hexdigest())
+        return Entry(name, len(body), len(rows), blake3(body).hexdigest())
 
     def fault(self, path: str, size: int, fingerprint: str) -> str:
         """By size, and by the BLAKE3 that was written for the ETag; its bytes are read only where that is unknown."""
@@ -179,6 +176,15 @@ class ShelfFolder(Folder):
         self._shelf.at.delete(before - {file.key for file in self.files() if isinstance(file, Remote)})
 
 
+def place(uri: str, stage: str, *, lease: float = SECONDS) -> Place:
+    """Where a stage's store lies below s3://BUCKET/PREFIX or file:///FOLDER. ValueError of any other."""
+    at = address(uri)
+    if isinstance(at, Remote):
+        return Shelf(at / stage, stage, lease=lease)
+    where = (at / stage).as_uri()
+    return Folders(at / stage, at / "timings" / stage, Lock(at / ".status" / f"{stage}.lock"), where)
+
+
 def manifest(at: Remote) -> tuple[dict[str, Any], str | None]:
     """epoch, since and tables of a stage's store, and the ETag; epoch 0 where there is none yet."""
     try:
@@ -196,5 +202,5 @@ def counted(at: Remote, written: dict[str, Any], found: Iterable[Found]) -> dict
         if match := PART.fullmatch(name):
             epoch, number = map(int, match.groups())
             if epoch == written["epoch"] and number >= written["since"]:
-                tables.setdefault(table, []).append(Entry(name, one.size, ""))
+                tables.setdefault(table, []).append(Entry(name, one.size, None, ""))
     return tables
