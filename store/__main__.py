@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from store import files
+from store import files, pages
 from store import query as face
 from store import status as progress
 from store.errors import StoreError
@@ -165,18 +165,21 @@ def status(folder: Annotated[Path, typer.Option(help="Where drivers write their 
 
 
 @app.command()
-def tables(name: Annotated[str | None, typer.Argument(help="One table; all where it is left out.")] = None) -> None:
-    """List tables and their columns with meaning and unit."""
+def tables(
+    name: Annotated[str | None, typer.Argument(help="One table; all where it is left out.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As docs/tables.md has it, views included.")] = False,
+) -> None:
+    """List tables and their columns with meaning, unit and source."""
     if name is not None and name not in TABLES:
         raise ValueError(f"unknown table {name!r}, expected one of {', '.join(TABLES)}")
+    if markdown:
+        typer.echo(pages.tables([TABLES[name]] if name else list(TABLES.values())), nl=False)
+        return
     console = _console()
     for table in [TABLES[name]] if name else TABLES.values():
-        where = "" if table.in_catalogue else " (in Parquet files only)"
-        shown = Table("column", "type", "unit", "meaning", "source", title=f"{table.name}: a row is {table.row}{where}")
-        if table.by_study:
-            shown.add_row("study", "string", "", "study that asked for the row", "")
-        for column in table.columns:
-            shown.add_row(column.name, str(column.type), column.unit, column.meaning, column.source)
+        shown = Table(*pages.HEADINGS, title=f"{table.name}: {pages.about(table)}")
+        for cells in pages.columns(table):
+            shown.add_row(*cells)
         console.print(shown)
 
 

@@ -1,4 +1,4 @@
-"""The questions of docs/sql.md are asked as they stand there."""
+"""The questions of docs/sql.md are asked as they stand there, and docs/tables.md says what the schema does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from store import catalogue, query
+from store import catalogue, pages, query
+from store.schema import TABLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 QUESTIONS = re.findall(r"^## (\d+)\. [^\n]*\?$.*?^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -31,3 +32,10 @@ def test_there_are_ten_questions() -> None:
 @pytest.mark.parametrize("sql", [pytest.param(sql, id=number) for number, sql in QUESTIONS])
 def test_a_question_of_the_docs_is_answered(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     assert query.query(connection, sql).num_columns >= 3
+
+
+def test_the_page_of_tables_is_what_the_schema_says() -> None:
+    page = PAGE.with_name("tables.md").read_text()
+    assert page == pages.tables(list(TABLES.values())), "run: python -m store tables --markdown > docs/tables.md"
+    assert all(f"\n## {name}\n" in page for name in TABLES)
+    assert "| `correlation` |" in page and "| `no_tokens` |" in page
