@@ -32,9 +32,7 @@ def columns(table: Table) -> list[tuple[str, ...]]:
 
 def tables(asked: Sequence[Table]) -> str:
     """Tables in Markdown; where all are asked for, the whole page with the views."""
-    parts = [
-        f"## {table.name}\n\n{about(table).capitalize()}.\n\n{_table(HEADINGS, columns(table))}" for table in asked
-    ]
+    parts = [f"## {table.name}\n\n{_sentence(about(table))}\n\n{_table(HEADINGS, columns(table))}" for table in asked]
     if len(asked) < len(TABLES):
         return "\n".join(parts)
     sql = resources("store") / "sql"
