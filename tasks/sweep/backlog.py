@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
+
+import numpy as np
 
 from tasks.sweep.jobs import Job
 
@@ -28,17 +32,46 @@ class Attempt:
     alone: bool = False  # an actor died with it and others in its queue: run it alone, so that blame is sure
 
 
+class Digests:
+    """A growing set of SHA-256 digests in few sorted arrays: a million take 32 MB, a third of a set of bytes."""
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray] = []  # S32, each ascending, the longest first
+
+    def __len__(self) -> int:
+        return sum(map(len, self._runs))
+
+    def add(self, digests: Sequence[bytes]) -> np.ndarray:
+        """Add digests; boolean array: which of them were new, each at its first place."""
+        asked = np.frombuffer(b"".join(digests), "S32")
+        ascending, first = np.unique(asked, return_index=True)
+        fresh = np.ones(len(ascending), bool)
+        for run in self._runs:
+            places = np.minimum(np.searchsorted(run, ascending), len(run) - 1)
+            fresh &= run[places] != ascending
+        new = np.zeros(len(asked), bool)
+        new[first[fresh]] = True
+        if fresh.any():
+            self._runs.append(ascending[fresh])
+        while len(self._runs) > 1 and 2 * len(self._runs[-1]) > len(self._runs[-2]):
+            self._runs[-2:] = [np.sort(np.concatenate(self._runs[-2:]), kind="stable")]
+        return new
+
+
 class Backlog:
-    """The waiting jobs. Only `chunk` of them, and those that failed, are in memory; of the others, their keys."""
+    """The waiting jobs. `chunk` of them, and those that failed, stand on shelves. Of the others there is the digest, 32
+    bytes, and where they were planned ahead and are not stored, some 50 bytes more (bench/sweep.py).
+    """
 
     def __init__(self, jobs: Iterable[Job], missing: Callable[[Sequence[str]], Sequence[str]], chunk: int) -> None:
         self._jobs = iter(jobs)
         self._missing = missing
         self._chunk = chunk
         self._hint = length_hint(jobs)
-        self._seen: set[bytes] = set()
+        self._seen = Digests()
+        self._packed: deque[tuple[int, bytes]] = deque()  # planned ahead: how many jobs, and their pickle, compressed
         self._shelves: dict[Shelf, deque[Attempt]] = {}
-        self._waiting = 0
+        self._shelved = self._waiting = 0
         self.complete = False  # every job has been planned
         self.reused = 0
 
@@ -56,25 +89,39 @@ class Backlog:
         return self.complete or self._hint > 0
 
     def refill(self, wanted: int) -> None:
-        """Plan chunk after chunk until at least `wanted` jobs wait or none is left. A job named twice runs once."""
-        while self._waiting < wanted and not self.complete:
-            chunk = list(islice(self._jobs, self._chunk))
-            self.complete = not chunk
-            fresh: dict[str, Job] = {}
-            for job in chunk:
-                digest = bytes.fromhex(job.key)
-                if digest not in self._seen:
-                    self._seen.add(digest)
-                    fresh[job.key] = job
-            missing = self._missing(list(fresh)) if fresh else ()
-            self.reused += len(fresh) - len(missing)
-            for key in missing:
-                self._shelves.setdefault(shelf_of(fresh[key]), deque()).append(Attempt(fresh[key]))
-            self._waiting += len(missing)
+        """Plan chunk after chunk until `wanted` jobs stand ready or none is left. A job named twice runs once."""
+        while self._shelved < wanted and (self._packed or not self.complete):
+            if self._packed:
+                count, packed = self._packed.popleft()
+                self._waiting -= count
+                found = pickle.loads(zlib.decompress(packed))
+            else:
+                found = self._plan()
+            for job in found:
+                self._shelves.setdefault(shelf_of(job), deque()).append(Attempt(job))
+            self._shelved += len(found)
+            self._waiting += len(found)
+
+    def plan_ahead(self) -> None:
+        """Plan another chunk, where one is left, and put it by; so the number of jobs is soon known."""
+        if not self.complete and (found := self._plan()):
+            self._packed.append((len(found), zlib.compress(pickle.dumps(found), 1)))
+            self._waiting += len(found)
+
+    def _plan(self) -> list[Job]:
+        """The jobs of the next chunk that are neither stored nor planned already."""
+        chunk = list(islice(self._jobs, self._chunk))
+        self.complete = not chunk
+        new = self._seen.add([bytes.fromhex(job.key) for job in chunk])
+        fresh = {job.key: job for job, is_new in zip(chunk, new, strict=True) if is_new}
+        missing = self._missing(list(fresh)) if fresh else ()
+        self.reused += len(fresh) - len(missing)
+        return [fresh[key] for key in missing]
 
     def back(self, attempt: Attempt) -> None:
         """Put a job back, to be the next of its shelf."""
         self._shelves.setdefault(shelf_of(attempt.job), deque()).appendleft(attempt)
+        self._shelved += 1
         self._waiting += 1
 
     def peek(self, shelf: Shelf) -> Attempt | None:
@@ -85,6 +132,7 @@ class Backlog:
         """The next job of the shelf, taken out."""
         attempts = self._shelves[shelf]
         attempt = attempts.popleft()
+        self._shelved -= 1
         self._waiting -= 1
         if not attempts:
             del self._shelves[shelf]

@@ -5,9 +5,10 @@ Ray's ActorPool neither replaces a dead actor nor limits a job's time. The engin
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from tasks.errors import SweepError
 from tasks.sweep.actor import Outcome
 from tasks.sweep.backlog import Attempt, Backlog, Shelf, shelf_of
 from tasks.sweep.cluster import Resources, connect
-from tasks.sweep.fleet import Call, Fleet, Slot
+from tasks.sweep.fleet import Call, Fleet, Slot, What
 from tasks.sweep.interrupts import caught_signals, leave
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.policy import Action, Failure, decide
@@ -111,6 +112,7 @@ class _Sweep:
         self._collect()
         self._expire()
         self._ledger.flush()
+        self._backlog.plan_ahead()
         self._backlog.refill(1 + self._fleet.size * self._resources.max_in_flight)
         self._tell()
 
@@ -123,28 +125,33 @@ class _Sweep:
 
     def _dispatch(self) -> None:
         for slot in [slot for slot in self._fleet if slot.up]:
-            while (attempt := self._next(slot)) is not None:
-                shelf = shelf_of(attempt.job)
-                load = attempt.job.task.loader is not None and shelf != slot.shelf
-                slot.send("load" if load else "job", attempt)
+            while attempts := self._next(slot):
+                slot.send("load" if _loads(slot, attempts[0]) else "job", attempts)
 
-    def _next(self, slot: Slot) -> Attempt | None:
-        """The job that this actor should do next, taken from the backlog."""
+    def _next(self, slot: Slot) -> list[Attempt]:
+        """The jobs that this actor should do in its next call, taken from the backlog; none where it has enough."""
         shelf = slot.shelf
         if self._backlog.peek(shelf) is None:
             other = None if slot.calls else self._backlog.choose(self._fleet.serving())
             if other is None:
-                return None
+                return []
             shelf = other
         if shelf in self._doomed:
             self._record_doomed(shelf, slot)
             return self._next(slot)
         attempt = self._backlog.peek(shelf)
-        return self._backlog.pop(shelf) if attempt and slot.takes(attempt, self._resources.max_in_flight) else None
+        if attempt is None or not slot.takes(attempt, self._resources.max_in_flight):
+            return []
+        single = attempt.alone or _loads(slot, attempt)
+        count = 1 if single else slot.batch(len(self._backlog), self._fleet.size)
+        attempts = [self._backlog.pop(shelf)]
+        while len(attempts) < count and (attempt := self._backlog.peek(shelf)) and not attempt.alone:
+            attempts.append(self._backlog.pop(shelf))
+        return attempts
 
     def _collect(self) -> None:
-        """Take in every answer that has come, the oldest of each actor first."""
-        calls = {call.ref: (slot, call) for slot in self._fleet for call in slot.calls}
+        """Take in the answers that have come to the oldest call of each actor, which answers in order."""
+        calls = {slot.calls[0].ref: (slot, slot.calls[0]) for slot in self._fleet if slot.calls}
         if not calls:
             time.sleep(TICK_S)
             return
@@ -153,8 +160,6 @@ class _Sweep:
         ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
         for ref in ready:
             slot, call = calls[ref]
-            if call not in slot.calls:
-                continue  # its actor was lost with an answer before it
             try:
                 answer = self._ray.get(ref)
             except Exception as error:  # whatever ray raises: a death, or an answer that cannot be pickled
@@ -164,27 +169,39 @@ class _Sweep:
 
     def _answered(self, slot: Slot, call: Call, answer: Any) -> None:
         slot.answered(call)
-        if call.attempt is None:
+        if call.what == "start":
             self._fleet.started(slot, answer)
+        elif call.what == "job":
+            self._done(slot, call, pickle.loads(answer))
         elif answer.failure is not None:
-            self._failed(slot, call, answer.failure, answer)
-        elif call.what == "load":
-            self.loads += 1
-            slot.shelf = shelf_of(call.attempt.job)
-            self._load_failures.pop(slot.shelf, None)
-            slot.send("job", call.attempt)
+            self._failed(slot, call.what, call.attempts[0], answer.failure, answer)
         else:
-            slot.job_seconds = answer.timing["seconds"]
-            self._ledger.add(call.attempt.job, answer, call.attempt.attempts + 1)
+            self.loads += 1
+            slot.shelf = shelf_of(call.attempts[0].job)
+            self._load_failures.pop(slot.shelf, None)
+            slot.send("job", call.attempts)
+
+    def _done(self, slot: Slot, call: Call, outcomes: Sequence[Outcome]) -> None:
+        """Take in what became of a call's jobs; those that it did not come to wait again."""
+        self._back(call.attempts[len(outcomes) :])
+        slot.job_seconds = sum(outcome.timing["seconds"] for outcome in outcomes) / len(outcomes)
+        for attempt, outcome in zip(call.attempts, outcomes, strict=False):
+            if outcome.failure is None:
+                self._ledger.add(attempt.job, outcome, attempt.attempts + 1)
+            else:
+                self._failed(slot, "job", attempt, outcome.failure, outcome)
 
     def _broken(self, slot: Slot, call: Call, error: Exception) -> None:
         """The call itself went wrong, not the work in it."""
         failure = Failure.of(error)
-        if isinstance(error, self._ray.exceptions.RayTaskError) and call.attempt is not None:
-            slot.answered(call)
-            self._failed(slot, call, failure, None)
-        else:
+        if not isinstance(error, self._ray.exceptions.RayTaskError) or call.what == "start":
             self._lose(slot, failure, sure=False)
+            return
+        slot.answered(call)
+        if len(call.attempts) == 1:
+            self._failed(slot, call.what, call.attempts[0], failure, None)
+        else:
+            self._back(call.attempts, alone=True)
 
     def _expire(self) -> None:
         for slot in list(self._fleet):
@@ -195,33 +212,36 @@ class _Sweep:
                 self._lose(slot, Failure.of(error), sure=True)
 
     def _lose(self, slot: Slot, failure: Failure, *, sure: bool) -> None:
-        """End an actor; blame its first call, unless an answer may have been lost on the way with others queued."""
+        """End an actor; blame its first call's job, unless it had several, or an answer may have been lost on the way.
+
+        sure: none was. Jobs that may be to blame wait again, to be run alone.
+        """
         first, *others = slot.calls
         self._end(slot)
         for call in reversed(others):
-            assert call.attempt is not None
-            call.attempt.alone = call.attempt.alone or not sure
-            self._backlog.back(call.attempt)
-        if first.attempt is None:
+            self._back(call.attempts, alone=not sure)
+        if first.what == "start":
             self._fleet.failed_start(failure)
-            return
-        first.attempt.alone = True
-        if sure or not others:
-            self._failed(slot, first, failure, None)
+        elif len(first.attempts) == 1 and (sure or not others):
+            first.attempts[0].alone = True
+            self._failed(slot, first.what, first.attempts[0], failure, None)
         else:
-            self._backlog.back(first.attempt)
+            self._back(first.attempts, alone=True)
 
-    def _failed(self, slot: Slot, call: Call, failure: Failure, outcome: Outcome | None) -> None:
+    def _back(self, attempts: Sequence[Attempt], *, alone: bool = False) -> None:
+        for attempt in reversed(attempts):
+            attempt.alone = attempt.alone or alone
+            self._backlog.back(attempt)
+
+    def _failed(self, slot: Slot, what: What, attempt: Attempt, failure: Failure, outcome: Outcome | None) -> None:
         """Do as the policy says about a failed job or load."""
-        attempt = call.attempt
-        assert attempt is not None
         shelf = shelf_of(attempt.job)
-        if call.what == "load":
+        if what == "load":
             slot.shelf = ("", "")
             self._load_failures[shelf] += 1
         else:
             attempt.attempts += 1
-        tried = self._load_failures[shelf] if call.what == "load" else attempt.attempts
+        tried = self._load_failures[shelf] if what == "load" else attempt.attempts
         decision = decide(failure, tried, self._resources.max_attempts)
         if decision.action is Action.STOP:
             error = SweepError(
@@ -230,10 +250,10 @@ class _Sweep:
             )
             error.add_note(f"On the worker:\n{failure.traceback}")
             raise error
-        if call.what == "load" and decision.action is Action.RECORD:
+        if what == "load" and decision.action is Action.RECORD:
             self._doomed[shelf] = failure
-        if call.what == "load" or decision.action is Action.RETRY:
-            attempt.divisor *= 2 if decision.halve and call.what == "job" else 1
+        if what == "load" or decision.action is Action.RETRY:
+            attempt.divisor *= 2 if decision.halve and what == "job" else 1
             self._backlog.back(attempt)
         else:
             outcome = outcome or unanswered(failure, slot.site, seconds=time.monotonic() - slot.clock)
@@ -241,9 +261,8 @@ class _Sweep:
         if decision.new_actor and slot in self._fleet.slots:
             others = list(slot.calls)
             self._end(slot)
-            for other in reversed(others):
-                assert other.attempt is not None
-                self._backlog.back(other.attempt)
+            for call in reversed(others):
+                self._back(call.attempts)
 
     def _end(self, slot: Slot) -> None:
         self._fleet.drop(slot)
@@ -268,3 +287,8 @@ class _Sweep:
         self._report(
             Progress(self._backlog.planned, self._backlog.reused, done, failed, self._fleet.busy, rate, seconds_left)
         )
+
+
+def _loads(slot: Slot, attempt: Attempt) -> bool:
+    """Whether the actor must load something before it can do the job."""
+    return attempt.job.task.loader is not None and shelf_of(attempt.job) != slot.shelf

@@ -16,19 +16,21 @@ from tasks.sweep.cluster import Resources, actor_options, capacity
 from tasks.sweep.jobs import Port
 from tasks.sweep.policy import Failure
 
+BATCH_S, BATCH_JOBS = 0.05, 128  # a call's jobs take about so long, and are at most so many
 SHORT_S = 0.1  # jobs above it are handed out one by one: a queue would only make the sweep's end uneven
 RECOUNT_S = 5.0  # how often the cluster is asked what it holds
 MAX_FAILED_STARTS = 5  # in a row; then the environment of the workers is broken
 NOWHERE = Site("", "", "")
+What = Literal["start", "load", "job"]
 
 
 @dataclass(eq=False)
 class Call:
-    """One call on an actor. Jobs and loads carry the attempt that they serve."""
+    """One call on an actor. Jobs carry their attempts, loads the one that they serve."""
 
-    what: Literal["start", "load", "job"]
+    what: What
     ref: Any
-    attempt: Attempt | None = None
+    attempts: Sequence[Attempt] = ()
 
 
 @dataclass(eq=False)
@@ -41,24 +43,24 @@ class Slot:
     clock: float = field(default_factory=time.monotonic)  # when its first call began
     shelf: Shelf = ("", "")  # what it has loaded
     site: Site = NOWHERE
-    job_seconds: float = float("inf")  # of its last job
+    job_seconds: float = float("inf")  # of one of its last jobs
 
     @property
     def up(self) -> bool:
         """Whether the actor has started."""
         return bool(self.site.actor)
 
-    def send(self, what: Literal["start", "load", "job"], attempt: Attempt | None = None) -> None:
+    def send(self, what: What, attempts: Sequence[Attempt] = ()) -> None:
         """Queue a call."""
         if not self.calls:
             self.clock = time.monotonic()
-        if attempt is None:
+        if what == "start":
             ref = self.actor.start.remote()
         elif what == "load":
-            ref = self.actor.load.remote(attempt.job)
+            ref = self.actor.load.remote(attempts[0].job)
         else:
-            ref = self.actor.run.remote(attempt.job, attempt.divisor)
-        self.calls.append(Call(what, ref, attempt))
+            ref = self.actor.run_all.remote([(one.job, one.divisor) for one in attempts], BATCH_S)
+        self.calls.append(Call(what, ref, attempts))
 
     def answered(self, call: Call) -> None:
         """Strike a call off."""
@@ -69,9 +71,14 @@ class Slot:
         """Whether the actor may be given this job now."""
         if not self.calls:
             return True
-        if attempt.alone or self.calls[-1].what != "job" or any(c.attempt and c.attempt.alone for c in self.calls):
+        if attempt.alone or self.calls[-1].what != "job" or any(c.attempts[0].alone for c in self.calls):
             return False
         return self.job_seconds < SHORT_S and len(self.calls) < max_in_flight
+
+    def batch(self, waiting: int, actors: int) -> int:
+        """How many of the waiting jobs to hand to it in one call: many where they are short, fewer towards the end."""
+        share = -(-waiting // (2 * max(actors, 1)))
+        return max(1, min(BATCH_JOBS, share, int(BATCH_S / max(self.job_seconds, 1e-9))))
 
     def overdue(self, resources: Resources) -> float | None:
         """The time limit that its present call has passed, in seconds; None where it has not."""
@@ -106,7 +113,7 @@ class Fleet:
     @property
     def busy(self) -> int:
         """Jobs and loads that have been handed out."""
-        return sum(call.what != "start" for slot in self.slots for call in slot.calls)
+        return sum(len(call.attempts) for slot in self.slots for call in slot.calls)
 
     @property
     def size(self) -> int:
@@ -115,7 +122,7 @@ class Fleet:
 
     def serving(self) -> Counter[Shelf]:
         """How many actors have, or are loading, what each shelf needs."""
-        loading = [shelf_of(c.attempt.job) for s in self.slots for c in s.calls if c.what == "load" and c.attempt]
+        loading = [shelf_of(c.attempts[0].job) for s in self.slots for c in s.calls if c.what == "load"]
         return Counter(loading) + Counter(s.shelf for s in self.slots if s.up)
 
     def top_up(self, waiting: int) -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tasks.sweep.backlog import Backlog, shelf_of
+from tasks.sweep.backlog import Backlog, Digests, shelf_of
 from tasks.sweep.jobs import Job, Task
 
 TASK = Task("t", 1, "m:f", "m:l")
@@ -95,3 +98,32 @@ def test_an_idle_actor_takes_an_unserved_group_first_then_the_longest_queue(
 def test_jobs_without_a_loader_share_a_shelf() -> None:
     plain = Task("p", 1, "m:f")
     assert shelf_of(Job(plain, {}, group="a")) == shelf_of(Job(plain, {}, group="b")) != shelf_of(Job(TASK, {}))
+
+
+def test_jobs_planned_ahead_keep_their_order_and_are_counted_before_they_stand_ready() -> None:
+    all_jobs = jobs(50)
+    have = {job.key for job in all_jobs[::7]}
+    backlog = Backlog(iter(all_jobs), lambda keys: [k for k in keys if k not in have], chunk=10)
+    backlog.refill(1)
+    while not backlog.complete:
+        backlog.plan_ahead()
+    assert (backlog.planned, backlog.counted, backlog.reused, len(backlog)) == (50, True, 8, 42)
+    found = []
+    while len(backlog):
+        backlog.refill(1)
+        found += drained(backlog)
+    assert found == [n for n in range(50) if n % 7]
+
+
+@given(st.lists(st.lists(st.integers(0, 300), max_size=40), max_size=30))
+@settings(deadline=None, max_examples=60)
+def test_digests_behave_as_a_set_that_says_what_was_new(chunks: list[list[int]]) -> None:
+    digests, twin = Digests(), set[bytes]()
+    for chunk in chunks:
+        asked = [hashlib.sha256(str(n).encode()).digest() if n % 3 else bytes([n % 251]) * 2 + bytes(30) for n in chunk]
+        expected = []
+        for one in asked:
+            expected.append(one not in twin)
+            twin.add(one)
+        assert digests.add(asked).tolist() == expected
+        assert len(digests) == len(twin)
