@@ -188,7 +188,8 @@ class Out:
             self._remember_dumps(self.tables["dumps"].read())
 
     def _keys_of_tables(self) -> Keys:
-        return Keys(np.concatenate([parts.keys() for parts in self.tables.values()]))
+        found = [parts.keys() for parts in self.tables.values()]
+        return Keys(found[0] if len(found) == 1 else np.concatenate(found))
 
     def _store(self, name: str, rows: pa.Table) -> None:
         if name == "dumps":

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from store import files
-from store.keys import Keys, as_bytes, unique
+from store.keys import WIDTH, Keys, as_bytes, ascending, unique
 
 logger = logging.getLogger(__name__)
 ROWS_PER_FILE = 65_536  # rows sorted in memory at once, and about what one compacted file holds
@@ -71,8 +71,13 @@ class Parts:
 
     def keys(self) -> np.ndarray:
         """Every row's key, S64, file after file."""
-        found = [as_bytes(files.read_parquet(path, columns=[self.key])[self.key]) for path in self.files()]
-        return np.concatenate(found) if found else as_bytes([])
+        paths = self.files()
+        counts = [pq.read_metadata(path).num_rows for path in paths]
+        found, stop = np.empty(sum(counts), f"S{WIDTH}"), 0
+        for path, count in zip(paths, counts, strict=True):
+            start, stop = stop, stop + count
+            found[start:stop] = as_bytes(files.read_parquet(path, columns=[self.key])[self.key])
+        return found
 
     def read(self) -> pa.Table:
         """All rows; for tables that fit memory."""
@@ -97,8 +102,9 @@ class Parts:
         """
         try:
             keys = self.keys()
-            kept = keys[keep.holds(keys)]
-            runs = list(_runs(unique(kept) if self.latest else np.sort(kept, kind="stable")))
+            mask = keep.holds(keys)
+            kept = keys if mask.all() else keys[mask]
+            runs = list(_runs(unique(kept) if self.latest else ascending(kept)))
             if not self._is_compact(keys, runs):
                 self.replace(self._sorted(runs, keep))
         except (pa.ArrowInvalid, OSError):
@@ -127,7 +133,7 @@ class Parts:
             return False
         if [pq.read_metadata(p).num_rows for p in found] != ([n for _, _, n in runs] or [0]):
             return False
-        return bool((keys[:-1] <= keys[1:]).all()) and all(pq.read_schema(p).equals(self.schema) for p in found)
+        return ascending(keys) is keys and all(pq.read_schema(p).equals(self.schema) for p in found)
 
     def _sorted(self, runs: list[tuple[bytes, bytes, int]], keep: Keys) -> Iterator[pa.Table]:
         """The rows of each file to write: cut from one sorted table where that fits, else gathered file by file."""
