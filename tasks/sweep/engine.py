@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tasks.errors import SweepError
 from tasks.sweep.actor import Outcome
-from tasks.sweep.backlog import Attempt, Backlog, Shelf, shelf_of
+from tasks.sweep.backlog import Attempt, Backlog, Shelf
 from tasks.sweep.cluster import Resources, connect
 from tasks.sweep.fleet import Call, Fleet, Slot
 from tasks.sweep.interrupts import caught_signals, leave
@@ -21,24 +20,12 @@ from tasks.sweep.jobs import Job, Port
 from tasks.sweep.policy import Action, Failure, decide
 from tasks.sweep.progress import Progress, Rate
 from tasks.sweep.records import Ledger, unanswered
+from tasks.sweep.records import Summary as Summary  # what `run` answers
 
+MAX_LOSSES = 10  # of nodes under one job; then it is taken for the cause
 TICK_S = 0.2  # longest wait before clocks, signals and progress are looked at
 
 Report = Callable[[Progress], None]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a sweep did. Counts are jobs; failures maps error types to counts; loads and restarts are of actors."""
-
-    planned: int
-    reused: int
-    done: int
-    failed: int
-    seconds: float
-    failures: Mapping[str, int]
-    loads: int = 0
-    restarts: int = 0
 
 
 def run(jobs: Iterable[Job], port: Port, resources: Resources, *, report: Report | None = None) -> Summary:
@@ -51,20 +38,20 @@ def run(jobs: Iterable[Job], port: Port, resources: Resources, *, report: Report
     what finished is stored in each case.
     """
     began = time.monotonic()
-    backlog = Backlog(jobs, port.missing, resources.chunk)
+    backlog = Backlog(jobs, port.missing, resources.chunk, lambda job: resources.of(job.task.name))
     ledger = Ledger(port.append, resources.flush_seconds)
     backlog.refill(1)
-    loads = restarts = 0
+    acted = (0, 0, 0)
     if len(backlog):
         with connect(resources):
             sweep = _Sweep(backlog, ledger, port, resources, report)
             sweep.work()
-            loads, restarts = sweep.loads, sweep.restarts
+            acted = (sweep.loads, sweep.restarts, sweep.handed_back)
     elif report:
         report(Progress(backlog.planned, backlog.reused, 0, 0, 0, 0.0, 0.0))
     seconds = time.monotonic() - began
     failures = dict(sorted(ledger.failures.items()))
-    return Summary(backlog.planned, backlog.reused, ledger.done, ledger.failed, seconds, failures, loads, restarts)
+    return Summary(backlog.planned, backlog.reused, ledger.done, ledger.failed, seconds, failures, *acted)
 
 
 class _Sweep:
@@ -87,13 +74,14 @@ class _Sweep:
         self._doomed: dict[Shelf, Failure] = {}
         self.loads = 0
         self.restarts = 0
+        self.handed_back = 0
 
     def work(self) -> None:
         """Until nothing is left, or a signal asks to stop."""
         with caught_signals() as caught:
             try:
                 while (len(self._backlog) or self._fleet.busy) and not caught:
-                    self._fleet.top_up(len(self._backlog))
+                    self._fleet.top_up(self._backlog)
                     self._dispatch()
                     self._turn()
                 if caught:
@@ -110,6 +98,7 @@ class _Sweep:
     def _turn(self) -> None:
         self._collect()
         self._expire()
+        self._let_go()
         self._ledger.flush()
         self._backlog.refill(1 + self._fleet.size * self._resources.max_in_flight)
         self._tell()
@@ -120,19 +109,19 @@ class _Sweep:
         while self._fleet.busy and time.monotonic() < end and len(caught) < 2:
             self._collect()
             self._expire()
+            self._let_go()
 
     def _dispatch(self) -> None:
-        for slot in [slot for slot in self._fleet if slot.up]:
+        for slot in [slot for slot in self._fleet if slot.open]:
             while (attempt := self._next(slot)) is not None:
-                shelf = shelf_of(attempt.job)
-                load = attempt.job.task.loader is not None and shelf != slot.shelf
+                load = attempt.job.task.loader is not None and attempt.shelf != slot.loaded
                 slot.send("load" if load else "job", attempt)
 
     def _next(self, slot: Slot) -> Attempt | None:
         """The job that this actor should do next, taken from the backlog."""
         shelf = slot.shelf
         if self._backlog.peek(shelf) is None:
-            other = None if slot.calls else self._backlog.choose(self._fleet.serving())
+            other = None if slot.calls else self._backlog.choose(self._fleet.serving(), shelf.needs)
             if other is None:
                 return None
             shelf = other
@@ -166,11 +155,16 @@ class _Sweep:
         slot.answered(call)
         if call.attempt is None:
             self._fleet.started(slot, answer)
+            return
+        if answer.leaving:
+            slot.leaves = float("inf")  # it ends what it does in time by itself
+        if answer.undone:
+            self._hand_back([call.attempt])
         elif answer.failure is not None:
             self._failed(slot, call, answer.failure, answer)
         elif call.what == "load":
             self.loads += 1
-            slot.shelf = shelf_of(call.attempt.job)
+            slot.shelf = slot.loaded = call.attempt.shelf
             self._load_failures.pop(slot.shelf, None)
             slot.send("job", call.attempt)
         else:
@@ -194,19 +188,43 @@ class _Sweep:
                 error = TimeoutError(f"{what} took more than {limit:g} s; raise resources.{what}_timeout_s if it may")
                 self._lose(slot, Failure.of(error), sure=True)
 
+    def _let_go(self) -> None:
+        """End actors that are to leave once they have nothing to do, or no time left, and those on nodes that went."""
+        now = time.monotonic()
+        for slot in list(self._fleet):
+            if slot.leaves is not None and (not slot.calls or now > slot.leaves):
+                self._hand_back(self._end(slot))
+            elif slot.up and self._fleet.nodes.gone(slot.site.node_id):
+                self._lose(slot, Failure.of(ConnectionError(f"node {slot.site.node} has gone")), sure=False)
+
+    def _hand_back(self, attempts: Sequence[Attempt]) -> None:
+        """Jobs, the oldest first, that their actor or node had no time to do; nothing that they are to blame for."""
+        self.handed_back += len(attempts)
+        for attempt in reversed(attempts):
+            self._backlog.back(attempt)
+
     def _lose(self, slot: Slot, failure: Failure, *, sure: bool) -> None:
-        """End an actor; blame its first call, unless an answer may have been lost on the way with others queued."""
-        first, *others = slot.calls
-        self._end(slot)
-        for call in reversed(others):
-            assert call.attempt is not None
-            call.attempt.alone = call.attempt.alone or not sure
-            self._backlog.back(call.attempt)
+        """End an actor; blame its first call, unless an answer may have been lost on the way with others queued.
+
+        Where its node has gone, or is to go, nothing is to blame, but a job that this happens to again and again.
+        """
+        first = slot.calls[0] if slot.calls else None
+        lost = not sure and self._fleet.nodes.lost(slot.site.node_id)
+        attempts = self._end(slot)
+        if first is None:
+            return
         if first.attempt is None:
             self._fleet.failed_start(failure)
             return
+        if lost and first.attempt.losses < MAX_LOSSES:
+            first.attempt.losses += 1
+            self._hand_back(attempts)
+            return
+        for attempt in reversed(attempts[1:]):
+            attempt.alone = attempt.alone or not sure
+            self._backlog.back(attempt)
         first.attempt.alone = True
-        if sure or not others:
+        if sure or len(attempts) == 1:
             self._failed(slot, first, failure, None)
         else:
             self._backlog.back(first.attempt)
@@ -215,9 +233,9 @@ class _Sweep:
         """Do as the policy says about a failed job or load."""
         attempt = call.attempt
         assert attempt is not None
-        shelf = shelf_of(attempt.job)
+        shelf = attempt.shelf
         if call.what == "load":
-            slot.shelf = ("", "")
+            slot.shelf, slot.loaded = Shelf(shelf.needs), None
             self._load_failures[shelf] += 1
         else:
             attempt.attempts += 1
@@ -239,16 +257,18 @@ class _Sweep:
             outcome = outcome or unanswered(failure, slot.site, seconds=time.monotonic() - slot.clock)
             self._ledger.add(attempt.job, outcome, attempt.attempts)
         if decision.new_actor and slot in self._fleet.slots:
-            others = list(slot.calls)
-            self._end(slot)
-            for other in reversed(others):
-                assert other.attempt is not None
-                self._backlog.back(other.attempt)
+            for other in reversed(self._end(slot)):
+                self._backlog.back(other)
+        elif call.what == "job" and decision.action is Action.RETRY:
+            slot.loaded = None  # what failed half-way may have left the model changed
 
-    def _end(self, slot: Slot) -> None:
+    def _end(self, slot: Slot) -> list[Attempt]:
+        """End an actor. The jobs that it had and has not answered, the oldest first."""
+        attempts = [call.attempt for call in slot.calls if call.attempt]
         self._fleet.drop(slot)
         slot.calls.clear()
         self.restarts += 1
+        return attempts
 
     def _record_doomed(self, shelf: Shelf, slot: Slot) -> None:
         """Record the failure of a load for each job that waits for it, without another load."""
