@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -127,6 +128,21 @@ class Worker:
             _free_memory()
         return outcome
 
+    def run_all(self, jobs: Sequence[tuple[Job, int]], seconds: float) -> bytes:
+        """Pickled outcomes of jobs (and their divisors) done one after the other, until one fails or the time is over.
+
+        The jobs left over are as they were. An answer that cannot be pickled is a failure of its job alone.
+        """
+        end, outcomes = time.monotonic() + seconds, []
+        for job, divisor in jobs:
+            outcomes.append(self.run(job, divisor))
+            if outcomes[-1].failure is not None or outcomes[-1].leaving or time.monotonic() > end:
+                break
+        try:
+            return pickle.dumps(outcomes)
+        except Exception:  # whatever a row's own way of being pickled raises
+            return pickle.dumps([_picklable(outcome) for outcome in outcomes])
+
     def _load(self, job: Job) -> Result:
         assert job.task.loader is not None
         self._model = _resolve(job.task.loader)(job)
@@ -176,6 +192,14 @@ class Worker:
             "tokens_per_s": result.tokens / seconds if result.tokens and seconds > 0 else None,
         }
         return Outcome(list(result.rows), failure, timing, self._leaving, undone)
+
+
+def _picklable(outcome: Outcome) -> Outcome:
+    try:
+        pickle.dumps(outcome)
+    except Exception as error:
+        return Outcome([], Failure.of(error), outcome.timing)
+    return outcome
 
 
 def _resolve(name: str) -> Callable[..., Any]:

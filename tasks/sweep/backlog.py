@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
 from typing import NamedTuple
+
+import numpy as np
 
 from tasks.sweep.jobs import Job
 from tasks.sweep.placement import Needs
@@ -44,8 +48,36 @@ class Attempt:
     alone: bool = False  # an actor died with it and others in its queue: run it alone, so that blame is sure
 
 
+class Digests:
+    """A growing set of SHA-256 digests in few sorted arrays: a million take 32 MB, a third of a set of bytes."""
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray] = []  # S32, each ascending, the longest first
+
+    def __len__(self) -> int:
+        return sum(map(len, self._runs))
+
+    def add(self, digests: Sequence[bytes]) -> np.ndarray:
+        """Add digests; boolean array: which of them were new, each at its first place."""
+        asked = np.frombuffer(b"".join(digests), "S32")
+        ascending, first = np.unique(asked, return_index=True)
+        fresh = np.ones(len(ascending), bool)
+        for run in self._runs:
+            places = np.minimum(np.searchsorted(run, ascending), len(run) - 1)
+            fresh &= run[places] != ascending
+        new = np.zeros(len(asked), bool)
+        new[first[fresh]] = True
+        if fresh.any():
+            self._runs.append(ascending[fresh])
+        while len(self._runs) > 1 and 2 * len(self._runs[-1]) > len(self._runs[-2]):
+            self._runs[-2:] = [np.sort(np.concatenate(self._runs[-2:]), kind="stable")]
+        return new
+
+
 class Backlog:
-    """The waiting jobs. Only `chunk` of them, and those that failed, are in memory; of the others, their keys."""
+    """The waiting jobs. `chunk` of them, and those that failed, stand on shelves. Of the others there is the digest, 32
+    bytes, and where they were planned ahead and are not stored, some 50 bytes more (bench/sweep.py).
+    """
 
     def __init__(
         self,
@@ -59,10 +91,11 @@ class Backlog:
         self._chunk = chunk
         self._needs_of = needs_of
         self._hint = length_hint(jobs)
-        self._seen: set[bytes] = set()
+        self._seen = Digests()
+        self._packed: deque[tuple[int, bytes]] = deque()  # planned ahead: how many jobs, and their pickle, compressed
         self._shelves: dict[Shelf, deque[Attempt]] = {}
-        self.waiting: Counter[Needs] = Counter()  # by the kind of actor that they need
-        self._waiting = 0
+        self.ready: Counter[Needs] = Counter()  # jobs that stand on shelves, by the kind of actor that they need
+        self._shelved = self._waiting = 0
         self.complete = False  # every job has been planned
         self.reused = 0
 
@@ -80,29 +113,42 @@ class Backlog:
         return self.complete or self._hint > 0
 
     def refill(self, wanted: int) -> None:
-        """Plan chunk after chunk until at least `wanted` jobs wait or none is left. A job named twice runs once."""
-        while self._waiting < wanted and not self.complete:
-            chunk = list(islice(self._jobs, self._chunk))
-            self.complete = not chunk
-            fresh: dict[str, Job] = {}
-            for job in chunk:
-                digest = bytes.fromhex(job.key)
-                if digest not in self._seen:
-                    self._seen.add(digest)
-                    fresh[job.key] = job
-            missing = self._missing(list(fresh)) if fresh else ()
-            self.reused += len(fresh) - len(missing)
-            for key in missing:
-                job = fresh[key]
+        """Plan chunk after chunk until `wanted` jobs stand ready or none is left. A job named twice runs once."""
+        while self._shelved < wanted and (self._packed or not self.complete):
+            if self._packed:
+                count, packed = self._packed.popleft()
+                self._waiting -= count
+                found = pickle.loads(zlib.decompress(packed))
+            else:
+                found = self._plan()
+            for job in found:
                 shelf = shelf_of(job, self._needs_of(job))
                 self._shelves.setdefault(shelf, deque()).append(Attempt(job, shelf))
-                self.waiting[shelf.needs] += 1
-            self._waiting += len(missing)
+                self.ready[shelf.needs] += 1
+            self._shelved += len(found)
+            self._waiting += len(found)
+
+    def plan_ahead(self) -> None:
+        """Plan another chunk, where one is left, and put it by; so the number of jobs is soon known."""
+        if not self.complete and (found := self._plan()):
+            self._packed.append((len(found), zlib.compress(pickle.dumps(found), 1)))
+            self._waiting += len(found)
+
+    def _plan(self) -> list[Job]:
+        """The jobs of the next chunk that are neither stored nor planned already."""
+        chunk = list(islice(self._jobs, self._chunk))
+        self.complete = not chunk
+        new = self._seen.add([bytes.fromhex(job.key) for job in chunk])
+        fresh = {job.key: job for job, is_new in zip(chunk, new, strict=True) if is_new}
+        missing = self._missing(list(fresh)) if fresh else ()
+        self.reused += len(fresh) - len(missing)
+        return [fresh[key] for key in missing]
 
     def back(self, attempt: Attempt) -> None:
         """Put a job back, to be the next of its shelf."""
         self._shelves.setdefault(attempt.shelf, deque()).appendleft(attempt)
-        self.waiting[attempt.shelf.needs] += 1
+        self.ready[attempt.shelf.needs] += 1
+        self._shelved += 1
         self._waiting += 1
 
     def peek(self, shelf: Shelf) -> Attempt | None:
@@ -113,7 +159,8 @@ class Backlog:
         """The next job of the shelf, taken out."""
         attempts = self._shelves[shelf]
         attempt = attempts.popleft()
-        self.waiting[shelf.needs] -= 1
+        self.ready[shelf.needs] -= 1
+        self._shelved -= 1
         self._waiting -= 1
         if not attempts:
             del self._shelves[shelf]
@@ -121,7 +168,7 @@ class Backlog:
 
     def choose(self, served: Mapping[Shelf, int], needs: Needs) -> Shelf | None:
         """The shelf for an idle actor of this kind: the first that none serves, else the longest queue an actor."""
-        if not self.waiting[needs]:
+        if not self.ready[needs]:
             return None
         mine = [shelf for shelf in self._shelves if shelf.needs == needs]
         unserved = next((shelf for shelf in mine if not served.get(shelf)), None)

@@ -19,19 +19,21 @@ from tasks.sweep.nodes import Nodes
 from tasks.sweep.placement import Needs, allot, fits
 from tasks.sweep.policy import Failure
 
+BATCH_S, BATCH_JOBS = 0.05, 128  # a call's jobs take about so long, and are at most so many
 SHORT_S = 0.1  # jobs above it are handed out one by one: a queue would only make the sweep's end uneven
 RECOUNT_S = 1.0  # how often the cluster is asked what it holds
 MAX_FAILED_STARTS = 5  # in a row; then the environment of the workers is broken
 NOWHERE = Site("", "", "")
+What = Literal["start", "load", "job"]
 
 
 @dataclass(eq=False)
 class Call:
-    """One call on an actor. Jobs and loads carry the attempt that they serve."""
+    """One call on an actor. Jobs carry their attempts, loads the one that they serve."""
 
-    what: Literal["start", "load", "job"]
+    what: What
     ref: Any
-    attempt: Attempt | None = None
+    attempts: Sequence[Attempt] = ()
 
 
 @dataclass(eq=False)
@@ -45,7 +47,7 @@ class Slot:
     clock: float = field(default_factory=time.monotonic)  # when its first call began
     loaded: Shelf | None = None
     site: Site = NOWHERE
-    job_seconds: float = float("inf")  # of its last job
+    job_seconds: float = float("inf")  # of one of its last jobs
     leaves: float | None = None  # it takes no more jobs, and what it does is handed back at this time
     _run: Any = None  # the actor's method, by a name that says the model, for ray's dashboard and timeline
     _named: str | None = None
@@ -60,20 +62,20 @@ class Slot:
         """Whether it is up and may be given jobs."""
         return self.up and self.leaves is None
 
-    def send(self, what: Literal["start", "load", "job"], attempt: Attempt | None = None) -> None:
+    def send(self, what: What, attempts: Sequence[Attempt] = ()) -> None:
         """Queue a call."""
         if not self.calls:
             self.clock = time.monotonic()
-        if attempt is None:
+        if what == "start":
             ref = self.actor.start.remote()
         elif what == "load":
-            ref = self.actor.load.options(name=f"load {attempt.shelf.group}").remote(attempt.job)
+            ref = self.actor.load.options(name=f"load {attempts[0].shelf.group}").remote(attempts[0].job)
         else:
-            if self._named != attempt.shelf.group:
-                self._named = attempt.shelf.group
-                self._run = self.actor.run.options(name=f"run {self._named}".strip())
-            ref = self._run.remote(attempt.job, attempt.divisor)
-        self.calls.append(Call(what, ref, attempt))
+            if self._named != attempts[0].shelf.group:
+                self._named = attempts[0].shelf.group
+                self._run = self.actor.run_all.options(name=f"run {self._named}".strip())
+            ref = self._run.remote([(one.job, one.divisor) for one in attempts], BATCH_S)
+        self.calls.append(Call(what, ref, attempts))
 
     def answered(self, call: Call) -> None:
         """Strike a call off."""
@@ -84,17 +86,28 @@ class Slot:
         """Whether the actor may be given this job now."""
         if not self.calls:
             return True
-        if attempt.alone or self.calls[-1].what != "job" or any(c.attempt and c.attempt.alone for c in self.calls):
+        if attempt.alone or self.calls[-1].what != "job" or any(c.attempts[0].alone for c in self.calls):
             return False
         return self.job_seconds < SHORT_S and len(self.calls) < max_in_flight
 
-    def overdue(self, resources: Resources) -> float | None:
-        """The time limit that its present call has passed, in seconds; None where it has not."""
+    def must_load(self, attempt: Attempt) -> bool:
+        """Whether the actor must load something before it can do the job."""
+        return attempt.job.task.loader is not None and attempt.shelf != self.loaded
+
+    def batch(self, waiting: int, actors: int) -> int:
+        """How many of the waiting jobs to hand to it in one call: many where they are short, fewer towards the end."""
+        share = -(-waiting // (2 * max(actors, 1)))
+        return max(1, min(BATCH_JOBS, share, int(BATCH_S / max(self.job_seconds, 1e-9))))
+
+    def overdue(self, resources: Resources) -> TimeoutError | None:
+        """What is wrong where its present call has passed its time limit."""
         if not self.calls:
             return None
-        limits = {"job": resources.job_timeout_s, "load": resources.load_timeout_s, "start": None}
-        limit = limits[self.calls[0].what]
-        return limit if limit is not None and time.monotonic() - self.clock > limit else None
+        what = self.calls[0].what
+        limit = {"job": resources.job_timeout_s, "load": resources.load_timeout_s, "start": None}[what]
+        if limit is None or time.monotonic() - self.clock <= limit:
+            return None
+        return TimeoutError(f"{what} took more than {limit:g} s; raise resources.{what}_timeout_s if it may")
 
 
 class Fleet:
@@ -122,7 +135,7 @@ class Fleet:
     @property
     def busy(self) -> int:
         """Jobs and loads that have been handed out."""
-        return sum(call.what != "start" for slot in self.slots for call in slot.calls)
+        return sum(len(call.attempts) for slot in self.slots for call in slot.calls)
 
     @property
     def size(self) -> int:
@@ -131,13 +144,13 @@ class Fleet:
 
     def serving(self) -> Counter[Shelf]:
         """How many actors have, are loading, or are started for what each shelf needs."""
-        loading = [call.attempt.shelf for s in self.slots for call in s.calls if call.what == "load" and call.attempt]
+        loading = [call.attempts[0].shelf for s in self.slots for call in s.calls if call.what == "load"]
         return Counter(loading) + Counter(slot.shelf for slot in self.slots if slot.leaves is None)
 
     def top_up(self, backlog: Backlog) -> None:
         """Start actors until as many live as fit and as there are jobs for. Raises SweepError where none comes up."""
         now = time.monotonic()
-        if now - self._counted > RECOUNT_S or not self._targets.keys() >= (+backlog.waiting).keys():
+        if now - self._counted > RECOUNT_S or not self._targets.keys() >= (+backlog.ready).keys():
             self._counted = now
             self.nodes.look()
             self._give_notice()
@@ -153,8 +166,10 @@ class Fleet:
 
     def _wanted(self, backlog: Backlog) -> dict[Needs, int]:
         """Actors that could be kept busy, by kind."""
-        busy = Counter(s.shelf.needs for s in self.slots for call in s.calls if call.what != "start" and s.open)
-        return dict(+(backlog.waiting + busy))
+        wanted = Counter(backlog.ready)
+        for slot in self.slots:
+            wanted[slot.shelf.needs] += sum(len(call.attempts) for call in slot.calls) if slot.open else 0
+        return dict(+wanted)
 
     def _staying(self) -> Counter[Needs]:
         return Counter(slot.shelf.needs for slot in self.slots if slot.leaves is None)
@@ -179,7 +194,7 @@ class Fleet:
         """Raises SweepError where a kind of actor that jobs wait for does not come up."""
         up = {slot.shelf.needs for slot in self.slots if slot.up}
         since, self._absent = self._absent, {}
-        for needs in +backlog.waiting:
+        for needs in +backlog.ready:
             fit = fits(needs, self.nodes.open)
             if needs in up or (fit and not self._targets[needs]):  # the second: other kinds are before it
                 continue

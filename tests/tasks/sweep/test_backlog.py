@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tasks.sweep import backlog as module
-from tasks.sweep.backlog import Shelf, shelf_of
+from tasks.sweep.backlog import Digests, Shelf, shelf_of
 from tasks.sweep.jobs import Job, Task
 from tasks.sweep.placement import Needs
 
@@ -87,9 +90,9 @@ def test_a_job_put_back_is_the_next() -> None:
     backlog = Backlog(jobs(3), lambda keys: keys, chunk=10)
     backlog.refill(1)
     attempt = backlog.pop(shelf("g0"))
-    assert (len(backlog), backlog.waiting[CPU]) == (2, 2)
+    assert (len(backlog), backlog.ready[CPU]) == (2, 2)
     backlog.back(attempt)
-    assert backlog.peek(shelf("g0")) is attempt and (len(backlog), backlog.waiting[CPU]) == (3, 3)
+    assert backlog.peek(shelf("g0")) is attempt and (len(backlog), backlog.ready[CPU]) == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,7 @@ def test_an_actor_is_offered_jobs_of_its_kind_only() -> None:
     mixed = [Job(TASK, {"n": n, "gpu": n % 2}, group="g0") for n in range(6)]
     backlog = Backlog(mixed, lambda keys: keys, chunk=10)
     backlog.refill(1)
-    assert backlog.waiting == {CPU: 3, GPU: 3}
+    assert backlog.ready == {CPU: 3, GPU: 3}
     assert drained(backlog) == [0, 2, 4], "what is drained is the CPU's"
     assert backlog.choose({}, CPU) is None and backlog.choose({}, GPU) == shelf("g0", GPU)
 
@@ -137,3 +140,32 @@ def test_jobs_without_a_loader_share_a_shelf() -> None:
     plain = Task("p", 1, "m:f")
     a, b = (shelf_of(Job(plain, {}, {"model:a": group}, group), CPU) for group in "ab")
     assert a == b != shelf_of(Job(TASK, {}), CPU)
+
+
+def test_jobs_planned_ahead_keep_their_order_and_are_counted_before_they_stand_ready() -> None:
+    all_jobs = jobs(50)
+    have = {job.key for job in all_jobs[::7]}
+    backlog = Backlog(iter(all_jobs), lambda keys: [k for k in keys if k not in have], chunk=10)
+    backlog.refill(1)
+    while not backlog.complete:
+        backlog.plan_ahead()
+    assert (backlog.planned, backlog.counted, backlog.reused, len(backlog)) == (50, True, 8, 42)
+    found = []
+    while len(backlog):
+        backlog.refill(1)
+        found += drained(backlog)
+    assert found == [n for n in range(50) if n % 7]
+
+
+@given(st.lists(st.lists(st.integers(0, 300), max_size=40), max_size=30))
+@settings(deadline=None, max_examples=60)
+def test_digests_behave_as_a_set_that_says_what_was_new(chunks: list[list[int]]) -> None:
+    digests, twin = Digests(), set[bytes]()
+    for chunk in chunks:
+        asked = [hashlib.sha256(str(n).encode()).digest() if n % 3 else bytes([n % 251]) * 2 + bytes(30) for n in chunk]
+        expected = []
+        for one in asked:
+            expected.append(one not in twin)
+            twin.add(one)
+        assert digests.add(asked).tolist() == expected
+        assert len(digests) == len(twin)
