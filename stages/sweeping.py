@@ -22,6 +22,7 @@ from store.status import Status, write_status
 from tasks.sweep import engine, progress
 from tasks.sweep.cluster import Resources
 from tasks.sweep.jobs import Job, Port
+from tasks.sweep.placement import Needs
 
 RETRY_VARIABLE = "TSFM_LENS_RETRY_FAILED"  # set by `make retry`: jobs that failed for good are tried again
 
@@ -129,11 +130,17 @@ def run(out: Out, planned: Iterable[Planned], where: Resources, read: Callable[[
 def resources(params: Params) -> Resources:
     """The sweep's resources from the block of that name."""
     block = params.resources
+    usual: dict[str, Any] = {
+        "cpus": block.cpus_per_actor,
+        "gpus": block.gpus_per_actor,
+        "memory_mb": block.memory_mb,
+        "labels": block.labels,
+    }
     return Resources(
         address=block.address or os.environ.get("RAY_ADDRESS") or None,
         actors=block.actors,
-        cpus=block.cpus_per_actor,
-        gpus=block.gpus_per_actor,
+        **usual,
+        tasks={name: Needs(**(usual | own.model_dump(exclude_none=True))) for name, own in block.tasks.items()},
         max_attempts=block.max_attempts,
         job_timeout_s=block.job_timeout_s,
         flush_seconds=block.flush_s,

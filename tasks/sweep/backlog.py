@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
+from typing import NamedTuple
 
 import numpy as np
 
 from tasks.sweep.jobs import Job
+from tasks.sweep.placement import Needs
 
-Shelf = tuple[str, str]  # loader, group: what one loaded model serves
+MODEL_INPUT = "model:"  # how the name of an input begins that a loader loads
 
 
-def shelf_of(job: Job) -> Shelf:
-    """The shelf of a job; jobs without a loader share one."""
-    return (job.task.loader, job.group) if job.task.loader else ("", "")
+class Shelf(NamedTuple):
+    """Jobs that one loaded model serves, on actors of one kind."""
+
+    needs: Needs  # of an actor
+    loader: str = ""
+    group: str = ""
+    models: tuple[tuple[str, str], ...] = ()  # the inputs that are models: jobs of one group may differ in them
+
+
+def shelf_of(job: Job, needs: Needs) -> Shelf:
+    """The shelf of a job; jobs without a loader share one of each kind of actor."""
+    if job.task.loader is None:
+        return Shelf(needs)
+    models = tuple(one for one in sorted(job.inputs.items()) if one[0].startswith(MODEL_INPUT))
+    return Shelf(needs, job.task.loader, job.group, models)
 
 
 @dataclass(eq=False)
@@ -27,7 +41,9 @@ class Attempt:
     """A job and how it has fared so far."""
 
     job: Job
+    shelf: Shelf
     attempts: int = 0  # failed ones
+    losses: int = 0  # times that its node went away under it
     divisor: int = 1  # of the batch
     alone: bool = False  # an actor died with it and others in its queue: run it alone, so that blame is sure
 
@@ -63,14 +79,22 @@ class Backlog:
     bytes, and where they were planned ahead and are not stored, some 50 bytes more (bench/sweep.py).
     """
 
-    def __init__(self, jobs: Iterable[Job], missing: Callable[[Sequence[str]], Sequence[str]], chunk: int) -> None:
+    def __init__(
+        self,
+        jobs: Iterable[Job],
+        missing: Callable[[Sequence[str]], Sequence[str]],
+        chunk: int,
+        needs_of: Callable[[Job], Needs],
+    ) -> None:
         self._jobs = iter(jobs)
         self._missing = missing
         self._chunk = chunk
+        self._needs_of = needs_of
         self._hint = length_hint(jobs)
         self._seen = Digests()
         self._packed: deque[tuple[int, bytes]] = deque()  # planned ahead: how many jobs, and their pickle, compressed
         self._shelves: dict[Shelf, deque[Attempt]] = {}
+        self.ready: Counter[Needs] = Counter()  # jobs that stand on shelves, by the kind of actor that they need
         self._shelved = self._waiting = 0
         self.complete = False  # every job has been planned
         self.reused = 0
@@ -98,7 +122,9 @@ class Backlog:
             else:
                 found = self._plan()
             for job in found:
-                self._shelves.setdefault(shelf_of(job), deque()).append(Attempt(job))
+                shelf = shelf_of(job, self._needs_of(job))
+                self._shelves.setdefault(shelf, deque()).append(Attempt(job, shelf))
+                self.ready[shelf.needs] += 1
             self._shelved += len(found)
             self._waiting += len(found)
 
@@ -120,7 +146,8 @@ class Backlog:
 
     def back(self, attempt: Attempt) -> None:
         """Put a job back, to be the next of its shelf."""
-        self._shelves.setdefault(shelf_of(attempt.job), deque()).appendleft(attempt)
+        self._shelves.setdefault(attempt.shelf, deque()).appendleft(attempt)
+        self.ready[attempt.shelf.needs] += 1
         self._shelved += 1
         self._waiting += 1
 
@@ -132,17 +159,17 @@ class Backlog:
         """The next job of the shelf, taken out."""
         attempts = self._shelves[shelf]
         attempt = attempts.popleft()
+        self.ready[shelf.needs] -= 1
         self._shelved -= 1
         self._waiting -= 1
         if not attempts:
             del self._shelves[shelf]
         return attempt
 
-    def choose(self, served: Mapping[Shelf, int]) -> Shelf | None:
-        """The shelf for an actor without work: the first that no actor serves, else the longest queue an actor."""
-        if not self._shelves:
+    def choose(self, served: Mapping[Shelf, int], needs: Needs) -> Shelf | None:
+        """The shelf for an idle actor of this kind: the first that none serves, else the longest queue an actor."""
+        if not self.ready[needs]:
             return None
-        for shelf in self._shelves:
-            if not served.get(shelf):
-                return shelf
-        return max(self._shelves, key=lambda shelf: len(self._shelves[shelf]) / served[shelf])
+        mine = [shelf for shelf in self._shelves if shelf.needs == needs]
+        unserved = next((shelf for shelf in mine if not served.get(shelf)), None)
+        return unserved or max(mine, key=lambda shelf: len(self._shelves[shelf]) / served[shelf])

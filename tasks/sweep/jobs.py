@@ -39,12 +39,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Job:
-    """One unit of work. `spec` is plain data; `inputs` maps what is read to its fingerprint."""
+    """One unit of work. `spec` is plain data; `inputs` maps what is read to its fingerprint.
+
+    Jobs of one loader and group, and of the same inputs "model:...", share a loaded model; the group is no part of the
+    key. Where other options load one model differently, their groups must differ.
+    """
 
     task: Task
     spec: Mapping[str, Any]
     inputs: Mapping[str, str] = field(default_factory=dict)
-    group: str = ""  # jobs of one group share a loaded model; not part of the key
+    group: str = ""
 
     @cached_property
     def key(self) -> str:
