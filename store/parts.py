@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import files
-from store.keys import Keys, as_bytes, unique
+from store.keys import WIDTH, Keys, as_bytes, ascending, unique
 from store.manifests import File
 from store.places import Folder
 
@@ -64,8 +64,16 @@ class Parts:
 
     def keys(self) -> np.ndarray:
         """Every row's key, S64, file after file."""
-        found = self._place.each(lambda file: as_bytes(files.read_parquet(file, columns=[self.key])[self.key]))
-        return np.concatenate(found) if found else as_bytes([])
+        counts = [one.num_rows for one in self._place.each(files.metadata)]
+        starts = dict(zip(self.files(), np.cumsum([0, *counts]).tolist(), strict=False))
+        found = np.empty(sum(counts), f"S{WIDTH}")
+
+        def fill(file: File) -> None:
+            keys = as_bytes(files.read_parquet(file, columns=[self.key])[self.key])
+            found[starts[file] : starts[file] + len(keys)] = keys
+
+        self._place.each(fill)
+        return found
 
     def read(self) -> pa.Table:
         """All rows; for tables that fit memory."""
@@ -89,8 +97,9 @@ class Parts:
         """
         try:
             keys = self.keys()
-            kept = keys[keep.holds(keys)]
-            runs = list(_runs(unique(kept) if self.latest else np.sort(kept, kind="stable")))
+            mask = keep.holds(keys)
+            kept = keys if mask.all() else keys[mask]
+            runs = list(_runs(unique(kept) if self.latest else ascending(kept)))
             if not self._is_compact(keys, runs):
                 self.replace(self._sorted(runs, keep))
         except (pa.ArrowInvalid, OSError):
@@ -107,12 +116,12 @@ class Parts:
 
     def _is_compact(self, keys: np.ndarray, runs: list[tuple[bytes, bytes, int]]) -> bool:
         """Whether the files are what `replace` would write: its names, its rows in order, today's schema."""
-        if not self._place.is_compacted(max(len(runs), 1)) or not bool((keys[:-1] <= keys[1:]).all()):
+        if not self._place.is_compacted(max(len(runs), 1)):
             return False
         found = self._place.each(files.metadata)
         if [one.num_rows for one in found] != ([n for _, _, n in runs] or [0]):
             return False
-        return all(one.schema.to_arrow_schema().equals(self.schema) for one in found)
+        return ascending(keys) is keys and all(one.schema.to_arrow_schema().equals(self.schema) for one in found)
 
     def _sorted(self, runs: list[tuple[bytes, bytes, int]], keep: Keys) -> Iterator[pa.Table]:
         """The rows of each file to write: cut from one sorted table where that fits, else gathered file by file."""

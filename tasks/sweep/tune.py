@@ -11,7 +11,7 @@ import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,9 +64,11 @@ def search(jobs: Sequence[Job], port: Port, resources: Resources, halving: Halvi
     folder = Path(folder).absolute()
     (folder / OUTCOMES).mkdir(parents=True, exist_ok=True)
     with environment(QUIET), connect(resources):
-        site = _Trials({job.key: job for job in jobs}, of_worker(port), resources.threads, os.getcwd(), folder)
-        needs = {"cpu": resources.cpus, "gpu": resources.gpus}
-        trainable = tune.with_resources(tune.with_parameters(_trial, site=site), needs)
+        needs = resources.of(jobs[0].task.name)
+        site = _Trials({job.key: job for job in jobs}, of_worker(port), needs.threads, os.getcwd(), folder)
+        bundle = tune.PlacementGroupFactory([needs.amounts], bundle_label_selector=[dict(needs.labels)])
+        trainable = tune.with_resources(tune.with_parameters(_trial, site=site), bundle)
+        resources = replace(resources, actors=needs.actors or resources.actors)
         with contextlib.redirect_stdout(sys.stderr):  # where progress goes
             grid = _tuner(trainable, list(site.jobs), resources, halving, folder).fit()
     lost = {result.config["key"]: result.error for result in grid if result.error is not None}
