@@ -61,8 +61,8 @@ class Out:
         self._done = 0
 
     def __enter__(self) -> Self:
-        self._lock.acquire()
         try:
+            self._lock.acquire()
             self._open()
         except BaseException:
             self._lock.release()
@@ -105,9 +105,11 @@ class Out:
                 continue
             name = self._table_of(record)
             try:
-                found[name].append(to_arrow(name, [{**row, "job_key": record["key"]} for row in record["rows"]]))
+                rows = to_arrow(name, [{**row, "job_key": record["key"]} for row in record["rows"]])
             except ValueError as error:
                 failed.append(_failure_row(self.stage, record, _schema_error(error)))
+            else:
+                found[name].append(rows)
         if fresh:
             self.timings.append(to_arrow("timings", [_timing_row(self.stage, record) for record in fresh]))
         if failed:
@@ -176,11 +178,20 @@ class Out:
     # -- inside -------------------------------------------------------------------------------------------------------
     def _open(self) -> None:
         """Mend what a killed run left, then learn what is stored."""
-        for parts in (*self.tables.values(), self.failures, self.timings, self.runs):
+        for parts in (held := (*self.tables.values(), self.failures, self.timings, self.runs)):
             parts.recover(self._damaged)
         for folder in (self.root, self.companion):
             folder.mkdir(parents=True, exist_ok=True)
             files.remove_temporary(folder)
+        try:
+            self._learn()
+        except (pa.ArrowInvalid, OSError):  # a damaged page in a file whose footer is sound
+            if not [bad for parts in held for bad in parts.recover(self._damaged, whole=True)]:
+                raise
+            self._learn()
+
+    def _learn(self) -> None:
+        """What is stored, and what need not be tried again."""
         self._stored = self._keys_of_tables()
         rows = self.failed()
         self._given_up = Keys(rows.filter(pc.invert(rows["transient"]))["key"].to_pylist())

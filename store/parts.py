@@ -42,16 +42,16 @@ class Parts:
         """Compacted files, then parts in the order that they were written."""
         return sorted(self.folder.glob("[!.]*.parquet"))
 
-    def recover(self, damaged: Path) -> list[Path]:
+    def recover(self, damaged: Path, *, whole: bool = False) -> list[Path]:
         """Carry an interrupted replacement through, delete temporary files, set unreadable files aside and name them.
 
-        Runs before anything else, with the store's lock held.
+        Runs before anything else, with the store's lock held. `whole` reads every page, else the footers serve.
         """
         if (self._next / "commit").exists():
             self._install()
         self._discard_next()
         files.remove_temporary(self.folder)
-        return [self.set_aside(path, damaged) for path in self.files() if not self._readable(path)]
+        return [self.set_aside(path, damaged) for path in self.files() if not self._readable(path, whole=whole)]
 
     def set_aside(self, path: Path, damaged: Path) -> Path:
         """Move a damaged file out of the out, to be looked at; its jobs are missing from then on."""

@@ -120,6 +120,7 @@ class _Sweep:
         while self._fleet.busy and time.monotonic() < end and len(caught) < 2:
             self._collect()
             self._expire()
+            self._ledger.flush()  # a machine that is taken away may not wait for the end of the drain
 
     def _dispatch(self) -> None:
         for slot in [slot for slot in self._fleet if slot.up]:
