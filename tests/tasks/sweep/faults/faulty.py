@@ -22,9 +22,11 @@ import pyarrow as pa
 from store.out import Out
 from store.status import Status, write_status
 from tasks.sweep import engine
+from tasks.sweep.actor import Outcome
 from tasks.sweep.cluster import Resources
 from tasks.sweep.jobs import Job, Port, Result, Task, place
 from tasks.sweep.progress import Progress
+from tasks.sweep.records import record
 
 STEPS = 3  # rows of a job
 LEARN = Task("learn", 1, "faulty:entry", "faulty:loader", table="training")
@@ -61,13 +63,22 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
     log(spec["log"], f"run {job.key} {os.getpid()}")
     trouble(job)
     time.sleep(spec.get("sleep", 0))
-    rows: list[dict[str, Any]] = [
-        {"model": "m", "step": step, "loss": 1 / (1 + spec["n"] + step), "learning_rate": 0.1} for step in range(STEPS)
-    ]
+    rows = learnt(spec["n"])
     if job.task.name == DUMP.name:
         rows = [{"model": "m", "dataset": "d", "condition": spec["condition"], "kind": "tokens", "n_windows": 1}]
     log(spec["log"], f"end {job.key} {os.getpid()} {time.monotonic()}")
     return Result(rows, dump=tables(spec["n"], spec.get("kilobytes", 3)) if job.task.name == DUMP.name else None)
+
+
+def learnt(n: int) -> list[dict[str, Any]]:
+    """The rows that job n answers."""
+    return [{"model": "m", "step": step, "loss": 1 / (1 + n + step), "learning_rate": 0.1} for step in range(STEPS)]
+
+
+def answered(job: Job) -> dict[str, Any]:
+    """The record of a job, as the engine makes it."""
+    times = {"seconds": 0.1, "load_seconds": 0.0, "actor": "actor-0", "node": "n", "device": "cpu"}
+    return record(job, Outcome(learnt(job.spec["n"]), None, {**times, "started": 0.0, "tokens_per_s": None}), 1)
 
 
 def trouble(job: Job) -> None:
@@ -81,7 +92,7 @@ def trouble(job: Job) -> None:
             ctypes.string_at(0)
         case "hang":
             time.sleep(600)
-        case "gpu memory" if place().batch(8) > 2:
+        case "gpu memory" if place().batch(8) > 4:
             raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate 2.00 GiB")
         case "leak":
             held = []
