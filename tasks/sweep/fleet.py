@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from tasks.errors import SweepError
-from tasks.sweep.actor import Site, Worker
+from tasks.sweep.actor import Setting, Site, Worker
 from tasks.sweep.backlog import Attempt, Backlog, Shelf
 from tasks.sweep.cluster import Resources, actor_options
 from tasks.sweep.jobs import Port
@@ -212,7 +212,8 @@ class Fleet:
         name = f"{self._name}-{self._made}"
         known = f"{shelf.group} {name} {self._run}".strip()
         remote = self._ray.remote(Worker).options(name=known, **actor_options(needs))
-        slot = Slot(name, remote.remote(name, self._port, needs.threads, os.getcwd(), needs.devices), shelf)
+        setting = Setting(needs.threads, os.getcwd(), needs.devices, self._resources.notice_seconds)
+        slot = Slot(name, remote.remote(name, self._port, setting), shelf)
         self._made += 1
         slot.send("start")
         self.slots.append(slot)
