@@ -40,9 +40,13 @@ class Lock:
             time.sleep(0.05)
         who = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat("T", "seconds")}
         self._handle = handle
-        with files.space(self.path):
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(who).encode(), 0)
+        try:
+            with files.space(self.path):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, json.dumps(who).encode(), 0)
+        except OSError:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Give the lock back; the file stays, since deleting it could let two drivers in."""
