@@ -15,7 +15,8 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[4]
+from processes import ROOT, alive
+
 START = 120.0  # seconds that a phase of a driver may take to come
 
 
@@ -55,14 +56,6 @@ class Driver(NamedTuple):
             assert time.monotonic() < deadline, (phase, self.diary.read_text(), self.errors.read_text())
             time.sleep(0.002)
         return True
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 class Nursery:

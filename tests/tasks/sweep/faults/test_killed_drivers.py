@@ -16,7 +16,8 @@ from typing import Any
 import faulty
 import pytest
 from matrix import Row, numbers, repeated, rows_of, stored, verdict
-from nursery import Driver, Nursery, alive
+from nursery import Driver, Nursery
+from processes import alive
 
 from store import files
 

@@ -13,7 +13,8 @@ from typing import Any
 import faulty
 import pytest
 from matrix import Row, numbers, repeated, rows_of, stored, verdict
-from nursery import Driver, Nursery, alive
+from nursery import Driver, Nursery
+from processes import alive
 
 from store.out import read_rows
 
