@@ -161,7 +161,7 @@ def port(out: Out) -> Port:
     return Port(out.missing, out.append, out.check, nothing, out.write_dump)
 
 
-def drive(root: Path, jobs: Sequence[Job], resources: Resources, diary: Path, *, finish: bool = True) -> None:
+def drive(root: Path, jobs: Sequence[Job], resources: Resources, diary: Path) -> None:
     """What a stage does with its jobs. Lines of the diary: `phase NAME TIME`, `tell FINISHED TIME`, `summary ...`."""
 
     def phase(name: str) -> None:
@@ -189,6 +189,5 @@ def drive(root: Path, jobs: Sequence[Job], resources: Resources, diary: Path, *,
         summary = engine.run(jobs, plain._replace(missing=missing, append=append), resources, report=report)
         log(diary, "summary " + " ".join(f"{name}={value}" for name, value in asdict(summary).items()))
         phase("finish")
-        if finish:
-            out.finish([job.key for job in jobs])
+        out.finish([job.key for job in jobs])
     phase("done")

@@ -74,16 +74,19 @@ class Nursery:
         root: Path,
         asked: Sequence[Mapping[str, Any]],
         *,
-        finish: bool = True,
+        own: bool = False,
         clock: bool = False,
         **resources: Any,
     ) -> Driver:
-        """Start a driver of the jobs `asked` for (arguments of `faulty.make`) over the store at `root`."""
+        """Start a driver of the jobs `asked` for (arguments of `faulty.make`) over the store at `root`.
+
+        own: with a Ray of its own, in a process group with it, as from a terminal. clock: one that runs backwards.
+        """
         self._made += 1
         diary, errors = (self._folder / f"{self._made}.{name}" for name in ("diary", "errors"))
         resources = {"flush_seconds": 0.3, "start_timeout_s": 60} | resources
         files = {"root": str(root), "diary": str(diary), "errors": str(errors)}
-        pid = self._say({**files, "asked": asked, "finish": finish, "clock": clock, "resources": resources})
+        pid = self._say({**files, "asked": asked, "own": own, "clock": clock, "resources": resources})
         return Driver(pid, diary, errors)
 
     def wait(self, driver: Driver) -> int:
@@ -123,11 +126,14 @@ def _drive(address: str, order: dict[str, Any]) -> int:
     for stream in (1, 2):  # ours is the answer to whoever asked
         os.dup2(errors, stream)
     try:
-        ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+        if order["own"]:
+            os.setpgid(0, 0)
+        else:
+            ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
         if order["clock"]:
             faulty.turn_back()
         jobs, resources = faulty.planned(order["asked"]), Resources(**order["resources"])
-        faulty.drive(Path(order["root"]), jobs, resources, Path(order["diary"]), finish=order["finish"])
+        faulty.drive(Path(order["root"]), jobs, resources, Path(order["diary"]))
     except SystemExit as error:
         return int(error.code or 0)
     except KeyboardInterrupt:

@@ -38,14 +38,15 @@ def wait_until_stored(driver: Driver, root: Path, at_least: int) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("fault", "signum", "code"), [("SIGTERM", 15, 143), ("Ctrl-C", 2, 130)])
 def test_a_driver_that_is_asked_to_stop_drains_flushes_and_says_how_to_go_on(
-    tmp_path: Path, nursery: Nursery, signum: int, code: int, enter: Callable[[Row], None]
+    tmp_path: Path, nursery: Nursery, fault: str, signum: int, code: int, enter: Callable[[Row], None]
 ) -> None:
-    log, name = tmp_path / "log", signal.Signals(signum).name
-    driver = nursery.start(tmp_path, sound(log))
+    """Ctrl-C reaches all processes of the terminal: Ray's too, where it is the driver's own."""
+    log, name, own = tmp_path / "log", signal.Signals(signum).name, fault == "Ctrl-C"
+    driver = nursery.start(tmp_path, sound(log), own=own, **({"local_cpus": 2} if own else {}))
     wait_until_stored(driver, tmp_path, 10)
-    os.kill(driver.pid, signum)
+    (os.killpg if own else os.kill)(driver.pid, signum)
     assert nursery.wait(driver) == code, driver.errors.read_text()
     before, ran = stored(tmp_path), {key for key, _ in numbers(log, "run")}
     text = f"stopped by {name}: {len(before)} jobs stored, {JOBS - len(before)} left; run the same command again to go"
@@ -58,7 +59,7 @@ def test_a_driver_that_is_asked_to_stop_drains_flushes_and_says_how_to_go_on(
     end = verdict(tmp_path, faulty.expected(faulty.planned(sound(log))))
     doubled = end.doubled + repeated(sorted(before), again)
     note = f"“{text} on”; all {len(before)} that had begun were stored"
-    enter(Row(name, 1, int(said and not end.failures), len(ran - before) + end.missing, doubled, note))
+    enter(Row(fault, 1, int(said and not end.failures), len(ran - before) + end.missing, doubled, note))
 
 
 def test_a_second_driver_on_a_store_is_refused_with_the_reason(
