@@ -5,6 +5,7 @@ Every sweep here has max_attempts=1: a job that were blamed for what happened to
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -92,6 +93,14 @@ def once(folder: Path, count: int) -> list[dict[str, Any]]:
     return records
 
 
+def requested() -> list[dict[str, float]]:
+    """What Ray's autoscaler, if one ran, would find asked of it."""
+    from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    return list(json.loads(_internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL) or "[]"))
+
+
 def ran_on(records: list[dict[str, Any]]) -> Counter[str]:
     return Counter(record["rows"][0]["node"] for record in records)
 
@@ -174,7 +183,21 @@ def test_jobs_go_where_labels_and_custom_resources_send_them(tmp_path: Path, nod
         "toy": Needs(labels={"market": "!on-demand"}, cpus=0.5),
         "plain": Needs(labels={"market": "on-demand"}, custom={"scratch": 1}, cpus=0.5),
     }
-    run(jobs, toy.port(tmp_path / "store"), Resources(address="auto", tasks=placed))
+    port, asked = toy.port(tmp_path / "store"), []
+
+    def append(records: Any) -> None:
+        port.append(records)
+        asked.append(requested())
+
+    resources = Resources(address="auto", actors=7, tasks=placed, flush_seconds=0.2)
+    run(jobs, port._replace(append=append), resources)
     records = once(tmp_path, 20)
     by_task = {task: set(ran_on([r for r in records if r["task"] == task])) for task in placed}
     assert by_task == {"toy": {spot.node_id}, "plain": {kept.node_id}}
+
+    # an autoscaler was asked for room for as many actors as are wanted, though the nodes have it for four alone
+    plain, toys = {"CPU": 0.5, "scratch": 1}, {"CPU": 0.5}
+    assert (
+        sorted(asked[0], key=len) == [toys] * 4 + [plain] * 3 or sorted(asked[0], key=len) == [toys] * 3 + [plain] * 4
+    )
+    assert requested() == []
