@@ -34,9 +34,10 @@ import pyarrow as pa
 
 from bench.spectra import Memory
 from bench.sweep_peers import ACTORS, PEERS, ROW
-from stages.sweeping import Planned, nothing, run_and_finish
+from stages.sweeping import Asked, Planned, nothing, run_and_finish
 from store.out import Out
 from store.parts import ROWS_PER_FILE, Parts
+from tasks.sweep import fleet
 from tasks.sweep.backlog import Backlog
 from tasks.sweep.cluster import Resources, connect
 from tasks.sweep.jobs import Job, Task
@@ -91,6 +92,12 @@ def ours(folder: Path, count: int) -> Found:
     return Found(now - started.min() / 1e6, now - began, note=f"{files(folder)} files")
 
 
+def ours_single(folder: Path, count: int) -> Found:
+    """The same with a call for each job, as jobs of more than a twentieth of a second have it."""
+    fleet.BATCH_JOBS = 1
+    return ours(folder, count)
+
+
 def resume(folder: Path, count: int) -> Found:
     """The sweep over a store that has every job."""
     before, began = files(folder), time.time()
@@ -120,17 +127,19 @@ def fill_parts(folder: Path, count: int) -> Found:
 
 
 def planning(folder: Path, count: int) -> Found:
-    """Ask for so many jobs; none is run."""
+    """Ask for so many jobs, of which all but a tenth are stored, or none; nothing is run."""
     stored = files(folder) > 0
     memory, began = Memory(), time.time()
     with opened(folder) as out:
         open_s = time.time() - began
-        first = round(count * NEW) if stored else 0
-        backlog = Backlog((one.job for one in plan(count, first)), out.missing, Resources().chunk)
+        first = Parts.rows(out.tables["training"]) - round(count * (1 - NEW)) if stored else 0
+        asked, where = Asked(), Resources()
+        jobs = (one.job for one in asked.noting(plan(count, first)))
+        backlog = Backlog(jobs, out.missing, where.chunk, lambda job: where.of(job.task.name))
         while not backlog.complete:
             backlog.plan_ahead()
         seconds = time.time() - began
-    assert (backlog.planned, len(backlog)) == (count, first or count)
+    assert (backlog.planned, len(backlog)) == (count, round(count * NEW) if stored else count)
     return Found(seconds, seconds, memory.peak_mb, f"{open_s:.2f} s of it to open, {len(backlog)} to run")
 
 
@@ -153,6 +162,7 @@ def _repeated(parts: Parts, row: dict[str, Any], keys: np.ndarray) -> Iterator[p
 
 SIDES: dict[str, Callable[[Path, int], Found]] = {
     "ours": ours,
+    "ours, a call each": ours_single,
     "resume": resume,
     "resume, killed": resume,
     "plan": planning,

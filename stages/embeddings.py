@@ -17,7 +17,7 @@ TASK = Task("embed", 3, "tasks.models.embed:embed", "tasks.models.registry:load_
 
 def main(params: Params) -> None:
     """Write data/embeddings."""
-    with opened("embeddings", ["dumps"]) as out:
+    with opened("embeddings", ["dumps"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 

@@ -22,7 +22,7 @@ BASELINE = Task("baseline", 1, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_for_j
 
 def main(params: Params) -> None:
     """Write data/forecasts."""
-    with opened("forecasts", ["forecasts"]) as out:
+    with opened("forecasts", ["forecasts"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 

@@ -17,7 +17,7 @@ TASK = Task("measure", 2, "tasks.geometry.measure:entry", table="geometry")
 
 def main(params: Params) -> None:
     """Write data/geometry."""
-    with opened("geometry", ["geometry"]) as out:
+    with opened("geometry", ["geometry"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_states, Path.cwd()))
 
 

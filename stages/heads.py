@@ -22,7 +22,7 @@ LEMMA = Task("lemma1", 1, "tasks.models.heads:lemma", LOADER, table="jacobian")
 
 def main(params: Params) -> None:
     """Write data/heads."""
-    with opened("heads", ["alignment", "partition", "jacobian"]) as out:
+    with opened("heads", ["alignment", "partition", "jacobian"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 

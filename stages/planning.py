@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from stages import DATA
 from stages.params import Params
-from store.dumps import Place, last_layers
+from store.dumps import Place, dump_metadata, last_layers
 from store.files import fingerprint
 from store.out import read_rows
 from tasks.series.catalog import modality
@@ -132,5 +132,5 @@ def dumps(stage: str) -> list[dict[str, Any]]:
 
 
 def parquet_metadata(path: Path) -> pq.FileMetaData:
-    """Footer of a Parquet file."""
-    return pq.read_metadata(path)
+    """Footer of a Parquet dump."""
+    return dump_metadata(path)

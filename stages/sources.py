@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stages import DATA, STAGES
+from store.manifests import File
+from store.published import dump_files, table_files
 
 HOLDERS: Mapping[str, Sequence[str]] = {
     "datasets": ("kernelsynth", "datasets"),
@@ -34,16 +36,17 @@ HOLDERS: Mapping[str, Sequence[str]] = {
 }
 
 
-def sources() -> dict[str, list[Path]]:
+def sources() -> dict[str, Sequence[File]]:
     """Table -> its Parquet files, in the order of the stages."""
-    found = {table: _files(table, [Path(DATA, stage) for stage in stages]) for table, stages in HOLDERS.items()}
+    found: dict[str, Sequence[File]] = {
+        table: _files(table, [Path(DATA, stage) for stage in stages]) for table, stages in HOLDERS.items()
+    }
     swept = [Path(DATA, "timings", stage.name) for stage in STAGES if stage.sweeps]
     found |= {table: _files(table, swept) for table in ("timings", "runs")}
-    dumps = Path(DATA, "embeddings", "dumps")
-    return found | {"embeddings": sorted(path for path in dumps.rglob("[!.]*.arrow"))}
+    return found | {"embeddings": dump_files(Path(DATA, "embeddings"), ".arrow")}
 
 
 def _files(table: str, outs: Sequence[Path]) -> list[Path]:
     """A table is a folder of files where jobs write it, else one file."""
     alone = [out / f"{table}.parquet" for out in outs]
-    return [p for p in alone if p.exists()] + [p for out in outs for p in sorted((out / table).glob("[!.]*.parquet"))]
+    return [p for p in alone if p.exists()] + [p for out in outs for p in table_files(out, table)]

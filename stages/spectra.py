@@ -27,7 +27,7 @@ NO_DATA = dict.fromkeys(("dataset", "condition", "context", "noise"))
 
 def main(params: Params) -> None:
     """Write data/spectra."""
-    with opened("spectra", ["spectra", "planes", "angles"]) as out:
+    with opened("spectra", ["spectra", "planes", "angles"], params) as out:
         sweep(out, plan(params), params, read)
 
 

@@ -18,6 +18,8 @@ import numpy as np
 from stages import DATA, STAGES
 from stages.params import Params
 from store.out import Out
+from store.published import table_files
+from store.shelf import place
 from store.status import Status, write_status
 from tasks.sweep import engine, progress
 from tasks.sweep.cluster import Resources
@@ -39,9 +41,15 @@ class TooManyFailures(Exception):
 
 
 @contextmanager
-def opened(stage: str, tables: Sequence[str]) -> Iterator[Out]:
-    """The out of a stage, locked for this driver."""
-    with Out(Path(DATA, stage), tables=tables, companion=Path(DATA, "timings", stage), stage=stage) as out:
+def opened(stage: str, tables: Sequence[str], params: Params | None = None) -> Iterator[Out]:
+    """The out of a stage, locked for this driver.
+
+    params: of a stage whose rows and dumps go to resources.store, where that is given.
+    """
+    uri = params.resources.store if params else None
+    where = place(uri, stage) if uri else None
+    companion = Path(DATA, "timings", stage)
+    with Out(Path(DATA, stage), tables=tables, companion=companion, stage=stage, place=where) as out:
         yield out
 
 
@@ -151,8 +159,7 @@ def stages_with_failures() -> list[str]:
     """Sweeping stages whose out holds a failure."""
     import pyarrow.parquet as pq
 
-    folders = {stage.name: Path(DATA, stage.name, "failures") for stage in STAGES if stage.sweeps}
-    files = {name: list(folder.glob("*.parquet")) for name, folder in folders.items()}
+    files = {stage.name: table_files(Path(DATA, stage.name), "failures") for stage in STAGES if stage.sweeps}
     return [name for name, found in files.items() if any(pq.read_metadata(path).num_rows for path in found)]
 
 

@@ -16,7 +16,7 @@ POINTS = Task("theory_points", 1, "tasks.theory.entry:points", table="theory")
 
 def main(params: Params) -> None:
     """Write data/theory."""
-    with opened("theory", ["theory"]) as out:
+    with opened("theory", ["theory"], params) as out:
         sweep(out, plan(params), params, nothing)
 
 

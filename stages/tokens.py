@@ -20,7 +20,7 @@ TASK = Task("tokenize", 2, "tasks.models.tokenize:tokenize", "tasks.models.regis
 
 def main(params: Params) -> None:
     """Write data/tokens."""
-    with opened("tokens", ["dumps"]) as out:
+    with opened("tokens", ["dumps"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
         out.write("skipped", skipped())
 

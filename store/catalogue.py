@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from store import files, sample
 from store.errors import CheckFailed, StoreError
+from store.manifests import File
 from store.schema import TABLES
 from store.tables.columns import Table
 
@@ -40,7 +41,7 @@ SHOWN = 5  # rows of a failed check in its message
 ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
 
 
-def build(path: Path, sources: Mapping[str, Sequence[Path]], *, sql: Traversable | None = None, seed: int = 0) -> None:
+def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable | None = None, seed: int = 0) -> None:
     """Write the catalogue.
 
     sources: table -> its Parquet files, from any number of outs; a table without any is empty. `embeddings` are the
@@ -65,7 +66,7 @@ def build(path: Path, sources: Mapping[str, Sequence[Path]], *, sql: Traversable
         connection.execute("detach results")
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[Path]], seed: int) -> None:
+def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[File]], seed: int) -> None:
     """Every table of the catalogue, `studies` first because others are joined with it."""
     for table in sorted((t for t in TABLES.values() if t.in_catalogue), key=lambda t: t.by_study):
         _create(connection, table)
@@ -91,7 +92,7 @@ def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
         )
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence[Path]) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence[File]) -> None:
     """All rows of the files; where studies ask for rows, one a study that does."""
     names = ", ".join(_text(path) for path in found)
     rows = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
@@ -109,7 +110,7 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
 
 def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
     """Every file of views and answers as a view, after those that it reads."""
-    texts = {name: text for folder in ("views", "answers") for name, text in _queries(sql / folder)}
+    texts = {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
     reads = {name: texts.keys() & set(SOURCE.findall(text)) for name, text in texts.items()}
     try:
         order = list(TopologicalSorter(reads).static_order())
@@ -124,7 +125,7 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
-    for name, text in _queries(sql / "checks"):
+    for name, text in queries(sql / "checks"):
         rows = connection.sql(text).limit(SHOWN).to_arrow_table().to_pylist()
         if rows:
             shown = "\n".join(f"  {row}" for row in rows)
@@ -140,7 +141,7 @@ def question(text: str) -> str:
     return first.removeprefix("-- ").strip()
 
 
-def _queries(folder: Traversable) -> Iterable[tuple[str, str]]:
+def queries(folder: Traversable) -> Iterable[tuple[str, str]]:
     """Name and text of each query of a folder, by name."""
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         if file.name.endswith(".sql"):

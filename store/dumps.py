@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
@@ -12,6 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from store import files
+from store.manifests import File, locate
+from store.objects import Remote
+from store.uploads import Upload
 
 Place = tuple[str, int, bool]  # stack, layer, normed: what a record batch of an embedding dump holds
 
@@ -61,46 +64,66 @@ def dump_path(spec: Mapping[str, Any]) -> str:
     return f"dumps/{name}.{suffix}"
 
 
-def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
+def write_dump(out: File, path: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
     """Stream tables of one schema, a row group or batch each, to a file that then takes its name; it replaces a former.
 
     A path that ends in .arrow is an Arrow file without compression, which readers map into memory; others are Parquet.
     Answers path (relative to `out`), rows, bytes and fingerprint. The disk may have it later: whoever stores that
-    answer syncs the file first, several at once (`Out.append`).
+    answer syncs the file first, several at once (`Out.append`). An object is uploaded as it is written, in parts.
     """
-    target = Path(out) / path
-    rows = 0
+    target = (out if isinstance(out, Remote) else Path(out)) / path
+    if isinstance(target, Remote):
+        with Upload(target) as upload:
+            rows = _write(upload, path, tables)
+        upload.sign()
+        return {"path": path, "rows": rows, "bytes": upload.size, "fingerprint": upload.fingerprint}
     with files.atomic(target, durable=False) as temporary:
-        writer = None
-        try:
-            for table in tables:
-                whole = table.combine_chunks()
-                if writer is None:
-                    arrow = target.suffix == ".arrow"
-                    writer = (pa.ipc.new_file if arrow else files.parquet_writer)(str(temporary), whole.schema)
-                if isinstance(writer, pq.ParquetWriter):
-                    writer.write_table(whole, row_group_size=max(1, len(whole)))
-                else:
-                    writer.write_table(whole)
-                rows += len(table)
-        finally:
-            if writer is not None:
-                writer.close()
-        if writer is None:
-            raise ValueError(f"dump {path}: got no tables, expected at least one")
+        rows = _write(str(temporary), path, tables)
         size, digest = temporary.stat().st_size, files.fingerprint(temporary)
     return {"path": path, "rows": rows, "bytes": size, "fingerprint": digest}
 
 
-def write_job_dump(out: Path, job: JobLike, tables: Iterable[pa.Table]) -> dict[str, Any]:
+def _write(sink: str | Upload, path: str, tables: Iterable[pa.Table]) -> int:
+    """Write the tables of a dump of that name; how many rows."""
+    rows = 0
+    writer = None
+    try:
+        for table in tables:
+            whole = table.combine_chunks()
+            if writer is None:
+                writer = (pa.ipc.new_file if path.endswith(".arrow") else files.parquet_writer)(sink, whole.schema)
+            if isinstance(writer, pq.ParquetWriter):
+                writer.write_table(whole, row_group_size=max(1, len(whole)))
+            else:
+                writer.write_table(whole)
+            rows += len(table)
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        raise ValueError(f"dump {path}: got no tables, expected at least one")
+    return rows
+
+
+def write_job_dump(out: File, job: JobLike, tables: Iterable[pa.Table]) -> dict[str, Any]:
     """`write_dump` under the name that the job's spec gives."""
     return write_dump(out, dump_path(job.spec), tables)
 
 
 def read_table(root: Path, job: JobLike) -> pa.Table:
     """The whole of the one Parquet file among the job's inputs, its metadata too."""
-    with pq.ParquetFile(_input(root, job, ".parquet"), page_checksum_verification=True) as file:
+    with pq.ParquetFile(_opened(_input(root, job, ".parquet")), page_checksum_verification=True) as file:
         return file.read(use_threads=False)
+
+
+def dump_metadata(path: Path) -> pq.FileMetaData:
+    """Footer of a Parquet dump."""
+    return pq.read_metadata(_opened(locate(path)))
+
+
+def _opened(file: File) -> Path | pa.NativeFile:
+    """What Arrow reads a dump from, a part at a time."""
+    return file if isinstance(file, Path) else file.open()
 
 
 def read_states(root: Path, job: JobLike) -> States:
@@ -108,16 +131,13 @@ def read_states(root: Path, job: JobLike) -> States:
     return layer_states(_input(root, job, ".arrow"), *(job.spec[name] for name in ("stack", "layer", "normed")))
 
 
-def layer_states(path: Path, stack: str, layer: int, normed: bool) -> States:
+def layer_states(path: File, stack: str, layer: int, normed: bool) -> States:
     """The tokens of one layer of an embedding dump. ValueError, with what it holds, where it has not got the layer.
 
-    States of float32 are the file's own bytes, mapped and read-only. That they are those that were written is the
-    caller's to know, by the file's fingerprint: a sweep compares it before each job.
+    States of float32 are the file's own bytes, mapped and read-only; of an object that one batch is fetched. That they
+    are those that were written is the caller's to know, by the file's fingerprint: a sweep compares it before each job.
     """
-    wanted, found = (stack, layer, normed), dict(batches(path))
-    if wanted not in found:
-        raise ValueError(f"dump {path.name}: no (stack, layer, normed) {wanted}, expected one of {sorted(found)}")
-    batch = found[wanted]
+    batch = layer_batch(path, (stack, layer, normed))
     state, types, series = batch["state"], batch["type"], batch["series"].cast(pa.string())
     flat = state.flatten().to_numpy()
     return {
@@ -131,18 +151,45 @@ def layer_states(path: Path, stack: str, layer: int, normed: bool) -> States:
     }
 
 
-def batches(path: Path) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    """What each record batch of an embedding dump holds, and the batch, mapped: only what is looked at is read."""
-    file = pa.ipc.open_file(pa.memory_map(str(path)))
-    for n in range(file.num_record_batches):
-        batch = file.get_batch(n)
-        stack, layer, normed = (batch[name][0].as_py() for name in ("stack", "layer", "normed"))
-        yield (stack, layer, normed), batch
+def layer_batch(path: File, wanted: Place) -> pa.RecordBatch:
+    """The record batch of one layer of an embedding dump. ValueError, with what it holds, where there is none."""
+    found = layer_rows(path)
+    if wanted not in found:
+        raise ValueError(f"dump {path.name}: no (stack, layer, normed) {wanted}, expected one of {sorted(found)}")
+    return _reader(path).get_batch(list(found).index(wanted))
 
 
-def layers(path: Path) -> list[Place]:
+def layer_rows(path: File) -> dict[Place, int]:
+    """(stack, layer, normed) of each record batch of an embedding dump, in their order, and its rows.
+
+    No state is read: a local file is mapped, of an object only these three columns are fetched.
+    """
+    names = ("stack", "layer", "normed")
+    reader = _reader(path, names)
+    found = {}
+    for n in range(reader.num_record_batches):
+        batch = reader.get_batch(n)
+        stack, layer, normed = (batch[name][0].as_py() for name in names)
+        found[stack, layer, normed] = len(batch)
+    return found
+
+
+def layers(path: File) -> list[Place]:
     """(stack, layer, normed) of each record batch of an embedding dump."""
-    return [place for place, _ in batches(path)]
+    return list(layer_rows(path))
+
+
+def _reader(path: File, columns: Sequence[str] | None = None) -> pa.ipc.RecordBatchFileReader:
+    """Of an Arrow file, here or where a manifest says. columns: of an object all that is fetched."""
+    file = locate(path) if isinstance(path, Path) else path
+    if isinstance(file, Path):
+        return pa.ipc.open_file(pa.memory_map(str(file)))
+    source = file.open()
+    reader = pa.ipc.open_file(source)
+    if columns is None:
+        return reader
+    wanted = [reader.schema.get_field_index(name) for name in columns]
+    return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
 
 
 def last_layers(places: Iterable[Place]) -> set[Place]:
@@ -150,9 +197,9 @@ def last_layers(places: Iterable[Place]) -> set[Place]:
     return set({stack: (stack, layer, normed) for stack, layer, normed in sorted(places)}.values())
 
 
-def _input(root: Path, job: JobLike, suffix: str) -> Path:
+def _input(root: Path, job: JobLike, suffix: str) -> File:
     """The one file of that suffix that the job reads."""
     found = [name for name in job.inputs if name.endswith(suffix) and not name.startswith(files.NOT_FILES)]
     if len(found) != 1:
         raise ValueError(f"job {dict(job.spec)}: expected one {suffix} file among its inputs, got {found}")
-    return Path(root) / found[0]
+    return locate(Path(root) / found[0])

@@ -4,6 +4,8 @@
 <root>/dumps/...                dump files, written by workers
 <root>/failures, <root>/studies as tables
 <companion>/timings, runs       wall clock, outside the promise that the same content gives the same bytes
+
+Where a `place` is given, all of this lies there, and root and companion hold a manifest of it each (`store.manifests`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,15 +26,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import dumps, files, provenance
+from store import dumps, files, provenance, published
 from store.errors import DamagedPart
 from store.keys import Keys, unique
 from store.lock import Lock
 from store.parts import ROWS_PER_FILE, Parts
+from store.places import Folders, Place
 from store.schema import arrow_schema, table, to_arrow
 
 logger = logging.getLogger(__name__)
 Record = Mapping[str, Any]
+read_rows = published.read_rows
 
 
 class Out:
@@ -42,37 +47,51 @@ class Out:
     """
 
     def __init__(
-        self, root: Path, *, tables: Sequence[str], companion: Path, stage: str, status: Path | None = None
+        self,
+        root: Path,
+        *,
+        tables: Sequence[str],
+        companion: Path,
+        stage: str,
+        status: Path | None = None,
+        place: Place | None = None,
     ) -> None:
         if not tables or any(not table(name).keyed for name in tables):
             raise ValueError(f"tables {list(tables)}: expected at least one, each with a job_key (others: Out.write)")
         self.root, self.companion, self.stage = Path(root).absolute(), Path(companion).absolute(), stage
         self.status = Path(status).absolute() if status else self.root.parent / ".status"
-        self.tables = {name: Parts(self.root / name, arrow_schema(name)) for name in tables}
-        self.failures = Parts(self.root / "failures", arrow_schema("failures"), key="key", latest=True)
-        self.timings = Parts(self.companion / "timings", arrow_schema("timings"), key="key", latest=True)
-        self.runs = Parts(self.companion / "runs", arrow_schema("runs"), key="stage")
         self._lock = Lock(self.status / f"{stage}.lock")
+        self._place = place or Folders(self.root, self.companion, self._lock)
+        self.tables = {name: Parts(self._place.folder(name), arrow_schema(name)) for name in tables}
+        self.failures = Parts(self._place.folder("failures"), arrow_schema("failures"), key="key", latest=True)
+        timings, runs = (self._place.folder(name, companion=True) for name in ("timings", "runs"))
+        self.timings = Parts(timings, arrow_schema("timings"), key="key", latest=True)
+        self.runs = Parts(runs, arrow_schema("runs"), key="stage")
         self._damaged = self.status / "damaged" / stage
         self._stored, self._given_up = Keys(), Keys()
         self._dumps: dict[str, tuple[str, int, str]] = {}  # key -> path, bytes, fingerprint
         self._started = datetime.now(UTC)
         self._clock = time.monotonic()
         self._done = 0
+        self._beside: set[str] = set()  # tables that belong to no job, as written by this run
+        self._finished = False
 
     def __enter__(self) -> Self:
-        self._lock.acquire()
-        try:
+        published.expect(self.root, self._place.uri, self.tables)
+        with ExitStack() as held:
+            if self._place.uri:  # the lock that `python -m store status` looks at
+                self._lock.acquire()
+                held.callback(self._lock.release)
+            self._place.acquire()
+            held.callback(self._place.release)
             self._open()
-        except BaseException:
-            self._lock.release()
-            raise
+            self._held = held.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lock.release()
+        self._held.close()
 
     # -- the engine's port --------------------------------------------------------------------------------------------
     def missing(self, keys: Sequence[str], *, retry_failed: bool = False) -> list[str]:
@@ -122,7 +141,7 @@ class Out:
     @property
     def write_dump(self) -> Callable[[dumps.JobLike, Iterable[pa.Table]], dict[str, Any]]:
         """`dumps.write_job_dump` into this out; picklable."""
-        return partial(dumps.write_job_dump, self.root)
+        return partial(dumps.write_job_dump, self._place.dumps)
 
     # -- rows that come another way ------------------------------------------------------------------------------------
     def adopt(self, name: str, key: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -139,7 +158,10 @@ class Out:
     # -- the end of a run ---------------------------------------------------------------------------------------------
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace a table that belongs to no job (skipped, studies), rows in the order given."""
-        Parts(self.root / name, arrow_schema(name)).replace([to_arrow(name, rows)])
+        Parts(self._place.folder(name), arrow_schema(name)).replace([to_arrow(name, rows)])
+        self._beside.add(name)
+        if self._finished:
+            self._publish()
 
     def finish(
         self,
@@ -164,6 +186,8 @@ class Out:
         without = int((~kept).sum())
         counts = {"jobs": len(keys), "done": self._done, "failed": without, "reused": int(kept.sum()) - self._done}
         self._write_run(counts | dict(run or {}))
+        self._finished = True
+        self._publish()
         return counts
 
     def failed(self) -> pa.Table:
@@ -176,25 +200,37 @@ class Out:
     # -- inside -------------------------------------------------------------------------------------------------------
     def _open(self) -> None:
         """Mend what a killed run left, then learn what is stored."""
-        for parts in (*self.tables.values(), self.failures, self.timings, self.runs):
+        self._place.open()
+        for parts in (everything := (*self.tables.values(), self.failures, self.timings, self.runs)):
             parts.recover(self._damaged)
-        for folder in (self.root, self.companion):
-            folder.mkdir(parents=True, exist_ok=True)
-            files.remove_temporary(folder)
+        try:
+            self._learn()
+        except (pa.ArrowInvalid, OSError):  # a damaged page behind a sound footer, or a store that does not answer
+            if self._place.uri or not [bad for one in everything for bad in one.recover(self._damaged, whole=True)]:
+                raise
+            self._learn()
+
+    def _learn(self) -> None:
+        """What is stored, and what need not be tried again."""
         self._stored = self._keys_of_tables()
         rows = self.failed()
         self._given_up = Keys(rows.filter(pc.invert(rows["transient"]))["key"].to_pylist())
         if "dumps" in self.tables:
             self._remember_dumps(self.tables["dumps"].read())
 
+    def _publish(self) -> None:
+        """Where rows lie elsewhere, leave in the out what DVC versions and later stages follow."""
+        if self._place.uri:
+            published.publish(self.root, self._place, (*self.tables, "failures", *self._beside), self._stored)
+            published.publish(self.companion, self._place, ("timings", "runs"))
+
     def _keys_of_tables(self) -> Keys:
-        return Keys(np.concatenate([parts.keys() for parts in self.tables.values()]))
+        found = [parts.keys() for parts in self.tables.values()]
+        return Keys(found[0] if len(found) == 1 else np.concatenate(found))
 
     def _store(self, name: str, rows: pa.Table) -> None:
         if name == "dumps":
-            paths = [path for path in (self.root / path for path in rows["path"].to_pylist()) if path.is_file()]
-            for path in [*paths, *sorted({path.parent for path in paths})]:
-                files.sync(path)
+            self._place.sync(rows["path"].to_pylist())
         self.tables[name].append(rows)
         keys = set(rows["job_key"].to_pylist())
         self._stored.add(keys)
@@ -226,24 +262,22 @@ class Out:
 
     def _verify_dumps(self, keys: Iterable[str]) -> None:
         """Forget the rows of dumps that are not what they were, so that their jobs run again."""
-        bad = [key for key in keys if key in self._dumps and not self._is_whole(*self._dumps[key])]
+        bad = [key for key in keys if key in self._dumps and self._is_faulty(*self._dumps[key])]
         if bad:
             self.tables["dumps"].drop(bad)
             self._stored.remove(bad)
             for key in bad:
                 del self._dumps[key]
 
-    def _is_whole(self, path: str, size: int, fingerprint: str) -> bool:
-        file = self.root / path
-        if not file.is_file():
+    def _is_faulty(self, path: str, size: int, fingerprint: str) -> bool:
+        fault, file = self._place.fault(path, size, fingerprint), self._place.dumps / path
+        if fault == "gone":
             logger.warning("dump %s is gone; its job runs again", file)
-        elif file.stat().st_size != size or files.fingerprint(file) != fingerprint:
+        elif fault:
             logger.warning(
-                "dump %s is damaged (expected %d bytes, fingerprint %s); its job runs again", file, size, fingerprint
+                "dump %s is %s (expected %d bytes, fingerprint %s); its job runs again", file, fault, size, fingerprint
             )
-        else:
-            return True
-        return False
+        return bool(fault)
 
     def _compact(self, parts: Parts, keep: Keys) -> None:
         if bad := parts.compact(keep, self._damaged):
@@ -251,16 +285,8 @@ class Out:
             raise DamagedPart(f"{self.stage}: parts could not be read and were set aside: {names}; run the stage again")
 
     def _prune_dumps(self) -> None:
-        """Delete dump files that no row names, and folders left empty."""
-        folder = self.root / "dumps"
-        named = set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set()
-        rows = set(self.tables["dumps"].files()) if "dumps" in self.tables else set()
-        for path in sorted(folder.rglob("*"), reverse=True):  # a folder comes after what it holds
-            if path.is_dir():
-                if not any(path.iterdir()):
-                    path.rmdir()
-            elif path not in rows and path.relative_to(self.root).as_posix() not in named:
-                path.unlink()
+        """Delete dump files that no row names."""
+        self._place.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
 
     def _write_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> None:
         asked: dict[str, list[np.ndarray]] = defaultdict(list)
@@ -272,7 +298,8 @@ class Out:
             keys = pa.chunked_array([pa.array(some.tolist(), pa.string()) for some in _slices(asking)], pa.string())
             columns = {"study": pa.repeat(study, len(keys)), "stage": pa.repeat(self.stage, len(keys)), "job_key": keys}
             tables.append(pa.table([columns[name] for name in schema.names], schema=schema))
-        Parts(self.root / "studies", schema).replace([pa.concat_tables(tables or [schema.empty_table()])])
+        self._beside.add("studies")
+        Parts(self._place.folder("studies"), schema).replace([pa.concat_tables(tables or [schema.empty_table()])])
 
     def _write_run(self, facts: Mapping[str, Any]) -> None:
         row: dict[str, Any] = {
@@ -289,11 +316,6 @@ class Out:
         }
         former = self.runs.read()
         self.runs.replace([pa.concat_tables([former, to_arrow("runs", [row | dict(facts)])]).sort_by("started")])
-
-
-def read_rows(root: Path, name: str) -> pa.Table:
-    """All rows of a table that a stage's out at `root` holds, compacted or not; an out that is not there has none."""
-    return Parts(Path(root) / name, arrow_schema(name)).read()
 
 
 def _slices(keys: np.ndarray) -> Iterator[np.ndarray]:

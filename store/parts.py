@@ -1,4 +1,4 @@
-"""One table as a folder of Parquet: parts while a stage runs, few sorted files when it ends, never a row twice.
+"""One table as Parquet: parts while a stage runs, few sorted files when it ends, never a row twice.
 
 A folder's files are replaced as a whole through `.next`: the new files are written there, `commit` makes them count,
 and only then do the old ones go and the new ones take their place. A kill at any moment leaves the old rows, or some
@@ -7,6 +7,7 @@ of the new ones and a `.next` that `recover` carries through.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -15,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from store import files
-from store.keys import Keys, as_bytes, unique
+from store.keys import WIDTH, Keys, as_bytes, ascending, unique
+from store.manifests import File
+from store.places import Folder
 
 logger = logging.getLogger(__name__)
 ROWS_PER_FILE = 65_536  # rows sorted in memory at once, and about what one compacted file holds
@@ -28,57 +30,55 @@ BYTES_AT_ONCE = 512 * 2**20  # decoded; tables up to here are sorted in one go
 class Parts:
     """The files of one table.
 
-    key: the column that says which job a row belongs to. latest: a key has one row, the last that was appended.
+    folder: where they lie; a path stands for a `LocalFolder`. key: the column that says which job a row belongs to.
+    latest: a key has one row, the last that was appended.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, *, key: str = "job_key", latest: bool = False) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | Folder, schema: pa.Schema, *, key: str = "job_key", latest: bool = False) -> None:
+        self._place = folder if isinstance(folder, Folder) else LocalFolder(folder)
         self.schema = schema
         self.key = key
         self.latest = latest
-        self._next = folder / ".next"
 
-    def files(self) -> list[Path]:
+    @property
+    def folder(self) -> Path:
+        """The folder of a table that lies in one."""
+        assert isinstance(self._place, LocalFolder)
+        return self._place.path
+
+    def files(self) -> list[File]:
         """Compacted files, then parts in the order that they were written."""
-        return sorted(self.folder.glob("[!.]*.parquet"))
+        return self._place.files()
 
-    def recover(self, damaged: Path) -> list[Path]:
+    def recover(self, damaged: Path, *, whole: bool = False) -> list[Path]:
         """Carry an interrupted replacement through, delete temporary files, set unreadable files aside and name them.
 
-        Runs before anything else, with the store's lock held.
+        Runs before anything else, with the store's lock held. `whole` reads every page, else the footers serve.
         """
-        if (self._next / "commit").exists():
-            self._install()
-        self._discard_next()
-        files.remove_temporary(self.folder)
-        return [self.set_aside(path, damaged) for path in self.files() if not self._readable(path)]
-
-    def set_aside(self, path: Path, damaged: Path) -> Path:
-        """Move a damaged file out of the out, to be looked at; its jobs are missing from then on."""
-        damaged.mkdir(parents=True, exist_ok=True)
-        target = damaged / f"{self.folder.name}-{path.stem}.damaged"
-        n = 1
-        while target.exists():
-            target, n = damaged / f"{self.folder.name}-{path.stem}-{n}.damaged", n + 1
-        os.replace(path, target)
-        logger.warning("%s cannot be read; set aside as %s, its jobs run again", path, target)
-        return target
+        self._place.recover()
+        return self._set_aside(damaged, whole=whole)
 
     def append(self, table: pa.Table) -> None:
         """Store rows as one atomic part."""
-        taken = [int(p.stem.removeprefix("part-")) for p in self.files() if p.stem.startswith("part-")]
-        files.write_parquet(self.folder / f"part-{max(taken, default=-1) + 1:08d}.parquet", table)
+        self._place.append(table)
 
     def keys(self) -> np.ndarray:
         """Every row's key, S64, file after file."""
-        found = [as_bytes(files.read_parquet(path, columns=[self.key])[self.key]) for path in self.files()]
-        return np.concatenate(found) if found else as_bytes([])
+        counts = [one.num_rows for one in self._place.each(files.metadata)]
+        starts = dict(zip(self.files(), np.cumsum([0, *counts]).tolist(), strict=False))
+        found = np.empty(sum(counts), f"S{WIDTH}")
+
+        def fill(file: File) -> None:
+            keys = as_bytes(files.read_parquet(file, columns=[self.key])[self.key])
+            found[starts[file] : starts[file] + len(keys)] = keys
+
+        self._place.each(fill)
+        return found
 
     def read(self) -> pa.Table:
         """All rows; for tables that fit memory."""
-        return pa.concat_tables(
-            [self._conform(files.read_parquet(p)) for p in self.files()] or [self.schema.empty_table()]
-        )
+        found = self._place.each(lambda file: conform(files.read_parquet(file), self.schema))
+        return pa.concat_tables(found or [self.schema.empty_table()])
 
     def drop(self, keys: Iterable[str]) -> None:
         """Rewrite, atomically, each file that holds rows of these keys."""
@@ -86,9 +86,9 @@ class Parts:
         for path in self.files():
             held = gone.holds(files.read_parquet(path, columns=[self.key])[self.key])
             if held.all():
-                path.unlink()
+                self._place.rewrite(path, None)
             elif held.any():
-                files.write_parquet(path, files.read_parquet(path).filter(pa.array(~held)))
+                self._place.rewrite(path, files.read_parquet(path).filter(pa.array(~held)))
 
     def compact(self, keep: Keys, damaged: Path) -> list[Path]:
         """Replace all files by ones sorted by key that hold the rows of `keep` only; rows of a key keep their order.
@@ -97,41 +97,35 @@ class Parts:
         """
         try:
             keys = self.keys()
-            kept = keys[keep.holds(keys)]
-            runs = list(_runs(unique(kept) if self.latest else np.sort(kept, kind="stable")))
+            mask = keep.holds(keys)
+            kept = keys if mask.all() else keys[mask]
+            runs = list(_runs(unique(kept) if self.latest else ascending(kept)))
             if not self._is_compact(keys, runs):
                 self.replace(self._sorted(runs, keep))
         except (pa.ArrowInvalid, OSError):
-            bad = [path for path in self.files() if not self._readable(path, whole=True)]
-            if not bad:
-                raise
-            return [self.set_aside(path, damaged) for path in bad]
+            if bad := self._set_aside(damaged, whole=True):
+                return bad
+            raise
         return []
 
     def replace(self, tables: Iterable[pa.Table]) -> None:
         """Replace all files by one file a table, 00000.parquet and so on; no table leaves an empty file."""
-        self._discard_next()
-        n = 0
-        for table in tables:
-            files.write_parquet(self._next / f"{n:05d}.parquet", table)
-            n += 1
-        if n == 0:
-            files.write_parquet(self._next / f"{0:05d}.parquet", self.schema.empty_table())
-        files.write_text(self._next / "commit", str(max(n, 1)))
-        self._install()
+        given = iter(tables)
+        first = next(given, None)
+        self._place.replace(itertools.chain([self.schema.empty_table() if first is None else first], given))
 
     def _is_compact(self, keys: np.ndarray, runs: list[tuple[bytes, bytes, int]]) -> bool:
         """Whether the files are what `replace` would write: its names, its rows in order, today's schema."""
-        found = self.files()
-        if [p.name for p in found] != [f"{n:05d}.parquet" for n in range(max(len(runs), 1))]:
+        if not self._place.is_compacted(max(len(runs), 1)):
             return False
-        if [pq.read_metadata(p).num_rows for p in found] != ([n for _, _, n in runs] or [0]):
+        found = self._place.each(files.metadata)
+        if [one.num_rows for one in found] != ([n for _, _, n in runs] or [0]):
             return False
-        return bool((keys[:-1] <= keys[1:]).all()) and all(pq.read_schema(p).equals(self.schema) for p in found)
+        return ascending(keys) is keys and all(one.schema.to_arrow_schema().equals(self.schema) for one in found)
 
     def _sorted(self, runs: list[tuple[bytes, bytes, int]], keep: Keys) -> Iterator[pa.Table]:
         """The rows of each file to write: cut from one sorted table where that fits, else gathered file by file."""
-        if runs and sum(_size(path) for path in self.files()) <= BYTES_AT_ONCE:
+        if runs and sum(self._place.each(_size)) <= BYTES_AT_ONCE:
             table, start = self._between(runs[0][0].decode(), runs[-1][1].decode(), keep), 0
             for _, _, rows in runs:
                 yield table.slice(start, rows)
@@ -142,7 +136,8 @@ class Parts:
 
     def _between(self, low: str, high: str, keep: Keys) -> pa.Table:
         inside = (pc.field(self.key) >= low) & (pc.field(self.key) <= high)
-        table = pa.concat_tables([self._conform(files.read_parquet(path, filters=inside)) for path in self.files()])
+        found = self._place.each(lambda file: conform(files.read_parquet(file, filters=inside), self.schema))
+        table = pa.concat_tables(found)
         table = table.filter(pa.array(keep.holds(table[self.key])))
         keys = as_bytes(table[self.key])
         order = np.argsort(keys, kind="stable")
@@ -150,35 +145,95 @@ class Parts:
             order = order[np.append(keys[order][1:] != keys[order][:-1], True)]
         return table.take(pa.array(order))
 
-    def _conform(self, table: pa.Table) -> pa.Table:
-        """The table in today's schema: columns that older rows lack are null."""
-        columns = [
-            table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type)
-            for f in self.schema
-        ]
-        return pa.Table.from_arrays(columns, schema=self.schema)
+    def _set_aside(self, damaged: Path, *, whole: bool = False) -> list[Path]:
+        """Move unreadable files out of the store, to be looked at; their jobs are missing from then on."""
+        readable = self._place.each(lambda file: self._readable(file, whole=whole))
+        bad = [file for file, can in zip(self.files(), readable, strict=True) if not can]
+        moved = []
+        for file in bad:
+            damaged.mkdir(parents=True, exist_ok=True)
+            target, n = damaged / f"{self._place.name}-{file.stem}.damaged", 1
+            while target.exists():
+                target, n = damaged / f"{self._place.name}-{file.stem}-{n}.damaged", n + 1
+            self._place.set_aside(file, target)
+            logger.warning("%s cannot be read; set aside as %s, its jobs run again", file, target)
+            moved.append(target)
+        return moved
 
-    def _readable(self, path: Path, *, whole: bool = False) -> bool:
+    def _readable(self, file: File, *, whole: bool = False) -> bool:
         """Whether a file is Parquet with what today's schema needs; `whole` reads every page."""
         try:
-            names = set(pq.read_schema(path).names)
+            names = set(files.metadata(file).schema.to_arrow_schema().names)
             if whole:
-                self._conform(files.read_parquet(path))
+                conform(files.read_parquet(file), self.schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
             return False
         return all(field.nullable or field.name in names for field in self.schema)
 
+
+class LocalFolder(Folder):
+    """A table's files in a folder of a file system that can rename."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, path.name
+        self._next = path / ".next"
+
+    def files(self) -> list[File]:
+        """By name."""
+        return [*self._paths()]
+
+    def recover(self) -> None:
+        """Install what was committed."""
+        if (self._next / "commit").exists():
+            self._install()
+        self._discard_next()
+        files.remove_temporary(self.path)
+
+    def append(self, table: pa.Table) -> None:
+        """The next number's part."""
+        taken = [int(p.stem.removeprefix("part-")) for p in self._paths() if p.stem.startswith("part-")]
+        files.write_parquet(self.path / f"part-{max(taken, default=-1) + 1:08d}.parquet", table)
+
+    def rewrite(self, file: File, table: pa.Table | None) -> None:
+        """Under the same name."""
+        assert isinstance(file, Path)
+        if table is None:
+            file.unlink()
+        else:
+            files.write_parquet(file, table)
+
+    def replace(self, tables: Iterable[pa.Table]) -> None:
+        """00000.parquet and so on, by way of `.next`."""
+        self._discard_next()
+        n = 0
+        for table in tables:
+            files.write_parquet(self._next / f"{n:05d}.parquet", table)
+            n += 1
+        files.write_text(self._next / "commit", str(n))
+        self._install()
+
+    def is_compacted(self, n: int) -> bool:
+        """By their names."""
+        return [path.name for path in self._paths()] == [f"{one:05d}.parquet" for one in range(n)]
+
+    def set_aside(self, file: File, target: Path) -> None:
+        """By renaming."""
+        os.replace(str(file), target)
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.path.glob("[!.]*.parquet"))
+
     def _install(self) -> None:
         """Let the files of `.next` take the place of all others; may be repeated after a kill."""
-        files.sync(self.folder)
+        files.sync(self.path)
         fresh = {f"{n:05d}.parquet" for n in range(int((self._next / "commit").read_text()))}
-        for path in self.files():
+        for path in self._paths():
             if path.name not in fresh or (self._next / path.name).exists():
                 path.unlink()
         for name in sorted(fresh):
             if (self._next / name).exists():
-                os.replace(self._next / name, self.folder / name)
-        files.sync(self.folder)
+                os.replace(self._next / name, self.path / name)
+        files.sync(self.path)
         (self._next / "commit").unlink()
         self._next.rmdir()
 
@@ -187,6 +242,14 @@ class Parts:
             for path in self._next.iterdir():
                 path.unlink()
             self._next.rmdir()
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table in today's schema: columns that older rows lack are null."""
+    columns = [
+        table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type) for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _runs(keys: np.ndarray) -> Iterator[tuple[bytes, bytes, int]]:
@@ -199,7 +262,7 @@ def _runs(keys: np.ndarray) -> Iterator[tuple[bytes, bytes, int]]:
         start = stop
 
 
-def _size(path: Path) -> int:
+def _size(file: File) -> int:
     """Bytes of a file's columns before compression."""
-    metadata = pq.read_metadata(path)
+    metadata = files.metadata(file)
     return sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))

@@ -169,6 +169,11 @@ class Resources(Strict):
     max_attempts: int = Field(3, ge=1)
     job_timeout_s: float = Field(1800, gt=0)
     flush_s: float = Field(5, gt=0)
+    store: str | None = Field(
+        None,
+        pattern=r"^(s3://[^/\s]+/\S*[^/\s]|file:///\S*[^/\s])$",
+        description="s3://BUCKET/PREFIX or file:///FOLDER for rows and dumps; null keeps them in data/",
+    )
     max_failed_share: float = Field(0.01, ge=0, le=1, description="a stage with a larger share of failures exits 1")
 
     _gpus = field_validator("gpus_per_actor")(whole_or_fraction)

@@ -31,6 +31,11 @@ class Task:
     loader: str | None = None
     table: str = ""
 
+    @cached_property
+    def json(self) -> str:
+        """What of it enters a job's key, as the last members of a JSON object: the same for all of its jobs."""
+        return f'"task":{_JSON.encode(self.name)},"version":{self.version}}}'
+
 
 @dataclass(frozen=True)
 class Job:
@@ -48,8 +53,8 @@ class Job:
     @cached_property
     def key(self) -> str:
         """SHA-256 (hex) of task name and version, spec and inputs in canonical JSON."""
-        names = f'"task":{_JSON.encode(self.task.name)},"version":{self.task.version}'
-        text = f'{{"inputs":{_JSON.encode(dict(self.inputs))},"spec":{self.spec_json},{names}}}'
+        inputs = _JSON.encode(dict(self.inputs)) if self.inputs else "{}"
+        text = f'{{"inputs":{inputs},"spec":{self.spec_json},{self.task.json}'
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Work to hand out, with an execution log outside the store, and a store of JSON lines; run as a script, a driver."""
+"""Work to hand out, with an execution log outside the store, and a store of JSON lines."""
 
 from __future__ import annotations
 
@@ -153,16 +153,3 @@ def _write_dump(folder: Path, job: Job, dump: Any) -> dict[str, Any]:
 def port(folder: Path) -> Port:
     folder.mkdir(parents=True, exist_ok=True)
     return Port(partial(_missing, folder), partial(_append, folder), _check, _read, partial(_write_dump, folder))
-
-
-def drive(store: str, log_path: str, count: str) -> None:
-    """A driver with a local Ray of its own."""
-    from tasks.sweep.cluster import Resources
-    from tasks.sweep.engine import run
-
-    jobs = make(range(int(count)), log_path, groups=2, sleep=0.05)
-    print(run(jobs, port(Path(store)), Resources(flush_seconds=0.5, drain_seconds=10)), flush=True)
-
-
-if __name__ == "__main__":
-    drive(*sys.argv[1:])

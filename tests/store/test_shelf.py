@@ -1,0 +1,476 @@
+"""The store on an object store: what counts, whatever is killed, damaged, doubled or too late."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from blake3 import blake3
+
+from store import dumps, files, objects, parts, uploads
+from store.errors import DamagedPart, PlaceError, StoreBusy
+from store.keys import Keys
+from store.objects import PRINT, Remote, client
+from store.out import Out
+from store.parts import Parts
+from store.schema import to_arrow
+from store.shelf import Shelf, counted, manifest
+from tests.store.s3 import BUCKET, forget, s3  # noqa: F401  the fixture
+
+JOB = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": "c"}, inputs={})
+
+
+@pytest.fixture
+def at(s3: str, request: pytest.FixtureRequest) -> Remote:  # noqa: F811
+    """A prefix of the test's own."""
+    return Remote.parse(f"{s3}/{blake3(request.node.name.encode()).hexdigest()[:12]}/stage")
+
+
+@pytest.fixture
+def out(at: Remote, tmp_path: Path) -> Callable[..., Out]:
+    """`out()`: the out of a stage `training` on the object store."""
+
+    def make(table: str = "training", lease: float = 60.0) -> Out:
+        data = tmp_path / "data"
+        shelf = Shelf(at, table, lease=lease)
+        return Out(data / table, tables=[table], companion=data / "timings" / table, stage=table, place=shelf)
+
+    return make
+
+
+def stored(at: Remote, table: str) -> list[dict[str, Any]]:
+    """What a reader finds who knows the manifest and the listing alone."""
+    held = counted(at, manifest(at)[0], (at / "rows").list()).get(table, [])
+    return [row for one in held for row in files.read_parquet(at / "rows" / table / one.name).to_pylist()]
+
+
+def names(at: Remote) -> list[str]:
+    return [one.key.removeprefix(f"{at.key}/") for one in at.list()]
+
+
+def test_a_stored_job_is_not_missing_for_the_next_driver(out, at, record, row) -> None:
+    with out() as store:
+        store.append([record("a", [row("training")]), record("b", error={"transient": True})])
+        assert store.missing(["b", "a", "c"]) == ["b", "c"]
+    with out() as store:
+        assert store.missing(["b", "a", "c"]) == ["b", "c"]
+        store.append([record("b", [row("training")])])
+    assert [r["job_key"] for r in stored(at, "training")] == ["a", "b"]
+
+
+def test_finish_leaves_few_sorted_files_and_nothing_that_no_manifest_names(out, at, record, row) -> None:
+    with out() as store:
+        for key in "cab":
+            store.append([record(key, [row("training", step=n) for n in range(2)])])
+        assert store.finish("ac", [("s", "a"), ("s", "c")]) == {"jobs": 2, "done": 3, "failed": 0, "reused": -1}
+    assert [(r["job_key"], r["step"]) for r in stored(at, "training")] == [("a", 0), ("a", 1), ("c", 0), ("c", 1)]
+    assert [r["job_key"] for r in stored(at, "studies")] == ["a", "c"]
+    assert len(stored(at, "runs")) == 1
+    tables = [name.split("/")[1] for name in names(at) if name.startswith("rows/")]
+    assert sorted(tables) == ["failures", "runs", "studies", "timings", "training"]
+
+
+def test_the_same_rows_are_the_same_bytes_as_on_a_disk_whatever_came_before(out, at, record, row, tmp_path) -> None:
+    jobs = [record(key, [row("training", step=n, loss=ord(key)) for n in range(3)]) for key in "dbca"]
+    with out() as store:
+        store.append(jobs[:1])
+        store.finish("d")
+        store.append(jobs[1:])
+        store.forget(["c"])
+        store.append(jobs[2:3])
+        store.finish("abd")
+    local = tmp_path / "local"
+    with Out(local, tables=["training"], companion=tmp_path / "c", stage="training") as store:
+        store.append(jobs)
+        store.finish("abd")
+    held = manifest(at)[0]["tables"]["training"]
+    assert [entry[3] for entry in held] == [files.fingerprint(p) for p in sorted((local / "training").iterdir())]
+
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+import pyarrow as pa
+from store.objects import Remote
+from store.keys import Keys
+from store.out import Out
+from store.parts import Parts
+from store.shelf import Shelf
+
+uri, folder, jobs, pause = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+keys = [f"{n:04d}" for n in range(jobs)]
+timing = dict(seconds=1.0, load_seconds=0.0, actor="a", node="n", device="cpu", started=0.0)
+place = Shelf(Remote.parse(uri), "tokens")
+with Out(folder / "tokens", tables=["dumps"], companion=folder / "timings", stage="tokens", place=place) as out:
+    print("open", flush=True)
+    for n, key in enumerate(out.missing(keys)):
+        job = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": key}, inputs={})
+        facts = out.write_dump(job, [pa.table({"x": [int(key)] * 50})])
+        row = dict(model="m", dataset="d", condition=key, kind="tokens", n_windows=1, **facts)
+        print("run", key, flush=True)
+        out.append([dict(key=key, task="t", spec="{}", table="dumps", rows=[row], error=None, timing=timing)])
+        print("stored", key, flush=True)
+        time.sleep(pause)
+        if n % 4 == 3:
+            out.finish(keys)
+    out.finish(keys, [("s", key) for key in keys], {"seed": 1})
+print("end", flush=True)
+"""
+
+
+def driver(at: Remote, folder: Path, jobs: int, pause: float = 0.0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", DRIVER, str(at), str(folder), str(jobs), str(pause)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_driver_killed_again_and_again_loses_nothing_stored_and_doubles_nothing(at, tmp_path: Path) -> None:
+    """Killed at each third word it says, at a moment of the object store's choosing after it."""
+    jobs, words = 8, []
+    for n in range(20):
+        with driver(at, tmp_path, jobs) as process:
+            assert process.stdout is not None
+            heard = [process.stdout.readline().split() for _ in range(3 + n % 4)]
+            time.sleep(0.004 * (n % 5))
+            os.kill(process.pid, signal.SIGKILL)
+            heard += [line.split() for line in process.stdout]
+        words += [tuple(word) for word in heard if word]
+        keys = [r["job_key"] for r in stored(at, "dumps")]
+        assert len(keys) == len(set(keys)), "no row twice, whatever the moment"
+        assert {word[1] for word in words if word[0] == "stored"} <= set(keys), "what was stored stays"
+        if ("end",) in words:
+            break
+    with driver(at, tmp_path, jobs) as process:
+        assert process.stdout is not None
+        assert process.stdout.read().split("\n")[-2] == "end"
+    assert [r["job_key"] for r in stored(at, "dumps")] == [f"{n:04d}" for n in range(jobs)]
+    assert sum(name.startswith("rows/dumps/") for name in names(at)) == 1
+    assert sum(name.endswith(".parquet") for name in names(at) if name.startswith("dumps/")) == jobs
+
+
+SCHEMA = pa.schema([pa.field("x", pa.int64(), nullable=False), pa.field("job_key", pa.string(), nullable=False)])
+MOMENTS = 4  # requests that change the store in the replacement below: two files, the manifest, a deletion
+
+
+@pytest.mark.parametrize("moment", range(MOMENTS + 1))
+@pytest.mark.parametrize("arrives", [False, True])
+def test_a_kill_at_any_request_of_a_replacement_loses_and_doubles_nothing(
+    at, tmp_path, monkeypatch, moment: int, arrives: bool
+) -> None:
+    """Every request that changes the store is a moment to die at, before or after it; the last one comes too late."""
+    monkeypatch.setattr(parts, "ROWS_PER_FILE", 2)
+    shelf = Shelf(at, "s")
+    shelf.acquire()
+    shelf.open()
+    table = Parts(shelf.folder("t"), SCHEMA)
+    for key in "cab":
+        table.append(pa.table({"x": [0], "job_key": [key]}, schema=SCHEMA))
+    calls = 0
+
+    def dying(**_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > moment:
+            raise KeyboardInterrupt
+
+    event = "after-call" if arrives else "before-call"
+    for name in ("PutObject", "DeleteObjects"):
+        client().meta.events.register(f"{event}.s3.{name}", dying, unique_id=f"dying-{name}")
+    try:
+        table.compact(Keys("abc"), tmp_path)
+        assert moment == MOMENTS
+    except KeyboardInterrupt:
+        assert sorted(row["job_key"] for row in stored(at, "t")) == list("abc")
+    finally:
+        for name in ("PutObject", "DeleteObjects"):
+            client().meta.events.unregister(f"{event}.s3.{name}", unique_id=f"dying-{name}")
+        shelf.release()
+    shelf = Shelf(at, "s")
+    shelf.acquire()
+    shelf.open()
+    table = Parts(shelf.folder("t"), SCHEMA)
+    assert sorted(table.keys().tolist()) == [b"a", b"b", b"c"]
+    assert table.compact(Keys("abc"), tmp_path) == []
+    shelf.release()
+    assert [row["job_key"] for row in stored(at, "t")] == list("abc")
+    assert sum(name.startswith("rows/") for name in names(at)) == 2
+
+
+def test_a_second_driver_is_refused_with_who_holds_the_store(out, at) -> None:
+    with (
+        out(),
+        pytest.raises(StoreBusy, match=rf"training: another driver holds the store {at}: pid {os.getpid()} on "),
+    ):
+        out().__enter__()
+    with out():
+        pass
+
+
+def hold(at: Remote, **changes: Any) -> None:
+    """Let the lease be another machine's."""
+    lease = at / "lease.json"
+    held = json.loads(lease.read()[0]) | {"host": "elsewhere", "released": False, "token": "theirs"} | changes
+    lease.put(json.dumps(held).encode())
+
+
+def test_a_lease_of_another_machine_is_taken_over_when_it_has_run_out_and_not_before(out, at, record, row) -> None:
+    with out() as store:
+        store.append([record("a", [row("training")])])
+    hold(at, seconds=2.0)
+    with pytest.raises(StoreBusy, match=r"pid \d+ on elsewhere since .*its lease runs out in [012] s if it is dead"):
+        out().__enter__()
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            with out() as store:
+                assert store.missing(["a", "b"]) == ["b"]
+                break
+        except StoreBusy:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def test_a_lease_lives_as_long_as_its_driver_beats(out, at) -> None:
+    with out(lease=0.4):
+        first = (at / "lease.json").read()[1]
+        deadline = time.monotonic() + 20
+        while (at / "lease.json").read()[1] == first:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_a_dead_process_of_this_machine_holds_nothing(out, at) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+        process.wait()
+    with out():
+        pass
+    held = json.loads((at / "lease.json").read()[0])
+    (at / "lease.json").put(json.dumps(held | {"released": False, "pid": process.pid}).encode())
+    with out():
+        pass
+
+
+def test_what_a_stalled_driver_writes_after_it_was_taken_over_does_not_count(out, at, record, row) -> None:
+    stalled = out()
+    stalled.__enter__()
+    stalled.append([record("a", [row("training")])])
+    hold(at, seconds=0.0)
+    with out() as store:
+        stalled.append([record("b", [row("training", loss=1.0)])])  # its heart has not beaten since
+        assert store.missing(["a", "b"]) == ["b"]
+        store.append([record("b", [row("training", loss=2.0)])])
+        with pytest.raises(StoreBusy, match="another driver has taken over"):
+            stalled.finish("ab")
+        assert [(r["job_key"], r["loss"]) for r in stored(at, "training")] == [("a", 2.0), ("b", 2.0)]
+        store.finish("ab")
+    stalled.__exit__(None, None, None)
+    with out():
+        assert len([name for name in names(at) if name.startswith("rows/training/")]) == 1
+
+
+def test_a_driver_that_lost_its_lease_learns_so_from_its_heartbeat(out, at, record, row) -> None:
+    store = out(lease=0.4)
+    store.__enter__()
+    hold(at, seconds=60.0)
+    deadline = time.monotonic() + 20
+    while not store._place.lease._lost:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(StoreBusy, match=r"has taken over .* was not heard of"):
+        store.append([record("a", [row("training")])])
+    store.__exit__(None, None, None)
+    assert json.loads((at / "lease.json").read()[0])["host"] == "elsewhere", "what is another's is not given back"
+
+
+def test_a_write_whose_answer_is_lost_is_tried_again_and_stands_once(out, at, record, row) -> None:
+    """The request arrives, its answer does not; the driver stores the same rows again."""
+    from botocore.exceptions import ReadTimeoutError
+
+    calls = 0
+
+    def lost(**_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ReadTimeoutError(endpoint_url="the store")
+
+    with out() as store:
+        client().meta.events.register("after-call.s3.PutObject", lost, unique_id="lost")
+        rows = store.tables["training"]
+        table = to_arrow("training", [row("training") | {"job_key": "a"}])
+        with pytest.raises(PlaceError, match="Read timeout"):
+            rows.append(table)
+        client().meta.events.unregister("after-call.s3.PutObject", unique_id="lost")
+        rows.append(table)
+    assert [r["job_key"] for r in stored(at, "training")] == ["a"]
+
+
+@pytest.mark.parametrize("cut", [0, 3, -1, None])
+def test_a_damaged_or_missing_part_is_set_aside_and_costs_its_jobs_only(out, at, record, row, cut, caplog) -> None:
+    with out() as store:
+        store.append([record("a", [row("training")])])
+        store.append([record("b", [row("training")])])
+    (bad,) = [one for one in (at / "rows" / "training").list() if "-00000001" in one.key]
+    part = Remote(BUCKET, bad.key)
+    if cut is None:
+        with out():
+            pass  # its manifest names the parts
+        at.delete([bad.key])
+    else:
+        part.put(part.read()[0][:cut])
+    with out() as store:
+        assert f"{part} cannot be read; set aside as" in caplog.text
+        assert store.missing(["a", "b"]) == ["a"]
+        assert len(list((store.status / "damaged" / "training").glob("training-part-*.damaged"))) == 1
+
+
+def test_a_part_that_rots_while_the_stage_runs_is_named_at_its_end(out, at, record, row) -> None:
+    with out() as store:
+        store.append([record("a", [row("training", step=n) for n in range(2000)])])
+        store.append([record("b", [row("training")])])
+        part = store.tables["training"].files()[0]
+        content = bytearray(part.read()[0])
+        content[400] ^= 0xFF
+        part.put(bytes(content))
+        with pytest.raises(DamagedPart, match=r"set aside: .*part-\d+-\d+\.damaged; run the stage again"):
+            store.finish(["a", "b"])
+    with out() as store:
+        assert store.missing(["a", "b"]) == ["a"]
+
+
+def dump(store: Out, record, row, key: str) -> Remote:
+    job = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": key}, inputs={})
+    facts = store.write_dump(job, [pa.table({"x": [1, 2]})])
+    store.append([record(key, [row("dumps", condition=key, **facts)])])
+    return store._place.dumps / facts["path"]
+
+
+def test_dumps_that_are_gone_or_damaged_are_named_and_made_again(out, at, record, row, caplog) -> None:
+    with out("dumps") as store:
+        gone, torn, other, unsigned, whole = (dump(store, record, row, key) for key in "abcde")
+    at.delete([gone.key, unsigned.beside(PRINT).key])
+    torn.put(torn.read()[0][:-1])
+    content = bytearray(other.read()[0])
+    content[20] ^= 1
+    other.put(bytes(content))
+    with out("dumps") as store, caplog.at_level(logging.WARNING):
+        assert store.missing(list("abcde")) == ["a", "b", "c"]
+        assert f"dump {gone} is gone" in caplog.text
+        assert f"dump {torn} is damaged" in caplog.text
+        assert f"dump {other} is damaged" in caplog.text
+        dump(store, record, row, "a")
+        assert store.missing(list("abcde")) == ["b", "c"]
+        store.write_dump(JOB, [pa.table({"x": [1]})])
+        store.finish("ade")
+    left = {name for name in names(at) if name.startswith("dumps/")}
+    assert left == {f"dumps/m/d/{k}.parquet{s}" for k in "ade" for s in ("", PRINT)} - {f"dumps/m/d/d.parquet{PRINT}"}
+    assert whole.exists()
+
+
+def test_a_large_dump_goes_up_in_parts_and_is_what_a_disk_would_hold(at, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(uploads, "PART", 5 * 2**20)
+    table = pa.table({"state": np.random.default_rng(0).normal(size=600_000)})
+    facts = dumps.write_dump(at, "dumps/m/d/c.arrow", [table, table, table])
+    assert facts == dumps.write_dump(tmp_path, "dumps/m/d/c.arrow", [table, table, table])
+    there = at / facts["path"]
+    assert there.look().etag.strip('"').endswith("-3"), "three parts"
+    assert blake3(there.read()[0]).hexdigest() == facts["fingerprint"] == there.fingerprint()
+    with pa.ipc.open_file(there.open()) as file:
+        assert file.num_record_batches == 3
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_dump_that_fails_half_way_leaves_the_former_one_and_no_upload(at, monkeypatch, large: bool) -> None:
+    monkeypatch.setattr(uploads, "PART", 5 * 2**20)
+    first = dumps.write_dump(at, "dumps/m/d/c.parquet", [pa.table({"x": [1]})])
+
+    def failing():
+        yield pa.table({"x": np.random.default_rng(0).normal(size=1_500_000 if large else 1)})
+        if large:
+            assert client().list_multipart_uploads(Bucket=BUCKET)["Uploads"]
+        raise RuntimeError("model died")
+
+    with pytest.raises(RuntimeError, match="model died"):
+        dumps.write_dump(at, "dumps/m/d/c.parquet", failing())
+    assert (at / first["path"]).fingerprint() == first["fingerprint"]
+    assert "Uploads" not in client().list_multipart_uploads(Bucket=BUCKET)
+
+
+def test_the_uploads_of_a_killed_worker_are_ended_by_the_next_driver_and_no_others(out, at) -> None:
+    other = at.beside("-other") / "dumps/x"
+    for key in ((at / "dumps/m/d/c.arrow").key, other.key):
+        client().create_multipart_upload(Bucket=BUCKET, Key=key)
+    with out():
+        left = client().list_multipart_uploads(Bucket=BUCKET)["Uploads"]
+    assert [one["Key"] for one in left] == [other.key]
+    client().abort_multipart_upload(Bucket=BUCKET, Key=other.key, UploadId=left[0]["UploadId"])
+
+
+def test_a_bucket_that_is_missing_is_said_at_once(s3: str, tmp_path) -> None:  # noqa: F811
+    shelf = Shelf(Remote.parse("s3://nowhere/x"), "s")
+    with pytest.raises(PlaceError, match=r"s3://nowhere/x: no bucket 'nowhere' at http://127\.0\.0\.1"):
+        shelf.acquire()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:9", r"http://127\.0\.0\.1:9 does not answer; see AWS_ENDPOINT_URL"),
+        ("AWS_ACCESS_KEY_ID", None, "no credentials; set AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_an_endpoint_without_an_answer_and_absent_credentials_are_said_at_once(
+    at, monkeypatch, tmp_path, name: str, value: str | None, message: str
+) -> None:
+    monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    forget()
+    started = time.monotonic()
+    try:
+        with pytest.raises(PlaceError, match=message):
+            Shelf(at, "s").acquire()
+    finally:
+        forget()
+    assert time.monotonic() - started < 30
+
+
+def test_a_store_that_ignores_conditions_is_refused(at) -> None:
+    def strip(params: Any, **_: Any) -> None:
+        for header in ("If-Match", "If-None-Match"):
+            params["headers"].pop(header, None)
+
+    client().meta.events.register("before-call.s3.PutObject", strip, unique_id="strip")
+    try:
+        with pytest.raises(PlaceError, match="ignores If-Match, so that two drivers could write at once"):
+            Shelf(at, "s").acquire()
+    finally:
+        client().meta.events.unregister("before-call.s3.PutObject", unique_id="strip")
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3://bucket", "s3://bucket/", "gs://b/p", "/tmp/x", "s3:/b/p"])
+def test_what_is_no_uri_of_a_prefix_is_refused(uri: str) -> None:
+    with pytest.raises(ValueError, match="expected s3://BUCKET/PREFIX"):
+        Remote.parse(uri)
+
+
+def test_a_listing_of_many_pages_is_whole_and_many_objects_are_deleted(at, monkeypatch) -> None:
+    monkeypatch.setattr(objects, "AT_ONCE", 7)
+    for n in range(20):
+        (at / f"x/{n:02d}").put(b"")
+    assert [Path(one.key).name for one in (at / "x").list()] == [f"{n:02d}" for n in range(20)]
+    at.delete(one.key for one in (at / "x").list())
+    assert list((at / "x").list()) == []
