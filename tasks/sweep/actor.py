@@ -83,8 +83,8 @@ class Worker:
             os.chdir(self._setting.folder)  # jobs name files relative to it
         except OSError as error:
             raise SweepError(
-                f"node {ray.util.get_node_ip_address()} has not got the driver's folder {self._setting.folder} ({error}); "
-                "run from a folder that all nodes share"
+                f"node {ray.util.get_node_ip_address()} has not got the driver's folder {self._setting.folder} "
+                f"({error}); run from a folder that all nodes share"
             ) from error
         for variable in THREAD_VARIABLES:
             os.environ[variable] = str(self._setting.threads)
