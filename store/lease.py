@@ -1,4 +1,4 @@
-"""One driver a store on an object store: a conditional PUT with holder, heartbeat and lease.
+"""One driver a store that several machines reach: a conditional write with holder, heartbeat and lease.
 
 Each taking raises the epoch. Ages are by the store's own clock, so that no driver's clock matters. A driver that
 stalled past its lease may be taken over; what it still writes belongs to an epoch that no longer counts
@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from store.cells import SharedFile
 from store.errors import PlaceError, StoreBusy, StoreError
 from store.objects import Remote
 
@@ -28,8 +29,9 @@ BEATS = 4  # heartbeats a lease
 class Lease:
     """The lease of one stage's store; held from `acquire` to `release`, or until it runs out."""
 
-    def __init__(self, store: Remote, stage: str, *, seconds: float = SECONDS) -> None:
-        self.store, self.at, self.stage, self.seconds = store, store / "lease.json", stage, seconds
+    def __init__(self, store: Remote | Path, stage: str, *, seconds: float = SECONDS) -> None:
+        self.store, self.stage, self.seconds = store, stage, seconds
+        self.at = store / "lease.json" if isinstance(store, Remote) else SharedFile(store / ".status" / "lease.json")
         self.epoch = 0
         self._holder = {**machine(), "pid": os.getpid(), "token": secrets.token_hex(8)}
         self._etag: str | None = None
@@ -73,7 +75,7 @@ class Lease:
         if not self._lost:
             try:
                 self.at.swap(self._body(released=True), self._etag)
-            except StoreError as error:  # it runs out by itself
+            except (StoreError, OSError) as error:  # it runs out by itself
                 logger.warning("%s: could not give back the lease: %s", self.stage, error)
 
     def _held(self) -> tuple[dict[str, Any], str | None]:
@@ -104,7 +106,7 @@ class Lease:
         while not self._stop.wait(self.seconds / BEATS):
             try:
                 etag = self.at.swap(self._body(), self._etag)
-            except StoreError as error:
+            except (StoreError, OSError) as error:
                 logger.warning("%s: no heartbeat: %s", self.stage, error)
                 continue
             if etag is None:

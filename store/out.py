@@ -111,6 +111,7 @@ class Out:
         A record has key, task, spec, rows or an error, timing, and table (which does not matter where the out has one
         table). Rows that do not fit the schema are a failure of their job. ValueError for both, or neither, of the two.
         """
+        self._place.check()
         unique = {record["key"]: record for record in records}
         held = self._stored.holds(list(unique))
         fresh = [record for record, has in zip(unique.values(), held, strict=True) if not has]
@@ -174,6 +175,7 @@ class Out:
         run: seed, cpus, gpus and, where there are accelerators, hardware. Answers jobs, done, reused, failed. Raises
         DamagedPart where a stored part turns out unreadable; the next run redoes its jobs.
         """
+        self._place.check()
         keys = Keys(current)
         for parts in self.tables.values():
             self._compact(parts, keys)

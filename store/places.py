@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from store import files
+from store.lease import Lease
 from store.lock import Lock
 from store.manifests import File
 
@@ -80,6 +81,10 @@ class Place(ABC):
         """Give it back."""
 
     @abstractmethod
+    def check(self) -> None:
+        """Raise StoreBusy where another driver has taken the store over."""
+
+    @abstractmethod
     def open(self) -> None:
         """Make what must be there and delete what killed writers left; before any table is looked at."""
 
@@ -105,20 +110,38 @@ class Place(ABC):
 
 
 class Folders(Place):
-    """A stage's store in folders of a file system: root for rows and dumps, companion for wall-clock figures."""
+    """A stage's store in folders of a file system: root for rows and dumps, companion for wall-clock figures.
 
-    def __init__(self, root: Path, companion: Path, lock: Lock, uri: str | None = None) -> None:
+    lease: where other machines reach it too, for file systems whose flock holds on one of them only.
+    """
+
+    def __init__(
+        self, root: Path, companion: Path, lock: Lock, *, uri: str | None = None, lease: Lease | None = None
+    ) -> None:
         self.root, self.companion, self.dumps = root, companion, root
         self.uri = uri
-        self._lock = lock
+        self._lock, self._lease = lock, lease
 
     def acquire(self) -> None:
-        """By flock."""
+        """By flock, which a dead driver gives back at once, then by lease."""
         self._lock.acquire()
+        if self._lease:
+            try:
+                self._lease.acquire()
+            except BaseException:
+                self._lock.release()
+                raise
 
     def release(self) -> None:
-        """The lock file stays."""
+        """The files of both stay."""
+        if self._lease:
+            self._lease.release()
         self._lock.release()
+
+    def check(self) -> None:
+        """By the lease; nobody takes a flock over."""
+        if self._lease:
+            self._lease.check()
 
     def open(self) -> None:
         """Folders, and no temporary files in them."""

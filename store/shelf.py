@@ -58,6 +58,10 @@ class Shelf(Place):
         """The lease ends; what was written stays."""
         self.lease.release()
 
+    def check(self) -> None:
+        """As the last heartbeat knows."""
+        self.lease.check()
+
     def open(self) -> None:
         """Take over what counts under a new epoch, then delete what does not: late parts, cut-off replacements."""
         former, self._etag = manifest(self.at)
@@ -181,8 +185,8 @@ def place(uri: str, stage: str, *, lease: float = SECONDS) -> Place:
     at = address(uri)
     if isinstance(at, Remote):
         return Shelf(at / stage, stage, lease=lease)
-    where = (at / stage).as_uri()
-    return Folders(at / stage, at / "timings" / stage, Lock(at / ".status" / f"{stage}.lock"), where)
+    lock, held = Lock(at / stage / ".status" / f"{stage}.lock"), Lease(at / stage, stage, seconds=lease)
+    return Folders(at / stage, at / "timings" / stage, lock, uri=(at / stage).as_uri(), lease=held)
 
 
 def manifest(at: Remote) -> tuple[dict[str, Any], str | None]:

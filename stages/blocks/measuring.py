@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from stages.blocks.placing import Placing, whole_or_fraction
 from stages.blocks.strict import Strict
 from stages.blocks.study import Baseline
+from store.manifests import address
 
 
 class Tokens(Strict):
@@ -170,10 +171,15 @@ class Resources(Strict):
     job_timeout_s: float = Field(1800, gt=0)
     flush_s: float = Field(5, gt=0)
     store: str | None = Field(
-        None,
-        pattern=r"^(s3://[^/\s]+/\S*[^/\s]|file:///\S*[^/\s])$",
-        description="s3://BUCKET/PREFIX or file:///FOLDER for rows and dumps; null keeps them in data/",
+        None, description="s3://BUCKET/PREFIX or file:///FOLDER for rows and dumps; null keeps them in data/"
     )
     max_failed_share: float = Field(0.01, ge=0, le=1, description="a stage with a larger share of failures exits 1")
 
     _gpus = field_validator("gpus_per_actor")(whole_or_fraction)
+
+    @field_validator("store")
+    @classmethod
+    def _store_is_an_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            address(value)
+        return value

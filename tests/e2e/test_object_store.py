@@ -1,4 +1,4 @@
-"""Stages whose rows and dumps lie on an object store, through real DVC, Ray and DuckDB, beside the same run on a disk."""
+"""Stages whose rows and dumps lie on an object store, through DVC, Ray and DuckDB, beside the same run on a disk."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_rows_are_those_of_a_disk_to_the_byte(remote: Checkout, smoke: Check
         there, here = (one.folder / "data" / stage for one in (remote, smoke))
         assert [files.fingerprint(path) for path in table_files(there, table)] == [
             files.fingerprint(path) for path in table_files(here, table)
-        ], (stage, table)
+        ], place
     assert len(read_rows(remote.folder / "data/embeddings", "dumps")) > 3
 
 

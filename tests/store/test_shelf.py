@@ -42,8 +42,8 @@ def at(s3: str, request: pytest.FixtureRequest) -> Remote:  # noqa: F811
 def out(at: Remote, tmp_path: Path) -> Callable[..., Out]:
     """`out()`: the out of a stage `training` on the object store."""
 
-    def make(table: str = "training", lease: float = 60.0) -> Out:
-        data = tmp_path / "data"
+    def make(table: str = "training", lease: float = 60.0, checkout: str = "one") -> Out:
+        data = tmp_path / checkout
         shelf = Shelf(at, table, lease=lease)
         return Out(data / table, tables=[table], companion=data / "timings" / table, stage=table, place=shelf)
 
@@ -99,63 +99,80 @@ def test_the_same_rows_are_the_same_bytes_as_on_a_disk_whatever_came_before(out,
     assert [entry[3] for entry in held] == [files.fingerprint(p) for p in sorted((local / "training").iterdir())]
 
 
-DRIVER = """
-import sys, time
+NURSERY = """
+import os, sys, traceback
 from pathlib import Path
 from types import SimpleNamespace
+import boto3, botocore.config, botocore.exceptions
 import pyarrow as pa
+import pyarrow.dataset  # what a driver imports late, each child would import again
 from store.objects import Remote
-from store.keys import Keys
 from store.out import Out
-from store.parts import Parts
 from store.shelf import Shelf
 
-uri, folder, jobs, pause = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
-keys = [f"{n:04d}" for n in range(jobs)]
-timing = dict(seconds=1.0, load_seconds=0.0, actor="a", node="n", device="cpu", started=0.0)
-place = Shelf(Remote.parse(uri), "tokens")
-with Out(folder / "tokens", tables=["dumps"], companion=folder / "timings", stage="tokens", place=place) as out:
-    print("open", flush=True)
-    for n, key in enumerate(out.missing(keys)):
-        job = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": key}, inputs={})
-        facts = out.write_dump(job, [pa.table({"x": [int(key)] * 50})])
-        row = dict(model="m", dataset="d", condition=key, kind="tokens", n_windows=1, **facts)
-        print("run", key, flush=True)
-        out.append([dict(key=key, task="t", spec="{}", table="dumps", rows=[row], error=None, timing=timing)])
-        print("stored", key, flush=True)
-        time.sleep(pause)
-        if n % 4 == 3:
-            out.finish(keys)
-    out.finish(keys, [("s", key) for key in keys], {"seed": 1})
-print("end", flush=True)
+def drive(uri, folder, jobs):
+    keys = [f"{n:04d}" for n in range(jobs)]
+    timing = dict(seconds=1.0, load_seconds=0.0, actor="a", node="n", device="cpu", started=0.0)
+    place = Shelf(Remote.parse(uri), "tokens")
+    with Out(folder / "tokens", tables=["dumps"], companion=folder / "timings", stage="tokens", place=place) as out:
+        print("open", flush=True)
+        for n, key in enumerate(out.missing(keys)):
+            job = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": key}, inputs={})
+            facts = out.write_dump(job, [pa.table({"x": [int(key)] * 50})])
+            row = dict(model="m", dataset="d", condition=key, kind="tokens", n_windows=1, **facts)
+            print("run", key, flush=True)
+            out.append([dict(key=key, task="t", spec="{}", table="dumps", rows=[row], error=None, timing=timing)])
+            print("stored", key, flush=True)
+            if n % 3 == 2:
+                out.finish(keys)
+        out.finish(keys, [("s", key) for key in keys], {"seed": 1})
+
+for line in sys.stdin:
+    uri, folder = line.split()
+    child = os.fork()
+    if not child:
+        try:
+            print("pid", os.getpid(), flush=True)
+            drive(uri, Path(folder), int(sys.argv[1]))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    print("ended", os.waitpid(child, 0)[1], flush=True)
 """
-
-
-def driver(at: Remote, folder: Path, jobs: int, pause: float = 0.0) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", DRIVER, str(at), str(folder), str(jobs), str(pause)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
 def test_a_driver_killed_again_and_again_loses_nothing_stored_and_doubles_nothing(at, tmp_path: Path) -> None:
-    """Killed at each third word it says, at a moment of the object store's choosing after it."""
-    jobs, words = 8, []
-    for n in range(20):
-        with driver(at, tmp_path, jobs) as process:
-            assert process.stdout is not None
-            heard = [process.stdout.readline().split() for _ in range(3 + n % 4)]
-            time.sleep(0.004 * (n % 5))
-            os.kill(process.pid, signal.SIGKILL)
-            heard += [line.split() for line in process.stdout]
-        words += [tuple(word) for word in heard if word]
-        keys = [r["job_key"] for r in stored(at, "dumps")]
-        assert len(keys) == len(set(keys)), "no row twice, whatever the moment"
-        assert {word[1] for word in words if word[0] == "stored"} <= set(keys), "what was stored stays"
-        if ("end",) in words:
-            break
-    with driver(at, tmp_path, jobs) as process:
-        assert process.stdout is not None
-        assert process.stdout.read().split("\n")[-2] == "end"
+    """Killed after a few of its words, at any moment of what follows them, until it comes to its end."""
+    jobs, stored_words, ran, kills = 12, set(), [], 0
+    command = [sys.executable, "-c", NURSERY, str(jobs)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+        for n in range(30):
+            nursery.stdin.write(f"{at} {tmp_path}\n")
+            nursery.stdin.flush()
+            pid = int(nursery.stdout.readline().split()[1])
+            heard: list[list[str]] = []
+            while not heard or heard[-1][0] != "ended":
+                heard.append(nursery.stdout.readline().split())
+                if len(heard) == 2 + n % 5 and heard[-1][0] != "ended":
+                    time.sleep(0.01 * (n % 4))
+                    os.kill(pid, signal.SIGKILL)
+            again = {word[1] for word in heard if word[0] == "run"} & stored_words
+            assert not again, "no stored job ran again"
+            stored_words |= {word[1] for word in heard if word[0] == "stored"}
+            ran += [word[1] for word in heard if word[0] == "run"]
+            keys = [r["job_key"] for r in stored(at, "dumps")]
+            assert len(keys) == len(set(keys)), "no row twice, whatever the moment"
+            assert stored_words <= set(keys), "what was stored stays"
+            if heard[-1][1] == "0":
+                break
+            kills += 1
+        nursery.stdin.close()
+    assert kills > 3
+    assert len(ran) <= jobs + kills, "a kill costs the one job that was under way"
     assert [r["job_key"] for r in stored(at, "dumps")] == [f"{n:04d}" for n in range(jobs)]
     assert sum(name.startswith("rows/dumps/") for name in names(at)) == 1
     assert sum(name.endswith(".parquet") for name in names(at) if name.startswith("dumps/")) == jobs
@@ -210,12 +227,10 @@ def test_a_kill_at_any_request_of_a_replacement_loses_and_doubles_nothing(
 
 
 def test_a_second_driver_is_refused_with_who_holds_the_store(out, at) -> None:
-    with (
-        out(),
-        pytest.raises(StoreBusy, match=rf"training: another driver holds the store {at}: pid {os.getpid()} on "),
-    ):
-        out().__enter__()
-    with out():
+    refusal = rf"training: another driver holds the store {at}: pid {os.getpid()} on "
+    with out(), pytest.raises(StoreBusy, match=refusal):
+        out(checkout="another").__enter__()
+    with out(checkout="another"):
         pass
 
 
@@ -268,7 +283,7 @@ def test_what_a_stalled_driver_writes_after_it_was_taken_over_does_not_count(out
     stalled.__enter__()
     stalled.append([record("a", [row("training")])])
     hold(at, seconds=0.0)
-    with out() as store:
+    with out(checkout="another") as store:
         stalled.append([record("b", [row("training", loss=1.0)])])  # its heart has not beaten since
         assert store.missing(["a", "b"]) == ["b"]
         store.append([record("b", [row("training", loss=2.0)])])

@@ -1,0 +1,118 @@
+"""Leases on a shared folder; `test_shelf` has those on an object store."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import cells
+from store.cells import SharedFile
+from store.errors import PlaceError, StoreBusy
+from store.lease import Lease
+from store.out import Out
+from store.shelf import place
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    return tmp_path / "shared" / "stage"
+
+
+def hold(shared: Path, **changes: Any) -> None:
+    """Let the lease be another machine's."""
+    path = shared / ".status" / "lease.json"
+    held = json.loads(path.read_text()) | {"host": "elsewhere", "released": False, "token": "theirs"} | changes
+    path.write_text(json.dumps(held))
+
+
+def test_of_many_writers_that_saw_the_same_one_alone_writes(tmp_path: Path) -> None:
+    cell = SharedFile(tmp_path / "cell")
+    etag = cell.swap(b"first", None)
+    won: list[int] = []
+    start = threading.Barrier(8)
+
+    def write(n: int) -> None:
+        start.wait()
+        if SharedFile(tmp_path / "cell").swap(b"%d" % n, etag) is not None:
+            won.append(n)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert cell.read()[0] == b"%d" % won[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["cell"]
+
+
+def test_a_dead_writers_claim_is_broken_and_a_living_ones_is_not(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(cells, "PATIENCE", 0.2)
+    cell = SharedFile(tmp_path / "cell")
+    claim = tmp_path / "cell.claim"
+    claim.touch()
+    assert cell.swap(b"x", None) is None
+    os.utime(claim, (time.time() - 60, time.time() - 60))
+    assert cell.swap(b"x", None) is not None
+    assert not claim.exists()
+
+
+def test_a_lease_of_another_machine_keeps_a_driver_out_where_flock_does_not(shared: Path, tmp_path: Path) -> None:
+    """The other machine's flock is not seen here, as on file systems that keep it to themselves."""
+    first = Lease(shared, "stage")
+    first.acquire()
+    first.release()
+    hold(shared)
+    where = place(shared.parent.as_uri(), "stage")
+    refused = Out(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where)
+    with pytest.raises(StoreBusy, match=r"pid \d+ on elsewhere since .*its lease runs out in \d+ s if it is dead"):
+        refused.__enter__()
+    os.utime(shared / ".status" / "lease.json", (time.time() - 61, time.time() - 61))
+    with refused:
+        pass
+
+
+def test_a_driver_that_was_taken_over_stores_no_more(shared: Path, tmp_path: Path, record, row) -> None:
+    where = place(shared.parent.as_uri(), "stage", lease=0.4)
+    with Out(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where) as out:
+        out.append([record("a", [row("training")])])
+        hold(shared)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                where.check()
+            except StoreBusy:
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with pytest.raises(StoreBusy, match=r"has taken over .* was not heard of"):
+            out.append([record("b", [row("training")])])
+        with pytest.raises(StoreBusy, match=r"has taken over .* was not heard of"):
+            out.finish("ab")
+        assert out.tables["training"].keys().tolist() == [b"a"]
+
+
+def test_a_clock_that_runs_wrong_on_a_driver_does_not_matter(shared: Path, monkeypatch) -> None:
+    """A lease's age is by the file server's clock: one is neither ended early nor kept by this machine's."""
+    first = Lease(shared, "stage")
+    first.acquire()
+    hold(shared)
+    for wrong in (-1e6, 1e6):
+        with monkeypatch.context() as patch:
+            real = time.time
+            patch.setattr(time, "time", lambda real=real, wrong=wrong: real() + wrong)
+            with pytest.raises(StoreBusy):
+                Lease(shared, "stage").acquire()
+    first.release()
+
+
+def test_a_store_that_ignores_conditions_is_refused(shared: Path, monkeypatch) -> None:
+    monkeypatch.setattr(SharedFile, "swap", lambda self, body, etag: "always")
+    with pytest.raises(PlaceError, match="ignores If-Match"):
+        Lease(shared, "stage").acquire()
