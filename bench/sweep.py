@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench.spectra import Memory
 from bench.sweep_peers import ACTORS, PEERS, ROW
@@ -128,11 +129,11 @@ def fill_parts(folder: Path, count: int) -> Found:
 
 def planning(folder: Path, count: int) -> Found:
     """Ask for so many jobs, of which all but a tenth are stored, or none; nothing is run."""
-    stored = files(folder) > 0
+    stored = sum(pq.read_metadata(path).num_rows for path in folder.glob("out/training/*.parquet"))
     memory, began = Memory(), time.time()
     with opened(folder) as out:
         open_s = time.time() - began
-        first = Parts.rows(out.tables["training"]) - round(count * (1 - NEW)) if stored else 0
+        first = stored - round(count * (1 - NEW)) if stored else 0
         asked, where = Asked(), Resources()
         jobs = (one.job for one in asked.noting(plan(count, first)))
         backlog = Backlog(jobs, out.missing, where.chunk, lambda job: where.of(job.task.name))
