@@ -6,6 +6,7 @@ import functools
 import os
 import time
 from array import array
+from binascii import hexlify
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -90,7 +91,7 @@ class Asked:
     @property
     def keys(self) -> np.ndarray:
         """Every job's key, S64."""
-        return np.frombuffer(self._digests.hex().encode(), "S64")
+        return np.frombuffer(hexlify(self._digests), "S64")
 
     @property
     def studies(self) -> Iterator[tuple[str, np.ndarray]]:

@@ -57,9 +57,7 @@ def run(jobs: Iterable[Job], port: Port, resources: Resources, *, report: Report
 class _Sweep:
     """The loop and its state."""
 
-    def __init__(
-        self, backlog: Backlog, ledger: Ledger, port: Port, resources: Resources, report: Report | None
-    ) -> None:
+    def __init__(self, backlog: Backlog, ledger: Ledger, port: Port, resources: Resources, report: Report | None):
         import ray
 
         self._ray = ray
@@ -72,9 +70,7 @@ class _Sweep:
         self._told = 0.0
         self._load_failures: Counter[Shelf] = Counter()
         self._doomed: dict[Shelf, Failure] = {}
-        self.loads = 0
-        self.restarts = 0
-        self.handed_back = 0
+        self.loads = self.restarts = self.handed_back = 0
 
     def work(self) -> None:
         """Until nothing is left, or a signal asks to stop."""

@@ -65,6 +65,27 @@ def test_rows_that_do_not_fit_fail_their_job_and_no_other(out, record, row) -> N
         assert "unknown columns ['stepp']" in store.failed()["message"][0].as_py()
 
 
+def test_rows_that_do_not_fit_stop_no_append_where_they_are_all_there_is(out, record, row) -> None:
+    with out() as store:
+        store.append([record("a", [row("training", stepp=1)])])
+        assert store.failed()["error"].to_pylist() == ["SchemaError"]
+
+
+def test_a_part_whose_keys_are_spoilt_behind_a_sound_footer_is_set_aside_at_opening(out, record, row) -> None:
+    with out() as store:
+        store.append([record("a", [row("training")])])
+        store.append([record("b", [row("training")])])
+        part = store.tables["training"].files()[0]
+    group = pq.read_metadata(part).row_group(0)
+    (keys,) = [c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == "job_key"]
+    data = bytearray(part.read_bytes())
+    data[(keys.dictionary_page_offset or keys.data_page_offset) + keys.total_compressed_size - 2] ^= 0xFF
+    part.write_bytes(data)
+    with out() as store:
+        assert store.missing(["a", "b"]) == ["a"]
+        assert [p.name for p in (store.status / "damaged/training").iterdir()] == ["training-part-00000000.damaged"]
+
+
 def test_records_handed_over_twice_are_stored_once(out, record, row) -> None:
     with out() as store:
         store.append([record("a", [row("training")])])
