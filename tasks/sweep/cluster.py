@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package 
 NAMESPACE = "tsfm-lens-local"  # marks a Ray of our own, whose workers have our environment already
 OBJECT_STORE_MB = 256  # rows only pass through it; bulk data goes from worker to store
 PROBE_S = 5.0
+PYTHON_VARIABLE = "TSFM_LENS_PYTHON"  # set by `make submit`: the python of workers, where nodes run Ray from another
 START_TRIES = 3  # ray gives a node 30 s to start, which is short where training has all cores
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -124,6 +125,8 @@ def actor_options(resources: Resources) -> dict[str, Any]:
         options["memory"] = resources.memory_mb * 2**20
     if ray.get_runtime_context().namespace != NAMESPACE:
         options["runtime_env"] = {"env_vars": worker_environment(resources.threads)}
+        if python := os.environ.get(PYTHON_VARIABLE):
+            options["runtime_env"]["py_executable"] = python
     return options
 
 
