@@ -169,6 +169,7 @@ def _status(info: Any, order: Order) -> int:
     if code is None:  # it never ran, or its node died
         print(f"{info.submission_id} failed: {info.message}", file=sys.stderr, flush=True)
         return 1
+    code = int(code) if code >= 0 else 128 - int(code)  # of a signal, as a shell gives it
     if code == NOT_THERE:
         print(
             f"the head node has not got the folder {order.folder} or the python {order.python}: name the checkout as "
@@ -177,4 +178,4 @@ def _status(info: Any, order: Order) -> int:
             file=sys.stderr,
         )
     print(f"{info.submission_id} failed: exit status {code}", file=sys.stderr, flush=True)
-    return int(code) if code > 0 else 128 - int(code)
+    return code
