@@ -29,7 +29,7 @@ class Nodes:
     folder: Path  # short: Ray's sockets lie in it, and their paths have 107 characters at most
     port: int
     dashboard: int
-    started: list[psutil.Process] = field(default_factory=list)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -48,7 +48,7 @@ class Nodes:
         command += ["--object-store-memory=100000000", f"--node-ip-address={ip}", *ports, *arguments]
         with (self.folder / f"{ip}.log").open("w") as log:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
-        self.started.append(psutil.Process(process.pid))
+        self.started.append(process)
         deadline = time.monotonic() + START_S
         while "Ray runtime started" not in (said := (self.folder / f"{ip}.log").read_text()):
             assert process.poll() is None and time.monotonic() < deadline, said
@@ -59,16 +59,20 @@ class Nodes:
 
     def stop(self) -> None:
         """End what was started, and nothing else of Ray on this machine."""
-        everything = [*self.started]
+        below: list[psutil.Process] = []
         for process in self.started:
             with contextlib.suppress(psutil.NoSuchProcess):
-                everything += process.children(recursive=True)
-                process.terminate()
-        psutil.wait_procs(self.started, timeout=20)
-        for process in everything:
+                below += psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+        for process in self.started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            process.wait()
+        for child in below:
             with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(everything, timeout=20)
+                child.kill()
+        psutil.wait_procs(below, timeout=20)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
