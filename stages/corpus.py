@@ -6,13 +6,12 @@ No stage of the pipeline reads it; it is for those who train.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from stages.params import ParamsError
-from stages.sweeping import Planned, account, run
+from stages.sweeping import Planned, account, run_and_finish
 from store.files import fingerprint, write_text
 from store.out import Out
 from tasks.series.shards import LAW_FILE, REAL_PREFIX
@@ -31,9 +30,7 @@ def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources
     folder.mkdir(parents=True, exist_ok=True)
     _same_law(folder / LAW_FILE, {**law, "series": series})
     with Out(folder, tables=["dumps"], companion=folder / "timings", stage="corpus", status=folder / ".status") as out:
-        planned = list(plan(law, series))
-        summary = run(out, planned, resources, read=_nothing)
-        out.finish([one.job.key for one in planned], (), {"seed": law["seed"], "cpus": os.cpu_count() or 1})
+        summary = run_and_finish(out, plan(law, series), resources, _nothing, seed=law["seed"])
         account(out, summary, 0.0)
     return summary.failed
 

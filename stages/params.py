@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from stages.blocks import (
     CALIBRATED,
     DATA_VARIABLE,
+    TASKS,
     Baseline,
     Checkpoints,
     Compression,
@@ -130,6 +131,8 @@ class Params(Strict):
                     f"pretraining.recipe: {searched!r} takes over an embedding; name one that draws its own"
                 )
         _known(self.report.study, self.studies, "report.study")
+        for task in self.resources.tasks:
+            _known(task, dict.fromkeys(TASKS), "resources.tasks")
         self._baselines_have_names_of_their_own()
         return self
 

@@ -85,8 +85,7 @@ def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
         if name in weights:
             for step, snapshot in _snapshots(model):
                 inputs = planning.inputs(snapshot)
-                group = snapshot["ref"]  # a loaded model is shared by jobs of one group: each snapshot is another model
-                yield Planned(Job(WEIGHTS, spec | {"ref": group, "step": step}, inputs, group), weights[name])
+                yield Planned(Job(WEIGHTS, spec | {"ref": snapshot["ref"], "step": step}, inputs, name), weights[name])
         if name in rows:
             how = {"rows": params.spectra.angle_rows}
             yield Planned(Job(ROW_ANGLES, spec | how, planning.inputs(model), name), rows[name])

@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from stages import DATA, STAGES
 from stages.params import Params
@@ -18,6 +22,7 @@ from store.status import Status, write_status
 from tasks.sweep import engine, progress
 from tasks.sweep.cluster import Resources
 from tasks.sweep.jobs import Job, Port
+from tasks.sweep.placement import Needs
 
 RETRY_VARIABLE = "TSFM_LENS_RETRY_FAILED"  # set by `make retry`: jobs that failed for good are tried again
 
@@ -45,19 +50,54 @@ def sweep(out: Out, planned: Iterable[Planned], params: Params, read: Callable[[
 
     Raises TooManyFailures, after storing what finished, when more than resources.max_failed_share of the jobs failed.
     """
-    asked = list(planned)
-    summary = run(out, asked, resources(params), read)
-    keys = [one.job.key for one in asked]
-    studies = [(study, one.job.key) for one in asked for study in one.studies]
-    out.finish(keys, studies, {"seed": params.seed, "cpus": os.cpu_count() or 1})
+    summary = run_and_finish(out, planned, resources(params), read, seed=params.seed)
     account(out, summary, params.resources.max_failed_share)
+
+
+def run_and_finish(
+    out: Out, planned: Iterable[Planned], where: Resources, read: Callable[[Job], Any], *, seed: int = 0
+) -> engine.Summary:
+    """`run`, then drop what was not planned and compact the rest."""
+    asked = Asked()
+    summary = run(out, asked.noting(planned), where, read)
+    out.finish(asked.keys, asked.studies, {"seed": seed, "cpus": os.cpu_count() or 1})
+    return summary
+
+
+class Asked:
+    """What was planned, without the jobs: 36 bytes each."""
+
+    def __init__(self) -> None:
+        self._digests = bytearray()
+        self._kinds = array("I")  # of each job, the place of its studies in _sets
+        self._sets: dict[tuple[str, ...], int] = {}
+
+    def noting(self, planned: Iterable[Planned]) -> Iterator[Planned]:
+        """The same jobs, noted as they pass."""
+        for one in planned:
+            self._digests += bytes.fromhex(one.job.key)
+            self._kinds.append(self._sets.setdefault(tuple(one.studies), len(self._sets)))
+            yield one
+
+    @property
+    def keys(self) -> np.ndarray:
+        """Every job's key, S64."""
+        return np.frombuffer(self._digests.hex().encode(), "S64")
+
+    @property
+    def studies(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Each study, and the keys of the jobs that it asks for, S64."""
+        keys, kinds = self.keys, np.frombuffer(self._kinds, np.uint32)
+        for study in sorted({study for studies in self._sets for study in studies}):
+            asking = [kind for studies, kind in self._sets.items() if study in studies]
+            yield study, keys[np.isin(kinds, asking)]
 
 
 def nothing(job: Job) -> None:
     """What a job reads that reads nothing."""
 
 
-def run(out: Out, planned: Sequence[Planned], where: Resources, read: Callable[[Job], Any]) -> engine.Summary:
+def run(out: Out, planned: Iterable[Planned], where: Resources, read: Callable[[Job], Any]) -> engine.Summary:
     """Run the planned jobs that `out` lacks; rows, failures and timings are stored as they come."""
     port = Port(
         missing=functools.partial(out.missing, retry_failed=RETRY_VARIABLE in os.environ),
@@ -84,17 +124,23 @@ def run(out: Out, planned: Sequence[Planned], where: Resources, read: Callable[[
             )
             write_status(status, folder=out.status, every=0.0 if finished else 1.0)
 
-        return engine.run((one.job for one in planned), port, where, report=report)
+        return engine.run(map(attrgetter("job"), planned), port, where, report=report)
 
 
 def resources(params: Params) -> Resources:
     """The sweep's resources from the block of that name."""
     block = params.resources
+    usual: dict[str, Any] = {
+        "cpus": block.cpus_per_actor,
+        "gpus": block.gpus_per_actor,
+        "memory_mb": block.memory_mb,
+        "labels": block.labels,
+    }
     return Resources(
         address=block.address or os.environ.get("RAY_ADDRESS") or None,
         actors=block.actors,
-        cpus=block.cpus_per_actor,
-        gpus=block.gpus_per_actor,
+        **usual,
+        tasks={name: Needs(**(usual | own.model_dump(exclude_none=True))) for name, own in block.tasks.items()},
         max_attempts=block.max_attempts,
         job_timeout_s=block.job_timeout_s,
         flush_seconds=block.flush_s,

@@ -12,7 +12,7 @@ import logging
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 
 from store import dumps, files, provenance
 from store.errors import DamagedPart
-from store.keys import Keys
+from store.keys import Keys, unique
 from store.lock import Lock
-from store.parts import Parts
+from store.parts import ROWS_PER_FILE, Parts
 from store.schema import arrow_schema, table, to_arrow
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Out:
         unique = {record["key"]: record for record in records}
         held = self._stored.holds(list(unique))
         fresh = [record for record, has in zip(unique.values(), held, strict=True) if not has]
-        found: dict[str, list[pa.Table]] = defaultdict(list)
+        found: dict[str, list[Record]] = defaultdict(list)
         failed: list[Record] = []
         for record in fresh:
             if bool(record["rows"]) == bool(record["error"]):
@@ -103,18 +103,16 @@ class Out:
             if record["error"]:
                 failed.append(_failure_row(self.stage, record, record["error"]))
                 continue
-            name = self._table_of(record)
-            try:
-                found[name].append(to_arrow(name, [{**row, "job_key": record["key"]} for row in record["rows"]]))
-            except ValueError as error:
-                failed.append(_failure_row(self.stage, record, _schema_error(error)))
+            found[self._table_of(record)].append(record)
+        tables = {name: self._to_arrow(name, some, failed) for name, some in found.items()}
         if fresh:
             self.timings.append(to_arrow("timings", [_timing_row(self.stage, record) for record in fresh]))
         if failed:
             self.failures.append(to_arrow("failures", failed))
             self._given_up.add(row["key"] for row in failed if not row["transient"])
-        for name, tables in found.items():
-            self._store(name, pa.concat_tables(tables))
+        for name, rows in tables.items():
+            if len(rows):
+                self._store(name, rows)
 
     @property
     def check(self) -> Callable[[Mapping[str, str]], None]:
@@ -144,9 +142,12 @@ class Out:
         Parts(self.root / name, arrow_schema(name)).replace([to_arrow(name, rows)])
 
     def finish(
-        self, current: Iterable[str], studies: Iterable[tuple[str, str]] = (), run: Mapping[str, Any] | None = None
+        self,
+        current: np.ndarray | Iterable[str],
+        studies: Iterable[tuple[str, str | np.ndarray]] = (),
+        run: Mapping[str, Any] | None = None,
     ) -> dict[str, int]:
-        """Drop what is not current, compact the rest, write studies (study, key) and the row of this run.
+        """Drop what is not current, compact the rest, write studies (study, key or keys) and the row of this run.
 
         run: seed, cpus, gpus and, where there are accelerators, hardware. Answers jobs, done, reused, failed. Raises
         DamagedPart where a stored part turns out unreadable; the next run redoes its jobs.
@@ -158,8 +159,7 @@ class Out:
         kept = self._stored.holds(keys.sorted)
         self._compact(self.failures, Keys(keys.sorted[~kept]))
         self._compact(self.timings, keys)
-        asked = sorted(set(studies))
-        self.write("studies", [{"study": s, "stage": self.stage, "job_key": key} for s, key in asked])
+        self._write_studies(studies)
         self._prune_dumps()
         without = int((~kept).sum())
         counts = {"jobs": len(keys), "done": self._done, "failed": without, "reused": int(kept.sum()) - self._done}
@@ -201,6 +201,17 @@ class Out:
         self._done += len(keys)
         if name == "dumps":
             self._remember_dumps(rows)
+
+    def _to_arrow(self, name: str, records: Sequence[Record], failed: list[Record]) -> pa.Table:
+        """The rows of the records whose rows fit the schema; the others join the failed."""
+        try:
+            return to_arrow(name, [{**row, "job_key": one["key"]} for one in records for row in one["rows"]])
+        except ValueError as error:
+            if len(records) == 1:
+                failed.append(_failure_row(self.stage, records[0], _schema_error(error)))
+                return arrow_schema(name).empty_table()
+        half = len(records) // 2  # the bad ones are few: halves find them in less than a conversion each
+        return pa.concat_tables(self._to_arrow(name, some, failed) for some in (records[:half], records[half:]))
 
     def _table_of(self, record: Record) -> str:
         if len(self.tables) == 1:
@@ -251,6 +262,18 @@ class Out:
             elif path not in rows and path.relative_to(self.root).as_posix() not in named:
                 path.unlink()
 
+    def _write_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> None:
+        asked: dict[str, list[np.ndarray]] = defaultdict(list)
+        for study, keys in studies:
+            asked[study].append(np.atleast_1d(np.asarray(keys, "S64")))
+        schema, tables = arrow_schema("studies"), []
+        for study, found in sorted(asked.items()):
+            asking = unique(np.concatenate(found))
+            keys = pa.chunked_array([pa.array(some.tolist(), pa.string()) for some in _slices(asking)], pa.string())
+            columns = {"study": pa.repeat(study, len(keys)), "stage": pa.repeat(self.stage, len(keys)), "job_key": keys}
+            tables.append(pa.table([columns[name] for name in schema.names], schema=schema))
+        Parts(self.root / "studies", schema).replace([pa.concat_tables(tables or [schema.empty_table()])])
+
     def _write_run(self, facts: Mapping[str, Any]) -> None:
         row: dict[str, Any] = {
             "stage": self.stage,
@@ -271,6 +294,12 @@ class Out:
 def read_rows(root: Path, name: str) -> pa.Table:
     """All rows of a table that a stage's out at `root` holds, compacted or not; an out that is not there has none."""
     return Parts(Path(root) / name, arrow_schema(name)).read()
+
+
+def _slices(keys: np.ndarray) -> Iterator[np.ndarray]:
+    """Of a size whose Python objects do not weigh."""
+    for start in range(0, len(keys), ROWS_PER_FILE):
+        yield keys[start : start + ROWS_PER_FILE]
 
 
 def _failure_row(stage: str, record: Record, error: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from stages.blocks.measuring import (
     Theory,
     Tokens,
 )
+from stages.blocks.placing import TASKS
 from stages.blocks.strict import Strict
 from stages.blocks.study import WITHOUT_TOKENS, Baseline, Measure, Study
 from stages.blocks.training import Checkpoints, FlowRanks, HeadRanks, Pretraining, Recipe
@@ -21,6 +22,7 @@ from stages.blocks.training import Checkpoints, FlowRanks, HeadRanks, Pretrainin
 __all__ = [
     "CALIBRATED",
     "DATA_VARIABLE",
+    "TASKS",
     "WITHOUT_TOKENS",
     "Baseline",
     "Checkpoints",

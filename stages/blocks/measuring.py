@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from stages.blocks.placing import Placing, whole_or_fraction
 from stages.blocks.strict import Strict
 from stages.blocks.study import Baseline
 
@@ -159,10 +160,15 @@ class Resources(Strict):
     """Where and how wide things run; tracked by no stage, part of no key."""
 
     address: str | None = Field(None, description="of a running Ray, such as auto or ray://HOST:10001; null starts one")
-    actors: int | None = Field(None, ge=1, description="null: as many as the cores or GPUs allow")
-    cpus_per_actor: float = Field(1, gt=0)
-    gpus_per_actor: float = Field(0, ge=0)
+    actors: int | None = Field(None, ge=1, description="of all kinds; null: as many as the cores and GPUs allow")
+    cpus_per_actor: float = Field(1, gt=0, description="also the threads of an actor's libraries")
+    gpus_per_actor: float = Field(0, ge=0, description="0.5: two actors share one GPU, which must hold both models")
+    memory_mb: int | None = Field(None, ge=1, description="host memory that Ray reserves for an actor")
+    labels: dict[str, str] = Field({}, description="labels of the nodes that may take actors, as Ray selects them")
+    tasks: dict[str, Placing] = Field({}, description="task -> what its actors take instead; see TASKS for names")
     max_attempts: int = Field(3, ge=1)
     job_timeout_s: float = Field(1800, gt=0)
     flush_s: float = Field(5, gt=0)
     max_failed_share: float = Field(0.01, ge=0, le=1, description="a stage with a larger share of failures exits 1")
+
+    _gpus = field_validator("gpus_per_actor")(whole_or_fraction)

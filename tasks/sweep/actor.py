@@ -6,7 +6,10 @@ import contextlib
 import gc
 import importlib
 import os
+import pickle
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +30,17 @@ class Site:
     actor: str
     node: str
     device: str  # "cpu", or "cuda:<id on the node>"
+    node_id: str = ""  # ray's, in hex
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an actor's process is fitted to."""
+
+    threads: int
+    folder: str  # the driver's
+    devices: int | None = None  # GPUs that it should see; None: as many as Ray assigns
+    notice_seconds: float = 20  # from SIGTERM until what runs is handed back
 
 
 @dataclass(frozen=True)
@@ -36,20 +50,26 @@ class Outcome:
     rows: Sequence[Mapping[str, Any]]
     failure: Failure | None
     timing: Mapping[str, Any]
+    leaving: bool = False  # the actor was told to end: give it no more
+    undone: bool = False  # for want of time: neither rows nor a failure
+
+
+class Undone(BaseException):
+    """Raised in a job that runs when its actor has to go; no Exception, so that jobs let it through."""
 
 
 class Worker:
     """One actor. Knows no Ray but for `start`, so the rest runs in any process."""
 
-    def __init__(self, name: str, port: Port, threads: int, folder: str) -> None:
+    def __init__(self, name: str, port: Port, setting: Setting) -> None:
         self._name = name
         self._port = port
-        self._threads = threads
-        self._folder = folder
+        self._setting = setting
         self._site = Site(name, "", "cpu")
         self._torch_device = "cpu"
         self._model: Any = None
         self._load_seconds = 0.0
+        self._leaving = self._working = False
 
     def start(self) -> Site:
         """Fit the process to the driver's folder, and to what Ray has assigned to it: threads and device.
@@ -60,25 +80,45 @@ class Worker:
         import ray.util
 
         try:
-            os.chdir(self._folder)  # jobs name files relative to it
+            os.chdir(self._setting.folder)  # jobs name files relative to it
         except OSError as error:
             raise SweepError(
-                f"node {ray.util.get_node_ip_address()} has not got the driver's folder {self._folder} ({error}); "
+                f"node {ray.util.get_node_ip_address()} has not got the driver's folder {self._setting.folder} ({error}); "
                 "run from a folder that all nodes share"
             ) from error
         for variable in THREAD_VARIABLES:
-            os.environ[variable] = str(self._threads)
+            os.environ[variable] = str(self._setting.threads)
         ids = ray.get_gpu_ids()
         if ids:
-            self._torch_device = _torch_device(ids)
+            self._torch_device = _torch_device(ids, os.environ.get("CUDA_VISIBLE_DEVICES", ""), self._setting.devices)
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # ray leaves all GPUs visible to an actor that asked for none
         device = f"cuda:{ids[0]}" if ids else "cpu"
-        self._site = Site(self._name, ray.util.get_node_ip_address(), device)
+        node_id = ray.get_runtime_context().get_node_id()
+        self._site = Site(self._name, ray.util.get_node_ip_address(), device, node_id)
+        self._heed_notice()
         return self._site
+
+    def _heed_notice(self) -> None:
+        """On SIGTERM, go on with the job for a while, then hand it back; Ray's handler would fail it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # a trial of Ray Tune, which sees to its own end
+
+        def noticed(signum: int, frame: Any) -> None:
+            self._leaving = True
+            signal.setitimer(signal.ITIMER_REAL, self._setting.notice_seconds)
+
+        def time_is_up(signum: int, frame: Any) -> None:
+            if self._working:
+                raise Undone
+
+        signal.signal(signal.SIGTERM, noticed)
+        signal.signal(signal.SIGALRM, time_is_up)
 
     def load(self, job: Job) -> Outcome:
         """Load what the job's group shares, in place of what was loaded before."""
+        if self._leaving:
+            return self._unbegun()
         self._model = None
         gc.collect()  # two models at once may not fit
         began = time.monotonic()
@@ -88,15 +128,32 @@ class Worker:
 
     def run(self, job: Job, divisor: int) -> Outcome:
         """Do one job with what was loaded last."""
+        if self._leaving:
+            return self._unbegun()
         outcome = self._guarded(lambda: self._run(job), Place(self._torch_device, divisor))
         if outcome.failure is not None and outcome.failure.of_memory:
             _free_memory()
         return outcome
 
+    def run_all(self, jobs: Sequence[tuple[Job, int]], seconds: float) -> bytes:
+        """Pickled outcomes of jobs (and their divisors) done one after the other, until one fails or the time is over.
+
+        The jobs left over are as they were. An answer that cannot be pickled is a failure of its job alone.
+        """
+        end, outcomes = time.monotonic() + seconds, []
+        for job, divisor in jobs:
+            outcomes.append(self.run(job, divisor))
+            if outcomes[-1].failure is not None or outcomes[-1].leaving or time.monotonic() > end:
+                break
+        try:
+            return pickle.dumps(outcomes)
+        except Exception:  # whatever a row's own way of being pickled raises
+            return pickle.dumps([_picklable(outcome) for outcome in outcomes])
+
     def _load(self, job: Job) -> Result:
         assert job.task.loader is not None
         self._model = _resolve(job.task.loader)(job)
-        _limit_threads(self._threads)
+        _limit_threads(self._setting.threads)
         return Result(rows=())
 
     def _run(self, job: Job) -> Result:
@@ -111,15 +168,24 @@ class Worker:
         info = self._port.write_dump(job, result.dump)
         return Result(rows=[{**result.rows[0], **info}, *result.rows[1:]], tokens=result.tokens)
 
+    def _unbegun(self) -> Outcome:
+        return Outcome([], None, {}, leaving=True, undone=True)
+
     def _guarded(self, work: Callable[[], Result], place: Place) -> Outcome:
         started, began = datetime.now(UTC), time.monotonic()
-        result, failure = Result(rows=()), None
+        result, failure, undone = Result(rows=()), None, False
         token = PLACE.set(place)
         try:
+            self._working = True
             result = work()
+            self._working = False
+        except Undone:
+            undone = True
         except (Exception, SystemExit) as error:  # sys.exit in a job would end the actor
+            self._working = False
             failure = Failure.of(error)
         finally:
+            self._working = False
             PLACE.reset(token)
         seconds = time.monotonic() - began
         load_seconds, self._load_seconds = self._load_seconds, 0.0
@@ -132,7 +198,15 @@ class Worker:
             "started": started,
             "tokens_per_s": result.tokens / seconds if result.tokens and seconds > 0 else None,
         }
-        return Outcome(list(result.rows), failure, timing)
+        return Outcome(list(result.rows), failure, timing, self._leaving, undone)
+
+
+def _picklable(outcome: Outcome) -> Outcome:
+    try:
+        pickle.dumps(outcome)
+    except Exception as error:
+        return Outcome([], Failure.of(error), outcome.timing)
+    return outcome
 
 
 def _resolve(name: str) -> Callable[..., Any]:
@@ -147,10 +221,16 @@ def _resolve(name: str) -> Callable[..., Any]:
         ) from error
 
 
-def _torch_device(ids: Sequence[Any]) -> str:
-    visible = [i for i in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if i]
-    if visible != [str(i) for i in ids]:
+def _torch_device(ids: Sequence[Any], shown: str, devices: int | None) -> str:
+    """Torch's device of an actor that Ray assigned these GPUs and whose environment shows those.
+
+    Raises SweepError where it would see other GPUs than its own, or more than it asked for.
+    """
+    visible = [one for one in shown.split(",") if one]
+    if visible != [str(one) for one in ids]:
         raise SweepError(f"GPUs of this actor: Ray assigned {list(ids)}, CUDA_VISIBLE_DEVICES shows {visible}")
+    if devices is not None and len(visible) != devices:
+        raise SweepError(f"GPUs of this actor: it shows {visible}, expected {devices}")
     return "cuda:0"
 
 

@@ -7,13 +7,15 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tasks.errors import SweepError
+from tasks.sweep.placement import Needs
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package `tasks`
-NAMESPACE = "tsfm-lens-local"  # marks a Ray of our own, whose workers have our environment already
+NAMESPACE = "tsfm-lens-local-{}"  # marks a Ray of our own, whose workers have our environment for so many threads
 OBJECT_STORE_MB = 256  # rows only pass through it; bulk data goes from worker to store
 PROBE_S = 5.0
 PYTHON_VARIABLE = "TSFM_LENS_PYTHON"  # set by `make submit`: the python of workers, where nodes run Ray from another
@@ -32,11 +34,13 @@ class Resources:
     """Where and with what a sweep runs; no part of any key."""
 
     address: str | None = None  # None: a Ray of our own on this machine; else "auto" or "host:port"
-    actors: int | None = None  # at most so many; None: what the cluster's CPUs, GPUs and custom resources hold
-    cpus: float = 1  # an actor; also its threads
-    gpus: float = 0  # an actor; a fraction lets several share one GPU
-    custom: Mapping[str, float] = field(default_factory=dict)  # an actor; labels of nodes
-    memory_mb: int | None = None  # an actor
+    actors: int | None = None  # at most so many, of all kinds together; None: what the cluster holds
+    cpus: float = 1  # this and the next four: what an actor takes, see Needs
+    gpus: float = 0
+    custom: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    memory_mb: int | None = None
+    tasks: Mapping[str, Needs] = field(default_factory=dict)  # of actors for the jobs of these tasks, in its place
     local_cpus: int | None = None  # of a Ray of our own; None: all
     local_gpus: int | None = None
     object_store_mb: int = OBJECT_STORE_MB  # of a Ray of our own
@@ -47,6 +51,7 @@ class Resources:
     start_timeout_s: float = 300  # without any actor coming up
     flush_seconds: float = 5
     drain_seconds: float = 20  # after SIGINT or SIGTERM; spot machines give 30 s
+    notice_seconds: float = 20  # after SIGTERM to an actor: then it hands back what it does
     max_in_flight: int = 8  # an actor, where jobs are short; one where they are not
     chunk: int = 10_000  # jobs planned at once
 
@@ -57,23 +62,16 @@ class Resources:
                 raise ValueError(f"resources.{name}: got {getattr(self, name)}, expected at least 1")
         if self.actors is not None and self.actors < 1:
             raise ValueError(f"resources.actors: got {self.actors}, expected at least 1, or none for all that fit")
-        if self.cpus <= 0:
-            raise ValueError(f"resources.cpus: got {self.cpus}, expected more than 0")
-        if self.gpus < 0 or (self.gpus > 1 and self.gpus != int(self.gpus)):
-            raise ValueError(f"resources.gpus: got {self.gpus}, expected 0, a fraction below 1, or a whole number")
+        _ = self.needs  # which checks itself
 
-    @property
-    def threads(self) -> int:
-        """Threads of an actor's libraries."""
-        return max(1, int(self.cpus))
+    @cached_property
+    def needs(self) -> Needs:
+        """What an actor takes where its task has no needs of its own."""
+        return Needs(self.cpus, self.gpus, self.memory_mb, self.custom, self.labels)
 
-    @property
-    def needs(self) -> dict[str, float]:
-        """What one actor takes, in Ray's names."""
-        asked = {"CPU": self.cpus, "GPU": self.gpus, **self.custom}
-        if self.memory_mb:
-            asked["memory"] = self.memory_mb * 2**20
-        return {name: amount for name, amount in asked.items() if amount}
+    def of(self, task: str) -> Needs:
+        """What an actor takes that does jobs of a task."""
+        return self.tasks.get(task, self.needs)
 
 
 def worker_environment(threads: int) -> dict[str, str]:
@@ -106,25 +104,19 @@ def connect(resources: Resources) -> Iterator[None]:
         ray.shutdown()
 
 
-def capacity(resources: Resources) -> int:
-    """Actors that the cluster, as it is now, holds beside each other."""
-    import ray
-
-    has = ray.cluster_resources()
-    return int(min(has.get(name, 0) / amount + 1e-9 for name, amount in resources.needs.items()))
-
-
-def actor_options(resources: Resources) -> dict[str, Any]:
+def actor_options(needs: Needs) -> dict[str, Any]:
     """Options of an actor: what it takes, and its environment where it would not have it anyway."""
     import ray
 
-    options: dict[str, Any] = {"num_cpus": resources.cpus, "num_gpus": resources.gpus}
-    if resources.custom:
-        options["resources"] = dict(resources.custom)
-    if resources.memory_mb:
-        options["memory"] = resources.memory_mb * 2**20
-    if ray.get_runtime_context().namespace != NAMESPACE:
-        options["runtime_env"] = {"env_vars": worker_environment(resources.threads)}
+    options: dict[str, Any] = {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
+    if needs.custom:
+        options["resources"] = dict(needs.custom)
+    if needs.labels:
+        options["label_selector"] = dict(needs.labels)
+    if needs.memory_mb:
+        options["memory"] = needs.memory_mb * 2**20
+    if ray.get_runtime_context().namespace != NAMESPACE.format(needs.threads):
+        options["runtime_env"] = {"env_vars": worker_environment(needs.threads)}
         if python := os.environ.get(PYTHON_VARIABLE):
             options["runtime_env"]["py_executable"] = python
     return options
@@ -167,7 +159,7 @@ def _start(resources: Resources) -> None:
                 "start one with `ray start --head`, or leave the address out to use this machine"
             ) from error
         return
-    with environment({**QUIET, **worker_environment(resources.threads)}):
+    with environment({**QUIET, **worker_environment(resources.needs.threads)}):
         for left in reversed(range(START_TRIES)):
             others = set(psutil.Process().children())
             try:
@@ -191,7 +183,7 @@ def _start_local(resources: Resources, quiet: Mapping[str, Any]) -> None:
 
     ray.init(
         "local",  # without it ray joins what `ray start` left on this machine, and refuses what is said below
-        namespace=NAMESPACE,
+        namespace=NAMESPACE.format(resources.needs.threads),
         num_cpus=resources.local_cpus,
         num_gpus=resources.local_gpus,
         include_dashboard=False,

@@ -5,40 +5,27 @@ Ray's ActorPool neither replaces a dead actor nor limits a job's time. The engin
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tasks.errors import SweepError
 from tasks.sweep.actor import Outcome
-from tasks.sweep.backlog import Attempt, Backlog, Shelf, shelf_of
+from tasks.sweep.backlog import Attempt, Backlog, Shelf
 from tasks.sweep.cluster import Resources, connect
-from tasks.sweep.fleet import Call, Fleet, Slot
+from tasks.sweep.fleet import Call, Fleet, Slot, What
 from tasks.sweep.interrupts import caught_signals, leave
 from tasks.sweep.jobs import Job, Port
-from tasks.sweep.policy import Action, Failure, decide
+from tasks.sweep.policy import Action, Failure, decide, fatal
 from tasks.sweep.progress import Progress, Rate
-from tasks.sweep.records import Ledger, unanswered
+from tasks.sweep.records import Ledger, Summary, unanswered
 
+MAX_LOSSES = 10  # of nodes under one job; then it is taken for the cause
 TICK_S = 0.2  # longest wait before clocks, signals and progress are looked at
 
+__all__ = ["Summary", "run"]
 Report = Callable[[Progress], None]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a sweep did. Counts are jobs; failures maps error types to counts; loads and restarts are of actors."""
-
-    planned: int
-    reused: int
-    done: int
-    failed: int
-    seconds: float
-    failures: Mapping[str, int]
-    loads: int = 0
-    restarts: int = 0
 
 
 def run(jobs: Iterable[Job], port: Port, resources: Resources, *, report: Report | None = None) -> Summary:
@@ -51,28 +38,26 @@ def run(jobs: Iterable[Job], port: Port, resources: Resources, *, report: Report
     what finished is stored in each case.
     """
     began = time.monotonic()
-    backlog = Backlog(jobs, port.missing, resources.chunk)
+    backlog = Backlog(jobs, port.missing, resources.chunk, lambda job: resources.of(job.task.name))
     ledger = Ledger(port.append, resources.flush_seconds)
     backlog.refill(1)
-    loads = restarts = 0
+    acted: tuple[int, ...] = ()
     if len(backlog):
         with connect(resources):
             sweep = _Sweep(backlog, ledger, port, resources, report)
             sweep.work()
-            loads, restarts = sweep.loads, sweep.restarts
+            acted = (sweep.loads, sweep.restarts, sweep.handed_back)
     elif report:
         report(Progress(backlog.planned, backlog.reused, 0, 0, 0, 0.0, 0.0))
     seconds = time.monotonic() - began
     failures = dict(sorted(ledger.failures.items()))
-    return Summary(backlog.planned, backlog.reused, ledger.done, ledger.failed, seconds, failures, loads, restarts)
+    return Summary(backlog.planned, backlog.reused, ledger.done, ledger.failed, seconds, failures, *acted)
 
 
 class _Sweep:
     """The loop and its state."""
 
-    def __init__(
-        self, backlog: Backlog, ledger: Ledger, port: Port, resources: Resources, report: Report | None
-    ) -> None:
+    def __init__(self, backlog: Backlog, ledger: Ledger, port: Port, resources: Resources, report: Report | None):
         import ray
 
         self._ray = ray
@@ -85,17 +70,18 @@ class _Sweep:
         self._told = 0.0
         self._load_failures: Counter[Shelf] = Counter()
         self._doomed: dict[Shelf, Failure] = {}
-        self.loads = 0
-        self.restarts = 0
+        self.loads = self.restarts = self.handed_back = 0
 
     def work(self) -> None:
         """Until nothing is left, or a signal asks to stop."""
         with caught_signals() as caught:
             try:
                 while (len(self._backlog) or self._fleet.busy) and not caught:
-                    self._fleet.top_up(len(self._backlog))
+                    self._fleet.top_up(self._backlog)
                     self._dispatch()
                     self._turn()
+                    self._backlog.plan_ahead()
+                    self._backlog.refill(1 + self._fleet.size * self._resources.max_in_flight)
                 if caught:
                     self._drain(caught)
             finally:
@@ -110,41 +96,45 @@ class _Sweep:
     def _turn(self) -> None:
         self._collect()
         self._expire()
-        self._ledger.flush()
-        self._backlog.refill(1 + self._fleet.size * self._resources.max_in_flight)
+        self._let_go()
+        self._ledger.flush()  # in a drain too: a machine that is taken away may not wait for its end
         self._tell()
 
     def _drain(self, caught: list[int]) -> None:
         """Wait for what runs, within reason; a second signal ends that."""
         end = time.monotonic() + self._resources.drain_seconds
         while self._fleet.busy and time.monotonic() < end and len(caught) < 2:
-            self._collect()
-            self._expire()
+            self._turn()
 
     def _dispatch(self) -> None:
-        for slot in [slot for slot in self._fleet if slot.up]:
-            while (attempt := self._next(slot)) is not None:
-                shelf = shelf_of(attempt.job)
-                load = attempt.job.task.loader is not None and shelf != slot.shelf
-                slot.send("load" if load else "job", attempt)
+        for slot in [slot for slot in self._fleet if slot.open]:
+            while attempts := self._next(slot):
+                slot.send("load" if slot.must_load(attempts[0]) else "job", attempts)
 
-    def _next(self, slot: Slot) -> Attempt | None:
-        """The job that this actor should do next, taken from the backlog."""
+    def _next(self, slot: Slot) -> list[Attempt]:
+        """The jobs that this actor should do in its next call, taken from the backlog; none where it has enough."""
         shelf = slot.shelf
         if self._backlog.peek(shelf) is None:
-            other = None if slot.calls else self._backlog.choose(self._fleet.serving())
+            other = None if slot.calls else self._backlog.choose(self._fleet.serving(), shelf.needs)
             if other is None:
-                return None
+                return []
             shelf = other
         if shelf in self._doomed:
             self._record_doomed(shelf, slot)
             return self._next(slot)
         attempt = self._backlog.peek(shelf)
-        return self._backlog.pop(shelf) if attempt and slot.takes(attempt, self._resources.max_in_flight) else None
+        if attempt is None or not slot.takes(attempt, self._resources.max_in_flight):
+            return []
+        single = attempt.alone or slot.must_load(attempt)
+        count = 1 if single else slot.batch(len(self._backlog), self._fleet.size)
+        attempts = [self._backlog.pop(shelf)]
+        while len(attempts) < count and (attempt := self._backlog.peek(shelf)) and not attempt.alone:
+            attempts.append(self._backlog.pop(shelf))
+        return attempts
 
     def _collect(self) -> None:
-        """Take in every answer that has come, the oldest of each actor first."""
-        calls = {call.ref: (slot, call) for slot in self._fleet for call in slot.calls}
+        """Take in the answers that have come to the oldest call of each actor, which answers in order."""
+        calls = {slot.calls[0].ref: (slot, slot.calls[0]) for slot in self._fleet if slot.calls}
         if not calls:
             time.sleep(TICK_S)
             return
@@ -153,8 +143,6 @@ class _Sweep:
         ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
         for ref in ready:
             slot, call = calls[ref]
-            if call not in slot.calls:
-                continue  # its actor was lost with an answer before it
             try:
                 answer = self._ray.get(ref)
             except Exception as error:  # whatever ray raises: a death, or an answer that cannot be pickled
@@ -164,91 +152,132 @@ class _Sweep:
 
     def _answered(self, slot: Slot, call: Call, answer: Any) -> None:
         slot.answered(call)
-        if call.attempt is None:
+        if call.what == "start":
             self._fleet.started(slot, answer)
+        elif call.what == "job":
+            self._done(slot, call, pickle.loads(answer))
+        elif answer.undone:
+            slot.leaves = float("inf")
+            self._hand_back(call.attempts)
         elif answer.failure is not None:
-            self._failed(slot, call, answer.failure, answer)
-        elif call.what == "load":
-            self.loads += 1
-            slot.shelf = shelf_of(call.attempt.job)
-            self._load_failures.pop(slot.shelf, None)
-            slot.send("job", call.attempt)
+            self._failed(slot, call.what, call.attempts[0], answer.failure, answer)
         else:
-            slot.job_seconds = answer.timing["seconds"]
-            self._ledger.add(call.attempt.job, answer, call.attempt.attempts + 1)
+            self.loads += 1
+            slot.shelf = slot.loaded = call.attempts[0].shelf
+            self._load_failures.pop(slot.shelf, None)
+            slot.send("job", call.attempts)
+
+    def _done(self, slot: Slot, call: Call, outcomes: Sequence[Outcome]) -> None:
+        """Take in what became of a call's jobs; those that it did not come to wait again."""
+        if outcomes[-1].leaving:
+            slot.leaves = float("inf")  # it sees to it by itself that its job ends in time
+        if outcomes[-1].undone:
+            self._hand_back(call.attempts[len(outcomes) - 1 :])
+            outcomes = outcomes[:-1]
+        else:
+            self._back(call.attempts[len(outcomes) :])
+        if outcomes:
+            slot.job_seconds = sum(outcome.timing["seconds"] for outcome in outcomes) / len(outcomes)
+        for attempt, outcome in zip(call.attempts, outcomes, strict=False):
+            if outcome.failure is None:
+                self._ledger.add(attempt.job, outcome, attempt.attempts + 1)
+            else:
+                self._failed(slot, "job", attempt, outcome.failure, outcome)
 
     def _broken(self, slot: Slot, call: Call, error: Exception) -> None:
         """The call itself went wrong, not the work in it."""
         failure = Failure.of(error)
-        if isinstance(error, self._ray.exceptions.RayTaskError) and call.attempt is not None:
-            slot.answered(call)
-            self._failed(slot, call, failure, None)
-        else:
+        if not isinstance(error, self._ray.exceptions.RayTaskError) or call.what == "start":
             self._lose(slot, failure, sure=False)
+            return
+        slot.answered(call)
+        if len(call.attempts) == 1:
+            self._failed(slot, call.what, call.attempts[0], failure, None)
+        else:
+            self._back(call.attempts, alone=True)
 
     def _expire(self) -> None:
         for slot in list(self._fleet):
-            limit = slot.overdue(self._resources)
-            if limit is not None:
-                what = slot.calls[0].what
-                error = TimeoutError(f"{what} took more than {limit:g} s; raise resources.{what}_timeout_s if it may")
+            if (error := slot.overdue(self._resources)) is not None:
                 self._lose(slot, Failure.of(error), sure=True)
 
-    def _lose(self, slot: Slot, failure: Failure, *, sure: bool) -> None:
-        """End an actor; blame its first call, unless an answer may have been lost on the way with others queued."""
-        first, *others = slot.calls
-        self._end(slot)
-        for call in reversed(others):
-            assert call.attempt is not None
-            call.attempt.alone = call.attempt.alone or not sure
-            self._backlog.back(call.attempt)
-        if first.attempt is None:
-            self._fleet.failed_start(failure)
-            return
-        first.attempt.alone = True
-        if sure or not others:
-            self._failed(slot, first, failure, None)
-        else:
-            self._backlog.back(first.attempt)
+    def _let_go(self) -> None:
+        """End actors that are to leave once they have nothing to do, or no time left, and those on nodes that went."""
+        now = time.monotonic()
+        for slot in list(self._fleet):
+            if slot.leaves is not None and (not slot.calls or now > slot.leaves):
+                self._hand_back([attempt for call in self._end(slot) for attempt in call.attempts])
+            elif slot.up and self._fleet.nodes.gone(slot.site.node_id):
+                self._lose(slot, Failure.of(ConnectionError(f"node {slot.site.node} has gone")), sure=False)
 
-    def _failed(self, slot: Slot, call: Call, failure: Failure, outcome: Outcome | None) -> None:
+    def _hand_back(self, attempts: Sequence[Attempt]) -> None:
+        """Jobs that their actor or node had no time to do; nothing that they are to blame for."""
+        self.handed_back += len(attempts)
+        self._back(attempts)
+
+    def _lose(self, slot: Slot, failure: Failure, *, sure: bool) -> None:
+        """End an actor; blame its first call's job, unless it had several, or an answer may have been lost on the way.
+
+        sure: none was. Jobs that may be to blame wait again, to be run alone. Where the node has gone, or is to go,
+        none is, but one that this happens to again and again.
+        """
+        lost = not sure and self._fleet.nodes.lost(slot.site.node_id)
+        calls = self._end(slot)
+        if not calls:
+            return
+        first, *others = calls
+        if first.what == "start":
+            self._fleet.failed_start(failure)
+        elif lost and first.attempts[0].losses < MAX_LOSSES:
+            first.attempts[0].losses += 1
+            self._hand_back([attempt for call in calls for attempt in call.attempts])
+        else:
+            for call in reversed(others):
+                self._back(call.attempts, alone=not sure)
+            if len(first.attempts) == 1 and (sure or not others):
+                first.attempts[0].alone = True
+                self._failed(slot, first.what, first.attempts[0], failure, None)
+            else:
+                self._back(first.attempts, alone=True)
+
+    def _back(self, attempts: Sequence[Attempt], *, alone: bool = False) -> None:
+        for attempt in reversed(attempts):
+            attempt.alone = attempt.alone or alone
+            self._backlog.back(attempt)
+
+    def _failed(self, slot: Slot, what: What, attempt: Attempt, failure: Failure, outcome: Outcome | None) -> None:
         """Do as the policy says about a failed job or load."""
-        attempt = call.attempt
-        assert attempt is not None
-        shelf = shelf_of(attempt.job)
-        if call.what == "load":
-            slot.shelf = ("", "")
+        shelf = attempt.shelf
+        if what == "load":
+            slot.shelf, slot.loaded = Shelf(shelf.needs), None
             self._load_failures[shelf] += 1
         else:
             attempt.attempts += 1
-        tried = self._load_failures[shelf] if call.what == "load" else attempt.attempts
+        tried = self._load_failures[shelf] if what == "load" else attempt.attempts
         decision = decide(failure, tried, self._resources.max_attempts)
         if decision.action is Action.STOP:
-            error = SweepError(
-                f"{attempt.job.task.name} {attempt.job.spec_json}: {failure.type}: {failure.message}\n"
-                "Every further job would fail the same way: mend this and run the same command again"
-            )
-            error.add_note(f"On the worker:\n{failure.traceback}")
-            raise error
-        if call.what == "load" and decision.action is Action.RECORD:
+            raise fatal(f"{attempt.job.task.name} {attempt.job.spec_json}", failure)
+        if what == "load" and decision.action is Action.RECORD:
             self._doomed[shelf] = failure
-        if call.what == "load" or decision.action is Action.RETRY:
-            attempt.divisor *= 2 if decision.halve and call.what == "job" else 1
+        if what == "load" or decision.action is Action.RETRY:
+            attempt.divisor *= 2 if decision.halve and what == "job" else 1
             self._backlog.back(attempt)
         else:
             outcome = outcome or unanswered(failure, slot.site, seconds=time.monotonic() - slot.clock)
             self._ledger.add(attempt.job, outcome, attempt.attempts)
         if decision.new_actor and slot in self._fleet.slots:
-            others = list(slot.calls)
-            self._end(slot)
-            for other in reversed(others):
-                assert other.attempt is not None
-                self._backlog.back(other.attempt)
+            for call in reversed(self._end(slot)):
+                self._back(call.attempts)
+        elif what == "job" and decision.action is Action.RETRY:
+            slot.loaded = None  # what failed half-way may have left the model changed
 
-    def _end(self, slot: Slot) -> None:
+    def _end(self, slot: Slot) -> list[Call]:
+        """End an actor. The calls that it has not answered, the oldest first."""
+        calls = list(slot.calls)
         self._fleet.drop(slot)
         slot.calls.clear()
         self.restarts += 1
+        return calls
 
     def _record_doomed(self, shelf: Shelf, slot: Slot) -> None:
         """Record the failure of a load for each job that waits for it, without another load."""

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from tasks.errors import SweepError
-from tasks.sweep.actor import Site, Worker
-from tasks.sweep.backlog import Attempt, Shelf, shelf_of
-from tasks.sweep.cluster import Resources, actor_options, capacity
+from tasks.sweep.actor import Setting, Site, Worker
+from tasks.sweep.backlog import Attempt, Backlog, Shelf
+from tasks.sweep.cluster import Resources, actor_options
 from tasks.sweep.jobs import Port
+from tasks.sweep.nodes import Nodes
+from tasks.sweep.placement import Needs, allot, fits
 from tasks.sweep.policy import Failure
 
+BATCH_S, BATCH_JOBS = 0.05, 128  # a call's jobs take about so long, and are at most so many
 SHORT_S = 0.1  # jobs above it are handed out one by one: a queue would only make the sweep's end uneven
-RECOUNT_S = 5.0  # how often the cluster is asked what it holds
+RECOUNT_S = 1.0  # how often the cluster is asked what it holds
 MAX_FAILED_STARTS = 5  # in a row; then the environment of the workers is broken
 NOWHERE = Site("", "", "")
+What = Literal["start", "load", "job"]
 
 
 @dataclass(eq=False)
 class Call:
-    """One call on an actor. Jobs and loads carry the attempt that they serve."""
+    """One call on an actor. Jobs carry their attempts, loads the one that they serve."""
 
-    what: Literal["start", "load", "job"]
+    what: What
     ref: Any
-    attempt: Attempt | None = None
+    attempts: Sequence[Attempt] = ()
 
 
 @dataclass(eq=False)
@@ -37,28 +42,40 @@ class Slot:
 
     name: str
     actor: Any
+    shelf: Shelf  # what it serves: what it has loaded, or is started for
     calls: deque[Call] = field(default_factory=deque)
     clock: float = field(default_factory=time.monotonic)  # when its first call began
-    shelf: Shelf = ("", "")  # what it has loaded
+    loaded: Shelf | None = None
     site: Site = NOWHERE
-    job_seconds: float = float("inf")  # of its last job
+    job_seconds: float = float("inf")  # of one of its last jobs
+    leaves: float | None = None  # it takes no more jobs, and what it does is handed back at this time
+    _run: Any = None  # the actor's method, by a name that says the model, for ray's dashboard and timeline
+    _named: str | None = None
 
     @property
     def up(self) -> bool:
         """Whether the actor has started."""
         return bool(self.site.actor)
 
-    def send(self, what: Literal["start", "load", "job"], attempt: Attempt | None = None) -> None:
+    @property
+    def open(self) -> bool:
+        """Whether it is up and may be given jobs."""
+        return self.up and self.leaves is None
+
+    def send(self, what: What, attempts: Sequence[Attempt] = ()) -> None:
         """Queue a call."""
         if not self.calls:
             self.clock = time.monotonic()
-        if attempt is None:
+        if what == "start":
             ref = self.actor.start.remote()
         elif what == "load":
-            ref = self.actor.load.remote(attempt.job)
+            ref = self.actor.load.options(name=f"load {attempts[0].shelf.group}").remote(attempts[0].job)
         else:
-            ref = self.actor.run.remote(attempt.job, attempt.divisor)
-        self.calls.append(Call(what, ref, attempt))
+            if self._named != attempts[0].shelf.group:
+                self._named = attempts[0].shelf.group
+                self._run = self.actor.run_all.options(name=f"run {self._named}".strip())
+            ref = self._run.remote([(one.job, one.divisor) for one in attempts], BATCH_S)
+        self.calls.append(Call(what, ref, attempts))
 
     def answered(self, call: Call) -> None:
         """Strike a call off."""
@@ -69,35 +86,47 @@ class Slot:
         """Whether the actor may be given this job now."""
         if not self.calls:
             return True
-        if attempt.alone or self.calls[-1].what != "job" or any(c.attempt and c.attempt.alone for c in self.calls):
+        if attempt.alone or self.calls[-1].what != "job" or any(c.attempts[0].alone for c in self.calls):
             return False
         return self.job_seconds < SHORT_S and len(self.calls) < max_in_flight
 
-    def overdue(self, resources: Resources) -> float | None:
-        """The time limit that its present call has passed, in seconds; None where it has not."""
+    def must_load(self, attempt: Attempt) -> bool:
+        """Whether the actor must load something before it can do the job."""
+        return attempt.job.task.loader is not None and attempt.shelf != self.loaded
+
+    def batch(self, waiting: int, actors: int) -> int:
+        """How many of the waiting jobs to hand to it in one call: many where they are short, fewer towards the end."""
+        share = -(-waiting // (2 * max(actors, 1)))
+        return max(1, min(BATCH_JOBS, share, int(BATCH_S / max(self.job_seconds, 1e-9))))
+
+    def overdue(self, resources: Resources) -> TimeoutError | None:
+        """What is wrong where its present call has passed its time limit."""
         if not self.calls:
             return None
-        limits = {"job": resources.job_timeout_s, "load": resources.load_timeout_s, "start": None}
-        limit = limits[self.calls[0].what]
-        return limit if limit is not None and time.monotonic() - self.clock > limit else None
+        what = self.calls[0].what
+        limit = {"job": resources.job_timeout_s, "load": resources.load_timeout_s, "start": None}[what]
+        if limit is None or time.monotonic() - self.clock <= limit:
+            return None
+        return TimeoutError(f"{what} took more than {limit:g} s; raise resources.{what}_timeout_s if it may")
 
 
 class Fleet:
-    """As many actors as fit and are needed; dead ones are replaced, nodes that join are used."""
+    """As many actors of each kind as fit and are needed; dead ones are replaced, nodes come and go."""
 
     def __init__(self, name: str, port: Port, resources: Resources) -> None:
         import ray
 
         self._ray = ray
         self._name = name
+        self._run = uuid.uuid4().hex[:6]  # ray wants the names of its actors to differ, of past sweeps too
         self._resources = resources
         self._port = ray.put(of_worker(port))
-        self._remote = ray.remote(Worker).options(**actor_options(resources))
         self._made = 0
         self._counted = float("-inf")
-        self._fits = 0
+        self._targets: dict[Needs, int] = {}
         self._failed_starts = 0
-        self._last_up = time.monotonic()
+        self._absent: dict[Needs, float] = {}  # kinds that no actor is up of, though jobs wait, and since when
+        self.nodes = Nodes()
         self.slots: list[Slot] = []
 
     def __iter__(self) -> Iterator[Slot]:
@@ -106,37 +135,88 @@ class Fleet:
     @property
     def busy(self) -> int:
         """Jobs and loads that have been handed out."""
-        return sum(call.what != "start" for slot in self.slots for call in slot.calls)
+        return sum(len(call.attempts) for slot in self.slots for call in slot.calls)
 
     @property
     def size(self) -> int:
-        """Actors that fit, as last counted."""
-        return self._fits
+        """Actors that fit and are needed, as last counted."""
+        return sum(self._targets.values())
 
     def serving(self) -> Counter[Shelf]:
-        """How many actors have, or are loading, what each shelf needs."""
-        loading = [shelf_of(c.attempt.job) for s in self.slots for c in s.calls if c.what == "load" and c.attempt]
-        return Counter(loading) + Counter(s.shelf for s in self.slots if s.up)
+        """How many actors have, are loading, or are started for what each shelf needs."""
+        loading = [call.attempts[0].shelf for s in self.slots for call in s.calls if call.what == "load"]
+        return Counter(loading) + Counter(slot.shelf for slot in self.slots if slot.leaves is None)
 
-    def top_up(self, waiting: int) -> None:
+    def top_up(self, backlog: Backlog) -> None:
         """Start actors until as many live as fit and as there are jobs for. Raises SweepError where none comes up."""
         now = time.monotonic()
-        if now - self._counted > RECOUNT_S:
+        if now - self._counted > RECOUNT_S or not self._targets.keys() >= (+backlog.ready).keys():
             self._counted = now
-            self._fits = min(capacity(self._resources), self._resources.actors or 2**31)
-        while len(self.slots) < min(self._fits, waiting + self.busy):
-            slot = Slot(f"{self._name}-{self._made}", self._new_actor())
-            self._made += 1
-            slot.send("start")
-            self.slots.append(slot)
-        if any(slot.up for slot in self.slots):
-            self._last_up = now
-        patience = 0.0 if self._fits == 0 and self._resources.address is None else self._resources.start_timeout_s
-        if now - self._last_up > patience:
-            raise SweepError(
-                f"no actor came up in {patience:.0f} s: each needs {self._resources.needs}, the cluster has "
-                f"{self._ray.cluster_resources()}; ask for less in resources, or add nodes"
-            )
+            self.nodes.look()
+            self._give_notice()
+            self._targets = allot(self._wanted(backlog), self.nodes.open, self._resources.actors)
+            self._make_room()
+            self._check_starts(backlog, now)
+        staying = self._staying()
+        short = [needs for needs, target in self._targets.items() if staying[needs] < target]
+        wanted = self._wanted(backlog) if short else {}
+        for needs in short:
+            for _ in range(min(self._targets[needs], wanted.get(needs, 0)) - staying[needs]):
+                self._start(needs, backlog)
+
+    def _wanted(self, backlog: Backlog) -> dict[Needs, int]:
+        """Actors that could be kept busy, by kind."""
+        wanted = Counter(backlog.ready)
+        for slot in self.slots:
+            wanted[slot.shelf.needs] += sum(len(call.attempts) for call in slot.calls) if slot.open else 0
+        return dict(+wanted)
+
+    def _staying(self) -> Counter[Needs]:
+        return Counter(slot.shelf.needs for slot in self.slots if slot.leaves is None)
+
+    def _give_notice(self) -> None:
+        for slot in self.slots:
+            if slot.leaves is None and slot.site.node_id in self.nodes.leaving:
+                slot.leaves = self.nodes.leaving[slot.site.node_id]
+
+    def _make_room(self) -> None:
+        """End idle actors of which there are too many, where another kind has too few."""
+        staying = self._staying()
+        if all(staying[needs] >= target for needs, target in self._targets.items()):
+            return
+        for slot in self.slots[::-1]:
+            needs = slot.shelf.needs
+            if staying[needs] > self._targets.get(needs, 0) and slot.leaves is None and not (slot.up and slot.calls):
+                self.drop(slot)
+                staying[needs] -= 1
+
+    def _check_starts(self, backlog: Backlog, now: float) -> None:
+        """Raises SweepError where a kind of actor that jobs wait for does not come up."""
+        up = {slot.shelf.needs for slot in self.slots if slot.up}
+        since, self._absent = self._absent, {}
+        for needs in +backlog.ready:
+            fit = fits(needs, self.nodes.open)
+            if needs in up or (fit and not self._targets[needs]):  # the second: other kinds are before it
+                continue
+            self._absent[needs] = since.get(needs, now)
+            patience = 0.0 if fit == 0 and self._resources.address is None else self._resources.start_timeout_s
+            if now - self._absent[needs] >= patience:
+                raise SweepError(
+                    f"no actor came up in {patience:.0f} s: each needs {needs}, the cluster has "
+                    f"{self._ray.cluster_resources()}; ask for less in resources, or add nodes"
+                )
+
+    def _start(self, needs: Needs, backlog: Backlog) -> None:
+        """A new actor. Ray knows it by the model that it is started for, which it may change for another later."""
+        shelf = backlog.choose(self.serving(), needs) or Shelf(needs)
+        name = f"{self._name}-{self._made}"
+        known = f"{shelf.group} {name} {self._run}".strip()
+        remote = self._ray.remote(Worker).options(name=known, **actor_options(needs))
+        setting = Setting(needs.threads, os.getcwd(), needs.devices, self._resources.notice_seconds)
+        slot = Slot(name, remote.remote(name, self._port, setting), shelf)
+        self._made += 1
+        slot.send("start")
+        self.slots.append(slot)
 
     def started(self, slot: Slot, site: Site) -> None:
         """Note where an actor runs."""
@@ -156,14 +236,12 @@ class Fleet:
         """End an actor, whatever it does."""
         self._ray.kill(slot.actor, no_restart=True)
         self.slots.remove(slot)
+        self._counted = float("-inf")
 
     def close(self) -> None:
         """End all actors."""
         for slot in list(self.slots):
             self.drop(slot)
-
-    def _new_actor(self) -> Any:
-        return self._remote.remote(f"{self._name}-{self._made}", self._port, self._resources.threads, os.getcwd())
 
 
 def of_worker(port: Port) -> Port:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
 
 @dataclass(frozen=True)
 class Task:
@@ -32,29 +34,32 @@ class Task:
 
 @dataclass(frozen=True)
 class Job:
-    """One unit of work. `spec` is plain data; `inputs` maps what is read to its fingerprint."""
+    """One unit of work. `spec` is plain data; `inputs` maps what is read to its fingerprint.
+
+    Jobs of one loader and group, and of the same inputs "model:...", share a loaded model; the group is no part of the
+    key. Where other options load one model differently, their groups must differ.
+    """
 
     task: Task
     spec: Mapping[str, Any]
     inputs: Mapping[str, str] = field(default_factory=dict)
-    group: str = ""  # jobs of one group share a loaded model; not part of the key
+    group: str = ""
 
     @cached_property
     def key(self) -> str:
         """SHA-256 (hex) of task name and version, spec and inputs in canonical JSON."""
-        what = {
-            "task": self.task.name,
-            "version": self.task.version,
-            "spec": dict(self.spec),
-            "inputs": dict(self.inputs),
-        }
-        text = json.dumps(what, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        names = f'"task":{_JSON.encode(self.task.name)},"version":{self.task.version}'
+        text = f'{{"inputs":{_JSON.encode(dict(self.inputs))},"spec":{self.spec_json},{names}}}'
         return hashlib.sha256(text.encode()).hexdigest()
 
-    @property
+    @cached_property
     def spec_json(self) -> str:
         """The spec in canonical JSON."""
-        return json.dumps(dict(self.spec), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _JSON.encode(dict(self.spec))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the JSON, which is made again where it is wanted."""
+        return {name: value for name, value in self.__dict__.items() if name != "spec_json"}
 
     @property
     def spec_seed(self) -> int:

@@ -7,6 +7,8 @@ import traceback
 from dataclasses import dataclass
 from enum import Enum
 
+from tasks.errors import SweepError
+
 TRANSIENT = frozenset(  # class names anywhere in an error's ancestry; by name, as ray and torch are not imported here
     {
         "RayActorError",  # the actor or its node died, or cannot be reached
@@ -93,3 +95,13 @@ def decide(failure: Failure, attempts: int, max_attempts: int) -> Decision:
     if failure.transient and attempts < max_attempts:
         return Decision(Action.RETRY, halve=failure.of_memory, new_actor=new_actor)
     return Decision(Action.RECORD, new_actor=new_actor)
+
+
+def fatal(job: str, failure: Failure) -> SweepError:
+    """What ends a sweep after the policy said STOP."""
+    error = SweepError(
+        f"{job}: {failure.type}: {failure.message}\n"
+        "Every further job would fail the same way: mend this and run the same command again"
+    )
+    error.add_note(f"On the worker:\n{failure.traceback}")
+    return error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,24 @@ from tasks.sweep.jobs import Job
 from tasks.sweep.policy import Failure
 
 MAX_BUFFERED = 10_000  # records; bounds the driver's memory where jobs end faster than the clock flushes
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a sweep did. Counts are jobs; failures maps error types to counts; loads and restarts are of actors.
+
+    handed_back: times that a job was begun again elsewhere because its actor or node had to go.
+    """
+
+    planned: int
+    reused: int
+    done: int
+    failed: int
+    seconds: float
+    failures: Mapping[str, int]
+    loads: int = 0
+    restarts: int = 0
+    handed_back: int = 0
 
 
 def record(job: Job, outcome: Outcome, attempts: int) -> dict[str, Any]:

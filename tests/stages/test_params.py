@@ -133,6 +133,11 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("compression/fidelity/top", 0, ["compression.fidelity.top", "got 0"]),
         ("report/study", "isotrop", ["report.study", "did you mean 'isotropy'"]),
         ("resources/gpus_per_actor", -1, ["resources.gpus_per_actor", "got -1"]),
+        ("resources/gpus_per_actor", 1.5, ["resources.gpus_per_actor", "got 1.5", "a whole number"]),
+        ("resources/tasks", {"mesure": {"gpus": 0}}, ["resources.tasks", "'mesure'", "did you mean 'measure'"]),
+        ("resources/tasks", {"measure": {"gpu": 0}}, ["resources.tasks.measure.gpu", "did you mean 'gpus'"]),
+        ("resources/tasks", {"embed": {"gpus": 2.5}}, ["resources.tasks.embed.gpus", "got 2.5"]),
+        ("resources/tasks", {"embed": {"labels": {"zone": 1}}}, ["resources.tasks.embed.labels.zone", "got 1"]),
         ("seed", None, []),  # has a default
     ],
 )

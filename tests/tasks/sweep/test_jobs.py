@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 
 import pytest
 from hypothesis import given, settings
@@ -38,6 +39,17 @@ def test_the_key_is_the_hash_of_canonical_json() -> None:
 )
 def test_the_key_changes_with_what_the_result_depends_on_only(other: Job, same: bool) -> None:
     assert (other.key == Job(TASK, {"a": 2, "b": 1}, {"x": "1"}).key) == same
+
+
+@given(st.dictionaries(st.text(), PLAIN, max_size=5))
+@settings(deadline=None, max_examples=60)
+def test_the_key_is_the_hash_of_the_whole_as_json_writes_it(spec: dict[str, object]) -> None:
+    job = Job(Task('a "task"', 7, "m:f"), spec, {"é": "\n"}, group="x")
+    whole = {"task": 'a "task"', "version": 7, "spec": spec, "inputs": {"é": "\n"}}
+    text = json.dumps(whole, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    again = pickle.loads(pickle.dumps(job))
+    assert job.key == hashlib.sha256(text.encode()).hexdigest() == again.key
+    assert (again, again.spec_json) == (job, job.spec_json)
 
 
 @given(st.dictionaries(st.text(), PLAIN, max_size=5))

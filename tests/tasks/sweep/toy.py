@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -67,10 +68,32 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
             return Result([{"n": (n for n in ())}])
         case "nothing":
             return Result([])
+        case "hang once":
+            if logged(spec["log"], "run").count(str(spec["n"])) == 1:
+                time.sleep(600)
+        case "told to end":  # as a machine that is taken away tells its processes
+            if logged(spec["log"], "run").count(str(spec["n"])) == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(spec.get("sleep", 0))
     row = {"n": spec["n"], "model": model, "data": data, "seed": job.seed, "batch": place().batch(8)}
     row |= {"threads": os.environ["OMP_NUM_THREADS"], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    if spec.get("where"):
+        import ray
+
+        row["node"] = ray.get_runtime_context().get_node_id()
+    if spec.get("torch"):
+        row["torch"] = torch_facts()
     return Result([row], dump=tables(spec["dump"]) if "dump" in spec else None, tokens=10)
+
+
+def torch_facts() -> dict[str, Any]:
+    """What torch sees of GPUs, and a sum that was worked out on the job's device."""
+    import torch
+
+    count, device = torch.cuda.device_count(), place().device
+    uuid = str(torch.cuda.get_device_properties(0).uuid) if count else None
+    total = torch.ones(1000, device=device).sum().item()
+    return {"count": count, "uuid": uuid, "device": device, "sum": total}
 
 
 def tables(count: int) -> Any:

@@ -1,0 +1,83 @@
+"""The cluster's nodes as they are now: which take actors, which are about to leave, which have gone."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+from tasks.sweep.placement import Node
+
+MARGIN_S = 5.0  # before a node's deadline: what still runs there is handed back
+PROBE_S = 1.0
+
+
+class Nodes:
+    """A picture of the cluster, taken anew by `look`."""
+
+    def __init__(self) -> None:
+        self.open: list[Node] = []  # alive, and not to leave
+        self.leaving: dict[str, float] = {}  # node -> time.monotonic() by which it should be free; inf: no deadline
+        self._ids: set[str] = set()  # alive
+        self._raylets: dict[str, tuple[str, int]] = {}
+
+    def look(self) -> None:
+        """Ask Ray, which takes about a millisecond."""
+        import ray
+
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        draining = _draining()
+        for name in draining.keys() - self.leaving.keys():
+            self.leaving[name] = _deadline(draining[name])
+        self.leaving = {name: end for name, end in self.leaving.items() if name in draining}
+        self.open = [
+            Node(node["NodeID"], node["Resources"], node["Labels"]) for node in alive if node["NodeID"] not in draining
+        ]
+        self._ids = {node["NodeID"] for node in alive}
+        self._raylets.update({n["NodeID"]: (n["NodeManagerAddress"], n["NodeManagerPort"]) for n in alive})
+
+    def gone(self, name: str) -> bool:
+        """Whether the node was alive once, and not when last looked at."""
+        return name in self._raylets and name not in self._ids
+
+    def lost(self, name: str) -> bool:
+        """Whether the node has gone or is leaving, as of now.
+
+        Ray needs up to 20 s to be sure that a node is dead, its actors end at once: so the node itself is asked too.
+        """
+        if not name:
+            return False
+        self.look()
+        return name in self.leaving or name not in self._ids or not _answers(*self._raylets[name])
+
+
+def _outside() -> bool:
+    """Whether this driver is a Ray client, which sees neither drains nor the nodes' own ports."""
+    import ray
+
+    return bool(ray.util.client.ray.is_connected())
+
+
+def _draining() -> dict[str, int]:
+    """Nodes that are to leave -> deadline, Unix ms; said by autoscalers, `ray drain-node`, `ray start --block`."""
+    from ray._private.state import state  # the public state API needs a dashboard
+
+    if _outside():
+        return {}
+    nodes: dict[str, int] = state.get_draining_nodes()
+    return nodes
+
+
+def _deadline(unix_ms: Any) -> float:
+    left = unix_ms / 1000 - time.time()
+    return time.monotonic() + left - min(MARGIN_S, left / 4) if unix_ms else float("inf")
+
+
+def _answers(address: str, port: int) -> bool:
+    if _outside():
+        return True
+    try:
+        socket.create_connection((address, port), timeout=PROBE_S).close()
+    except OSError:
+        return False
+    return True
