@@ -1,8 +1,8 @@
 """A command as a job of a running Ray cluster, in a folder that its nodes share; followed to its end.
 
 Ray's own client does the work. What it lacks: `ray job submit` ends with 1 whatever the command's status was, and with
-0 when the job was stopped; a wrong address is a traceback, after 45 s where it has no http://; RAY_ADDRESS overrides the
-address that it was given; and a job that is stopped has 3 s, less than a sweep needs to store what it has.
+0 when the job was stopped; a wrong address is a traceback, after 45 s where it has no http://; RAY_ADDRESS overrides
+the address that it was given; and a job that is stopped has 3 s, less than a sweep needs to store what it has.
 """
 
 from __future__ import annotations
