@@ -142,19 +142,27 @@ def _probe(url: str) -> None:
 
 
 def _follow(client: Any, job: str, order: Order) -> int:
-    """Print the job's log until it ends; its exit status."""
+    """Print the job's log until it ends; its exit status. Raises SweepError where the job server goes away."""
     import asyncio
+
+    import aiohttp
 
     async def tail() -> None:
         async for lines in client.tail_job_logs(job):
             print(lines, end="", flush=True)
 
     try:
-        asyncio.run(tail())
+        try:
+            asyncio.run(tail())
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:  # a proxy, or a busy dashboard
+            print(f"the log's connection broke ({error}); waiting for the job's end", file=sys.stderr, flush=True)
+        while not (info := client.get_job_info(job)).status.is_terminal():
+            time.sleep(POLL_S)
     except (OSError, RuntimeError) as error:
-        print(f"the log's connection broke ({error}); waiting for the job's end", file=sys.stderr, flush=True)
-    while not (info := client.get_job_info(job)).status.is_terminal():
-        time.sleep(POLL_S)
+        raise SweepError(
+            f"{order.url} no longer answers ({error}); where the head node is alive {job} goes on, else submit again: "
+            "what finished is stored"
+        ) from error
     return _status(info, order)
 
 
