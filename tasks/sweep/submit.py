@@ -82,7 +82,8 @@ def submit(order: Order) -> int:
                 metadata={"folder": order.folder},
             )
         except RuntimeError as error:
-            raise SweepError(f"{order.url} refused the job: {error}") from error
+            said = [line for line in str(error).splitlines() if line.strip(" .")]  # the server's traceback
+            raise SweepError(f"{order.url} refused the job: {said[-1]}") from error
         where = f"--address {order.url} {job}"
         print(f"submitted {job} to {order.url}; stop it with `ray job stop {where}`", flush=True)
         if not order.follow:
