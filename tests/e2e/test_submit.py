@@ -70,11 +70,15 @@ def test_results_and_lock_are_in_the_shared_folder_after_a_submitted_repro(nodes
     assert lock["geometry"]["params"]["params.yaml"]["geometry"]["k_max"] == 3
     assert "up to date" in shared.run("dvc", "status", "geometry", "tables", "--no-updates").stdout
 
+    again = ("python", "-m", "stages", "submit", "--address", nodes.address, "--name", "first", "--", "true")
+    refused = shared.run(*again, ok=False, **nodes.token)
+    assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    assert "refused the job: ValueError: Job with submission_id first already exists" in refused.stderr
+
 
 ENDS = [  # options, command, exit status, what is said
     ((), ("dvc", "repro", "no-such-stage"), 255, "no-such-stage"),
     ((), ("bash", "-c", "kill -9 $$"), 137, "exit status 137"),
-    (("--name", "first"), ("true",), 1, "refused the job: ValueError: Job with submission_id first already exists"),
     (("--folder", "/no/such folder"), ("true",), 66, "has not got the folder /no/such folder"),
 ]
 
