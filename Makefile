@@ -1,7 +1,7 @@
 # `make repro` and `make test` set up by themselves on a fresh machine; see README.md.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup repro retry test test-slow lint profile pins bench clean
+.PHONY: help setup repro submit retry test test-slow lint profile pins bench clean
 
 # uv does not read pip's own setting for local wheels; where it is empty everything comes from the index.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
@@ -30,6 +30,10 @@ setup: $(READY)  ## the virtual environment, once
 repro: $(READY)  ## run what is out of date: params.yaml -> data/results.duckdb, data/report.html
 	@dvc repro
 	@python -m stages done
+
+submit: $(READY)  ## the same on the Ray cluster at ADDRESS=http://HEAD:8265 (FOLDER, PYTHON, NAME, COMMAND): docs/cluster.md
+	@python -m stages submit --address "$(ADDRESS)" $(if $(FOLDER),--folder "$(FOLDER)") $(if $(PYTHON),--python "$(PYTHON)") \
+	  $(if $(NAME),--name "$(NAME)") -- $(COMMAND)
 
 retry: $(READY)  ## run again the jobs that failed for good
 	@TSFM_LENS_RETRY_FAILED=1 python -m stages retry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import sys
 from collections import Counter
 from enum import StrEnum, auto
@@ -22,6 +23,8 @@ from tasks.errors import TsfmLensError
 from tasks.models.registry import family_class
 from tasks.series.catalog import modality
 from tasks.sweep.cluster import Resources
+
+PASSED = "TSFM_LENS_"  # what begins so goes with a submitted job: where data and weights are, retries; no credentials
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -124,6 +127,33 @@ def corpus(
         "format": format.value,
     }
     make(folder, law, series, Resources(address=address, actors=actors))
+
+
+@app.command()
+def submit(
+    address: Annotated[str, typer.Option(help="of the cluster's job server: http://HEAD:8265")],
+    command: Annotated[list[str] | None, typer.Argument(help="what to run there; default: dvc repro")] = None,
+    folder: Annotated[str, typer.Option(help="this checkout as the nodes see it; default: as here")] = "",
+    python: Annotated[str, typer.Option(help="of driver and workers; default: FOLDER/.venv/bin/python")] = "",
+    name: Annotated[str, typer.Option(help="of the job; default: Ray makes one")] = "",
+    follow: Annotated[bool, typer.Option(help="print its log and end with its exit status")] = True,
+) -> None:
+    """Run the pipeline as a job of a Ray cluster whose nodes share the folder; docs/cluster.md."""
+    from tasks.sweep.submit import Order
+    from tasks.sweep.submit import submit as submit_job
+
+    folder = folder or str(Path.cwd())
+    passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
+    order = Order(
+        address,
+        folder,
+        python or f"{folder}/.venv/bin/python",
+        command or ["dvc", "repro"],
+        name or None,
+        passed,
+        follow,
+    )
+    raise typer.Exit(submit_job(order))
 
 
 @app.command()

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package 
 NAMESPACE = "tsfm-lens-local-{}"  # marks a Ray of our own, whose workers have our environment for so many threads
 OBJECT_STORE_MB = 256  # rows only pass through it; bulk data goes from worker to store
 PROBE_S = 5.0
+PYTHON_VARIABLE = "TSFM_LENS_PYTHON"  # set by `make submit`: the python of workers, where nodes run Ray from another
 START_TRIES = 3  # ray gives a node 30 s to start, which is short where training has all cores
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -85,6 +86,14 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
+def runtime_environment(threads: int) -> dict[str, Any]:
+    """What Ray is told of workers that it starts on a cluster's nodes."""
+    told: dict[str, Any] = {"env_vars": worker_environment(threads)}
+    if python := os.environ.get(PYTHON_VARIABLE):
+        told["py_executable"] = python
+    return told
+
+
 @contextmanager
 def connect(resources: Resources) -> Iterator[None]:
     """Ray, initialised. One that was already is used and left as it was; otherwise it is shut down at the end.
@@ -115,7 +124,7 @@ def actor_options(needs: Needs) -> dict[str, Any]:
     if needs.memory_mb:
         options["memory"] = needs.memory_mb * 2**20
     if ray.get_runtime_context().namespace != NAMESPACE.format(needs.threads):
-        options["runtime_env"] = {"env_vars": worker_environment(needs.threads)}
+        options["runtime_env"] = runtime_environment(needs.threads)
     return options
 
 
@@ -149,11 +158,12 @@ def _start(resources: Resources) -> None:
     if resources.address is not None:
         try:
             _probe(resources.address)
-            ray.init(resources.address, **quiet)
+            with environment({"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}):  # of a submitted job, whose variables we inherit
+                ray.init(resources.address, runtime_env=runtime_environment(resources.needs.threads), **quiet)
         except (OSError, RuntimeError, ValueError) as error:
             raise SweepError(
-                f"resources.address: got {resources.address!r}, where no Ray cluster answers ({error}); "
-                "start one with `ray start --head`, or leave the address out to use this machine"
+                f"resources.address: got {resources.address!r}, where no Ray cluster answers that this one can join "
+                f"({error}); start one with `ray start --head`, or leave the address out to use this machine"
             ) from error
         return
     with environment({**QUIET, **worker_environment(resources.needs.threads)}):

@@ -1,0 +1,88 @@
+"""A sweep over several nodes, raylets with addresses of their own on this machine, into one shared folder."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import toy
+import toy_nodes
+
+from tasks.sweep.cluster import PYTHON_VARIABLE, Resources
+from tasks.sweep.engine import run
+from tasks.sweep.jobs import Job
+from tasks.sweep.tune import Halving, search
+
+pytestmark = pytest.mark.slow
+NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+COUNT = 24
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without CPUs, and three nodes of one each."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for ip in NODES:
+        cluster.add_node(wait=False, num_cpus=1, node_ip_address=ip)
+    cluster.wait_for_nodes()
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A python of its own, as a node has it that runs Ray from another than the driver's; it leaves its mark."""
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\nTOY_PYTHON="$0" exec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    monkeypatch.setenv(PYTHON_VARIABLE, str(path))
+    return str(path)
+
+
+def jobs(log: Path, count: int) -> list[Job]:
+    return [Job(toy_nodes.WORK, {"n": n, "log": str(log), "nodes": len(NODES)}) for n in range(count)]
+
+
+def test_three_nodes_work_at_once_and_their_rows_and_dumps_are_in_the_shared_folder(
+    tmp_path: Path, cluster: Any, python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, log, here = tmp_path / "store", tmp_path / "log", tmp_path / "driver"
+    here.mkdir()
+    monkeypatch.chdir(here)
+
+    summary = run(jobs(log, COUNT), toy.port(store), Resources(address=cluster.address, flush_seconds=0.5))
+
+    assert (summary.done, summary.failed, summary.restarts) == (COUNT, 0, 0)
+    records = toy.stored(store)
+    assert len({record["key"] for record in records}) == len(records) == COUNT
+    rows = [record["rows"][0] for record in records]
+    assert {row["folder"] for row in rows} == {str(here)}, "a worker is in the driver's folder"
+    assert {row["python"] for row in rows} == {python}
+    done = Counter(record["timing"]["node"] for record in records)
+    assert set(done) == set(NODES) and done == Counter(row["node"] for row in rows)
+    assert done == Counter(toy.logged(log, "at")), "each job ran once"
+    assert len({(record["timing"]["actor"], record["timing"]["node"]) for record in records}) == len(NODES)
+    assert len({row["pid"] for row in rows}) == len(NODES), "dumps are written by the workers"
+    for row in rows:
+        assert Path(row["path"]).is_relative_to(store) and pq.read_metadata(row["path"]).num_rows == row["rows"]
+
+    again = run(jobs(log, COUNT), toy.port(store), Resources(address=cluster.address))
+    assert (again.reused, again.done) == (COUNT, 0)
+
+
+def test_trials_of_a_search_run_on_every_node_with_the_same_python(tmp_path: Path, cluster: Any, python: str) -> None:
+    asked = jobs(tmp_path / "log", len(NODES))
+    where = Resources(address=cluster.address)
+    ended = search(asked, toy.port(tmp_path / "store"), where, Halving(most=1, grace=1), tmp_path / "search")
+    rows = [one.outcome.rows[0] for one in ended if one.outcome and one.outcome.rows]
+    assert {row["node"] for row in rows} == set(NODES) and len(rows) == len(NODES)
+    assert {row["python"] for row in rows} == {python}
