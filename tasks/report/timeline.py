@@ -18,7 +18,7 @@ BARS = ("stage", "lane", "what", "subject", "began", "seconds", "share", "jobs")
 IDLE = ("stage", "actor", "jobs", "failed", "actors", "span_s", "loading_share", "idle_share", "outside_s")
 LEAD = (
     "The last run of each stage in which it did any job: a row an actor, from the first job's start to the last one's "
-    "end; gaps are idle time, and pale bars the loading of a model. Wall clock: it differs from run to run."
+    "end; gaps are idle time, and faint bars the loading of a model. Wall clock: it differs from run to run."
 )
 TABLE = (
     "Idle share: one less the busy share of all actors' time, loading counted as busy. An actor's own is that from its "
@@ -28,7 +28,7 @@ EMPTY = "No job was timed in this run."
 ALL = "all"  # the actors of a stage together
 NAMED = 10  # subjects that have their own colour in a picture
 OTHERS, GREY = "others", "#b5b5b5"  # lighter than the grey of a subject
-PALE, SOLID = 0.4, 1.0  # opacity of loads and of jobs
+FAINT, SOLID = 0.4, 1.0  # opacity of loads and of jobs
 FULL = 0.8  # of a row's height
 ROW, ENTRY = 22, 46  # pixels: of a row, of an entry of the legend but for its name
 HEAD, FOOT, LINE = 34, 50, 20  # pixels: of the title, of the axis, of a line of the legend
@@ -109,7 +109,7 @@ def _bar(part: pd.DataFrame, one: _Subject, what: str, per: float) -> go.Bar:
         name=escape(one.name) + (", loading" if what == "load" else ""),
         legendgroup=escape(one.name),
         showlegend=what == "job",
-        marker={"color": one.colour, "opacity": SOLID if what == "job" else PALE, "line": {"width": 0}},
+        marker={"color": one.colour, "opacity": SOLID if what == "job" else FAINT, "line": {"width": 0}},
         customdata=[
             [escape(lane), int(jobs), f"{share * seconds:.3g}", f"{began:.4g}"]
             for lane, jobs, share, seconds, began in zip(
