@@ -13,7 +13,7 @@ from tasks.compression.choices import Choice, choices, stored
 from tasks.compression.products import absorbed
 from tasks.errors import ModelError
 from tasks.models.attention import AttentionLayer
-from tasks.models.low_rank import put_product, told
+from tasks.models.low_rank import fitting, put_product
 from tasks.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def compress(
     relative error ("aware": relative to the layer's output, `products.output_shares`); {"flat": r} and {"flow": {...}}
     (tasks/compression/schedules.py), dimensions of a head, for whole matrices times the heads.
     All heads of a layer have one rank. Rows: stack, layer, attention, part, full_width, rank, relative_error (in the
-    method's own norm, root mean square over heads). The block `compression` of the config says what fits the weights.
+    method's own norm, root mean square over heads). The block `compression` of the config says the method and what fits
+    the weights.
     Raises ModelError where a family does not say what its attention layers are, ValueError for what a method cannot be.
     """
     layers = list(model.attentions())
@@ -48,7 +49,7 @@ def compress(
     ranks = _ranks(method["ranks"], found, layers, model.layers)
     for layer in layers:
         _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
-    model.compression = told(layers)
+    model.compression = {"method": method["method"], "ranks": method["ranks"], **fitting(layers)}
     return [row for one, rank in zip(found, ranks, strict=True) for row in _rows(one, rank)]
 
 

@@ -157,10 +157,13 @@ def test_what_every_method_makes_is_exported_whole(family: str, method: str, tmp
     values = stock.context().numpy()
     windows = Windows(values[:, : -stock.HORIZON], values[:, -stock.HORIZON :], ["a", "b", "c"], ORIGIN, "x", "D", 1)
     moments = gather(model, model.tokenize(windows))
-    compress(model, {"method": method, "ranks": {"share": 0.3}}, moments)
+    asked = {"method": method, "ranks": {"share": 0.3}}
+    compress(model, asked, moments)
     wanted = stock.answer(family, export.wrapped(model))
     export.save(model, tmp_path / "plain")
     loaded = family_class(family).load(tmp_path / "plain")
+    block = json.loads((tmp_path / "plain" / "config.json").read_text())["compression"]
+    assert block == loaded.compression == model.compression and {name: block[name] for name in asked} == asked
     export.save(export.densify(loaded), tmp_path / "dense")
     for answers in (
         stock.answer(family, export.pipeline(tmp_path / "plain", family)),

@@ -16,6 +16,7 @@ from tasks.compression.truncation import compress
 from tasks.errors import ModelError
 from tasks.models.attention import NAMES, Projections
 from tasks.models.chronos_bolt import ChronosBolt
+from tasks.models.low_rank import factors
 from tasks.models.registry import family_class
 from tasks.series.types import Windows
 
@@ -189,10 +190,15 @@ def test_epsilon_keeps_what_is_above_it_in_every_matrix(toys: dict[str, Any]) ->
 def test_a_compressed_model_saves_loads_and_forecasts_the_same(
     toy: Any, windows: Windows, tmp_path: Path, method: str
 ) -> None:
-    compress(toy, {"method": method, "ranks": {"flat": 1}}, gather(toy, toy.tokenize(windows)))
+    asked = {"method": method, "ranks": {"flat": 1}}
+    compress(toy, asked, gather(toy, toy.tokenize(windows)))
     toy.save(tmp_path)
     again = type(toy).load(tmp_path)
-    assert again.compression == toy.compression and toy.compression
+    assert again.compression is not None and {name: again.compression[name] for name in asked} == asked
+    assert again.compression == toy.compression
+    assert {layer.name: layer.widths for layer in again.attentions()} == {
+        layer.name: layer.widths for layer in toy.attentions()
+    }
     seeds = list(range(6))
     assert np.array_equal(again.forecast(windows, seeds=seeds).values, toy.forecast(windows, seeds=seeds).values)
     assert len(list(again.weights())) == len(list(toy.weights()))
@@ -244,13 +250,18 @@ def copied(toys: dict[str, Any], name: str) -> tuple[Any, list[Any]]:
 
 
 @pytest.mark.parametrize("method", ["svd", "aware"])
-def test_keys_and_values_of_one_joint_matrix_are_cut_and_counted(windows: Windows, tmp_path: Path, method: str) -> None:
-    """Lag-Llama holds them in one Linear: no factors there, narrower values, keys as wide as the rotation needs."""
+def test_keys_and_values_that_a_file_holds_as_one_matrix_are_cut_each_for_itself(
+    windows: Windows, tmp_path: Path, method: str
+) -> None:
+    """Lag-Llama's, in factors or with narrower values, keys as wide as the rotation needs."""
     config = {"n_layer": 1, "n_head": 2, "n_embd_per_head": 8, "context_length": 8, "lags": [0, 1, 2]}
     model = family_class("lag-llama").new(config, seed=0)
     moments, size = gather(model, model.tokenize(windows)), stored(list(model.attentions()))
     assert size == sum(one.numel() for name, one in model.network.named_parameters() if "attn" in name)
     compress(model, {"method": method, "ranks": {"budget": 0.8}}, moments)
+    (layer,) = model.attentions()
+    assert layer.widths.key == 8
+    assert layer.widths.value < 8 if method == "aware" else any(map(factors([layer])[layer.name].get, "kv"))
     left = sum(one.numel() for name, one in model.network.named_parameters() if "attn" in name)
     assert left == stored(list(model.attentions())) <= 0.8 * size
     model.save(tmp_path)
