@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.compression import shared_factors
 from tasks.compression.schedules import of_attention
 from tasks.models.attention import Widths, shapes
 from tasks.models.registry import family_class
@@ -32,7 +31,9 @@ def start(recipe: Mapping[str, Any], embedding: Path | None = None) -> Family:
             raise ValueError(f"heads: {family.name} has no attention layer that can be narrowed")
         ranks = of_attention(schedule, layers)
         if heads.get("factors", "head") == "shared":
-            shared_factors.factorise(family, ranks)
+            from tasks.compression.shared_factors import factorise
+
+            factorise(family, ranks)
         else:
             narrow(family, ranks, {"method": "pretrained", "ranks": schedule})
     if embedding is not None:

@@ -12,18 +12,23 @@ import pytest
 import yaml
 
 from stages import compression, folders, forecasts, planning
+from stages.blocks import CALIBRATED
 from stages.params import Params, ParamsError, load
 from store.files import write_parquet, write_rows
 from store.out import Out, read_rows
+from tasks.compression.choices import METHODS, WEIGHED, choices
 from tasks.compression.compressing import calibration_tokens, compress, joined
 from tasks.errors import DataError
 from tasks.models import registry
+from tasks.models.chronos_bolt import ChronosBolt
 from tasks.series.kernelsynth import kernelsynth_series
 from tasks.series.tables import series_table
 from tasks.sweep.jobs import Job
 
 ROOT = Path(__file__).parents[2]
 SMALL = "chronos-t5-nano@aware-0.5"
+TOY = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+TOY |= {"context_length": 16, "prediction_length": 4, "input_patch_size": 8, "input_patch_stride": 8}
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -60,6 +65,16 @@ def done(job: Job) -> dict[str, Any]:
     return dict(row)
 
 
+def failure(method: str) -> Exception | None:
+    """What is raised where a method gets no moments."""
+    layers = list(ChronosBolt.new(TOY, seed=0).attentions())
+    try:
+        choices(method, layers, None)
+    except ValueError as error:
+        return error
+    return None
+
+
 def opened() -> Out:
     out = Path("data/compression")
     companion = Path("data/timings/compression")
@@ -88,6 +103,14 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
     config.write_text(config.read_text() + "\n")
     assert set(first.inputs) == {f"model:{config.parent.as_posix()}", *(f"data/kernelsynth/series/{n}.parquet" for n in
                                  ("linear-2", "seasonality-2"))}  # fmt: skip
+
+
+def test_the_methods_that_are_given_data_are_those_that_ask_for_moments() -> None:
+    """Two lists, since the params that every stage reads do not depend on the code of compression."""
+    assert set(WEIGHED) == CALIBRATED < set(METHODS)
+    for method in METHODS:
+        asks = "no moments" in str(failure(method))
+        assert asks == (method in CALIBRATED), method
 
 
 def test_a_method_without_data_reads_none(params) -> None:

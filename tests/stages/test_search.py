@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from stages import pretraining
 from stages.params import Params, ParamsError, load
 from store.out import read_rows
-from tasks.compression.pretraining import pretrain
+from tasks.compression.pretraining import PROGRESS, pretrain
 from tasks.models.registry import family_class
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def test_a_recipe_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_step_that_a_killed_training_logged_twice_stands_once(tmp_path: Path) -> None:
     lines = [json.dumps({"step": step, "loss": step, "learning_rate": 0.1, "steps": 9}) for step in (1, 2, 2, 3)]
-    (tmp_path / pretraining.PROGRESS).write_text("\n".join(lines) + "\n")
+    (tmp_path / PROGRESS).write_text("\n".join(lines) + "\n")
     rows = pretraining.stopped_rows(tmp_path, "m")
     assert rows == [{"model": "m", "step": step, "loss": step, "learning_rate": 0.1} for step in (1, 2, 3)]
     assert pretraining.stopped_rows(tmp_path / "gone", "m") == []

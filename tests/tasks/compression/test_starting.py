@@ -13,7 +13,7 @@ import torch
 
 from tasks.compression import pretraining
 from tasks.compression.schedules import of_attention
-from tasks.compression.shared_factors import multiplied_out
+from tasks.compression.shared_factors import Product, multiplied_out
 from tasks.compression.starting import start
 from tasks.errors import ModelError
 from tasks.models.registry import family_class, snapshots
@@ -140,6 +140,20 @@ def test_a_model_with_low_ranks_trains_saves_loads_and_forecasts(family: str, he
     context = np.random.default_rng(0).normal(size=(2, 32)).astype(np.float32)
     windows = Windows(context, context[:, :8], ["a", "b"], np.full(2, 32), "toy", "D", 1)
     assert np.isfinite(model.forecast(windows, samples=2, seeds=[0, 1]).values).all()
+
+
+@pytest.mark.parametrize(("rows", "columns", "rank"), [(7, 5, 2), (4, 6, 3), (5, 5, 1)])
+def test_factors_to_train_begin_as_the_best_matrix_of_their_rank_in_equal_norm(
+    rows: int, columns: int, rank: int
+) -> None:
+    weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(rows))
+    u, values, vt = np.linalg.svd(weight.numpy().astype(float))
+    first, second = Product(rank).right_inverse(weight)
+    assert (first.shape, second.shape, first.dtype) == ((rows, rank), (rank, columns), torch.float32)
+    best = (u[:, :rank] * values[:rank]) @ vt[:rank]
+    np.testing.assert_allclose(Product(rank)(first, second), best, atol=1e-6)
+    for gram in (first.T @ first, second @ second.T):
+        np.testing.assert_allclose(gram, np.diag(values[:rank]), atol=1e-6)
 
 
 def test_products_of_factors_are_what_is_saved_and_leave_the_training_model_alone(tmp_path: Path) -> None:
