@@ -40,7 +40,7 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     before = sizes(model)
     moments = None
     if "calibration" in spec:
-        moments = gather(model, calibration_tokens(model, data["series"], spec["calibration"]))
+        moments = gather(model, *calibration_tokens(model, data["series"], spec["calibration"]))
     parts = truncate(model, spec["method"], moments)
     identity = {name: spec[name] for name in ("model", "base_model", "rank")}
     row = {**identity, **described(spec["method"]), **compared(before, sizes(model)), **summed(parts)}
@@ -84,8 +84,8 @@ def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"rank_ratio": float(np.mean(ranks)), "error": float(np.sqrt(np.mean(errors**2)))}
 
 
-def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], spec: Mapping[str, Any]) -> Tokens:
-    """Windows of seeded series of every data set, tokenised; futures end before the `held_out` share of a series.
+def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], spec: Mapping[str, Any]) -> list[Tokens]:
+    """Tokens of windows of seeded series, of every data set that gives any; futures end before the `held_out` share.
 
     spec: windows (of each data set, at most), context, horizon, held_out, seed. DataError where no series gives one.
     """
@@ -105,17 +105,7 @@ def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], spec: Mapp
             found.append(model.tokenize(windows))
     if not found:
         raise DataError(f"calibration: data sets {spec['datasets']} give no window; name others, or a shorter horizon")
-    return joined(found)
-
-
-def joined(parts: Sequence[Tokens]) -> Tokens:
-    """The windows of all, which have the same arrays."""
-    arrays, kinds, types = (
-        {name: np.concatenate([getattr(part, group)[name] for part in parts]) for name in getattr(parts[0], group)}
-        for group in ("arrays", "kinds", "types")
-    )
-    series = [name for part in parts for name in part.series]
-    return Tokens(arrays, kinds, types, series, np.concatenate([part.origin for part in parts]))
+    return found
 
 
 def _before(one: Series, held_out: float) -> Series:

@@ -17,7 +17,7 @@ from stages.params import Params, ParamsError, load
 from store.files import write_parquet, write_rows
 from store.out import Out, read_rows
 from tasks.compression.choices import METHODS, WEIGHED, choices
-from tasks.compression.compressing import calibration_tokens, compress, joined
+from tasks.compression.compressing import calibration_tokens, compress
 from tasks.errors import DataError
 from tasks.models import registry
 from tasks.models.chronos_bolt import ChronosBolt
@@ -216,23 +216,17 @@ def test_calibration_windows_end_before_what_is_held_out_and_are_those_of_the_se
     job = planned(params())
     model, series = registry.load_for_job(job), compression.read(job)["series"]
     spec = dict(job.spec["calibration"])
-    tokens = calibration_tokens(model, series, spec)
-    assert len(tokens) == 2 * 3  # data sets, windows
-    assert max(tokens.origin) + spec["horizon"] <= 0.8 * 1024
-    chosen = {seed: calibration_tokens(model, series, spec | {"seed": seed}).series for seed in range(6)}
-    assert chosen[0] == tokens.series
-    assert len({tuple(names) for names in chosen.values()}) > 1
+    parts = calibration_tokens(model, series, spec)
+    assert [len(one) for one in parts] == [3, 3]  # windows, a data set at a time
+    assert max(max(one.origin) for one in parts) + spec["horizon"] <= 0.8 * 1024
+    named = {
+        seed: tuple(name for one in calibration_tokens(model, series, spec | {"seed": seed}) for name in one.series)
+        for seed in range(6)
+    }
+    assert named[0] == tuple(name for one in parts for name in one.series)
+    assert len(set(named.values())) > 1
     with pytest.raises(DataError, match="give no window"):
         calibration_tokens(model, series, spec | {"horizon": 900})
-
-
-def test_joined_windows_keep_their_order(params) -> None:
-    job = planned(params())
-    tokens = calibration_tokens(registry.load_for_job(job), compression.read(job)["series"], job.spec["calibration"])
-    again = joined([tokens.take([0, 1]), tokens.take([2, 3, 4]), tokens.take([5])])
-    assert again.series == tokens.series
-    for name, values in tokens.arrays.items():
-        assert (again.arrays[name] == values).all()
 
 
 def test_what_a_folder_says_of_its_making_is_the_spec_of_its_job(params) -> None:
