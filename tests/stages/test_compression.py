@@ -37,10 +37,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Par
     """`params(change)`: the smoke profile, changed, in a folder of its own with series and the row of a checkpoint."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "checkpoints" / "chronos-t5-nano", "data/checkpoints/models/chronos-t5-nano")
-    ref = "data/checkpoints/models/chronos-t5-nano"
-    facts = registry.facts(Path(ref)) | {"fingerprint": registry.fingerprint(Path(ref))}
-    row = {"model": "chronos-t5-nano", "family": "chronos-t5", "modality": "series", "source": "committed", "ref": ref}
-    write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", [row | facts])
+    checkpoint()
     for seed, name in enumerate(("linear-2", "seasonality-2")):
         write_parquet(Path(f"data/kernelsynth/series/{name}.parquet"), series_table(kernelsynth_series(4, seed)))
 
@@ -53,6 +50,14 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Par
         return load("params.yaml")
 
     return make
+
+
+def checkpoint() -> None:
+    """The row of the base, as stage checkpoints writes it of the folder as it is."""
+    ref = "data/checkpoints/models/chronos-t5-nano"
+    facts = registry.facts(Path(ref)) | {"fingerprint": registry.fingerprint(Path(ref))}
+    row = {"model": "chronos-t5-nano", "family": "chronos-t5", "modality": "series", "source": "committed", "ref": ref}
+    write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", [row | facts])
 
 
 def planned(params: Params, name: str = SMALL) -> Job:
@@ -100,7 +105,10 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
     write_parquet(Path("data/kernelsynth/series/linear-2.parquet"), series_table(kernelsynth_series(4, 9)))
     assert planned(params()).key != first.key
     config = Path("data/checkpoints/models/chronos-t5-nano/config.json")
+    before = planned(params()).key
     config.write_text(config.read_text() + "\n")
+    checkpoint()
+    assert planned(params()).key != before
     assert set(first.inputs) == {f"model:{config.parent.as_posix()}", *(f"data/kernelsynth/series/{n}.parquet" for n in
                                  ("linear-2", "seasonality-2"))}  # fmt: skip
 

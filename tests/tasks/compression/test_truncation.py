@@ -72,11 +72,27 @@ def test_states_are_those_of_explicitly_substituted_matrices(
     substitute: Callable[[Projections, int], Projections],
 ) -> None:
     tokens, twin = toy.tokenize(windows), copy.deepcopy(toy)
-    compress(toy, {"method": method, "ranks": {"flat": rank}})
+    rows = iter(compress(toy, {"method": method, "ranks": {"flat": rank}}))
     for layer in twin.attentions():
-        layer.write(substitute(layer.read(), whole))
+        read = layer.read()
+        layer.write(made := substitute(read, whole))
+        for (part, old), new in zip(seen(read, method).items(), seen(made, method).values(), strict=True):
+            apart = [np.linalg.norm(a - b) / np.linalg.norm(a) for a, b in zip(old, new, strict=True)]
+            row = next(rows)
+            assert (row["part"], row["rank"]) == (part, whole)
+            assert row["relative_error"] == pytest.approx(np.sqrt(np.mean(np.square(apart))), rel=1e-5, abs=1e-7)
+    assert next(rows, None) is None
     for ours, theirs in zip(toy.hidden_states(tokens), twin.hidden_states(tokens), strict=True):
         assert np.allclose(ours.states, theirs.states, atol=1e-4 * np.abs(theirs.states).max())
+
+
+def seen(read: Projections, method: str) -> dict[str, list[np.ndarray]]:
+    """What a method cuts, by part: the products of every head, or whole matrices."""
+    if method == "joint":
+        heads = range(len(read.q))
+        return {"qk": [read.q[i].T @ read.k[i] for i in heads], "vo": [read.o[i] @ read.v[i] for i in heads]}
+    whole = {what: [one.reshape(16, 16)] for what, one in zip("qkv", read[:3], strict=True)}
+    return whole | {"o": [np.moveaxis(read.o, 0, 1).reshape(16, 16)]}
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -184,6 +200,20 @@ def test_epsilon_keeps_what_is_above_it_in_every_matrix(toys: dict[str, Any]) ->
         for what in NAMES:
             values = np.linalg.svd(layer.linear(what).weight.detach().double().numpy(), compute_uv=False)
             assert next(rows)["rank"] == (values > 0.4 * values[0]).sum()
+
+
+def test_epsilon_of_heads_that_share_a_width_is_that_of_the_one_that_needs_most(toys: dict[str, Any]) -> None:
+    model, before = copied(toys, "chronos-t5")
+    rows = iter(compress(model, {"method": "joint", "ranks": {"epsilon": 0.4}}))
+    apart = False
+    for layer in before:
+        for part, matrices in seen(layer.read(), "joint").items():
+            values = [np.linalg.svd(one, compute_uv=False) for one in matrices]
+            ranks = [int((one > 0.4 * one[0]).sum()) for one in values]
+            row = next(rows)
+            assert (row["part"], row["rank"]) == (part, max(ranks))
+            apart |= len(set(ranks)) > 1
+    assert apart, "heads that agree would prove nothing"
 
 
 @pytest.mark.parametrize("method", ["svd", "aware", "project"])
