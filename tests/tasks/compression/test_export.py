@@ -143,10 +143,13 @@ def test_of_our_own_networks_a_dense_folder_is_the_same_function(
 ) -> None:
     found = [family_class(family).load(folders[kind][family]) for kind in ("plain", "dense")]
     values = torch.from_numpy(np.random.default_rng(3).normal(size=(3, 40)).cumsum(axis=1).astype(np.float32))
+    assert found[0].compression is not None and found[1].compression is None
     with torch.no_grad():
         losses = [float(model.loss(values[:, :32], values[:, 32:])) for model in found]
-    assert found[0].compression is not None and found[1].compression is None
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    windows = Windows(values[:, :32].numpy(), values[:, 32:].numpy(), list("abc"), np.full(3, 32), "x", "D", 1)
+    for narrow, dense in zip(*(model.hidden_states(model.tokenize(windows)) for model in found), strict=True):
+        assert_same(dense.states, narrow.states)
     assert {layer.widths for layer in found[1].attentions()} == {Widths(8, 8)}
 
 
