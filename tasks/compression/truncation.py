@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks.compression import clock
 from tasks.compression.budget import allocate
 from tasks.compression.choices import Choice, choices, stored
 from tasks.compression.products import absorbed
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 
 PRODUCTS = ("qk", "vo")  # parts whose ranks are widths of a head
 SCHEDULES = ("flow", "flat")
-RULES = ("epsilon", "budget", "share", *SCHEDULES)
+RULES = ("epsilon", "budget", "time", "share", *SCHEDULES)
 
 
 def compress(
-    model: Family, method: Mapping[str, Any], moments: Mapping[str, Moments] | None = None
+    model: Family,
+    method: Mapping[str, Any],
+    moments: Mapping[str, Moments] | None = None,
+    saved: clock.Saved | None = None,
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; a row a layer and part with the rank that it has got.
 
@@ -35,8 +39,9 @@ def compress(
     and "aware" are these, best on the moments; "project" puts W_Q, W_K, W_V on the inputs' leading directions.
     Rules: {"epsilon": ε}, values above ε of the largest (where heads share a width, the most that one has);
     {"share": s}, int(s * full); {"budget": b}, at most b of the model's attention parameters, by least summed squared
-    relative error ("aware": relative to the layer's output, `products.output_shares`); {"flat": r} and {"flow": {...}}
-    (tasks/compression/schedules.py), dimensions of a head, for whole matrices times the heads.
+    relative error ("aware": relative to the layer's output, `products.output_shares`); {"time": t}, by the same error
+    at most t of a forecast's seconds, of which `saved` says what narrower heads save, one width a layer; {"flat": r}
+    and {"flow": {...}} (tasks/compression/schedules.py), dimensions of a head, for whole matrices times the heads.
     All heads of a layer have one rank. Rows: stack, layer, attention, part, full_width, rank, relative_error (in the
     method's own norm, root mean square over heads). The block `compression` of the config says the method and what fits
     the weights.
@@ -46,7 +51,7 @@ def compress(
     if not layers:
         raise ModelError(f"{model.name}: says nothing of its attention layers, so that none can be compressed")
     found = choices(method["method"], layers, moments, model.idle)
-    ranks = _ranks(method["ranks"], found, layers)
+    ranks = _ranks(method["ranks"], found, layers, saved)
     for layer in layers:
         _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
     model.compression = {"method": method["method"], "ranks": method["ranks"], **fitting(layers)}
@@ -62,13 +67,19 @@ def _rows(choice: Choice, rank: int) -> list[dict[str, Any]]:
     ]
 
 
-def _ranks(rule: Mapping[str, Any], found: Sequence[Choice], layers: Sequence[AttentionLayer]) -> list[int]:
+def _ranks(
+    rule: Mapping[str, Any], found: Sequence[Choice], layers: Sequence[AttentionLayer], saved: clock.Saved | None
+) -> list[int]:
     """A rank of every choice."""
     if len(rule) != 1 or not set(rule) <= set(RULES):
         raise ValueError(f"ranks: got {dict(rule)}, expected one of {list(RULES)}")
     ((name, value),) = rule.items()
     if name == "budget":
         return _budgeted(value, found, layers)
+    if name == "time":
+        if saved is None:
+            raise ValueError("ranks time: got no seconds, expected those that clock.measure says narrower heads save")
+        return clock.within(value, found, saved)
     if name == "share" and not 0 < value <= 1:
         raise ValueError(f"ranks share: got {value}, expected above 0 and at most 1")
     if name in SCHEDULES:

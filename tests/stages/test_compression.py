@@ -13,13 +13,16 @@ import yaml
 
 from stages import compression, folders, forecasts, planning
 from stages.blocks import CALIBRATED
+from stages.blocks.compression import NARROWING
 from stages.params import Params, ParamsError, load
 from store.files import write_parquet, write_rows
 from store.out import Out, read_rows
+from tasks.compression.calibration import white
 from tasks.compression.choices import METHODS, WEIGHED, choices
 from tasks.compression.compressing import calibration_tokens, compress
 from tasks.errors import DataError
 from tasks.models import registry
+from tasks.models.attention import AttentionLayer
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.series.kernelsynth import kernelsynth_series
 from tasks.series.tables import series_table
@@ -70,9 +73,8 @@ def done(job: Job) -> dict[str, Any]:
     return dict(row)
 
 
-def failure(method: str) -> Exception | None:
+def failure(method: str, layers: list[AttentionLayer]) -> Exception | None:
     """What is raised where a method gets no moments."""
-    layers = list(ChronosBolt.new(TOY, seed=0).attentions())
     try:
         choices(method, layers, None)
     except ValueError as error:
@@ -115,10 +117,14 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
 
 def test_the_methods_that_are_given_data_are_those_that_ask_for_moments() -> None:
     """Two lists, since the params that every stage reads do not depend on the code of compression."""
-    assert set(WEIGHED) == CALIBRATED < set(METHODS)
+    layers = list(ChronosBolt.new(TOY, seed=0).attentions())
+    assert set(WEIGHED) == CALIBRATED < set(METHODS) > set(NARROWING)
     for method in METHODS:
-        asks = "no moments" in str(failure(method))
+        asks = "no moments" in str(failure(method, layers))
         assert asks == (method in CALIBRATED), method
+        moments = {layer.name: white(layer.read()) for layer in layers}
+        heads = {one.parts[0] for one in choices(method, layers, moments)} <= {"qk", "vo"}
+        assert heads == (method in NARROWING), method
 
 
 def test_a_method_without_data_reads_none(params) -> None:
@@ -128,6 +134,20 @@ def test_a_method_without_data_reads_none(params) -> None:
     job = planned(params(joint), "chronos-t5-nano@joint-0.5")
     assert "calibration" not in job.spec
     assert list(job.inputs) == ["model:data/checkpoints/models/chronos-t5-nano"]
+
+
+def test_a_method_that_is_timed_forecasts_calibration_windows_and_all_seconds_keep_all_heads(params) -> None:
+    """A whole share is the one of which no clock decides."""
+
+    def timed(block: dict[str, Any]) -> None:
+        block["compression"]["methods"]["timed"] = {"method": "joint", "ranks": {"time": 1.0}}
+        block["studies"]["isotropy-layers"]["models"] = ["chronos-t5-nano@timed"]
+
+    job = planned(params(timed), "chronos-t5-nano@timed")
+    assert (job.spec["rank"], job.spec["method"]) == (1.0, {"method": "joint", "ranks": {"time": 1.0}})
+    assert {"linear-2", "seasonality-2"} == set(job.spec["calibration"]["datasets"])
+    row = done(job)
+    assert (row["rank_ratio"], row["attention_ratio"], row["error"]) == (1.0, 1.0, 0.0)
 
 
 def test_calibration_data_of_another_modality_are_refused_in_one_line(params) -> None:
