@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import DATA, planning
-from stages.blocks import CALIBRATED
+from stages.blocks.compression import Method
 from stages.folders import drop_others, key_of, recipe, settle, work_folder
 from stages.params import Params, ParamsError
 from stages.sweeping import Planned, opened, resources, run, sweep
@@ -19,7 +19,7 @@ from tasks.series.catalog import modality
 from tasks.sweep.jobs import Job, Task
 
 COMPRESS = Task(
-    "compress", 1, "tasks.compression.compressing:compress", "tasks.models.registry:load_for_job", table="compression"
+    "compress", 2, "tasks.compression.compressing:compress", "tasks.models.registry:load_for_job", table="compression"
 )
 FIDELITY = Task(
     "fidelity", 1, "tasks.compression.fidelity:measure", "tasks.compression.fidelity:load_pair", table="fidelity"
@@ -46,14 +46,15 @@ def main(params: Params) -> None:
 
 def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, Any]]) -> Job:
     """The job that makes a compressed model; its key is of the base's files, the method and the calibration series."""
-    model, base, method = params.models[name], bases[str(params.models[name].base_model)], _method(params, name)
+    model, base = params.models[name], bases[str(params.models[name].base_model)]
+    method = _method(params, name)
     spec = {
         **{"model": name, "base_model": model.base_model, "rank": model.rank},
         **planning.model_spec(base),
-        "method": method,
+        "method": method.plain(),
     }
     files = []
-    if method["method"] in CALIBRATED:
+    if method.reads_data:
         datasets = _calibration(params, name, base["modality"])
         files = [planning.series_file(params, dataset) for dataset in datasets]
         block = params.compression.calibration.model_dump(exclude={"datasets"})
@@ -71,8 +72,8 @@ def read(job: Job) -> Any:
     return {"folder": work_folder(job), "series": series}
 
 
-def _method(params: Params, name: str) -> dict[str, Any]:
-    return params.compression.methods[name.rpartition("@")[2]].plain()
+def _method(params: Params, name: str) -> Method:
+    return params.compression.methods[name.rpartition("@")[2]]
 
 
 def _calibration(params: Params, name: str, kind: str) -> list[str]:

@@ -14,7 +14,6 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from stages.blocks import (
-    CALIBRATED,
     DATA_VARIABLE,
     TASKS,
     Baseline,
@@ -80,7 +79,7 @@ class Params(Strict):
         for dataset in calibrated:
             _known(dataset, self.datasets.sets, "compression.calibration.datasets")
         for name, method in self.compression.methods.items():
-            if method.method in CALIBRATED and not calibrated:
+            if method.reads_data and not calibrated:
                 raise ValueError(
                     f"compression.calibration.datasets: got none, but method {name!r} looks at data; name some"
                 )

@@ -17,6 +17,7 @@ from stages.folders import WORK, settle, work_folder
 from stages.params import Params
 from stages.sweeping import RETRY_VARIABLE, TooManyFailures, opened, resources
 from store.out import Out
+from tasks.compression.pretraining import PROGRESS
 from tasks.errors import ModelError
 from tasks.sweep.fleet import NOWHERE
 from tasks.sweep.jobs import Job, Port
@@ -26,7 +27,6 @@ from tasks.sweep.tune import Ended, Halving, search
 
 MODELS = Path(DATA, "pretraining", "models")  # of trials that came to their end
 SEARCHES = WORK / "searches"  # of Ray Tune, until all of a search is stored
-PROGRESS = "progress.jsonl"  # a training's log while it runs, and for good where it was stopped
 
 
 def main(params: Params) -> None:

@@ -11,17 +11,22 @@ from stages.blocks.training import FlowRanks
 
 CALIBRATED = {"aware", "aware-svd", "project"}  # methods of compression that look at data
 
+NARROWING = ("joint", "aware")  # methods that make heads narrower, which a measured time needs
+
 
 class Ranks(Strict):
     """How wide the heads of a compressed model are: one of these.
 
-    Its number, which stands as `rank` in every row of the model, is the share, the budget, the flat rank, or the first
-    dimension of a flow. A tolerance is no rank: there it is null, and `rank_ratio` of table compression tells models
-    apart.
+    Its number, which stands as `rank` in every row of the model, is the share, the budget, the time, the flat rank, or
+    the first dimension of a flow. A tolerance is no rank: there it is null, and `rank_ratio` of table compression tells
+    models apart.
     """
 
     epsilon: float | None = Field(None, gt=0, lt=1, description="ranks that keep the relative error below it")
     budget: float | None = Field(None, gt=0, le=1, description="share of all attention parameters that is left")
+    time: float | None = Field(
+        None, gt=0, le=1, description="share of a forecast's seconds, measured; ranks may differ from run to run"
+    )
     share: float | None = Field(None, gt=0, le=1, description="share of its width that every head keeps")
     flat: int | None = Field(None, ge=1, description="dimensions of every head")
     flow: FlowRanks | None = None
@@ -36,7 +41,8 @@ class Ranks(Strict):
     def number(self) -> float | None:
         """What stands as `rank` in the rows of a model."""
         first = self.flow.first if self.flow else None
-        return next((float(one) for one in (self.share, self.budget, self.flat, first) if one is not None), None)
+        numbers = (self.share, self.budget, self.time, self.flat, first)
+        return next((float(one) for one in numbers if one is not None), None)
 
 
 class Method(Strict):
@@ -46,6 +52,17 @@ class Method(Strict):
         description="svd: every matrix alone; joint: products of a head; aware: those on calibration data; aware-svd"
     )
     ranks: Ranks
+
+    @model_validator(mode="after")
+    def _can_be_timed(self) -> Method:
+        if self.ranks.time is not None and self.method not in NARROWING:
+            raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
+        return self
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether it looks at calibration windows, or times forecasts of them."""
+        return self.method in CALIBRATED or self.ranks.time is not None
 
     def plain(self) -> dict[str, Any]:
         """What the truncation takes, and a compressed model's key is made of."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -25,8 +26,8 @@ class Moments:
     """Of one attention layer, R factors in float64: RᵀR is the sum of a row's outer products over all rows.
 
     queries: of [1 x], x what is projected to queries. inputs: of [1 z], z what is projected to keys and values. keys:
-    of z less its mean over the keys of its window, which a softmax does not see. attended: of [1 H], H what the output
-    projection is given, W_V Σ_j p_ij z_j + b_v of all heads side by side.
+    of z less its mean over the keys that are asked together, which a softmax does not see. attended: of [1 H], H what
+    the output projection is given, W_V Σ_j p_ij z_j + b_v of all heads side by side.
     """
 
     queries: Float[np.ndarray, "width_and_one width_and_one"]
@@ -35,8 +36,12 @@ class Moments:
     attended: Float[np.ndarray, "n inner_and_one"]
 
 
-def gather(model: Family, tokens: Tokens) -> dict[str, Moments]:
+def gather(model: Family, *parts: Tokens) -> dict[str, Moments]:
     """Attention layer -> moments of its rows over all windows, `model.batch` windows at a time; PADDING counts nowhere.
+
+    parts: windows of series that may be forecast together, such as those of a data set. Keys that are asked together
+    are those of a window; in group attention (Chronos-2) those of a part at one place: in our passes every series is a
+    group by itself, of whose one key a softmax sees nothing, but a user's groups are of several.
 
     Nothing is kept of a batch but four R factors a layer. A layer of a stack that no token reaches (VisionTS' decoder)
     has the moments of `white` inputs. Raises ModelError where a family does not say what its attention layers are or
@@ -45,26 +50,35 @@ def gather(model: Family, tokens: Tokens) -> dict[str, Moments]:
     layers = list(model.attentions())
     if not layers:
         raise ModelError(f"{model.name}: says nothing of its attention layers, so that none can be compressed")
-    if not len(tokens):
+    if not any(map(len, parts)):
         raise ModelError(f"{model.name}: no calibration window; name a data set that gives some")
     reached = [layer for layer in layers if layer.stack in model.stacks]
     streams = {layer.name: _Streams(layer, model.stacks[0]) for layer in reached}
     points = {(layer.name, what): layer.linear(what) for layer in reached for what in streams[layer.name].points}
-    for start in range(0, len(tokens), model.batch):
-        part = tokens.take(np.arange(start, min(start + model.batch, len(tokens))))
-        valid = {stack: kinds != TokenKind.PADDING for stack, kinds in part.kinds.items()}
-
-        def add(point: tuple[str, str], states: torch.Tensor, valid: dict[str, np.ndarray] = valid) -> torch.Tensor:
-            name, what = point
-            streams[name].add(what, states.detach().float().cpu().numpy(), valid)
-            return states.new_empty(0)
-
-        with capture({}, points, add):
-            for _ in model.hidden_states(part):
-                pass
+    for tokens in parts:
+        for stream in streams.values():
+            stream.begin()
+        for start in range(0, len(tokens), model.batch):
+            _pass(model, tokens.take(np.arange(start, min(start + model.batch, len(tokens)))), streams, points)
     return {
         layer.name: streams[layer.name].moments() if layer.name in streams else white(layer.read()) for layer in layers
     }
+
+
+def _pass(
+    model: Family, tokens: Tokens, streams: Mapping[str, _Streams], points: Mapping[tuple[str, str], Any]
+) -> None:
+    """Run a batch and add what its projections are given."""
+    valid = {stack: kinds != TokenKind.PADDING for stack, kinds in tokens.kinds.items()}
+
+    def add(point: tuple[str, str], states: torch.Tensor) -> torch.Tensor:
+        name, what = point
+        streams[name].add(what, states.detach().float().cpu().numpy(), valid)
+        return states.new_empty(0)
+
+    with capture({}, points, add):
+        for _ in model.hidden_states(tokens):
+            pass
 
 
 def white(layer: Projections) -> Moments:
@@ -90,6 +104,11 @@ class _Streams:
         self._stacks = dict.fromkeys(self.points, layer.stack) | ({"k": first_stack} if cross else {})
         self._of = {what: TallQR(layer.linear(what).weight.shape[1]) for what in self.points}
         self._keys = TallQR(layer.linear("k").weight.shape[1])
+        self._together: _Means | None = None
+
+    def begin(self) -> None:
+        """What comes now is of another part."""
+        self._together = _Means() if self._layer.kind == "group" else None
 
     def add(self, what: str, states: np.ndarray, valid: dict[str, np.ndarray]) -> None:
         """What the projection was given, [..., T, d]."""
@@ -98,6 +117,8 @@ class _Streams:
         self._of[what].add(states[kept])
         if what == self.points[-2]:
             self._keys.add(centred(states, kept)[kept])
+            if self._together is not None:
+                self._keys.add(self._together.moved(states, kept))
 
     def moments(self) -> Moments:
         roots = {what: one.root() for what, one in self._of.items()}
@@ -115,6 +136,30 @@ class _Streams:
                 "is not over the tokens that it tells of"
             )
         return valid
+
+
+class _Means:
+    """Means, a place each, of rows that come in batches, and what centring each batch by itself leaves out."""
+
+    def __init__(self) -> None:
+        self._counts: np.ndarray | float = 0.0
+        self._means: np.ndarray | float = 0.0
+
+    def moved(
+        self, states: Float[np.ndarray, "place window width"], kept: Bool[np.ndarray, "place window"]
+    ) -> Float[np.ndarray, "place width"]:
+        """Rows to add to those less their batch's mean, for the second moments about the mean of all so far.
+
+        sqrt(n m / (n + m)) times the difference of the means of the n rows before and of the batch's m (Chan, Golub and
+        LeVeque 1983, eq. 2.1b).
+        """
+        counts = kept.sum(axis=1)[:, None].astype(np.float64)
+        means = (states * kept[:, :, None]).sum(axis=1, dtype=np.float64) / np.maximum(counts, 1)
+        total = np.maximum(self._counts + counts, 1)
+        apart: np.ndarray = np.sqrt(self._counts * counts / total) * (means - self._means)
+        self._means = self._means + (means - self._means) * counts / total
+        self._counts = self._counts + counts
+        return apart
 
 
 def centred(

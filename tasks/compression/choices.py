@@ -155,10 +155,6 @@ def _seen(what: str, moments: Moments) -> np.ndarray:
 
 
 def stored(layers: Sequence[AttentionLayer], parts: Iterable[str] = NAMES) -> int:
-    """Parameters of these projections, biases among them; of what is part of a joint matrix, its own."""
-    total = 0
-    for layer in layers:
-        for one in map(layer.linear, parts):
-            held = one.parameters() if hasattr(one, "parameters") else (one.weight, one.bias)
-            total += sum(tensor.numel() for tensor in held if tensor is not None)
-    return total
+    """Parameters of these projections, biases among them."""
+    linears = (layer.linear(what) for layer in layers for what in parts)
+    return sum(tensor.numel() for linear in linears for tensor in linear.parameters())

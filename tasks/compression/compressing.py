@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.compression.calibration import gather
+from tasks.compression.choices import WEIGHED
+from tasks.compression.clock import forecast_seconds, measure
 from tasks.compression.export import save
 from tasks.compression.truncation import compress as truncate
 from tasks.errors import DataError
@@ -25,23 +27,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tasks.models.base import Family
-    from tasks.series.types import Series
+    from tasks.series.types import Series, Windows
+
+TIMED = 4  # windows that are forecast together, as in bench/compression.py
 
 
 def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     """The `compression` row of a model that is compressed, in place, and saved.
 
     data: `folder`, where it goes, and `series`, tables of calibration series by data set. job.spec: model, base_model,
-    rank, method (a mapping that `truncation.compress` takes) and, for a data-aware method, calibration. recipe.json,
+    rank, method (a mapping that `truncation.compress` takes) and, for one that looks at data or is timed on them,
+    calibration; forecasts of TIMED windows of its first data set are timed. recipe.json,
     with the job's key, comes last: a folder that has it is whole. It holds the row and `parts`, those of
     `compressed_heads`, too.
     """
     spec, folder = job.spec, Path(data["folder"])
     before = sizes(model)
-    moments = None
-    if "calibration" in spec:
-        moments = gather(model, calibration_tokens(model, data["series"], spec["calibration"]))
-    parts = truncate(model, spec["method"], moments)
+    moments = saved = None
+    if spec["method"]["method"] in WEIGHED:
+        moments = gather(model, *calibration_tokens(model, data["series"], spec["calibration"]))
+    if "time" in spec["method"]["ranks"]:
+        windows = calibration_windows(model, data["series"], spec["calibration"] | {"windows": TIMED})[0]
+        saved = measure(model, forecast_seconds(windows))
+    parts = truncate(model, spec["method"], moments, saved)
     identity = {name: spec[name] for name in ("model", "base_model", "rank")}
     row = {**identity, **described(spec["method"]), **compared(before, sizes(model)), **summed(parts)}
     named = [{"model": spec["model"], "base_model": spec["base_model"], **part} for part in parts]
@@ -84,12 +92,18 @@ def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"rank_ratio": float(np.mean(ranks)), "error": float(np.sqrt(np.mean(errors**2)))}
 
 
-def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], spec: Mapping[str, Any]) -> Tokens:
-    """Windows of seeded series of every data set, tokenised; futures end before the `held_out` share of a series.
+def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], spec: Mapping[str, Any]) -> list[Tokens]:
+    """Tokens of `calibration_windows`."""
+    model, _ = model.under(spec["context"], 0)
+    return [model.tokenize(windows) for windows in calibration_windows(model, tables, spec)]
+
+
+def calibration_windows(model: Family, tables: Mapping[str, pa.Table], spec: Mapping[str, Any]) -> list[Windows]:
+    """Windows of seeded series, of every data set that gives any; futures end before the `held_out` share.
 
     spec: windows (of each data set, at most), context, horizon, held_out, seed. DataError where no series gives one.
     """
-    model, context = model.under(spec["context"], 0)
+    _, context = model.under(spec["context"], 0)
     found = []
     for dataset in spec["datasets"]:
         series = table_series(tables[dataset])
@@ -102,20 +116,10 @@ def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], spec: Mapp
             min_context=MIN_CONTEXT,
         )
         if len(windows):
-            found.append(model.tokenize(windows))
+            found.append(windows)
     if not found:
         raise DataError(f"calibration: data sets {spec['datasets']} give no window; name others, or a shorter horizon")
-    return joined(found)
-
-
-def joined(parts: Sequence[Tokens]) -> Tokens:
-    """The windows of all, which have the same arrays."""
-    arrays, kinds, types = (
-        {name: np.concatenate([getattr(part, group)[name] for part in parts]) for name in getattr(parts[0], group)}
-        for group in ("arrays", "kinds", "types")
-    )
-    series = [name for part in parts for name in part.series]
-    return Tokens(arrays, kinds, types, series, np.concatenate([part.origin for part in parts]))
+    return found
 
 
 def _before(one: Series, held_out: float) -> Series:

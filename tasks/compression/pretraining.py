@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.compression.corpus import AnyCorpus, recipe_corpus
-from tasks.compression.shared_factors import multiplied_out
 from tasks.compression.starting import start
 from tasks.errors import ModelError
 from tasks.models.registry import SNAPSHOTS
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     import torch
 
     from tasks.models.base import Family
+
+PROGRESS = "progress.jsonl"  # a training's log while it runs, and for good where it was stopped
 
 
 def pretrain(job: Job, folder: Path, model: None) -> Result:
@@ -43,12 +44,19 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     family.network.to(place().device)
     rows, seen = _train(family, corpus, recipe, folder)
     rows = [{"model": job.spec["model"], **row} for row in rows]
-    multiplied_out(family).save(folder)
-    for name in ("state.pt", "progress.jsonl"):
+    _write(family, folder)
+    for name in ("state.pt", PROGRESS):
         (folder / name).unlink(missing_ok=True)
     (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
     (folder / "recipe.json").write_text(json.dumps({"key": job.key, "recipe": recipe}, indent=2) + "\n")
     return Result(rows, tokens=seen)
+
+
+def _write(family: Family, folder: Path) -> None:
+    """A checkpoint that any loader reads."""
+    from tasks.compression.shared_factors import multiplied_out
+
+    multiplied_out(family).save(folder)
 
 
 def _embedding(said: Mapping[str, str] | None) -> Path | None:
@@ -148,7 +156,7 @@ def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path
     for old in (making, kept):
         shutil.rmtree(old, ignore_errors=True)
     making.mkdir(parents=True)
-    multiplied_out(family).save(making)
+    _write(family, making)
     making.rename(kept)  # so that a folder of this name is whole
 
 
@@ -185,5 +193,5 @@ def _progress(folder: Path, row: Mapping[str, Any], steps: int, seconds_per_step
     folder.mkdir(parents=True, exist_ok=True)
     left = (steps - row["step"]) * seconds_per_step
     line = {**row, "steps": steps, "steps_per_s": 1 / seconds_per_step, "seconds_left": left}
-    with (folder / "progress.jsonl").open("a") as file:
+    with (folder / PROGRESS).open("a") as file:
         file.write(json.dumps(line) + "\n")

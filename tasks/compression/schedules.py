@@ -6,21 +6,25 @@ Sources: rank_structure.md section 6; science.md section 6 for what the authors'
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from tasks.models.attention import AttentionLayer
 
 Rounding = Literal["ceiling", "power_of_two"]
-DECODERS = ("decoder",)  # stacks that have cross-attention, and ranks offset there
+KINDS = ("flow", "guideline", "flat")
+FLOW = {"first", "growth", "rounding", "origin", "cross_offset"}  # what a flow says
 
 
 def flow(
     first: float, growth: float, depth: int, *, rounding: Rounding = "ceiling", origin: int = 1, before: int = 0
 ) -> list[int]:
-    """Dimensions of a head, d̃_l = first (l - 1 + origin + i)^growth, of layers l = 1..depth, rounded.
+    """Dimensions of a head, d̃_l = first (l - 1 + origin + before)^growth, of layers l = 1..depth, rounded.
 
-    The paper's (1 + i) has i = 0..depth - 1 with origin 1 and i = 1..depth with origin 2; the released code has k =
-    1..depth, origin 1, and the nearest power of two by ratio. before: layers that count before the first (of the
-    encoder, in the released code's cross-attention). ValueError for what is not positive.
+    The paper's (1 + i)^growth has i = 0..depth - 1 with origin 1 and i = 1..depth with origin 2; the released code has
+    k^growth, k = 1..depth, which is origin 1, and the nearest power of two by ratio. before: layers that count before
+    the first (of the encoder, in the released code's cross-attention). ValueError for what is not positive.
     """
     if not (first > 0 and depth > 0 and origin > 0 and before >= 0):
         raise ValueError(
@@ -48,18 +52,42 @@ def flat(rank: int, depth: int) -> list[int]:
     return [rank] * depth
 
 
-def by_layer(
-    depths: Mapping[str, int], ranks: Mapping[str, list[int]], cross: list[int] | None, full: int
-) -> Iterator[tuple[str, int]]:
-    """Names of attention layers (STACK.LAYER.KIND) with their ranks, at most `full`.
+def of_attention(schedule: Mapping[str, Any], layers: Sequence[AttentionLayer]) -> dict[str, int]:
+    """Dimensions of a head of every attention layer by name, of all layers of a model; no head bounds them here.
 
-    depths, ranks: by stack; cross: of the decoder's cross-attention, where there is one.
+    schedule: {"flow": {first, growth, rounding, origin, cross_offset}}, {"guideline": {smallest, largest, bend}}, the
+    largest half the stack's width where it is not said, or {"flat": rank}. A stack's layers count from its first; where
+    flow has `cross_offset`, those of cross-attention go on from the first stack's last, as in the released code.
+    ValueError for any other schedule.
     """
-    for stack, depth in depths.items():
-        for layer in range(depth):
-            yield f"{stack}.{layer + 1}.self", min(ranks[stack][layer], full)
-            if stack in DECODERS and cross is not None:
-                yield f"{stack}.{layer + 1}.cross", min(cross[layer], full)
+    if len(schedule) != 1 or not set(schedule) <= set(KINDS):
+        raise ValueError(f"ranks: got {sorted(schedule)}, expected one of {', '.join(KINDS)}")
+    depths: dict[str, int] = {}
+    for layer in layers:
+        depths[layer.stack] = max(depths.get(layer.stack, 0), layer.layer)
+    return {
+        layer.name: _of_layer(schedule, layer, depths[layer.stack], next(iter(depths.values()))) for layer in layers
+    }
+
+
+def _of_layer(schedule: Mapping[str, Any], layer: AttentionLayer, depth: int, before: int) -> int:
+    """depth: of its stack; before: layers of the stack that cross-attention asks."""
+    ((kind, said),) = schedule.items()
+    if kind == "flat":
+        return flat(said, depth)[layer.layer - 1]
+    if kind == "guideline":
+        largest = said.get("largest") or layer.linear("q").in_features / 2
+        return guideline(said["smallest"], largest, depth, layer.heads, bend=said["bend"])[layer.layer - 1]
+    if unknown := set(said) - FLOW:
+        raise ValueError(f"ranks flow: got {sorted(unknown)}, expected only {sorted(FLOW)}")
+    return flow(
+        said["first"],
+        said["growth"],
+        depth,
+        rounding=said.get("rounding", "ceiling"),
+        origin=said.get("origin", 1),
+        before=before if layer.kind == "cross" and said.get("cross_offset", False) else 0,
+    )[layer.layer - 1]
 
 
 def size_ratio(ranks: list[int], full: int) -> float:

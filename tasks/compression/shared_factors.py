@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.utils import parametrize
 
+from tasks.compression.matrices import plain
 from tasks.models.attention import NAMES
 
 if TYPE_CHECKING:
@@ -29,9 +30,8 @@ class Product(torch.nn.Module):
 
     def right_inverse(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Factors of equal norm of the best matrix of the rank, from a float64 SVD."""
-        u, s, v = torch.linalg.svd(weight.double(), full_matrices=False)
-        root = s[: self.rank].sqrt()
-        return (u[:, : self.rank] * root).to(weight.dtype), (root[:, None] * v[: self.rank]).to(weight.dtype)
+        first, second = plain(weight.detach().double().cpu().numpy()).cut(self.rank)
+        return torch.from_numpy(first).to(weight), torch.from_numpy(second).to(weight)
 
 
 def factorise(family: Family, ranks: Mapping[str, int]) -> None:

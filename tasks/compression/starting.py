@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.compression import shared_factors
-from tasks.compression.schedules import flat, flow, guideline
+from tasks.compression.schedules import of_attention
 from tasks.models.attention import Widths, shapes
 from tasks.models.registry import family_class
 
@@ -27,30 +26,19 @@ def start(recipe: Mapping[str, Any], embedding: Path | None = None) -> Family:
     family = family_class(recipe["family"]).new(recipe["config"], seed=recipe["seed"])
     if heads := recipe.get("heads"):
         schedule = {name: value for name, value in heads.items() if name != "factors"}
-        ranks = head_ranks(family, schedule)
+        layers = list(family.attentions())
+        if not layers:
+            raise ValueError(f"heads: {family.name} has no attention layer that can be narrowed")
+        ranks = of_attention(schedule, layers)
         if heads.get("factors", "head") == "shared":
-            shared_factors.factorise(family, ranks)
+            from tasks.compression.shared_factors import factorise
+
+            factorise(family, ranks)
         else:
             narrow(family, ranks, {"method": "pretrained", "ranks": schedule})
     if embedding is not None:
         _take_embedding(family, embedding)
     return family
-
-
-def head_ranks(family: Family, schedule: Mapping[str, Any]) -> dict[str, int]:
-    """Rank of every attention layer by name, as `schedules` has it: its key is flow, guideline or flat.
-
-    A stack's layers count from its first; where flow has `cross_offset`, those of cross-attention go on from the
-    encoder's last, as in the released code.
-    """
-    depths, found = family.layers, {}
-    for attention in family.attentions():
-        before = depths["encoder"] if attention.kind == "cross" else 0
-        ranks = _of_stack(schedule, depths[attention.stack], before, family.width, attention.heads)
-        found[attention.name] = ranks[attention.layer - 1]
-    if not found:
-        raise ValueError(f"heads: {family.name} has no attention layer that can be narrowed")
-    return found
 
 
 def narrow(family: Family, ranks: Mapping[str, int], how: Mapping[str, Any]) -> None:
@@ -65,19 +53,6 @@ def narrow(family: Family, ranks: Mapping[str, int], how: Mapping[str, Any]) -> 
         key = min(rank, full.key) if attention.plain else full.key
         attention.write(whole.sliced(Widths(key, min(rank, full.value))))
     family.compression = {**how, "widths": shapes(family.attentions())}
-
-
-def _of_stack(schedule: Mapping[str, Any], depth: int, before: int, width: int, heads: int) -> list[int]:
-    (kind, said), *others = schedule.items()
-    if others or kind not in ("flow", "guideline", "flat"):
-        raise ValueError(f"heads: got {sorted(schedule)}, expected one of flow, guideline, flat")
-    if kind == "flat":
-        return flat(said, depth)
-    if kind == "guideline":
-        return guideline(said["smallest"], said.get("largest", width / 2), depth, heads, bend=said["bend"])
-    said = {"rounding": "ceiling", "origin": 1, "cross_offset": False, **said}
-    counted = before if said["cross_offset"] else 0
-    return flow(said["first"], said["growth"], depth, rounding=said["rounding"], origin=said["origin"], before=counted)
 
 
 def _take_embedding(family: Family, folder: Path) -> None:

@@ -7,26 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.compression import schedules
+from tasks.compression import clock
 from tasks.compression.budget import allocate
 from tasks.compression.choices import Choice, choices, stored
 from tasks.compression.products import absorbed
+from tasks.compression.schedules import of_attention
 from tasks.errors import ModelError
 from tasks.models.attention import AttentionLayer
-from tasks.models.low_rank import put_product, told
+from tasks.models.low_rank import fitting, put_product
 from tasks.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:
     from tasks.compression.calibration import Moments
     from tasks.models.base import Family
 
-FLOW = {"first", "growth", "rounding", "origin", "cross_offset"}
 PRODUCTS = ("qk", "vo")  # parts whose ranks are widths of a head
-RULES = ("epsilon", "budget", "share", "flow", "flat")
+SCHEDULES = ("flow", "flat")
+RULES = ("epsilon", "budget", "time", "share", *SCHEDULES)
 
 
 def compress(
-    model: Family, method: Mapping[str, Any], moments: Mapping[str, Moments] | None = None
+    model: Family,
+    method: Mapping[str, Any],
+    moments: Mapping[str, Moments] | None = None,
+    saved: clock.Saved | None = None,
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; a row a layer and part with the rank that it has got.
 
@@ -35,20 +39,22 @@ def compress(
     and "aware" are these, best on the moments; "project" puts W_Q, W_K, W_V on the inputs' leading directions.
     Rules: {"epsilon": ε}, values above ε of the largest (where heads share a width, the most that one has);
     {"share": s}, int(s * full); {"budget": b}, at most b of the model's attention parameters, by least summed squared
-    relative error ("aware": relative to the layer's output, `products.output_shares`); {"flat": r} and {"flow": {...}}
-    (tasks/compression/schedules.py), dimensions of a head, for whole matrices times the heads.
+    relative error ("aware": relative to the layer's output, `products.output_shares`); {"time": t}, by the same error
+    at most t of a forecast's seconds, of which `saved` says what narrower heads save, one width a layer; {"flat": r}
+    and {"flow": {...}} (tasks/compression/schedules.py), dimensions of a head, for whole matrices times the heads.
     All heads of a layer have one rank. Rows: stack, layer, attention, part, full_width, rank, relative_error (in the
-    method's own norm, root mean square over heads). The block `compression` of the config says what fits the weights.
+    method's own norm, root mean square over heads). The block `compression` of the config says the method and what fits
+    the weights.
     Raises ModelError where a family does not say what its attention layers are, ValueError for what a method cannot be.
     """
     layers = list(model.attentions())
     if not layers:
         raise ModelError(f"{model.name}: says nothing of its attention layers, so that none can be compressed")
     found = choices(method["method"], layers, moments, model.idle)
-    ranks = _ranks(method["ranks"], found, layers, model.layers)
+    ranks = _ranks(method["ranks"], found, layers, saved)
     for layer in layers:
         _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
-    model.compression = told(layers)
+    model.compression = {"method": method["method"], "ranks": method["ranks"], **fitting(layers)}
     return [row for one, rank in zip(found, ranks, strict=True) for row in _rows(one, rank)]
 
 
@@ -62,7 +68,7 @@ def _rows(choice: Choice, rank: int) -> list[dict[str, Any]]:
 
 
 def _ranks(
-    rule: Mapping[str, Any], found: Sequence[Choice], layers: Sequence[AttentionLayer], depths: Mapping[str, int]
+    rule: Mapping[str, Any], found: Sequence[Choice], layers: Sequence[AttentionLayer], saved: clock.Saved | None
 ) -> list[int]:
     """A rank of every choice."""
     if len(rule) != 1 or not set(rule) <= set(RULES):
@@ -70,45 +76,38 @@ def _ranks(
     ((name, value),) = rule.items()
     if name == "budget":
         return _budgeted(value, found, layers)
+    if name == "time":
+        if saved is None:
+            raise ValueError("ranks time: got no seconds, expected those that clock.measure says narrower heads save")
+        return clock.within(value, found, saved)
     if name == "share" and not 0 < value <= 1:
         raise ValueError(f"ranks share: got {value}, expected above 0 and at most 1")
-    return [_rank(name, value, one, depths) for one in found]
+    if name in SCHEDULES:
+        heads = of_attention(rule, layers)
+        return [_scheduled(heads[one.layer.name], one, bounded=name == "flow") for one in found]
+    return [_rank(name, value, one) for one in found]
 
 
-def _rank(name: str, value: Any, choice: Choice, depths: Mapping[str, int]) -> int:
+def _rank(name: str, value: Any, choice: Choice) -> int:
     if name == "epsilon":
         return max(1, *(numerical_rank(_falling(one.values), value) for one in choice.factors))
-    if name == "share":
-        return max(1, int(round(value * choice.full, 9)))
-    layer = choice.layer
-    times = 1 if choice.parts[0] in PRODUCTS else layer.heads
-    rank = times * (value if name == "flat" else _flow(value, layer, depths))
-    if name == "flow":
+    return max(1, int(round(value * choice.full, 9)))
+
+
+def _scheduled(width: int, choice: Choice, *, bounded: bool) -> int:
+    """The rank of heads of this width: of whole matrices times the heads. bounded: full where it would be beyond."""
+    rank = width * (1 if choice.parts[0] in PRODUCTS else choice.layer.heads)
+    if bounded:
         return min(rank, choice.full)
     if not 1 <= rank <= choice.full:
-        raise ValueError(f"ranks flat: got {rank} for {layer.name} {choice.parts}, expected 1 to {choice.full}")
-    return int(rank)
+        raise ValueError(f"ranks flat: got {rank} for {choice.layer.name} {choice.parts}, expected 1 to {choice.full}")
+    return rank
 
 
 def _falling(values: np.ndarray) -> np.ndarray:
     """The largest from here on: those of a projection need not fall by themselves."""
     largest: np.ndarray = np.maximum.accumulate(values[::-1])[::-1]
     return largest
-
-
-def _flow(rule: Mapping[str, Any], layer: AttentionLayer, depths: Mapping[str, int]) -> int:
-    """Of the layer's place in its stack; cross-attention's may count the layers of the encoder before it."""
-    if unknown := set(rule) - FLOW:
-        raise ValueError(f"ranks flow: got {sorted(unknown)}, expected only {sorted(FLOW)}")
-    offset = layer.kind == "cross" and rule.get("cross_offset", False)
-    return schedules.flow(
-        rule["first"],
-        rule["growth"],
-        layer.layer,
-        rounding=rule.get("rounding", "ceiling"),
-        origin=rule.get("origin", 1),
-        before=next(iter(depths.values())) if offset else 0,
-    )[-1]
 
 
 def _budgeted(share: float, found: Sequence[Choice], layers: Sequence[AttentionLayer]) -> list[int]:

@@ -41,13 +41,10 @@ class LowRank(nn.Module):
 
 
 def cost(layer: AttentionLayer, what: str, rank: int) -> int:
-    """Numbers of a matrix of this rank: of its factors, or its own where they have no fewer or find no place.
-
-    Keys and values that a network holds in one Linear (Lag-Llama) stay there.
-    """
+    """Numbers of a matrix of this rank: of its factors, or its own where they have no fewer."""
     old = layer.linear(what)
-    rows, columns = map(int, old.weight.shape)
-    return min(rank * (rows + columns), rows * columns) if isinstance(old, nn.Module) else rows * columns
+    rows, columns = int(old.out_features), int(old.in_features)
+    return min(rank * (rows + columns), rows * columns)
 
 
 def put_product(layer: AttentionLayer, what: str, left: np.ndarray, right: np.ndarray) -> None:
@@ -69,8 +66,8 @@ def put_product(layer: AttentionLayer, what: str, left: np.ndarray, right: np.nd
     layer.put(what, new.train(old.training))
 
 
-def told(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
-    """Block `compression` of config.json for these layers, which `attention.fit` reads."""
+def fitting(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
+    """What the block `compression` of config.json says of these layers so that `attention.fit` makes room for them."""
     layers = list(layers)
     thin = factors(layers)
     return {"widths": shapes(layers), **({"factors": thin} if thin else {})}
@@ -101,8 +98,6 @@ def factored_as(layers: Iterable[AttentionLayer], said: Any, where: str) -> None
                 raise ModelError(f"{where}: {BLOCK} names a factor {what!r} of {name}, expected one of {list(NAMES)}")
             old = known[name].linear(what)
             rows, columns = old.weight.shape
-            if not isinstance(old, nn.Module):
-                raise ModelError(f"{where}: {BLOCK} says factors of {name}.{what}, which is part of a joint matrix")
             if not (type(rank) is int and 1 <= rank <= min(rows, columns)):
                 raise ModelError(
                     f"{where}: {BLOCK} says rank {rank} of {name}.{what}, expected 1 to {min(rows, columns)}"

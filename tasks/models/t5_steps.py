@@ -95,12 +95,11 @@ class StepDecoder:
     def _cross_cache(self, attention: Any, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Of equal widths, zeros where the narrower has none: torch's fused attention asks for that."""
         shape = (self.windows, attention.n_heads, tokens, max(_widths(attention)))
-        place = attention.q.weight
-        return place.new_zeros(shape), place.new_zeros(shape)
+        return self._bias.new_zeros(shape), self._bias.new_zeros(shape)
 
     def _own_cache(self, attention: Any) -> tuple[torch.Tensor, torch.Tensor]:
         shape = (self.windows * self.samples, attention.n_heads, self.steps)
-        key, value = (attention.q.weight.new_empty(*shape, width) for width in _widths(attention))
+        key, value = (self._bias.new_empty(*shape, width) for width in _widths(attention))
         return key, value
 
 
@@ -151,16 +150,24 @@ def _activated(dense: Any, inner: torch.Tensor, gated: torch.Tensor | None = Non
 
 
 def _columns(linear: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """A Linear on columns [in, n], answering columns [out, n]."""
+    """A Linear on columns [in, n], answering columns [out, n]; of two factors one after the other."""
     import torch
 
+    from tasks.models.low_rank import LowRank
+
+    if isinstance(linear, LowRank):
+        return _columns(linear.wide, _columns(linear.narrow, hidden))
     if linear.bias is None:
         return torch.mm(linear.weight, hidden)
     return torch.addmm(linear.bias[:, None], linear.weight, hidden)
 
 
 def _add(linear: Any, columns: torch.Tensor, hidden: torch.Tensor) -> None:
-    """What a Linear makes of columns, added to `hidden`."""
+    """What a Linear, or two factors, make of columns, added to `hidden`."""
+    from tasks.models.low_rank import LowRank
+
+    if isinstance(linear, LowRank):
+        linear, columns = linear.wide, _columns(linear.narrow, columns)
     hidden.addmm_(linear.weight, columns)
     if linear.bias is not None:
         hidden += linear.bias[:, None]

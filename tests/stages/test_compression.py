@@ -12,18 +12,26 @@ import pytest
 import yaml
 
 from stages import compression, folders, forecasts, planning
+from stages.blocks import CALIBRATED
+from stages.blocks.compression import NARROWING
 from stages.params import Params, ParamsError, load
 from store.files import write_parquet, write_rows
 from store.out import Out, read_rows
-from tasks.compression.compressing import calibration_tokens, compress, joined
+from tasks.compression.calibration import white
+from tasks.compression.choices import METHODS, WEIGHED, choices
+from tasks.compression.compressing import calibration_tokens, compress
 from tasks.errors import DataError
 from tasks.models import registry
+from tasks.models.attention import AttentionLayer
+from tasks.models.chronos_bolt import ChronosBolt
 from tasks.series.kernelsynth import kernelsynth_series
 from tasks.series.tables import series_table
 from tasks.sweep.jobs import Job
 
 ROOT = Path(__file__).parents[2]
 SMALL = "chronos-t5-nano@aware-0.5"
+TOY = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+TOY |= {"context_length": 16, "prediction_length": 4, "input_patch_size": 8, "input_patch_stride": 8}
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -32,10 +40,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Par
     """`params(change)`: the smoke profile, changed, in a folder of its own with series and the row of a checkpoint."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "checkpoints" / "chronos-t5-nano", "data/checkpoints/models/chronos-t5-nano")
-    ref = "data/checkpoints/models/chronos-t5-nano"
-    facts = registry.facts(Path(ref)) | {"fingerprint": registry.fingerprint(Path(ref))}
-    row = {"model": "chronos-t5-nano", "family": "chronos-t5", "modality": "series", "source": "committed", "ref": ref}
-    write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", [row | facts])
+    checkpoint()
     for seed, name in enumerate(("linear-2", "seasonality-2")):
         write_parquet(Path(f"data/kernelsynth/series/{name}.parquet"), series_table(kernelsynth_series(4, seed)))
 
@@ -50,6 +55,14 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Par
     return make
 
 
+def checkpoint() -> None:
+    """The row of the base, as stage checkpoints writes it of the folder as it is."""
+    ref = "data/checkpoints/models/chronos-t5-nano"
+    facts = registry.facts(Path(ref)) | {"fingerprint": registry.fingerprint(Path(ref))}
+    row = {"model": "chronos-t5-nano", "family": "chronos-t5", "modality": "series", "source": "committed", "ref": ref}
+    write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", [row | facts])
+
+
 def planned(params: Params, name: str = SMALL) -> Job:
     return compression.compression_job(params, name, planning.checkpoints(compressed=False))
 
@@ -58,6 +71,15 @@ def done(job: Job) -> dict[str, Any]:
     """Do a job here, as a worker would."""
     (row,) = compress(job, compression.read(job), registry.load_for_job(job)).rows
     return dict(row)
+
+
+def failure(method: str, layers: list[AttentionLayer]) -> Exception | None:
+    """What is raised where a method gets no moments."""
+    try:
+        choices(method, layers, None)
+    except ValueError as error:
+        return error
+    return None
 
 
 def opened() -> Out:
@@ -85,9 +107,24 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
     write_parquet(Path("data/kernelsynth/series/linear-2.parquet"), series_table(kernelsynth_series(4, 9)))
     assert planned(params()).key != first.key
     config = Path("data/checkpoints/models/chronos-t5-nano/config.json")
+    before = planned(params()).key
     config.write_text(config.read_text() + "\n")
+    checkpoint()
+    assert planned(params()).key != before
     assert set(first.inputs) == {f"model:{config.parent.as_posix()}", *(f"data/kernelsynth/series/{n}.parquet" for n in
                                  ("linear-2", "seasonality-2"))}  # fmt: skip
+
+
+def test_the_methods_that_are_given_data_are_those_that_ask_for_moments() -> None:
+    """Two lists, since the params that every stage reads do not depend on the code of compression."""
+    layers = list(ChronosBolt.new(TOY, seed=0).attentions())
+    assert set(WEIGHED) == CALIBRATED < set(METHODS) > set(NARROWING)
+    for method in METHODS:
+        asks = "no moments" in str(failure(method, layers))
+        assert asks == (method in CALIBRATED), method
+        moments = {layer.name: white(layer.read()) for layer in layers}
+        heads = {one.parts[0] for one in choices(method, layers, moments)} <= {"qk", "vo"}
+        assert heads == (method in NARROWING), method
 
 
 def test_a_method_without_data_reads_none(params) -> None:
@@ -97,6 +134,20 @@ def test_a_method_without_data_reads_none(params) -> None:
     job = planned(params(joint), "chronos-t5-nano@joint-0.5")
     assert "calibration" not in job.spec
     assert list(job.inputs) == ["model:data/checkpoints/models/chronos-t5-nano"]
+
+
+def test_a_method_that_is_timed_forecasts_calibration_windows_and_all_seconds_keep_all_heads(params) -> None:
+    """A whole share is the one of which no clock decides."""
+
+    def timed(block: dict[str, Any]) -> None:
+        block["compression"]["methods"]["timed"] = {"method": "joint", "ranks": {"time": 1.0}}
+        block["studies"]["isotropy-layers"]["models"] = ["chronos-t5-nano@timed"]
+
+    job = planned(params(timed), "chronos-t5-nano@timed")
+    assert (job.spec["rank"], job.spec["method"]) == (1.0, {"method": "joint", "ranks": {"time": 1.0}})
+    assert {"linear-2", "seasonality-2"} == set(job.spec["calibration"]["datasets"])
+    row = done(job)
+    assert (row["rank_ratio"], row["attention_ratio"], row["error"]) == (1.0, 1.0, 0.0)
 
 
 def test_calibration_data_of_another_modality_are_refused_in_one_line(params) -> None:
@@ -193,23 +244,17 @@ def test_calibration_windows_end_before_what_is_held_out_and_are_those_of_the_se
     job = planned(params())
     model, series = registry.load_for_job(job), compression.read(job)["series"]
     spec = dict(job.spec["calibration"])
-    tokens = calibration_tokens(model, series, spec)
-    assert len(tokens) == 2 * 3  # data sets, windows
-    assert max(tokens.origin) + spec["horizon"] <= 0.8 * 1024
-    chosen = {seed: calibration_tokens(model, series, spec | {"seed": seed}).series for seed in range(6)}
-    assert chosen[0] == tokens.series
-    assert len({tuple(names) for names in chosen.values()}) > 1
+    parts = calibration_tokens(model, series, spec)
+    assert [len(one) for one in parts] == [3, 3]  # windows, a data set at a time
+    assert max(max(one.origin) for one in parts) + spec["horizon"] <= 0.8 * 1024
+    named = {
+        seed: tuple(name for one in calibration_tokens(model, series, spec | {"seed": seed}) for name in one.series)
+        for seed in range(6)
+    }
+    assert named[0] == tuple(name for one in parts for name in one.series)
+    assert len(set(named.values())) > 1
     with pytest.raises(DataError, match="give no window"):
         calibration_tokens(model, series, spec | {"horizon": 900})
-
-
-def test_joined_windows_keep_their_order(params) -> None:
-    job = planned(params())
-    tokens = calibration_tokens(registry.load_for_job(job), compression.read(job)["series"], job.spec["calibration"])
-    again = joined([tokens.take([0, 1]), tokens.take([2, 3, 4]), tokens.take([5])])
-    assert again.series == tokens.series
-    for name, values in tokens.arrays.items():
-        assert (again.arrays[name] == values).all()
 
 
 def test_what_a_folder_says_of_its_making_is_the_spec_of_its_job(params) -> None:

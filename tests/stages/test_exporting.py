@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from stages.exporting import export
 from stages.params import Params, ParamsError, load
@@ -16,6 +18,7 @@ from tasks.errors import ModelError
 from tasks.models.attention import Widths, shapes
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.registry import facts
+from tasks.series.types import Windows
 
 ROOT = Path(__file__).parents[2]
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
@@ -47,6 +50,13 @@ def test_the_command_writes_a_dense_folder_in_a_process_of_its_own(compressed: P
     ChronosBolt.new(SHAPE, seed=0).save(tmp_path / "original")
     assert (tmp_path / "out" / "config.json").read_text() == (tmp_path / "original" / "config.json").read_text()
     assert facts(tmp_path / "out")["parameters"] == facts(tmp_path / "original")["parameters"]
+    values = np.random.default_rng(0).normal(size=(3, 40)).cumsum(axis=1).astype(np.float32)
+    windows = Windows(values[:, :32], values[:, 32:], ["a", "b", "c"], np.full(3, 32), "walks", "D", 1)
+    dense, narrow = (
+        ChronosBolt.load(one).forecast(windows, seeds=[0] * 3).values for one in (tmp_path / "out", compressed)
+    )
+    assert np.ptp(narrow) > 1e-3
+    np.testing.assert_allclose(dense, narrow, rtol=0, atol=1e-5 * np.abs(narrow).max())
 
 
 def test_without_dense_it_is_as_narrow_and_says_how_to_load_it(
@@ -55,7 +65,8 @@ def test_without_dense_it_is_as_narrow_and_says_how_to_load_it(
     said = export(params, str(compressed), tmp_path / "out", dense=False, family="chronos-bolt")
     assert "tasks.compression.export.pipeline(" in said
     assert (tmp_path / "out" / "config.json").read_text() == (compressed / "config.json").read_text()
-    assert (tmp_path / "out" / "compressed.safetensors").is_file()
+    ours, theirs = (load_file(one / "compressed.safetensors") for one in (tmp_path / "out", compressed))
+    assert ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_a_model_that_was_never_compressed_stays_what_it_is(params: Params, tmp_path: Path) -> None:

@@ -117,8 +117,14 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
             [
                 "compression.methods.joint-0.5.ranks",
                 "got ['flat', 'share']",
-                "one of epsilon, budget, share, flat, flow",
+                "one of epsilon, budget, time, share, flat, flow",
             ],
+        ),
+        ("compression/methods/joint-0.5/ranks", {"time": 2}, ["ranks.time", "got 2"]),
+        (
+            "compression/methods/timed",
+            {"method": "svd", "ranks": {"time": 0.5}},
+            ["compression.methods.timed", "ranks.time: got method svd, expected one of joint, aware"],
         ),
         ("compression/methods/joint-0.5/ranks", {}, ["compression.methods.joint-0.5.ranks", "got none"]),
         ("compression/methods/joint-0.5/ranks", {"share": 1.5}, ["ranks.share", "got 1.5"]),

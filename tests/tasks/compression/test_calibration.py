@@ -20,6 +20,8 @@ from tasks.models.registry import family_class
 from tasks.models.types import TokenKind
 from tasks.series.types import Windows
 
+CHRONOS_2: dict[str, Any] = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 2}
+CHRONOS_2 |= {"context_length": 32, "input_patch_size": 4, "max_output_patches": 2, "initializer_factor": 0.5}
 VISIONTS = {"image_size": 16, "patch_size": 4, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
 VISIONTS |= {"num_attention_heads": 2, "decoder_hidden_size": 8, "decoder_intermediate_size": 12}
 VISIONTS |= {"decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2, "periodicity": 7}
@@ -73,7 +75,35 @@ def test_batches_change_nothing(toy: Any, windows: Windows) -> None:
     for name, one in whole.items():
         for root in ("queries", "inputs", "keys", "attended"):
             ours, theirs = getattr(one, root), getattr(parts[name], root)
-            assert np.allclose(ours.T @ ours, theirs.T @ theirs, rtol=1e-4, atol=1e-4 * np.square(ours).sum())
+            gram = ours.T @ ours
+            assert np.allclose(gram, theirs.T @ theirs, rtol=0, atol=1e-6 * np.abs(gram).max())
+
+
+@pytest.mark.parametrize("batch", [2, 3, 64])
+def test_keys_of_a_group_are_less_the_mean_of_the_series_that_may_be_forecast_together(
+    windows: Windows, batch: int
+) -> None:
+    """Chronos-2's groups, place by place, over a data set and not over a batch: whatever another's are like."""
+    model = family_class("chronos-2").new(CHRONOS_2, seed=0)
+    rng = np.random.default_rng(1)
+    walks = 1000 + rng.normal(size=(4, 40)).cumsum(axis=1).astype(np.float32)
+    walks[0, :9] = np.nan
+    others = Windows(walks[:, :32], walks[:, 32:], list("abcd"), np.full(4, 32), "others", "D", 1)
+    parts = [model.tokenize(one) for one in (windows, others)]
+    with in_batches(model, batch):
+        found, first, second = (gather(model, *some) for some in (parts, parts[:1], parts[1:]))
+    groups = [layer for layer in model.attentions() if layer.kind == "group"]
+    assert groups
+    for layer in groups:
+        expected = []
+        for tokens in parts:
+            z, some = inputs_of(model, tokens)[layer.name, "k"], valid(tokens, "encoder").T
+            assert z.shape[:2] == some.shape and not some.all()
+            expected += [rows[kept] - rows[kept].mean(axis=0) for rows, kept in zip(z, some, strict=True) if kept.any()]
+        grams = [one[layer.name].keys.T @ one[layer.name].keys for one in (found, first, second)]
+        want = np.concatenate(expected).T @ np.concatenate(expected)
+        np.testing.assert_allclose(grams[0], want, rtol=0, atol=1e-5 * np.abs(want).max())
+        np.testing.assert_allclose(grams[0], grams[1] + grams[2], rtol=0, atol=1e-5 * np.abs(want).max())
 
 
 def test_a_window_s_one_key_leaves_nothing_to_tell(toys: dict[str, Any], windows: Windows) -> None:

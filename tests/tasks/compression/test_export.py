@@ -143,10 +143,13 @@ def test_of_our_own_networks_a_dense_folder_is_the_same_function(
 ) -> None:
     found = [family_class(family).load(folders[kind][family]) for kind in ("plain", "dense")]
     values = torch.from_numpy(np.random.default_rng(3).normal(size=(3, 40)).cumsum(axis=1).astype(np.float32))
+    assert found[0].compression is not None and found[1].compression is None
     with torch.no_grad():
         losses = [float(model.loss(values[:, :32], values[:, 32:])) for model in found]
-    assert found[0].compression is not None and found[1].compression is None
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    windows = Windows(values[:, :32].numpy(), values[:, 32:].numpy(), list("abc"), np.full(3, 32), "x", "D", 1)
+    for narrow, dense in zip(*(model.hidden_states(model.tokenize(windows)) for model in found), strict=True):
+        assert_same(dense.states, narrow.states)
     assert {layer.widths for layer in found[1].attentions()} == {Widths(8, 8)}
 
 
@@ -157,10 +160,13 @@ def test_what_every_method_makes_is_exported_whole(family: str, method: str, tmp
     values = stock.context().numpy()
     windows = Windows(values[:, : -stock.HORIZON], values[:, -stock.HORIZON :], ["a", "b", "c"], ORIGIN, "x", "D", 1)
     moments = gather(model, model.tokenize(windows))
-    compress(model, {"method": method, "ranks": {"share": 0.3}}, moments)
+    asked = {"method": method, "ranks": {"share": 0.3}}
+    compress(model, asked, moments)
     wanted = stock.answer(family, export.wrapped(model))
     export.save(model, tmp_path / "plain")
     loaded = family_class(family).load(tmp_path / "plain")
+    block = json.loads((tmp_path / "plain" / "config.json").read_text())["compression"]
+    assert block == loaded.compression == model.compression and {name: block[name] for name in asked} == asked
     export.save(export.densify(loaded), tmp_path / "dense")
     for answers in (
         stock.answer(family, export.pipeline(tmp_path / "plain", family)),

@@ -84,18 +84,45 @@ def test_surprise_is_torch_cross_entropy_at_any_scale(logits: np.ndarray, label:
 
 
 @pytest.mark.parametrize("family", ["chronos-t5", "t5-text"])
-def test_perplexity_is_the_networks_own_loss_with_its_inputs_as_labels(family: str) -> None:
-    model = made(family)
-    found = row(family, {"share": 1.0})
+def test_perplexity_and_overlap_are_of_the_networks_own_loss_and_logits_with_their_inputs_as_labels(
+    family: str,
+) -> None:
+    model, small = made(family), made(family)
+    found = row(family, {"share": 0.5})
+    compress(small, {"method": "joint", "ranks": {"share": 0.5}})
     data = series(text=family == "t5-text")
     context = np.stack([one.values[-40:-8] for one in data])
     cut = Windows(context, context[:, :8], [one.series for one in data], np.zeros(4, np.int64), "d", "D", 1)
     ids, mask = (torch.from_numpy(model.tokenize(cut).arrays[name]) for name in ("ids", "mask"))
     with torch.no_grad():
         labels = ids.long().masked_fill(~mask.bool(), -100)
-        loss = model.network(input_ids=ids.long(), attention_mask=mask, labels=labels).loss
-    assert found["base_log_ppl"] == pytest.approx(float(loss), rel=1e-5)
+        base, other = (one.network(input_ids=ids.long(), attention_mask=mask, labels=labels) for one in (model, small))
+    assert found["base_log_ppl"] == pytest.approx(float(base.loss), rel=1e-5)
+    assert found["log_ppl"] == pytest.approx(float(other.loss), rel=1e-5)
+    assert found["lppl"] == pytest.approx(float(other.loss / base.loss), rel=1e-5)
+    tops = [[set(line.topk(10).indices.tolist()) for line in one.logits[mask.bool()]] for one in (base, other)]
+    assert found["overlap"] == pytest.approx(np.mean([len(a & b) / len(a | b) for a, b in zip(*tops, strict=True)]))
     assert (found["n_positions"], found["n_windows"]) == (4 * 33, 4)  # 32 steps and EOS
+
+
+def test_the_error_of_states_is_relative_to_the_base_s_last_ones_of_values_the_future_fed() -> None:
+    """Chronos-T5's decoder, which reads the horizon's ids shifted right, through transformers' own forward pass."""
+    model, small = made("chronos-t5"), made("chronos-t5")
+    compress(small, {"method": "joint", "ranks": {"share": 0.5}})
+    data = series()
+    context, future = (np.stack([one.values[part] for one in data]) for part in (slice(-40, -8), slice(-8, None)))
+    arrays = model.tokenize(Windows(context, future, list("abcd"), np.zeros(4, np.int64), "d", "D", 1)).arrays
+    fed = {"input_ids": "ids", "attention_mask": "mask", "decoder_input_ids": "decoder_ids"}
+    given = {name: torch.from_numpy(arrays[ours]).long() for name, ours in fed.items()}
+    with torch.no_grad():
+        states, others = (
+            one.network(**given, output_hidden_states=True).decoder_hidden_states[-1].double().numpy()
+            for one in (model, small)
+        )
+    assert states.shape == (4, 8, 16)  # the start, which stands for no value, and all of the future but its last step
+    assert (given["decoder_input_ids"][:, 0] == model.network.config.decoder_start_token_id).all()
+    error = np.linalg.norm((others - states)[:, 1:]) / np.linalg.norm(states[:, 1:])
+    assert row("chronos-t5", {"share": 0.5})["state_error"] == pytest.approx(error, rel=1e-5)
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))

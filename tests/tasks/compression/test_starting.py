@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from tasks.compression import pretraining
-from tasks.compression.shared_factors import multiplied_out
-from tasks.compression.starting import head_ranks, start
+from tasks.compression.schedules import of_attention
+from tasks.compression.shared_factors import Product, multiplied_out
+from tasks.compression.starting import start
 from tasks.errors import ModelError
 from tasks.models.registry import family_class, snapshots
 from tasks.series.types import Windows
@@ -67,9 +68,44 @@ def train(folder: Path, family: str, embedding: dict[str, str] | None = None, **
     ],
 )
 def test_every_attention_layer_has_the_rank_of_its_schedule(schedule: Any, expected: dict[str, int]) -> None:
-    found = head_ranks(family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0), schedule)
-    assert len(found) == 3 + 2 * 2
+    layers = list(family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0).attentions())
+    found = of_attention(schedule, layers)
+    assert list(found) == [layer.name for layer in layers] and len(found) == 3 + 2 * 2
     assert {name: found[name] for name in expected} == expected
+
+
+VISIONTS = {"image_size": 16, "patch_size": 4, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3}
+VISIONTS |= {"num_attention_heads": 2, "decoder_hidden_size": 12, "decoder_intermediate_size": 12, "periodicity": 7}
+VISIONTS |= {"decoder_num_hidden_layers": 2, "decoder_num_attention_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "encoder", "decoder"),
+    [
+        ({"flow": {"first": 1.0, "growth": 1.0}}, [1, 2, 3], [1, 2]),
+        ({"flow": {"first": 1.0, "growth": 1.0, "cross_offset": True}}, [1, 2, 3], [1, 2]),  # no cross-attention
+        ({"flat": 2}, [2, 2, 2], [2, 2]),
+        ({"guideline": {"smallest": 2.0, "bend": 1.0}}, [1, 3, 4], [1, 3]),  # to half of 16, and half of 12, over 2
+    ],
+)
+def test_a_decoder_of_which_nothing_is_embedded_is_as_deep_and_wide_as_its_attention(
+    schedule: Any, encoder: list[int], decoder: list[int]
+) -> None:
+    """VisionTS': it holds no states that are looked at, so `layers` does not tell of it."""
+    model = start({"family": "visionts", "config": VISIONTS, "seed": 0, "heads": schedule})
+    assert "decoder" not in model.layers
+    widths = {layer.name: layer.widths for layer in model.attentions()}
+    named = {f"encoder.{at}.self": rank for at, rank in enumerate(encoder, start=1)}
+    named |= {f"decoder.{at}.self": rank for at, rank in enumerate(decoder, start=1)}
+    assert widths == {name: (rank, rank) for name, rank in named.items()}
+
+
+@pytest.mark.parametrize("schedule", [{"flat": 2, "flow": FLOW["flow"]}, {"share": 0.5}, {}])
+def test_what_is_no_schedule_is_refused(schedule: Any) -> None:
+    with pytest.raises(ValueError, match="expected one of flow, guideline, flat"):
+        of_attention(schedule, [])
+    with pytest.raises(ValueError, match=r"got \['layers'\], expected only"):
+        start(recipe("chronos-t5", heads={"flow": {"first": 3, "growth": 1, "layers": 2}}))
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
@@ -91,7 +127,8 @@ def test_a_model_with_low_ranks_trains_saves_loads_and_forecasts(family: str, he
     _, result = train(tmp_path, family, heads=heads, snapshots=[0, 3])
     assert [row["step"] for row in result.rows] == [2, 4] and result.tokens > 0
     for folder in (tmp_path, *snapshots(tmp_path).values()):
-        ranks = head_ranks(model := family_class(family).load(folder), heads_only(heads))
+        model = family_class(family).load(folder)
+        ranks = of_attention(heads_only(heads), list(model.attentions()))
         for attention in model.attentions():
             read = attention.read()
             wide = 8 if "factors" in heads else ranks[attention.name]
@@ -103,6 +140,20 @@ def test_a_model_with_low_ranks_trains_saves_loads_and_forecasts(family: str, he
     context = np.random.default_rng(0).normal(size=(2, 32)).astype(np.float32)
     windows = Windows(context, context[:, :8], ["a", "b"], np.full(2, 32), "toy", "D", 1)
     assert np.isfinite(model.forecast(windows, samples=2, seeds=[0, 1]).values).all()
+
+
+@pytest.mark.parametrize(("rows", "columns", "rank"), [(7, 5, 2), (4, 6, 3), (5, 5, 1)])
+def test_factors_to_train_begin_as_the_best_matrix_of_their_rank_in_equal_norm(
+    rows: int, columns: int, rank: int
+) -> None:
+    weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(rows))
+    u, values, vt = np.linalg.svd(weight.numpy().astype(float))
+    first, second = Product(rank).right_inverse(weight)
+    assert (first.shape, second.shape, first.dtype) == ((rows, rank), (rank, columns), torch.float32)
+    best = (u[:, :rank] * values[:rank]) @ vt[:rank]
+    np.testing.assert_allclose(Product(rank)(first, second), best, atol=1e-6)
+    for gram in (first.T @ first, second @ second.T):
+        np.testing.assert_allclose(gram, np.diag(values[:rank]), atol=1e-6)
 
 
 def test_products_of_factors_are_what_is_saved_and_leave_the_training_model_alone(tmp_path: Path) -> None:

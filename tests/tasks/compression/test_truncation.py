@@ -16,6 +16,7 @@ from tasks.compression.truncation import compress
 from tasks.errors import ModelError
 from tasks.models.attention import NAMES, Projections
 from tasks.models.chronos_bolt import ChronosBolt
+from tasks.models.low_rank import factors
 from tasks.models.registry import family_class
 from tasks.series.types import Windows
 
@@ -71,11 +72,27 @@ def test_states_are_those_of_explicitly_substituted_matrices(
     substitute: Callable[[Projections, int], Projections],
 ) -> None:
     tokens, twin = toy.tokenize(windows), copy.deepcopy(toy)
-    compress(toy, {"method": method, "ranks": {"flat": rank}})
+    rows = iter(compress(toy, {"method": method, "ranks": {"flat": rank}}))
     for layer in twin.attentions():
-        layer.write(substitute(layer.read(), whole))
+        read = layer.read()
+        layer.write(made := substitute(read, whole))
+        for (part, old), new in zip(seen(read, method).items(), seen(made, method).values(), strict=True):
+            apart = [np.linalg.norm(a - b) / np.linalg.norm(a) for a, b in zip(old, new, strict=True)]
+            row = next(rows)
+            assert (row["part"], row["rank"]) == (part, whole)
+            assert row["relative_error"] == pytest.approx(np.sqrt(np.mean(np.square(apart))), rel=1e-5, abs=1e-7)
+    assert next(rows, None) is None
     for ours, theirs in zip(toy.hidden_states(tokens), twin.hidden_states(tokens), strict=True):
         assert np.allclose(ours.states, theirs.states, atol=1e-4 * np.abs(theirs.states).max())
+
+
+def seen(read: Projections, method: str) -> dict[str, list[np.ndarray]]:
+    """What a method cuts, by part: the products of every head, or whole matrices."""
+    if method == "joint":
+        heads = range(len(read.q))
+        return {"qk": [read.q[i].T @ read.k[i] for i in heads], "vo": [read.o[i] @ read.v[i] for i in heads]}
+    whole = {what: [one.reshape(16, 16)] for what, one in zip("qkv", read[:3], strict=True)}
+    return whole | {"o": [np.moveaxis(read.o, 0, 1).reshape(16, 16)]}
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -185,14 +202,33 @@ def test_epsilon_keeps_what_is_above_it_in_every_matrix(toys: dict[str, Any]) ->
             assert next(rows)["rank"] == (values > 0.4 * values[0]).sum()
 
 
+def test_epsilon_of_heads_that_share_a_width_is_that_of_the_one_that_needs_most(toys: dict[str, Any]) -> None:
+    model, before = copied(toys, "chronos-t5")
+    rows = iter(compress(model, {"method": "joint", "ranks": {"epsilon": 0.4}}))
+    apart = False
+    for layer in before:
+        for part, matrices in seen(layer.read(), "joint").items():
+            values = [np.linalg.svd(one, compute_uv=False) for one in matrices]
+            ranks = [int((one > 0.4 * one[0]).sum()) for one in values]
+            row = next(rows)
+            assert (row["part"], row["rank"]) == (part, max(ranks))
+            apart |= len(set(ranks)) > 1
+    assert apart, "heads that agree would prove nothing"
+
+
 @pytest.mark.parametrize("method", ["svd", "aware", "project"])
 def test_a_compressed_model_saves_loads_and_forecasts_the_same(
     toy: Any, windows: Windows, tmp_path: Path, method: str
 ) -> None:
-    compress(toy, {"method": method, "ranks": {"flat": 1}}, gather(toy, toy.tokenize(windows)))
+    asked = {"method": method, "ranks": {"flat": 1}}
+    compress(toy, asked, gather(toy, toy.tokenize(windows)))
     toy.save(tmp_path)
     again = type(toy).load(tmp_path)
-    assert again.compression == toy.compression and toy.compression
+    assert again.compression is not None and {name: again.compression[name] for name in asked} == asked
+    assert again.compression == toy.compression
+    assert {layer.name: layer.widths for layer in again.attentions()} == {
+        layer.name: layer.widths for layer in toy.attentions()
+    }
     seeds = list(range(6))
     assert np.array_equal(again.forecast(windows, seeds=seeds).values, toy.forecast(windows, seeds=seeds).values)
     assert len(list(again.weights())) == len(list(toy.weights()))
@@ -244,13 +280,18 @@ def copied(toys: dict[str, Any], name: str) -> tuple[Any, list[Any]]:
 
 
 @pytest.mark.parametrize("method", ["svd", "aware"])
-def test_keys_and_values_of_one_joint_matrix_are_cut_and_counted(windows: Windows, tmp_path: Path, method: str) -> None:
-    """Lag-Llama holds them in one Linear: no factors there, narrower values, keys as wide as the rotation needs."""
+def test_keys_and_values_that_a_file_holds_as_one_matrix_are_cut_each_for_itself(
+    windows: Windows, tmp_path: Path, method: str
+) -> None:
+    """Lag-Llama's, in factors or with narrower values, keys as wide as the rotation needs."""
     config = {"n_layer": 1, "n_head": 2, "n_embd_per_head": 8, "context_length": 8, "lags": [0, 1, 2]}
     model = family_class("lag-llama").new(config, seed=0)
     moments, size = gather(model, model.tokenize(windows)), stored(list(model.attentions()))
     assert size == sum(one.numel() for name, one in model.network.named_parameters() if "attn" in name)
     compress(model, {"method": method, "ranks": {"budget": 0.8}}, moments)
+    (layer,) = model.attentions()
+    assert layer.widths.key == 8
+    assert layer.widths.value < 8 if method == "aware" else any(map(factors([layer])[layer.name].get, "kv"))
     left = sum(one.numel() for name, one in model.network.named_parameters() if "attn" in name)
     assert left == stored(list(model.attentions())) <= 0.8 * size
     model.save(tmp_path)

@@ -175,6 +175,16 @@ def test_keys_and_values_of_lag_llama_are_one_matrix_in_a_file_where_they_are_al
     copied.load_state_dict(model.network.state_dict())
 
 
+def test_the_stacks_of_every_family_are_as_deep_as_their_attention(any_family: Family) -> None:
+    """Rank schedules count a stack's layers off its attention, since VisionTS' decoder is none of `layers`."""
+    depths: dict[str, int] = {}
+    for layer in any_family.attentions():
+        depths[layer.stack] = max(depths.get(layer.stack, 0), layer.layer)
+    assert depths.items() >= dict(any_family.layers).items()
+    assert set(depths) - set(any_family.layers) == ({"decoder"} if any_family.name == "visionts" else set())
+    assert next(iter(depths)) == next(iter(any_family.layers)), "cross-attention asks the first"
+
+
 def test_every_family_keeps_and_saves_a_block_and_forgets_it(any_family: Family, tmp_path: Path) -> None:
     block = {"widths": shapes(any_family.attentions()), "method": "svd"}
     assert any_family.compression is None

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tasks.errors import ModelError
-from tasks.models.low_rank import LowRank, factored_as, factors, put_product, told
+from tasks.models.low_rank import LowRank, factored_as, factors, fitting, put_product
 from tasks.models.registry import family_class
 
 CONFIG: dict[str, Any] = {"d_model": 8, "d_ff": 16, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
@@ -58,7 +58,7 @@ def test_a_folder_holds_the_factors_and_loads_them(model: Any, tmp_path: Path) -
     rng = np.random.default_rng(1)
     for layer in model.attentions():
         put_product(layer, "v", rng.normal(size=(8, 2)), rng.normal(size=(2, 8)))
-    model.compression = told(model.attentions())
+    model.compression = fitting(model.attentions())
     model.save(tmp_path)
     again = type(model).load(tmp_path)
     assert again.compression == model.compression and again.compression["factors"]["decoder.1.cross"] == {"v": 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from chronos.chronos import ChronosModel
 from tasks.models import t5_sampling, t5_steps
 from tasks.models.attention import Widths
 from tasks.models.chronos_t5 import PAD, ChronosT5
+from tasks.models.low_rank import LowRank, put_product
 from tasks.series.types import Windows
 
 Make = Callable[..., Windows]
@@ -47,6 +49,18 @@ def narrow(key: int, value: int, *, bias: bool = False) -> ChronosT5:
     return model
 
 
+def factored(*, bias: bool = False) -> ChronosT5:
+    """Every matrix of attention as two thin factors, wide heads but for their rank."""
+    model = narrow(6, 6, bias=bias)
+    rng = np.random.default_rng(1)
+    for number, layer in enumerate(model.attentions()):
+        for what in ("q", "k", "v", "o"):
+            rows, columns = layer.linear(what).weight.shape
+            rank = 2 + number % 3
+            put_product(layer, what, rng.normal(size=(rows, rank)) / 4, rng.normal(size=(rank, columns)) / 2)
+    return model
+
+
 def gated() -> ChronosT5:
     """An MLP of another kind, and untied ids, whose logits are not scaled."""
     from transformers import T5ForConditionalGeneration
@@ -66,6 +80,8 @@ MODELS: dict[str, Callable[[], ChronosT5]] = {
     "values wider": lambda: narrow(1, 6),
     "keys wider": lambda: narrow(5, 1),
     "biases": lambda: narrow(3, 4, bias=True),
+    "factors": factored,
+    "factors, biases": lambda: factored(bias=True),
     "gated MLP": gated,
 }
 
@@ -135,6 +151,32 @@ def test_caches_hold_what_the_heads_need(windows: Make) -> None:
     own = sum(sum(widths) * 3 * SAMPLES * STEPS * 3 for kind, widths in read if kind == "self")
     cross = sum(2 * max(widths) * 3 * ids.shape[1] * 3 for kind, widths in read if kind == "cross")
     assert sum(part.numel() for part in decoder.caches) == own + cross
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_factors_are_not_multiplied_out_while_paths_are_drawn(
+    windows: Make, monkeypatch: pytest.MonkeyPatch, bias: bool
+) -> None:
+    """Their product costs more than it is worth at every step; as a dense matrix it draws the same paths."""
+    model, made = factored(bias=bias), windows(count=2, horizon=6)
+    dense = copy.deepcopy(model)
+    for layer in dense.attentions():
+        layer.write(layer.read())
+    reads, product = [], LowRank.weight
+
+    def counted(one: LowRank) -> torch.Tensor:
+        reads.append(one)
+        return product.__get__(one)
+
+    def draw(which: ChronosT5) -> np.ndarray:
+        return which.forecast(made, levels=(0.1, 0.5, 0.9), samples=20, seeds=[5, 6]).values
+
+    monkeypatch.setattr(LowRank, "weight", property(counted))
+    found = draw(model)
+    assert not reads
+    assert next(iter(model.attentions())).linear("q").weight.shape == (18, 16) and len(reads) == 1, "reads are seen"
+    assert not any(isinstance(one, LowRank) for one in dense.network.modules())
+    np.testing.assert_allclose(found, draw(dense), rtol=1e-5, atol=1e-5)
 
 
 def test_narrow_heads_have_the_quantiles_of_the_package(windows: Make) -> None:
