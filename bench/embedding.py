@@ -27,6 +27,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ from tasks.models.types import Tokens, tokens_from_table
 from tasks.series.tables import series_table
 from tasks.series.types import Series
 from tasks.sweep.cluster import MEMORY
+from tasks.sweep.feeding import used
 from tasks.sweep.jobs import PLACE, Job, Place, Task, place
 
 CONTEXT, HORIZON = 500, 64
@@ -112,6 +114,7 @@ def token_dump(family: Family, rows: int, out: Path) -> Job:
     cell = dict.fromkeys(IDENTITY) | {"model": family.name, "dataset": "d", "condition": "c", "context": CONTEXT}
     cell |= {"noise": 0.0}
     spec = {**cell, "horizon": HORIZON, "min_context": 16, "held_out": None, "seed": 0, "rows": rows}
+    spec["format"] = "arrow"
     job = Job(Task("tokenize", 1, "m:f"), spec)
     result = tokenize(job, series_table(series()), family)
     assert result.dump is not None
@@ -137,7 +140,8 @@ def ours(family: Family, job: Job, out: Path) -> Mapping[str, Any]:
     """The job: what stands on the disk and in the row of `dumps` afterwards."""
     result = embed(job, read_table(out, job), family)
     assert result.dump is not None
-    return {**result.rows[0], **write_job_dump(out / "embeddings", job, result.dump)}
+    write = partial(write_job_dump, out / "embeddings", job)
+    return {**result.rows[0], **used(write, result.dump)}
 
 
 def costs(work: Callable[[], object]) -> Cost:

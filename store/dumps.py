@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from store import files
+from store.direct import DirectFile
 
 Place = tuple[str, int, bool]  # stack, layer, normed: what a record batch of an embedding dump holds
 
@@ -69,27 +71,32 @@ def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, An
     answer syncs the file first, several at once (`Out.append`).
     """
     target = Path(out) / path
-    rows = 0
     with files.atomic(target, durable=False) as temporary:
-        writer = None
-        try:
-            for table in tables:
-                whole = table.combine_chunks()
-                if writer is None:
-                    arrow = target.suffix == ".arrow"
-                    writer = (pa.ipc.new_file if arrow else files.parquet_writer)(str(temporary), whole.schema)
-                if isinstance(writer, pq.ParquetWriter):
-                    writer.write_table(whole, row_group_size=max(1, len(whole)))
-                else:
-                    writer.write_table(whole)
-                rows += len(table)
-        finally:
-            if writer is not None:
-                writer.close()
-        if writer is None:
-            raise ValueError(f"dump {path}: got no tables, expected at least one")
-        size, digest = temporary.stat().st_size, files.fingerprint(temporary)
+        if target.suffix == ".arrow":
+            with DirectFile(temporary) as file:
+                rows = _stream(path, tables, lambda schema: pa.ipc.new_file(file, schema))
+            size, digest = file.size, file.fingerprint
+        else:
+            rows = _stream(path, tables, functools.partial(files.parquet_writer, temporary))
+            size, digest = temporary.stat().st_size, files.fingerprint(temporary)
     return {"path": path, "rows": rows, "bytes": size, "fingerprint": digest}
+
+
+def _stream(path: str, tables: Iterable[pa.Table], new_writer: Callable[[pa.Schema], Any]) -> int:
+    """Write each table as one group or batch; how many rows that were."""
+    rows, writer = 0, None
+    try:
+        for table in tables:
+            whole = table.combine_chunks()
+            writer = writer or new_writer(whole.schema)
+            writer.write_table(whole, max(1, len(whole)))
+            rows += len(whole)
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        raise ValueError(f"dump {path}: got no tables, expected at least one")
+    return rows
 
 
 def write_job_dump(out: Path, job: JobLike, tables: Iterable[pa.Table]) -> dict[str, Any]:
@@ -98,9 +105,19 @@ def write_job_dump(out: Path, job: JobLike, tables: Iterable[pa.Table]) -> dict[
 
 
 def read_table(root: Path, job: JobLike) -> pa.Table:
-    """The whole of the one Parquet file among the job's inputs, its metadata too."""
-    with pq.ParquetFile(_input(root, job, ".parquet"), page_checksum_verification=True) as file:
+    """The whole of the one dump among the job's inputs, its metadata too; an Arrow file is mapped."""
+    path = _input(root, job, ".parquet", ".arrow")
+    if path.suffix == ".arrow":
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
         return file.read(use_threads=False)
+
+
+def read_metadata(path: Path) -> dict[bytes, bytes]:
+    """What a dump's schema says of it."""
+    arrow = path.suffix == ".arrow"
+    schema = pa.ipc.open_file(pa.memory_map(str(path))).schema if arrow else pq.read_schema(path)
+    return dict(schema.metadata or {})
 
 
 def read_states(root: Path, job: JobLike) -> States:
@@ -150,9 +167,11 @@ def last_layers(places: Iterable[Place]) -> set[Place]:
     return set({stack: (stack, layer, normed) for stack, layer, normed in sorted(places)}.values())
 
 
-def _input(root: Path, job: JobLike, suffix: str) -> Path:
-    """The one file of that suffix that the job reads."""
-    found = [name for name in job.inputs if name.endswith(suffix) and not name.startswith(files.NOT_FILES)]
+def _input(root: Path, job: JobLike, *suffixes: str) -> Path:
+    """The one file of these suffixes that the job reads."""
+    found = [name for name in job.inputs if name.endswith(suffixes) and not name.startswith(files.NOT_FILES)]
     if len(found) != 1:
-        raise ValueError(f"job {dict(job.spec)}: expected one {suffix} file among its inputs, got {found}")
+        raise ValueError(
+            f"job {dict(job.spec)}: expected one {' or '.join(suffixes)} file among its inputs, got {found}"
+        )
     return Path(root) / found[0]
