@@ -12,7 +12,7 @@ from stages import DATA, planning
 from stages.blocks import WITHOUT_TOKENS, Measure
 from stages.params import Params
 from stages.sweeping import Planned, opened, sweep
-from store.dumps import read_metadata, read_table
+from store.dumps import dump_metadata, read_table
 from tasks.sweep.jobs import Job, Task
 
 TASK = Task("tokenize", 2, "tasks.models.tokenize:tokenize", "tasks.models.registry:load_for_job", table="dumps")
@@ -43,7 +43,7 @@ def plan(params: Params) -> Iterator[Planned]:
 def skipped() -> Iterator[dict[str, Any]]:
     """Series that gave no window, counted by reason: the dumps' metadata say so."""
     for row in planning.dumps("tokens"):
-        metadata = read_metadata(Path(DATA, "tokens", row["path"]))
+        metadata = dump_metadata(Path(DATA, "tokens", row["path"]))
         for reason, n in json.loads(metadata.get(b"skipped", "{}")).items():
             cell = {name: row[name] for name in ("model", "dataset", "condition")}
             yield {"stage": "tokens", **cell, "reason": reason, "n": n}

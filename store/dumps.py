@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
@@ -74,23 +73,28 @@ def write_dump(out: Path, path: str, tables: Iterable[pa.Table]) -> dict[str, An
     with files.atomic(target, durable=False) as temporary:
         if target.suffix == ".arrow":
             with DirectFile(temporary) as file:
-                rows = _stream(path, tables, lambda schema: pa.ipc.new_file(file, schema))
+                rows = _write(file, path, tables)
             size, digest = file.size, file.fingerprint
         else:
-            rows = _stream(path, tables, functools.partial(files.parquet_writer, temporary))
+            rows = _write(str(temporary), path, tables)
             size, digest = temporary.stat().st_size, files.fingerprint(temporary)
     return {"path": path, "rows": rows, "bytes": size, "fingerprint": digest}
 
 
-def _stream(path: str, tables: Iterable[pa.Table], new_writer: Callable[[pa.Schema], Any]) -> int:
-    """Write each table as one group or batch; how many rows that were."""
-    rows, writer = 0, None
+def _write(sink: Any, path: str, tables: Iterable[pa.Table]) -> int:
+    """Write the tables of a dump of that name to a path or a file; how many rows."""
+    rows = 0
+    writer = None
     try:
         for table in tables:
             whole = table.combine_chunks()
-            writer = writer or new_writer(whole.schema)
-            writer.write_table(whole, max(1, len(whole)))
-            rows += len(whole)
+            if writer is None:
+                writer = (pa.ipc.new_file if path.endswith(".arrow") else files.parquet_writer)(sink, whole.schema)
+            if isinstance(writer, pq.ParquetWriter):
+                writer.write_table(whole, row_group_size=max(1, len(whole)))
+            else:
+                writer.write_table(whole)
+            rows += len(table)
     finally:
         if writer is not None:
             writer.close()
@@ -113,7 +117,7 @@ def read_table(root: Path, job: JobLike) -> pa.Table:
         return file.read(use_threads=False)
 
 
-def read_metadata(path: Path) -> dict[bytes, bytes]:
+def dump_metadata(path: Path) -> dict[bytes, bytes]:
     """What a dump's schema says of it."""
     arrow = path.suffix == ".arrow"
     schema = pa.ipc.open_file(pa.memory_map(str(path))).schema if arrow else pq.read_schema(path)

@@ -96,7 +96,7 @@ def test_a_dump_keeps_the_metadata_of_its_schema(tmp_path: Path, suffix: str) ->
     facts = dumps.write_dump(tmp_path, f"dumps/d/series.{suffix}", [table])
     job = SimpleNamespace(spec={}, inputs={facts["path"]: "x", "param:seed": "1"})
     assert dumps.read_table(tmp_path, job).equals(table, check_metadata=True)
-    assert dumps.read_metadata(tmp_path / facts["path"]) == {b"shape": b"2,3"}
+    assert dumps.dump_metadata(tmp_path / facts["path"]) == {b"shape": b"2,3"}
 
 
 def test_writing_a_dump_again_replaces_the_file_and_spares_a_linked_cache(tmp_path: Path) -> None:
