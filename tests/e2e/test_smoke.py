@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 import html
 import json
+import os
 import re
+from pathlib import Path
 
+import nbformat
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from nbclient import NotebookClient
 
 from tasks.report.light import light
 from tests.e2e.checkout import Checkout
@@ -182,3 +186,14 @@ def test_a_wrong_key_stops_before_any_work_with_exit_2(smoke: Checkout) -> None:
     assert done.stderr.strip().count("\n") == 0
     assert "geometry.k_maxx" in done.stderr
     assert "k_max" in done.stderr
+
+
+def test_the_notebook_of_the_docs_runs_on_the_results(smoke: Checkout, tmp_path: Path) -> None:
+    notebook = nbformat.read(smoke.folder / "docs/results.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)  # results are of whoever runs it
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}  # pictures into the page
+    environment |= {"IPYTHONDIR": str(tmp_path), "PYTHONPATH": str(smoke.folder)}
+    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": smoke.folder}}).execute(env=environment)
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("zeta_adjusted" in output.get("data", {}).get("text/plain", "") for output in shown)
+    assert any("image/png" in output.get("data", {}) for output in shown)
