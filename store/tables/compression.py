@@ -17,13 +17,13 @@ TABLES = (
         "one compressed model",
         (
             *_WHICH,
-            C("rank", F64, "share, budget, flat rank or first dimension of its method; null of a tolerance", null=True),
+            C("rank", F64, "share, budget, time, flat rank or first dimension; null of a tolerance", null=True),
             C(
                 "method",
                 TEXT,
                 "svd (every matrix alone), joint (products of a head), aware and aware-svd (on data), project",
             ),
-            C("ranks", TEXT, "how ranks were chosen (JSON): epsilon, budget, share, flat or flow"),
+            C("ranks", TEXT, "how ranks were chosen (JSON): epsilon, budget, time, share, flat or flow"),
             C("parameters", I64, "parameters of the network, shared ones once", "parameters"),
             C("base_parameters", I64, "those of the base", "parameters"),
             C("attention_parameters", I64, "parameters of its attention layers", "parameters"),
