@@ -1,21 +1,35 @@
-"""`python -m store "select ..."`, `python -m store status`, `python -m store tables`."""
+"""SQL over the results: `python -m store` is a prompt, with a statement, a .sql file or - it prints what that answers.
+
+\b
+python -m store "select * from correlation" --format markdown
+python -m store question.sql --format parquet --out answer.parquet
+echo "select 1" | python -m store
+python -m store tables geometry
+python -m store status
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from store import files, pages
 from store import query as face
 from store import status as progress
 from store.errors import StoreError
 from store.schema import TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
 
 
 class Format(StrEnum):
@@ -25,43 +39,113 @@ class Format(StrEnum):
     csv = "csv"
     json = "json"
     markdown = "markdown"
+    parquet = "parquet"
 
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
+app = typer.Typer(
+    add_completion=False, help=__doc__, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True
+)
 Database = Annotated[Path, typer.Option(help="The catalogue to ask.")]
 WIDE = 1_000  # columns where the output is no terminal, so that nothing is cut
 
 
 def main() -> None:
-    """Run a command; a first word that is none is a query."""
+    """Run a command; a first word that is none is a query, and nothing at all the prompt."""
     arguments = sys.argv[1:]
     names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    if arguments and arguments[0] not in names | {"--help"}:
+    if not arguments or arguments[0] not in names | {"--help"}:
         arguments = ["query", *arguments]
     try:
         app(arguments)
     except (StoreError, ValueError) as error:
-        Console(stderr=True, soft_wrap=True).print(str(error), style="red", markup=False, highlight=False)
+        _complain(str(error))
         raise SystemExit(2) from error
 
 
 @app.command()
 def query(
-    sql: Annotated[str, typer.Argument(help="One SQL statement; nothing can be written.")],
+    sql: Annotated[str | None, typer.Argument(help="SQL, a .sql file, or - for standard input; else a prompt.")] = None,
     form: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.table,
+    out: Annotated[Path | None, typer.Option(help="A file for the rows, which may not be there yet.")] = None,
     db: Database = face.DATABASE,
 ) -> None:
-    """Print the rows that a SQL statement answers."""
+    """Print the rows that SQL answers; nothing can be written but --out."""
     with face.connect(db) as connection:
-        rows = face.query(connection, sql)
+        if sql is None and sys.stdin.isatty():
+            _prompt(connection, form)
+            return
+        found = list(face.statements(connection, _text(sql)))
+    if out is not None or form is Format.parquet:
+        _keep(found, form, out)
+        return
+    for rows in found:
+        _show(rows, form.value)
+
+
+def _text(sql: str | None) -> str:
+    """The SQL that an argument stands for."""
+    if sql is None or sql == "-":
+        return sys.stdin.read()
+    if not sql.endswith(".sql") or len(sql.split()) > 1:
+        return sql
+    try:
+        return Path(sql).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{sql} cannot be read: {error}") from error
+
+
+def _prompt(connection: duckdb.DuckDBPyConnection, form: Format) -> None:
+    from store import prompt  # its packages take as long to import as a query
+
+    session = prompt.Session(connection, _paged, typer.echo)
+    session.form = form.value if form.value in face.FORMATS else "table"
+    typer.echo(f"{len(TABLES)} tables; .tables lists them and the questions with answers, .help says the rest")
+    prompt.ask(session, connection, _complain)
+
+
+def _keep(found: Sequence[pa.Table], form: Format, out: Path | None) -> None:
+    """Rows into a file, or Parquet into a pipe."""
+    if len(found) != 1:
+        raise StoreError(f"{len(found)} statements: expected one, whose rows go into a file")
+    if out is None:
+        if sys.stdout.isatty():
+            raise StoreError("--format parquet: expected --out FILE, or a pipe; a terminal cannot show it")
+        sys.stdout.buffer.write(face.parquet(found[0]))
+        return
+    if out.exists():
+        raise StoreError(f"--out {out}: there is such a file; delete it or name another")
+    with files.atomic(out) as temporary:
+        if form is Format.parquet:
+            temporary.write_bytes(face.parquet(found[0]))
+        else:
+            shown = Format.csv if form is Format.table else form
+            temporary.write_text(face.render(found[0], shown.value) + "\n", encoding="utf-8")
+
+
+def _show(rows: pa.Table, form: str, console: Console | None = None) -> None:
     if form != Format.table:
-        typer.echo(face.render(rows, form.value))
+        typer.echo(face.render(rows, form))
         return
     table = Table(*rows.column_names)
     for line in face.cells(rows):
         table.add_row(*(cell.replace("[", r"\[") for cell in line))
-    _console().print(table)
-    typer.echo(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
+    console = console or _console()
+    console.print(table)
+    console.print(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
+
+
+def _paged(rows: pa.Table, form: str) -> None:
+    """Rows on the terminal, through a pager where they do not fit."""
+    console = _console()
+    if form == Format.table and len(rows) + 5 > console.height:
+        with console.pager():
+            _show(rows, form, console)
+    else:
+        _show(rows, form, console)
+
+
+def _complain(message: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(message, style="red", markup=False, highlight=False)
 
 
 @app.command()
@@ -81,18 +165,21 @@ def status(folder: Annotated[Path, typer.Option(help="Where drivers write their 
 
 
 @app.command()
-def tables(name: Annotated[str | None, typer.Argument(help="One table; all where it is left out.")] = None) -> None:
-    """List tables and their columns with meaning and unit."""
+def tables(
+    name: Annotated[str | None, typer.Argument(help="One table; all where it is left out.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As docs/tables.md has it, views included.")] = False,
+) -> None:
+    """List tables and their columns with meaning, unit and source."""
     if name is not None and name not in TABLES:
         raise ValueError(f"unknown table {name!r}, expected one of {', '.join(TABLES)}")
+    if markdown:
+        typer.echo(pages.tables([TABLES[name]] if name else list(TABLES.values())), nl=False)
+        return
     console = _console()
     for table in [TABLES[name]] if name else TABLES.values():
-        where = "" if table.in_catalogue else " (in Parquet files only)"
-        shown = Table("column", "type", "unit", "meaning", "source", title=f"{table.name}: a row is {table.row}{where}")
-        if table.by_study:
-            shown.add_row("study", "string", "", "study that asked for the row", "")
-        for column in table.columns:
-            shown.add_row(column.name, str(column.type), column.unit, column.meaning, column.source)
+        shown = Table(*pages.HEADINGS, title=f"{table.name}: {pages.about(table)}")
+        for cells in pages.columns(table):
+            shown.add_row(*cells)
         console.print(shown)
 
 

@@ -109,7 +109,7 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
 
 def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
     """Every file of views and answers as a view, after those that it reads."""
-    texts = {name: text for folder in ("views", "answers") for name, text in _queries(sql / folder)}
+    texts = {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
     reads = {name: texts.keys() & set(SOURCE.findall(text)) for name, text in texts.items()}
     try:
         order = list(TopologicalSorter(reads).static_order())
@@ -124,7 +124,7 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
-    for name, text in _queries(sql / "checks"):
+    for name, text in queries(sql / "checks"):
         rows = connection.sql(text).limit(SHOWN).to_arrow_table().to_pylist()
         if rows:
             shown = "\n".join(f"  {row}" for row in rows)
@@ -140,7 +140,7 @@ def question(text: str) -> str:
     return first.removeprefix("-- ").strip()
 
 
-def _queries(folder: Traversable) -> Iterable[tuple[str, str]]:
+def queries(folder: Traversable) -> Iterable[tuple[str, str]]:
     """Name and text of each query of a folder, by name."""
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         if file.name.endswith(".sql"):

@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import math
+from collections.abc import Iterator
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from store.errors import QueryError
 
@@ -51,6 +53,18 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         raise QueryError(str(error)) from error
 
 
+def statements(connection: duckdb.DuckDBPyConnection, text: str) -> Iterator[pa.Table]:
+    """The rows of each statement of a text in turn, as Arrow tables. QueryError at the first that does not work."""
+    try:
+        found = connection.extract_statements(text)
+    except duckdb.Error as error:
+        raise QueryError(str(error)) from error
+    if not found:
+        raise QueryError("no statement: expected SQL, such as: select * from correlation")
+    for one in found:
+        yield query(connection, one.query)
+
+
 def render(table: pa.Table, form: str) -> str:
     """Rows as csv, json or markdown text."""
     rows = [[_plain(value) for value in row.values()] for row in table.to_pylist()]
@@ -71,6 +85,13 @@ def render(table: pa.Table, form: str) -> str:
         ]
         return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
     raise ValueError(f"format {form!r}: expected one of {', '.join(FORMATS[1:])}")
+
+
+def parquet(table: pa.Table) -> bytes:
+    """Rows as the bytes of a Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue())
 
 
 def cells(table: pa.Table, *, digits: int = 6) -> list[list[str]]:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -153,6 +155,30 @@ def test_the_command_line_answers_a_query_in_a_table_and_in_csv(run, database: P
         "model,loss\nm,2.0\n",
         "",
     )
+
+
+def test_a_sql_file_and_standard_input_are_answered_statement_by_statement(
+    run, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "question.sql"
+    file.write_text("-- two\nselect 1 as a; select 2 as b;\n")
+    expected = (0, "a\n1\nb\n2\n", "")
+    assert run(file, "--db", database, "--format", "csv") == expected
+    for argument in (["-"], []):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(file.read_text()))
+        assert run(*argument, "--db", database, "--format", "csv") == expected
+    assert run(tmp_path / "none.sql", "--db", database)[0] == 2
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "json"])
+def test_rows_go_into_a_file_that_is_never_overwritten(run, database: Path, tmp_path: Path, form: str) -> None:
+    out, sql = tmp_path / "rows", "select model, loss from training"
+    assert run(sql, "--db", database, "--format", form, "--out", out)[0] == 0
+    read = {"parquet": pd.read_parquet, "csv": pd.read_csv, "json": pd.read_json}[form]
+    assert read(out).to_dict("records") == [{"model": "m", "loss": 2.0}]
+    code, _, complaint = run("select 3", "--db", database, "--out", out)
+    assert code == 2 and "there is such a file" in complaint
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,10 @@ final as (
         claimed,
         case
             when half is null then 'undecided'
-            when claimed is null then if(slope - half > 0, 'agrees', 'differs')
-            when experiment like 'Corollary 2%' then if(slope + half <= claimed, 'agrees', 'differs')
-            else if(claimed between slope - half and slope + half, 'agrees', 'differs')
+            when claimed is null then case when slope - half > 0 then 'agrees' else 'differs' end
+            when experiment like 'Corollary 2%' then case when slope + half <= claimed then 'agrees' else 'differs' end
+            when claimed between slope - half and slope + half then 'agrees'
+            else 'differs'
         end as verdict
     from halves
     order by

@@ -1,0 +1,51 @@
+"""What the tables and views are, as a page: made from the schema and from the first lines of the queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files as resources
+
+from store.catalogue import queries, question
+from store.schema import TABLES
+from store.tables.columns import Table
+
+HEADINGS = ("column", "type", "unit", "meaning", "source")
+STUDY = ("study", "string", "", "study that asked for the row, by its name in params", "")
+HEAD = """\
+# Tables and views
+
+Made by `python -m store tables --markdown > docs/tables.md` from the schema in [store/tables](../store/tables) and the
+queries in [store/sql](../store/sql); a test holds this page to them.
+"""
+
+
+def about(table: Table) -> str:
+    """What a row of the table is, and where it is kept."""
+    return f"a row is {table.row}{'' if table.in_catalogue else ' (in Parquet files only)'}"
+
+
+def columns(table: Table) -> list[tuple[str, ...]]:
+    """A row a column, as under HEADINGS."""
+    found: list[tuple[str, ...]] = [(c.name, str(c.type), c.unit, c.meaning, c.source) for c in table.columns]
+    return [STUDY, *found] if table.by_study else found
+
+
+def tables(asked: Sequence[Table]) -> str:
+    """Tables in Markdown; where all are asked for, the whole page with the views."""
+    parts = [f"## {table.name}\n\n{_sentence(about(table))}\n\n{_table(HEADINGS, columns(table))}" for table in asked]
+    if len(asked) < len(TABLES):
+        return "\n".join(parts)
+    sql = resources("store") / "sql"
+    for folder, title in (("answers", "Answers"), ("views", "Views that answers are made of"), ("checks", "Checks")):
+        rows = [(f"`{name}`", question(text)) for name, text in queries(sql / folder)]
+        parts.append(f"## {title}\n\n{_table(('query', 'what it asks'), rows)}")
+    return "\n".join([HEAD, *parts])
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)

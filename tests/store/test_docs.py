@@ -1,0 +1,41 @@
+"""The questions of docs/sql.md are asked as they stand there, and docs/tables.md says what the schema does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from store import catalogue, pages, query
+from store.schema import TABLES
+
+PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
+QUESTIONS = re.findall(r"^## (\d+)\. [^\n]*\?$.*?^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    path = tmp_path_factory.mktemp("docs") / "results.duckdb"
+    catalogue.build(path, {})
+    with query.connect(path) as opened:
+        yield opened
+
+
+def test_there_are_ten_questions() -> None:
+    assert [int(number) for number, _ in QUESTIONS] == list(range(1, 11))
+    assert len(QUESTIONS) == PAGE.read_text().count("```sql")
+
+
+@pytest.mark.parametrize("sql", [pytest.param(sql, id=number) for number, sql in QUESTIONS])
+def test_a_question_of_the_docs_is_answered(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    assert query.query(connection, sql).num_columns >= 3
+
+
+def test_the_page_of_tables_is_what_the_schema_says() -> None:
+    page = PAGE.with_name("tables.md").read_text()
+    assert page == pages.tables(list(TABLES.values())), "run: python -m store tables --markdown > docs/tables.md"
+    assert all(f"\n## {name}\n" in page for name in TABLES)
+    assert "| `correlation` |" in page and "| `no_tokens` |" in page
