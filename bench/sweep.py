@@ -9,12 +9,12 @@ theirs begins. `ray, at once` sends every call to two warm actors and asks for a
 flight` keeps so many calls an actor with ray.wait, as a driver does that takes answers as they come. `joblib` is its
 default, loky, which sends calls in batches; `ray tune` runs jobs as trials of one report on reused actors; `dvc`
 reproduces a matrix stage of so many `true`. None of these plans or stores a row.
-`resume` opens the store of a finished run and finds every job done; `resume, killed` finds them in a thousand parts, as
-a driver leaves them that was killed after as many flushes. `plan` opens a store of so many finished jobs and asks for
-as many, a tenth of them new, until all are planned; `plan, new` asks an empty store. Their memory is the process's peak
-above what it held before it opened the store. Each contestant is a process of its own, and each line is the median of
-three where that is quick. The last line is JSON: overhead_vs_actor_call (ours over the faster of both bare Rays, of
-seconds a job), plan_s (of `plan`), resume_s (of `resume, killed`), driver_mb (the most of both plans).
+`resume` opens the store of a finished run and finds every job done; `resume, killed` finds them in the parts of a
+driver that was killed after a thousand flushes. `plan` opens a store of a million finished jobs (with --quick, of fifty
+thousand) and asks for jobs of which nine in ten are stored, until all are planned; `plan, new` asks an empty store.
+Memory is the process's peak above what it held before it opened the store, Arrow's libraries included. Each contestant
+is a process of its own. The last line is JSON: overhead_vs_actor_call (ours over the faster of both bare Rays, of
+seconds a job), plan_s (of the first `plan`), resume_s (of the slower), driver_mb (the most of the plans).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench.spectra import Memory
 from bench.sweep_peers import ACTORS, PEERS, ROW
@@ -42,8 +43,8 @@ from tasks.sweep.backlog import Backlog
 from tasks.sweep.cluster import Resources, connect
 from tasks.sweep.jobs import Job, Task
 
-FULL, QUICK = {"jobs": 100_000, "planned": 1_000_000}, {"jobs": 10_000, "planned": 100_000}
-FEWER = {"ray, 8 in flight": 5, "ray tune": 1000, "dvc": 1000}  # slow ones get so many times fewer jobs
+FULL, QUICK = {"jobs": 100_000, "planned": 1_000_000}, {"jobs": 5_000, "planned": 50_000}
+FEWER = {"ours, a call each": 5, "ray, 8 in flight": 5, "ray tune": 2000, "dvc": 1000}  # so many times fewer jobs
 FLUSHES = 1000
 NEW = 0.1  # of the planned jobs
 TASK = Task("nothing", 1, "bench.sweep_peers:entry", table="training")
@@ -128,11 +129,11 @@ def fill_parts(folder: Path, count: int) -> Found:
 
 def planning(folder: Path, count: int) -> Found:
     """Ask for so many jobs, of which all but a tenth are stored, or none; nothing is run."""
-    stored = files(folder) > 0
+    stored = sum(pq.read_metadata(path).num_rows for path in folder.glob("out/training/*.parquet"))
     memory, began = Memory(), time.time()
     with opened(folder) as out:
         open_s = time.time() - began
-        first = Parts.rows(out.tables["training"]) - round(count * (1 - NEW)) if stored else 0
+        first = stored - round(count * (1 - NEW)) if stored else 0
         asked, where = Asked(), Resources()
         jobs = (one.job for one in asked.noting(plan(count, first)))
         backlog = Backlog(jobs, out.missing, where.chunk, lambda job: where.of(job.task.name))
@@ -172,18 +173,18 @@ SIDES: dict[str, Callable[[Path, int], Found]] = {
 FILLED = {"resume": fill, "resume, killed": fill_parts, "plan": fill}
 
 
-def measured(name: str, count: int, times: int = 1) -> Found:
-    """The median of processes of their own; its line of the table is printed."""
-    found = []
-    for _ in range(times):
-        with tempfile.TemporaryDirectory() as folder:
-            for step in ["--fill", "--side"] if name in FILLED else ["--side"]:
-                command = [sys.executable, "-m", "bench.sweep", step, name, "--jobs", str(count), "--folder", folder]
-                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            found.append(Found(*json.loads(done.stdout.splitlines()[-1])))
-    one = sorted(found)[len(found) // 2]
+def measured(name: str, count: int, *, stored: int | None = None) -> Found:
+    """Of a process of its own; its line of the table is printed. stored: jobs that its store has before."""
+    with tempfile.TemporaryDirectory() as folder:
+        fill = [("--fill", stored or count)] if name in FILLED else []
+        for step, jobs in [*fill, ("--side", count)]:
+            command = [sys.executable, "-m", "bench.sweep", step, name, "--jobs", str(jobs), "--folder", folder]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"{name}: {done.stderr}")
+    one = Found(*json.loads(done.stdout.splitlines()[-1]))
     each, rate = 1e6 * one.seconds / count, count / one.seconds
-    print(f"{name:18s} {count:8d} {one.seconds:9.2f} {one.whole:9.2f} {each:11.1f} {rate:9.0f} {one.mb:6.0f}", end=" ")
+    print(f"{name:18s} {count:8d} {one.seconds:9.2f} {one.whole:9.2f} {each:10.1f} {rate:9.0f} {one.mb:5.0f}", end="  ")
     print(one.note, flush=True)
     return one
 
@@ -193,7 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer jobs; under a minute")
     parser.add_argument("--jobs", type=int, help="that are run")
-    parser.add_argument("--planned", type=int, help="jobs of the plan, and of its store")
+    parser.add_argument("--planned", type=int, help="jobs of the large plan, and of the store that it is held against")
     for hidden in ("--side", "--fill", "--folder"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -202,19 +203,18 @@ def main() -> None:
         print(json.dumps(work(Path(asked.folder), asked.jobs)))
         return
     size = QUICK if asked.quick else FULL
-    jobs, planned, times = asked.jobs or size["jobs"], asked.planned or size["planned"], 1 if asked.quick else 3
-    print(f"{'':18s} {'jobs':>8s} {'s':>9s} {'whole s':>9s} {'us a job':>11s} {'jobs/s':>9s} {'MB':>6s}")
-    bare, found = [], {}
-    for name in ("ours", "ray, at once", "ray, 8 in flight", "joblib", "ray tune", "dvc"):
-        fewer = max(10, jobs // FEWER.get(name, 1))
-        found[name] = measured(name, fewer, times if name in ("ours", "ray, at once", "ray, 8 in flight") else 1)
-        bare += [found[name].seconds / fewer] if name in ("ray, at once", "ray, 8 in flight") else []
+    jobs, many = asked.jobs or size["jobs"], asked.planned or size["planned"]
+    print(f"{'':18s} {'jobs':>8s} {'s':>9s} {'whole s':>9s} {'us a job':>10s} {'jobs/s':>9s} {'MB':>5s}")
+    each = {}
+    for name in ("ours", "ours, a call each", *PEERS):
+        fewer = max(5, jobs // FEWER.get(name, 1))
+        each[name] = measured(name, fewer).seconds / fewer
     resumed = [measured(name, jobs) for name in ("resume", "resume, killed")]
-    plans = [measured(name, planned) for name in ("plan", "plan, new")]
+    plans = [measured("plan", jobs, stored=many), measured("plan", many), measured("plan, new", many)]
     print(json.dumps({
-        "overhead_vs_actor_call": round(found["ours"].seconds / jobs / min(bare), 2),
+        "overhead_vs_actor_call": round(each["ours"] / min(each["ray, at once"], each["ray, 8 in flight"]), 2),
         "plan_s": round(plans[0].seconds, 2),
-        "resume_s": round(resumed[1].seconds, 2),
+        "resume_s": round(max(one.seconds for one in resumed), 2),
         "driver_mb": round(max(one.mb for one in plans)),
     }))  # fmt: skip
 

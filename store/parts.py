@@ -25,6 +25,10 @@ from store.places import Folder
 logger = logging.getLogger(__name__)
 ROWS_PER_FILE = 65_536  # rows sorted in memory at once, and about what one compacted file holds
 BYTES_AT_ONCE = 512 * 2**20  # decoded; tables up to here are sorted in one go
+MANY, SMALL = (
+    64,
+    2**20,
+)  # so many parts of less than so many bytes become one: a week of flushes leaves no 100,000 files
 
 
 class Parts:
@@ -177,6 +181,7 @@ class LocalFolder(Folder):
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name
         self._next = path / ".next"
+        self._merges = True
 
     def files(self) -> list[File]:
         """By name."""
@@ -184,15 +189,22 @@ class LocalFolder(Folder):
 
     def recover(self) -> None:
         """Install what was committed."""
+        for merged in self.path.glob(".merged-*.parquet"):
+            self._install_merged(merged)
         if (self._next / "commit").exists():
             self._install()
         self._discard_next()
         files.remove_temporary(self.path)
 
     def append(self, table: pa.Table) -> None:
-        """The next number's part."""
-        taken = [int(p.stem.removeprefix("part-")) for p in self._paths() if p.stem.startswith("part-")]
-        files.write_parquet(self.path / f"part-{max(taken, default=-1) + 1:08d}.parquet", table)
+        """The next number's part; many small ones become one."""
+        parts = [path for path in self._paths() if path.stem.startswith("part-")]
+        number = _number(parts[-1]) + 1 if parts else 0
+        files.write_parquet(self.path / f"part-{number:08d}.parquet", table)
+        if self._merges and len(parts) >= MANY:
+            parts = list(itertools.takewhile(lambda path: path.stat().st_size < SMALL, reversed(parts)))[::-1]
+            if len(parts) >= MANY:
+                self._merge(parts, table.schema)
 
     def rewrite(self, file: File, table: pa.Table | None) -> None:
         """Under the same name."""
@@ -223,6 +235,26 @@ class LocalFolder(Folder):
     def _paths(self) -> list[Path]:
         return sorted(self.path.glob("[!.]*.parquet"))
 
+    def _merge(self, parts: list[Path], schema: pa.Schema) -> None:
+        """One part of consecutive ones. Hidden, it is whole; then they go and it takes the last one's name."""
+        merged = self.path / f".merged-{_number(parts[0]):08d}-{_number(parts[-1]):08d}.parquet"
+        try:
+            files.write_parquet(merged, pa.concat_tables(conform(files.read_parquet(path), schema) for path in parts))
+        except (pa.ArrowInvalid, OSError) as error:
+            self._merges = False  # one is damaged, which the end of the run will say; or the disk is full
+            logger.warning("parts of %s are left as they are: %s", self.path, error)
+        else:
+            self._install_merged(merged)
+
+    def _install_merged(self, merged: Path) -> None:
+        """Let it take the place of the parts that it is made of; may be repeated after a kill."""
+        first, last = (int(number) for number in merged.stem.split("-")[1:])
+        for path in self._paths():
+            if path.stem.startswith("part-") and first <= _number(path) <= last:
+                path.unlink()
+        os.replace(merged, self.path / f"part-{last:08d}.parquet")
+        files.sync(self.path)
+
     def _install(self) -> None:
         """Let the files of `.next` take the place of all others; may be repeated after a kill."""
         files.sync(self.path)
@@ -242,6 +274,10 @@ class LocalFolder(Folder):
             for path in self._next.iterdir():
                 path.unlink()
             self._next.rmdir()
+
+
+def _number(part: Path) -> int:
+    return int(part.stem.removeprefix("part-"))
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
