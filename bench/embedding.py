@@ -5,9 +5,10 @@
 Of each family the committed checkpoint, which is too small for its forward pass to cost anything, and a released shape
 with random weights, both fed the exchange rate of TSFM_LENS_DATA or ../shared/data, else sunspots. `bare` is the
 family's own forward pass without hooks and without a head, on the windows that the job runs, in its batches. `ours` is
-the whole job as a worker does it but for Ray: reads the token dump, runs, keeps its sample of every layer and writes
-the dump, BLAKE3 included. They take turns in this process, on one thread each and with the settings of malloc that a
-worker has; the medians are compared (`cpu`: of processor time, which other load on the machine moves less). `flush` is
+the whole job as a worker does it but for Ray: reads the token dump, runs on one thread, keeps its sample of every layer
+and, in a second thread while the last batch runs, checks and writes the dump, BLAKE3 included. They take turns in this
+process with the settings of malloc that a worker has; the medians are compared (`cpu`: of processor time of all
+threads, which is what counts where no core is free, and which other load on the machine moves less). `flush` is
 what the driver takes to force such a dump to the disk, before it stores the row; `flushed` is the share if the worker
 waited for that. `keep` tells how many tokens a stack keeps: those of the default parameters, or all; jobs of LARGE
 tokens and more (the paper's profile) tell what of the rest is the same for every job and what grows with it. Then the
@@ -22,11 +23,11 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import math
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,11 +35,11 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from bench.float16 import half_changes
 from bench.geometry import ROOT, real_series
+from bench.memory import MIB, held, peak
 from store.dumps import read_table, write_job_dump
 from store.files import sync
-from tasks.geometry.dimension import effective_dimension
-from tasks.geometry.measure import PRESETS, measure_states
 from tasks.models.base import Family
 from tasks.models.embed import KINDS, embed, kept_rows, pass_windows, run_windows, sample_seed, window_tokens
 from tasks.models.registry import family_class
@@ -47,6 +48,7 @@ from tasks.models.types import Tokens, tokens_from_table
 from tasks.series.tables import series_table
 from tasks.series.types import Series
 from tasks.sweep.cluster import MEMORY
+from tasks.sweep.feeding import used
 from tasks.sweep.jobs import PLACE, Job, Place, Task, place
 
 CONTEXT, HORIZON = 500, 64
@@ -72,7 +74,6 @@ HEADER = (
     f" {'dump MB':>7s} {'bare tok/s':>10s} {'ours tok/s':>10s} {'share':>6s} {'cpu':>6s}"
     f" {'flush ms':>8s} {'flushed':>7s} {'bare MB':>7s} {'our MB':>7s}"
 )
-LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # ε of the effective dimension
 CITED = ("zeta", "zeta_token", "zeta_adjusted", "log_isotropy_scaled", "isoscore_star")  # of the last line
 
 
@@ -112,6 +113,7 @@ def token_dump(family: Family, rows: int, out: Path) -> Job:
     cell = dict.fromkeys(IDENTITY) | {"model": family.name, "dataset": "d", "condition": "c", "context": CONTEXT}
     cell |= {"noise": 0.0}
     spec = {**cell, "horizon": HORIZON, "min_context": 16, "held_out": None, "seed": 0, "rows": rows}
+    spec["format"] = "arrow"
     job = Job(Task("tokenize", 1, "m:f"), spec)
     result = tokenize(job, series_table(series()), family)
     assert result.dump is not None
@@ -137,7 +139,8 @@ def ours(family: Family, job: Job, out: Path) -> Mapping[str, Any]:
     """The job: what stands on the disk and in the row of `dumps` afterwards."""
     result = embed(job, read_table(out, job), family)
     assert result.dump is not None
-    return {**result.rows[0], **write_job_dump(out / "embeddings", job, result.dump)}
+    write = partial(write_job_dump, out / "embeddings", job)
+    return {**result.rows[0], **used(write, result.dump)}
 
 
 def costs(work: Callable[[], object]) -> Cost:
@@ -149,11 +152,9 @@ def costs(work: Callable[[], object]) -> Cost:
 
 def growth(work: Callable[[], object]) -> float:
     """MiB by which the process grows in a call, at its largest (Linux with glibc)."""
-    ctypes.CDLL(None).malloc_trim(0)  # gives back what is free, so that it counts when it is taken again
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before = _memory("VmRSS")
+    before = held()
     work()
-    return _memory("VmHWM") - before
+    return (peak() - before) / MIB
 
 
 def compare(family: Family, rows: int, keep: int, out: Path, repeats: int) -> tuple[str, Share]:
@@ -205,50 +206,6 @@ def rates(family: Family, tokens: Tokens, seconds: float, rounds: int) -> tuple[
     return [f"{'*' if n == chosen else ''}{n * each}: {rate / best:.2f}" for n, rate in found.items()], share
 
 
-def half_changes(family: Family, rows: int, out: Path) -> dict[str, float]:
-    """The largest change of each measure when the first and last states of a stack go through float16.
-
-    Eigenvalues are taken relative to the largest; a list that changes its length, or a value that appears, is infinite.
-    """
-    job = token_dump(family, rows, out)
-    tokens = tokens_from_table(read_table(out, job))
-    kept = kept_rows(tokens, KINDS, rows, sample_seed(job))
-    found: dict[str, float] = {}
-    for layer in family.hidden_states(tokens, kept):
-        if 0 < layer.layer < family.layers[layer.stack]:
-            continue
-        types = tokens.types.get(layer.stack)
-        types = None if types is None else types.reshape(-1)[kept[layer.stack]]
-        full, half = (
-            measure_states(states.astype(np.float32), types, presets=PRESETS, seed=0)
-            for states in (layer.states, layer.states.astype(np.float16))
-        )
-        for name in full:
-            if name not in ("n_tokens", "n_types", "n_zero", "reason"):
-                found[name] = max(found.get(name, 0.0), _change(name, full, half))
-        for level in LEVELS if full["eigenvalues"] and half["eigenvalues"] else ():
-            one, other = (effective_dimension(np.array(row["eigenvalues"]), level) for row in (full, half))
-            found[f"d({level})"] = max(found.get(f"d({level})", 0.0), float(abs(one - other)))
-    return found
-
-
-def _change(name: str, full: Mapping[str, Any], half: Mapping[str, Any]) -> float:
-    one, other = full[name], half[name]
-    if one is None or other is None:
-        return 0.0 if one is other else math.inf
-    one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
-    if one.shape != other.shape:
-        return math.inf
-    scale = one.max(initial=0.0) if name == "eigenvalues" else 1.0
-    return float(np.abs(one - other).max(initial=0.0) / (scale or 1.0))
-
-
-def _memory(name: str) -> float:
-    """MiB that the process holds (VmRSS) or has held at most (VmHWM)."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition(f"{name}:")[2].split()[0]) / 1024
-
-
 def main() -> None:
     """Run the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -286,11 +243,11 @@ def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
             line, share = compare(family, asked, keep, out, min(repeats, LARGE_REPEATS) if case == "large" else repeats)
             shares.setdefault(case, []).append(share)
             print(f"{name:12s} {shape:10s} {line}", flush=True)
-        tokens = tokens_from_table(read_table(out, token_dump(family, rows, out)))
+        tokens = tokens_from_table(read_table(out, job := token_dump(family, rows, out)))
         if nano or not quick:
             chosen.append((f"{name:12s} {shape:10s}", *rates(family, tokens, seconds, rounds)))
         if nano:
-            changes[name] = half_changes(family, rows, out)
+            changes[name] = half_changes(family, tokens, kept_rows(tokens, KINDS, rows, sample_seed(job)))
     print("\nbare rate over the best by tokens of a forward pass, * the chosen")
     for name, line, _ in chosen:
         print(name, "  ".join(line))

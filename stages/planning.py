@@ -8,11 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
-
 from stages import DATA
 from stages.params import Params
-from store.dumps import Place, dump_metadata, last_layers
+from store.dumps import Place, last_layers
 from store.files import fingerprint
 from store.out import read_rows
 from tasks.series.catalog import modality
@@ -129,8 +127,3 @@ def dumps(stage: str) -> list[dict[str, Any]]:
     """Rows of `dumps` that a stage wrote, in the order of their cells."""
     rows = read_rows(Path(DATA, stage), "dumps").to_pylist()
     return sorted(rows, key=lambda row: (row["model"], row["dataset"], row["condition"]))
-
-
-def parquet_metadata(path: Path) -> pq.FileMetaData:
-    """Footer of a Parquet dump."""
-    return dump_metadata(path)

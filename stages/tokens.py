@@ -12,7 +12,7 @@ from stages import DATA, planning
 from stages.blocks import WITHOUT_TOKENS, Measure
 from stages.params import Params
 from stages.sweeping import Planned, opened, sweep
-from store.dumps import read_table
+from store.dumps import dump_metadata, read_table
 from tasks.sweep.jobs import Job, Task
 
 TASK = Task("tokenize", 2, "tasks.models.tokenize:tokenize", "tasks.models.registry:load_for_job", table="dumps")
@@ -35,6 +35,7 @@ def plan(params: Params) -> Iterator[Planned]:
             **planning.windows_spec(params, cell, params.tokens.min_context),
             **planning.model_spec(models[cell.model]),
             "rows": params.tokens.rows,
+            "format": "arrow",
         }
         yield Planned(Job(TASK, spec, planning.inputs(models[cell.model], series), group=cell.model), studies)
 
@@ -42,7 +43,7 @@ def plan(params: Params) -> Iterator[Planned]:
 def skipped() -> Iterator[dict[str, Any]]:
     """Series that gave no window, counted by reason: the dumps' metadata say so."""
     for row in planning.dumps("tokens"):
-        metadata = planning.parquet_metadata(Path(DATA, "tokens", row["path"])).metadata or {}
+        metadata = dump_metadata(Path(DATA, "tokens", row["path"]))
         for reason, n in json.loads(metadata.get(b"skipped", "{}")).items():
             cell = {name: row[name] for name in ("model", "dataset", "condition")}
             yield {"stage": "tokens", **cell, "reason": reason, "n": n}

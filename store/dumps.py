@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from store import files
+from store.direct import DirectFile
 from store.manifests import File, locate
 from store.objects import Remote
 from store.uploads import Upload
@@ -78,13 +79,18 @@ def write_dump(out: File, path: str, tables: Iterable[pa.Table]) -> dict[str, An
         upload.sign()
         return {"path": path, "rows": rows, "bytes": upload.size, "fingerprint": upload.fingerprint}
     with files.atomic(target, durable=False) as temporary:
-        rows = _write(str(temporary), path, tables)
-        size, digest = temporary.stat().st_size, files.fingerprint(temporary)
+        if target.suffix == ".arrow":
+            with DirectFile(temporary) as file:
+                rows = _write(file, path, tables)
+            size, digest = file.size, file.fingerprint
+        else:
+            rows = _write(str(temporary), path, tables)
+            size, digest = temporary.stat().st_size, files.fingerprint(temporary)
     return {"path": path, "rows": rows, "bytes": size, "fingerprint": digest}
 
 
-def _write(sink: str | Upload, path: str, tables: Iterable[pa.Table]) -> int:
-    """Write the tables of a dump of that name; how many rows."""
+def _write(sink: Any, path: str, tables: Iterable[pa.Table]) -> int:
+    """Write the tables of a dump of that name to a path or a file; how many rows."""
     rows = 0
     writer = None
     try:
@@ -111,14 +117,18 @@ def write_job_dump(out: File, job: JobLike, tables: Iterable[pa.Table]) -> dict[
 
 
 def read_table(root: Path, job: JobLike) -> pa.Table:
-    """The whole of the one Parquet file among the job's inputs, its metadata too."""
-    with pq.ParquetFile(_opened(_input(root, job, ".parquet")), page_checksum_verification=True) as file:
+    """The whole of the one dump among the job's inputs, its metadata too; an Arrow file is mapped, if it lies here."""
+    found = _input(root, job, ".parquet", ".arrow")
+    if found.suffix == ".arrow":
+        return _reader(found).read_all()
+    with pq.ParquetFile(_opened(found), page_checksum_verification=True) as file:
         return file.read(use_threads=False)
 
 
-def dump_metadata(path: Path) -> pq.FileMetaData:
-    """Footer of a Parquet dump."""
-    return pq.read_metadata(_opened(locate(path)))
+def dump_metadata(path: Path) -> dict[bytes, bytes]:
+    """What a dump's schema says of it."""
+    schema = _reader(path).schema if path.suffix == ".arrow" else pq.read_schema(_opened(locate(path)))
+    return dict(schema.metadata or {})
 
 
 def _opened(file: File) -> Path | pa.NativeFile:
@@ -197,9 +207,11 @@ def last_layers(places: Iterable[Place]) -> set[Place]:
     return set({stack: (stack, layer, normed) for stack, layer, normed in sorted(places)}.values())
 
 
-def _input(root: Path, job: JobLike, suffix: str) -> File:
-    """The one file of that suffix that the job reads."""
-    found = [name for name in job.inputs if name.endswith(suffix) and not name.startswith(files.NOT_FILES)]
+def _input(root: Path, job: JobLike, *suffixes: str) -> File:
+    """The one file of these suffixes that the job reads."""
+    found = [name for name in job.inputs if name.endswith(suffixes) and not name.startswith(files.NOT_FILES)]
     if len(found) != 1:
-        raise ValueError(f"job {dict(job.spec)}: expected one {suffix} file among its inputs, got {found}")
+        raise ValueError(
+            f"job {dict(job.spec)}: expected one {' or '.join(suffixes)} file among its inputs, got {found}"
+        )
     return locate(Path(root) / found[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
@@ -13,10 +13,11 @@ from jaxtyping import Float32, Float64
 
 from tasks.errors import HealthError
 from tasks.models.attention import AttentionLayer, block_of, set_block
-from tasks.models.capture import Pass, Rows, run_captured, run_head, run_projected
+from tasks.models.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
 from tasks.models.scale import saturated
 from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
 from tasks.series.types import Windows
+from tasks.sweep.feeding import Feed
 
 if TYPE_CHECKING:
     import torch
@@ -127,14 +128,25 @@ class Family(ABC):
         these alone, a stack without any is left out, and windows without any are not run.
         Raises HealthError when a state is not finite, all zero, or has not the rows that the tokens say.
         """
-        wanted = None
         if rows is not None:
-            tokens, wanted = _wanted(tokens, rows)
-        for layer in run_captured(self._pass(tokens), len(tokens), self.batch, wanted):
-            shape = tokens.kinds[layer.stack].shape if wanted is None else wanted[layer.stack].ids.shape
-            if problem := _unhealthy(layer.states, (*shape, self.width), self.zero_states):
-                raise HealthError(f"{self.name} {layer.stack} layer {layer.layer}: {problem}")
-            yield layer
+            yield from self.fed_states(tokens, rows)
+            return
+        for layer in run_captured(self._pass(tokens), len(tokens), self.batch):
+            yield self._checked(layer, tokens.kinds[layer.stack].shape)
+
+    @final
+    def fed_states(self, tokens: Tokens, rows: Mapping[str, np.ndarray]) -> Feed[LayerStates, LayerStates]:
+        """`hidden_states` of these rows, to be used in a second thread while the last batch runs."""
+        tokens, wanted = _wanted(tokens, rows)
+        batch = self.batch
+
+        def work(give: Callable[[LayerStates], None]) -> None:
+            run_kept(self._pass(tokens), len(tokens), batch, wanted, give)
+
+        def checked(layers: Iterable[LayerStates]) -> Iterator[LayerStates]:
+            return (self._checked(layer, wanted[layer.stack].ids.shape) for layer in layers)
+
+        return Feed(work, checked)
 
     @final
     def attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
@@ -165,6 +177,11 @@ class Family(ABC):
             if np.isnan(logits).any() or np.isposinf(logits).any():
                 raise HealthError(f"{self.name} logits hold NaN or infinity; check the weights and their dtype")
             yield logits
+
+    def _checked(self, layer: LayerStates, shape: tuple[int, ...]) -> LayerStates:
+        if problem := _unhealthy(layer.states, (*shape, self.width), self.zero_states):
+            raise HealthError(f"{self.name} {layer.stack} layer {layer.layer}: {problem}")
+        return layer
 
     @abstractmethod
     def weights(self) -> Iterator[WeightMatrix]:

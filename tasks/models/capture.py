@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from tasks.errors import HealthError
+from tasks.models import reused
 from tasks.models.types import LayerStates
 
 if TYPE_CHECKING:
@@ -56,13 +57,28 @@ def run_captured(
 
     Layer 0 is what block 0 is given, layer l what block l - 1 answers (residual stream), then the last layer after the
     stack's norm. Axes before the last two, such as a channel's, are taken for windows.
-    wanted: the stacks to yield, and the rows of each: states are [N, d] then. Rows are taken as a layer answers, so
-    that nothing else of it outlives the next. Raises HealthError where a layer has other rows than said.
     """
-    names = [name for name in one_pass.stacks if wanted is None or name in wanted]
-    inputs, outputs = _points({name: one_pass.stacks[name] for name in names})
-    order = sorted([*inputs, *outputs], key=lambda point: (names.index(point[0]), *point[1:]))
-    yield from _run(one_pass.forward, inputs, outputs, order, range(0, windows, batch), wanted)
+    inputs, outputs, order = _points(one_pass.stacks)
+    yield from _run(one_pass.forward, inputs, outputs, order, range(0, windows, batch))
+
+
+def run_kept(
+    one_pass: Pass, windows: int, batch: int, wanted: Mapping[str, Rows], give: Callable[[LayerStates], None]
+) -> None:
+    """Run the pass likewise, but keep the wanted rows of the wanted stacks only: states are [N, d].
+
+    Rows are taken as a layer answers, so that nothing else of it outlives the next, and a layer is given in its turn as
+    soon as it is whole, in the midst of the last batch. Raises HealthError where a layer has other rows than said.
+    """
+    import torch
+
+    inputs, outputs, order = _points({name: stack for name, stack in one_pass.stacks.items() if name in wanted})
+    kept = _Kept(wanted, order, give)
+    for start in range(0, windows, batch):
+        part = slice(start, min(start + batch, windows))
+        with torch.inference_mode(), capture(outputs, inputs, kept.of(part, last=part.stop == windows)):
+            one_pass.forward(part)
+    kept.check()
 
 
 def run_projected(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerStates]:
@@ -91,27 +107,25 @@ def _run(
     outputs: Mapping[Point, torch.nn.Module],
     order: Sequence[Point],
     starts: range,
-    wanted: Mapping[str, Rows] | None = None,
 ) -> Iterator[LayerStates]:
     """What `capture` keeps of each batch, put together point by point."""
     import torch
 
     parts: dict[Point, list[np.ndarray]] = {point: [] for point in order}
-    kept = None if wanted is None else _Kept(wanted, order)
     for start in starts:
         part = slice(start, min(start + starts.step, starts.stop))
-        take = _whole if kept is None else kept.of(part)
-        with torch.inference_mode(), capture(outputs, inputs, take) as states:
+        with torch.inference_mode(), capture(outputs, inputs, _whole) as states:
             forward(part)
         for point, collected in parts.items():
             collected.append(states[point].numpy())
     for point in order:
-        found = parts.pop(point)
-        yield LayerStates(*point, np.concatenate(found) if kept is None else kept.states.pop(point).numpy())
+        yield LayerStates(*point, np.concatenate(parts.pop(point)))
 
 
-def _points(stacks: Mapping[str, Stack]) -> tuple[dict[Point, torch.nn.Module], dict[Point, torch.nn.Module]]:
-    """The modules whose input, and those whose output, is a layer's state."""
+def _points(
+    stacks: Mapping[str, Stack],
+) -> tuple[dict[Point, torch.nn.Module], dict[Point, torch.nn.Module], list[Point]]:
+    """The modules whose input, and those whose output, is a layer's state, and all of these in their order."""
     inputs: dict[Point, torch.nn.Module] = {}
     outputs: dict[Point, torch.nn.Module] = {}
     for name, stack in stacks.items():
@@ -119,7 +133,8 @@ def _points(stacks: Mapping[str, Stack]) -> tuple[dict[Point, torch.nn.Module], 
         outputs |= {(name, layer, False): block for layer, block in enumerate(stack.blocks, start=1)}
         if stack.norm is not None:
             outputs[name, len(stack.blocks), True] = stack.norm
-    return inputs, outputs
+    names = list(stacks)
+    return inputs, outputs, sorted([*inputs, *outputs], key=lambda point: (names.index(point[0]), *point[1:]))
 
 
 def _whole(point: Point, states: torch.Tensor) -> torch.Tensor:
@@ -127,13 +142,15 @@ def _whole(point: Point, states: torch.Tensor) -> torch.Tensor:
 
 
 class _Kept:
-    """The wanted rows of every layer, [N, d] float32 on the CPU, filled in batch by batch."""
+    """The wanted rows of every layer, [N, d] float32 on the CPU: filled in batch by batch, given when whole."""
 
-    def __init__(self, wanted: Mapping[str, Rows], order: Sequence[Point]) -> None:
-        self._wanted, self._order = wanted, order
-        self.states: dict[Point, torch.Tensor] = {}
+    def __init__(self, wanted: Mapping[str, Rows], order: Sequence[Point], give: Callable[[LayerStates], None]) -> None:
+        self._wanted, self._order, self._give = wanted, order, give
+        self._states: dict[Point, torch.Tensor] = {}
+        self._whole: set[Point] = set()
+        self._given = 0  # of the order
 
-    def of(self, part: slice) -> Callable[[Point, torch.Tensor], torch.Tensor]:
+    def of(self, part: slice, *, last: bool) -> Callable[[Point, torch.Tensor], torch.Tensor]:
         """What takes the rows of these windows from a layer's states [..., T, d]."""
         import torch
 
@@ -148,23 +165,39 @@ class _Kept:
             got, expected = tuple(states.flatten(0, -3).shape[:2]), (part.stop - part.start, tokens)
             if got != expected:
                 raise HealthError(f"{stack} layer {layer}: got {got} windows and tokens, expected {expected}")
-            if point not in self.states:
+            if point not in self._states:
                 self._make_room(stack, len(ids), states.shape[-1])
             chosen[stack] = chosen[stack].to(states.device)  # once a batch
-            rows, every = self.states[point][places[stack]], states.flatten(0, -2)
+            rows, every = self._states[point][places[stack]], states.flatten(0, -2)
             if every.device == rows.device and every.dtype == rows.dtype:
-                return torch.index_select(every, 0, chosen[stack], out=rows)
-            return rows.copy_(every.index_select(0, chosen[stack]))
+                torch.index_select(every, 0, chosen[stack], out=rows)
+            else:
+                rows.copy_(every.index_select(0, chosen[stack]))
+            if last:
+                self._finish(point)
+            return rows
 
         return take
 
+    def check(self) -> None:
+        """AssertionError where a layer was not given: its module did not run."""
+        assert self._given == len(self._order), f"{self._order[self._given :]} did not run"
+
+    def _finish(self, point: Point) -> None:
+        assert point not in self._whole, f"{point} answers twice in a pass, so that it is not known when it is whole"
+        self._whole.add(point)
+        while self._given < len(self._order) and self._order[self._given] in self._whole:
+            due = self._order[self._given]
+            self._given += 1
+            self._give(LayerStates(*due, self._states[due].numpy()))
+
     def _make_room(self, stack: str, rows: int, width: int) -> None:
-        """All layers of a stack in one array: numpy gives large ones huge pages, so that the first touch costs half."""
+        """All layers of a stack in one array, so that the next job can have its memory."""
         import torch
 
         points = [point for point in self._order if point[0] == stack]
-        block = np.empty((len(points), rows, width), np.float32)
-        self.states |= dict(zip(points, torch.from_numpy(block), strict=True))
+        block = reused.empty((len(points), rows, width))
+        self._states |= dict(zip(points, torch.from_numpy(block), strict=True))
 
 
 @contextmanager

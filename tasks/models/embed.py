@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from tasks.models.tokenize import IDENTITY
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table
+from tasks.sweep.feeding import Feed
 from tasks.sweep.jobs import Job, Result, place
 
 if TYPE_CHECKING:
@@ -51,17 +53,21 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
     tokens in every layer), `batch` (windows of a forward pass, or None: `pass_windows`), `store_dtype`, and optionally
     `kinds` (names of TokenKind; by default KINDS) and `sampled_as` (of another model, whose sample is taken). Windows
     that hold no kept token are not run. States are stored as float16 only where that is asked for and every one of the
-    dump is below LARGEST_FLOAT16.
+    dump is below LARGEST_FLOAT16. Otherwise the forward pass is run by whoever takes the tables (`feeding.used`).
     """
     tokens = tokens_from_table(data)
     batch = place().batch(job.spec["batch"] or pass_windows(tokens, place().device))
     rows = kept_rows(tokens, job.spec.get("kinds", KINDS), job.spec["rows"], sample_seed(job))
-    kept = _kept_states(model, tokens, rows, batch)
-    dtype = "float16" if job.spec["store_dtype"] == "float16" and _fit_float16(kept) else "float32"
+    layers: Iterable[LayerStates] = _kept_states(model, tokens, rows, batch)
+    dtype = "float32"
+    if job.spec["store_dtype"] == "float16":
+        layers = list(layers)  # the largest may be the last
+        dtype = "float16" if _fit_float16(layers) else "float32"
     row = {name: job.spec[name] for name in IDENTITY}
     row |= {"kind": "embeddings", "width": model.width, "dtype": dtype, "n_windows": len(tokens), "batch": batch}
     worked = len(run_windows(tokens, rows)) * window_tokens(tokens)
-    return Result([row], dump=_tables(kept, tokens, rows, schema(model.width, dtype)), tokens=worked)
+    tables = functools.partial(_tables, tokens=tokens, rows=rows, columns=schema(model.width, dtype))
+    return Result([row], dump=layers.then(tables) if isinstance(layers, Feed) else tables(layers), tokens=worked)
 
 
 def sample_seed(job: Job) -> int:
@@ -110,10 +116,12 @@ def kept_rows(tokens: Tokens, kinds: tuple[str, ...] | list[str], rows: int, see
     return found
 
 
-def _kept_states(model: Family, tokens: Tokens, rows: Mapping[str, np.ndarray], batch: int) -> list[LayerStates]:
+def _kept_states(
+    model: Family, tokens: Tokens, rows: Mapping[str, np.ndarray], batch: int
+) -> Feed[LayerStates, LayerStates]:
     """The kept rows [N, d] of every layer that has any."""
     with in_batches(model, batch):
-        return list(model.hidden_states(tokens, rows))
+        return model.fed_states(tokens, rows)
 
 
 @contextmanager
@@ -132,7 +140,7 @@ def _fit_float16(layers: list[LayerStates]) -> bool:
 
 
 def _tables(
-    layers: list[LayerStates], tokens: Tokens, rows: Mapping[str, np.ndarray], columns: pa.Schema
+    layers: Iterable[LayerStates], tokens: Tokens, rows: Mapping[str, np.ndarray], columns: pa.Schema
 ) -> Iterator[pa.Table]:
     """A table a layer; dictionaries are the same in all, as an Arrow file asks, and states are not copied."""
     shared = _token_columns(tokens, rows)

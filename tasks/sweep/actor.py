@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from tasks.errors import SweepError
+from tasks.sweep.feeding import used
 from tasks.sweep.jobs import PLACE, Job, Place, Port, Result
 from tasks.sweep.policy import Failure
 
@@ -165,7 +167,7 @@ class Worker:
             raise ValueError(f"{job.task.entry}: got no rows, expected at least one, or the job is never found done")
         if result.dump is None:
             return result
-        info = self._port.write_dump(job, result.dump)
+        info = used(partial(self._port.write_dump, job), result.dump)
         return Result(rows=[{**result.rows[0], **info}, *result.rows[1:]], tokens=result.tokens)
 
     def _unbegun(self) -> Outcome:

@@ -129,9 +129,9 @@ def test_a_data_root_reruns_what_depends_on_it_and_nothing_else(smoke: Checkout,
 
 def test_one_changed_id_changes_that_windows_states_alone(smoke: Checkout, tmp_path: Path) -> None:
     made = smoke.copy(tmp_path / "repository")
-    dump = made.folder / "data/tokens/dumps/chronos-t5-nano/seasonality-2/context-128.parquet"
+    dump = made.folder / "data/tokens/dumps/chronos-t5-nano/seasonality-2/context-128.arrow"
     before = states(made)
-    table = pq.read_table(dump)
+    table = pa.ipc.open_file(dump).read_all()
     ids = np.stack(table["array:ids"].to_numpy())
     window = 1
     place = int(np.flatnonzero(ids[window] > 1)[5])
@@ -139,12 +139,13 @@ def test_one_changed_id_changes_that_windows_states_alone(smoke: Checkout, tmp_p
     flat = pa.FixedSizeListArray.from_arrays(pa.array(ids.reshape(-1)), ids.shape[1])
     changed = table.set_column(table.schema.get_field_index("array:ids"), table.schema.field("array:ids"), flat)
     dump.unlink()  # linked to DVC's cache
-    pq.write_table(changed, dump)
+    with pa.ipc.new_file(str(dump), changed.schema) as writer:
+        writer.write_table(changed)
     accept(made, dump)
     made.run("python", "-m", "stages", "embeddings")
     after = states(made)
     assert before["token"].equals(after["token"])
-    length = {"encoder": ids.shape[1], "decoder": pq.read_schema(dump).field("kind:decoder").type.list_size}
+    length = {"encoder": ids.shape[1], "decoder": table.schema.field("kind:decoder").type.list_size}
     stack, token = (np.asarray(before[name].to_pylist()) for name in ("stack", "token"))
     windows = np.array([t // length[s] for s, t in zip(stack, token, strict=True)])
     differs = np.any(np.stack(before["state"].to_numpy()) != np.stack(after["state"].to_numpy()), axis=1)

@@ -90,12 +90,13 @@ def test_a_dump_says_its_rows_bytes_and_fingerprint_and_has_a_row_group_a_table(
     assert pq.read_metadata(tmp_path / facts["path"]).num_row_groups == 2
 
 
-def test_a_dump_keeps_the_metadata_of_its_schema(tmp_path: Path) -> None:
-    dumps.write_dump(
-        tmp_path, "dumps/d/series.parquet", [pa.table({"x": [1]}).replace_schema_metadata({"shape": "2,3"})]
-    )
-    job = SimpleNamespace(spec={}, inputs={"dumps/d/series.parquet": "x", "param:seed": "1"})
-    assert dumps.read_table(tmp_path, job).schema.metadata == {b"shape": b"2,3"}
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_dump_keeps_the_metadata_of_its_schema(tmp_path: Path, suffix: str) -> None:
+    table = pa.table({"x": [1, 2, 3]}).replace_schema_metadata({"shape": "2,3"})
+    facts = dumps.write_dump(tmp_path, f"dumps/d/series.{suffix}", [table])
+    job = SimpleNamespace(spec={}, inputs={facts["path"]: "x", "param:seed": "1"})
+    assert dumps.read_table(tmp_path, job).equals(table, check_metadata=True)
+    assert dumps.dump_metadata(tmp_path / facts["path"]) == {b"shape": b"2,3"}
 
 
 def test_writing_a_dump_again_replaces_the_file_and_spares_a_linked_cache(tmp_path: Path) -> None:
@@ -178,7 +179,9 @@ def test_the_last_state_of_a_stack_is_the_normed_one_where_there_is_one(tmp_path
     assert found == {("encoder", 1, True), ("decoder", 1, False)}
 
 
-@pytest.mark.parametrize("inputs", [{}, {"a.parquet": "1", "b.parquet": "2"}, {"hub:x.parquet": "1"}])
-def test_a_job_reads_one_parquet_file(tmp_path: Path, inputs: dict) -> None:
-    with pytest.raises(ValueError, match=r"expected one \.parquet file among its inputs"):
+@pytest.mark.parametrize(
+    "inputs", [{}, {"a.parquet": "1", "b.parquet": "2"}, {"a.parquet": "1", "b.arrow": "2"}, {"hub:x.parquet": "1"}]
+)
+def test_a_job_reads_one_dump(tmp_path: Path, inputs: dict) -> None:
+    with pytest.raises(ValueError, match=r"expected one \.parquet or \.arrow file among its inputs"):
         dumps.read_table(tmp_path, SimpleNamespace(spec={}, inputs=inputs))

@@ -1,0 +1,74 @@
+"""Memory of large arrays: lent to one at a time, taken over by the next."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.models import reused
+
+ROWS = reused.LARGE // 4 // 64  # of 64 numbers: as small as a large array can be
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reused, "_free", [])
+
+
+def address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS - 1])
+def test_an_array_has_its_shape_and_can_be_written(rows: int) -> None:
+    array = reused.empty((2, rows // 2, 64))
+    array[:] = 1
+    assert (array.shape, array.dtype, array.sum()) == ((2, rows // 2, 64), np.float32, 2 * (rows // 2) * 64)
+
+
+def test_the_next_array_has_the_memory_of_one_that_nobody_sees() -> None:
+    first = reused.empty((2 * ROWS, 64))
+    place = address(first)
+    del first
+    assert address(reused.empty((ROWS, 70))) == place
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda array: array[3:, 1],
+        lambda array: array.reshape(-1)[5:].reshape(-1, 1).T,
+        lambda array: torch.from_numpy(array[2:]).flatten()[7:],
+        lambda array: memoryview(array)[1:],
+        lambda array: np.asarray(torch.from_numpy(array)[4]),
+    ],
+)
+def test_memory_that_is_still_seen_is_lent_to_nobody_else(view) -> None:
+    array = reused.empty((ROWS, 64))
+    array[:] = 7
+    seen, place = view(array), address(array)
+    del array
+    gc.collect()
+    other = reused.empty((ROWS, 64))
+    other[:] = 8
+    assert address(other) != place
+    assert (np.asarray(seen) == 7).all()
+
+
+def test_small_arrays_are_numpys_own() -> None:
+    place = reused.empty((ROWS - 1, 64))
+    del place
+    assert reused._free == []
+
+
+def test_a_larger_array_takes_a_smaller_ones_place_and_few_are_kept() -> None:
+    del [reused.empty((ROWS, 64))][:]
+    large = reused.empty((2 * ROWS, 64))
+    assert reused._free == []
+    arrays = [large, *(reused.empty((ROWS, 64)) for _ in range(3))]
+    del large
+    arrays.clear()
+    assert len(reused._free) == reused.KEPT
