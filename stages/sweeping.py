@@ -90,16 +90,20 @@ class Asked:
 
     @property
     def keys(self) -> np.ndarray:
-        """Every job's key, S64."""
-        return np.frombuffer(hexlify(self._digests), "S64")
+        """Every job's key, S64, ascending."""
+        return _hex(np.sort(np.frombuffer(self._digests, "S32")))
 
     @property
     def studies(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Each study, and the keys of the jobs that it asks for, S64."""
-        keys, kinds = self.keys, np.frombuffer(self._kinds, np.uint32)
+        """Each study, in their order, and the keys of the jobs that it asks for, S64, ascending."""
+        digests, kinds = np.frombuffer(self._digests, "S32"), np.frombuffer(self._kinds, np.uint32)
         for study in sorted({study for studies in self._sets for study in studies}):
             asking = [kind for studies, kind in self._sets.items() if study in studies]
-            yield study, keys[np.isin(kinds, asking)]
+            yield study, _hex(np.sort(digests[np.isin(kinds, asking)]))
+
+
+def _hex(digests: np.ndarray) -> np.ndarray:
+    return np.frombuffer(hexlify(digests.data), "S64")
 
 
 def nothing(job: Job) -> None:

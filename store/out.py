@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -172,11 +174,14 @@ class Out:
     ) -> dict[str, int]:
         """Drop what is not current, compact the rest, write studies (study, key or keys) and the row of this run.
 
-        run: seed, cpus, gpus and, where there are accelerators, hardware. Answers jobs, done, reused, failed. Raises
-        DamagedPart where a stored part turns out unreadable; the next run redoes its jobs.
+        Of an iterator, studies come in their order. run: seed, cpus, gpus and, where there are accelerators, hardware.
+        Answers jobs, done, reused, failed. Raises DamagedPart where a stored part turns out unreadable; the next run
+        redoes its jobs.
         """
         self._place.check()
         keys = Keys(current)
+        del current
+        self._stored = Keys()  # learnt anew below: the keys of a million jobs are not held more often than need be
         for parts in self.tables.values():
             self._compact(parts, keys)
         self._stored = self._keys_of_tables()
@@ -291,17 +296,27 @@ class Out:
         self._place.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
 
     def _write_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> None:
-        asked: dict[str, list[np.ndarray]] = defaultdict(list)
-        for study, keys in studies:
-            asked[study].append(np.atleast_1d(np.asarray(keys, "S64")))
-        schema, tables = arrow_schema("studies"), []
-        for study, found in sorted(asked.items()):
-            asking = unique(np.concatenate(found))
-            keys = pa.chunked_array([pa.array(some.tolist(), pa.string()) for some in _slices(asking)], pa.string())
-            columns = {"study": pa.repeat(study, len(keys)), "stage": pa.repeat(self.stage, len(keys)), "job_key": keys}
-            tables.append(pa.table([columns[name] for name in schema.names], schema=schema))
         self._beside.add("studies")
-        Parts(self._place.folder("studies"), schema).replace([pa.concat_tables(tables or [schema.empty_table()])])
+        Parts(self._place.folder("studies"), arrow_schema("studies")).replace(self._of_studies(studies))
+
+    def _of_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> Iterator[pa.Table]:
+        """Rows by study and key in tables of ROWS_PER_FILE; of a stream's keys only one study's are in memory."""
+        schema = arrow_schema("studies")
+        waiting = schema.empty_table()
+        pairs = studies if isinstance(studies, Iterator) else sorted(studies)
+        for study, found in groupby(pairs, itemgetter(0)):
+            arrays = [np.atleast_1d(np.asarray(keys, "S64")) for _, keys in found]
+            asking = unique(np.concatenate(arrays) if len(arrays) > 1 else arrays[0])
+            for start in range(0, len(asking), ROWS_PER_FILE):
+                keys = pa.array(asking[start : start + ROWS_PER_FILE].tolist(), pa.string())
+                columns = {"study": pa.repeat(study, len(keys)), "stage": pa.repeat(self.stage, len(keys))}
+                some = pa.table([(columns | {"job_key": keys})[name] for name in schema.names], schema=schema)
+                waiting = pa.concat_tables([waiting, some])
+                if len(waiting) >= ROWS_PER_FILE:
+                    yield waiting.slice(0, ROWS_PER_FILE)
+                    waiting = waiting.slice(ROWS_PER_FILE)
+        if len(waiting):
+            yield waiting
 
     def _write_run(self, facts: Mapping[str, Any]) -> None:
         row: dict[str, Any] = {
@@ -318,12 +333,6 @@ class Out:
         }
         former = self.runs.read()
         self.runs.replace([pa.concat_tables([former, to_arrow("runs", [row | dict(facts)])]).sort_by("started")])
-
-
-def _slices(keys: np.ndarray) -> Iterator[np.ndarray]:
-    """Of a size whose Python objects do not weigh."""
-    for start in range(0, len(keys), ROWS_PER_FILE):
-        yield keys[start : start + ROWS_PER_FILE]
 
 
 def _failure_row(stage: str, record: Record, error: Mapping[str, Any]) -> dict[str, Any]:
