@@ -89,7 +89,7 @@ def write_dump(out: File, path: str, tables: Iterable[pa.Table]) -> dict[str, An
     return {"path": path, "rows": rows, "bytes": size, "fingerprint": digest}
 
 
-def _write(sink: str | DirectFile | Upload, path: str, tables: Iterable[pa.Table]) -> int:
+def _write(sink: Any, path: str, tables: Iterable[pa.Table]) -> int:
     """Write the tables of a dump of that name to a path or a file; how many rows."""
     rows = 0
     writer = None
@@ -117,18 +117,17 @@ def write_job_dump(out: File, job: JobLike, tables: Iterable[pa.Table]) -> dict[
 
 
 def read_table(root: Path, job: JobLike) -> pa.Table:
-    """The whole of the one dump among the job's inputs, its metadata too; a local Arrow file is mapped."""
-    file = _input(root, job, ".parquet", ".arrow")
-    if file.name.endswith(".arrow"):
-        return _reader(file).read_all()
-    with pq.ParquetFile(_opened(file), page_checksum_verification=True) as opened:
-        return opened.read(use_threads=False)
+    """The whole of the one dump among the job's inputs, its metadata too; an Arrow file is mapped, if it lies here."""
+    found = _input(root, job, ".parquet", ".arrow")
+    if found.suffix == ".arrow":
+        return _reader(found).read_all()
+    with pq.ParquetFile(_opened(found), page_checksum_verification=True) as file:
+        return file.read(use_threads=False)
 
 
 def dump_metadata(path: Path) -> dict[bytes, bytes]:
     """What a dump's schema says of it."""
-    file = locate(path)
-    schema = _reader(file).schema if file.name.endswith(".arrow") else pq.read_schema(_opened(file))
+    schema = _reader(path).schema if path.suffix == ".arrow" else pq.read_schema(_opened(locate(path)))
     return dict(schema.metadata or {})
 
 

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import dumps, files, provenance, published
+from store import dumps, files, outcomes, provenance, published
 from store.errors import DamagedPart
 from store.keys import Keys, unique
 from store.lock import Lock
@@ -123,12 +123,12 @@ class Out:
             if bool(record["rows"]) == bool(record["error"]):
                 raise ValueError(f"record of job {record['key']}: expected either rows or an error")
             if record["error"]:
-                failed.append(_failure_row(self.stage, record, record["error"]))
+                failed.append(outcomes.failure_row(self.stage, record, record["error"]))
                 continue
             found[self._table_of(record)].append(record)
         tables = {name: self._to_arrow(name, some, failed) for name, some in found.items()}
         if fresh:
-            self.timings.append(to_arrow("timings", [_timing_row(self.stage, record) for record in fresh]))
+            self.timings.append(to_arrow("timings", [outcomes.timing_row(self.stage, record) for record in fresh]))
         if failed:
             self.failures.append(to_arrow("failures", failed))
             self._given_up.add(row["key"] for row in failed if not row["transient"])
@@ -251,7 +251,7 @@ class Out:
             return to_arrow(name, [{**row, "job_key": one["key"]} for one in records for row in one["rows"]])
         except ValueError as error:
             if len(records) == 1:
-                failed.append(_failure_row(self.stage, records[0], _schema_error(error)))
+                failed.append(outcomes.failure_row(self.stage, records[0], outcomes.schema_error(error)))
                 return arrow_schema(name).empty_table()
         half = len(records) // 2  # the bad ones are few: halves find them in less than a conversion each
         return pa.concat_tables(self._to_arrow(name, some, failed) for some in (records[:half], records[half:]))
@@ -333,19 +333,3 @@ class Out:
         }
         former = self.runs.read()
         self.runs.replace([pa.concat_tables([former, to_arrow("runs", [row | dict(facts)])]).sort_by("started")])
-
-
-def _failure_row(stage: str, record: Record, error: Mapping[str, Any]) -> dict[str, Any]:
-    row = {"stage": stage, "key": record["key"], "task": record["task"], "spec": record["spec"], "error": error["type"]}
-    return row | {name: error[name] for name in ("message", "traceback", "attempts", "transient")}
-
-
-def _schema_error(error: ValueError) -> dict[str, Any]:
-    return {"type": "SchemaError", "message": str(error), "traceback": "", "attempts": 1, "transient": False}
-
-
-def _timing_row(stage: str, record: Record) -> dict[str, Any]:
-    timing = dict(record["timing"])
-    if isinstance(timing["started"], int | float):
-        timing["started"] = datetime.fromtimestamp(timing["started"], UTC)
-    return {"stage": stage, "key": record["key"], **timing}

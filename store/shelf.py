@@ -2,7 +2,8 @@
 
 PREFIX/lease.json            who works here, and the epoch
 PREFIX/manifest.json         epoch, and each table's files; replaced by conditional PUTs alone
-PREFIX/rows/TABLE/part-E-N.parquet, E-N.parquet    parts and compacted files of epoch E, each name written once
+PREFIX/rows/TABLE/part-E-N.parquet, mixed-E-N.parquet, E-N.parquet    parts, parts made of others, and compacted files
+                             of epoch E, each name written once
 PREFIX/dumps/...             dump files, each with a small .print beside it: BLAKE3 and the ETag that it belongs to
 
 There is no rename here. A part of the manifest's own epoch counts as soon as its PUT is complete, anything else only
@@ -12,13 +13,14 @@ it found: what a former, stalled driver writes later counts no more, and its nex
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 from blake3 import blake3
@@ -29,11 +31,13 @@ from store.lease import SECONDS, Lease
 from store.lock import Lock
 from store.manifests import File, address
 from store.objects import PRINT, Found, Remote
+from store.parts import MANY, SMALL, conform
 from store.places import Entry, Folder, Folders, Place
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-PART = re.compile(r"part-(\d{6})-(\d{8})\.parquet")
+PART = re.compile(r"part-(\d{6})-(\d{8})\.parquet")  # counts before a manifest names it, the others do not
+COMPACTED = re.compile(r"\d{6}-\d{8}\.parquet")
 THREADS = 16  # requests under way where many files are read; each is a file of at most parts.ROWS_PER_FILE rows
 
 
@@ -94,10 +98,10 @@ class Shelf(Place):
             raise StoreBusy(f"{self.stage}: another driver has taken over {self.at}; what this one wrote since is lost")
         self._etag = etag
 
-    def write(self, table: str, rows: pa.Table, *, part: bool) -> Entry:
-        """Write one file under a name of its own; it is the caller's to let it count."""
+    def write(self, table: str, rows: pa.Table, kind: Literal["part-", "mixed-", ""]) -> Entry:
+        """Write one file under a name of its own; all but parts are the caller's to let them count."""
         self.lease.check()
-        name = f"{'part-' if part else ''}{self.lease.epoch:06d}-{self._next:08d}.parquet"
+        name = f"{kind}{self.lease.epoch:06d}-{self._next:08d}.parquet"
         body = files.parquet_bytes(rows)
         self._doubtful = True
         (self.at / "rows" / table / name).put(body)
@@ -128,6 +132,7 @@ class ShelfFolder(Folder):
     def __init__(self, shelf: Shelf, name: str) -> None:
         self.name = name
         self._shelf = shelf
+        self._merges = True
 
     def files(self) -> list[File]:
         """In the order that they were written."""
@@ -137,23 +142,26 @@ class ShelfFolder(Folder):
         """`Shelf.open` did it for all tables."""
 
     def append(self, table: pa.Table) -> None:
-        """One PUT, after which the rows count."""
-        entry = self._shelf.write(self.name, table, part=True)
+        """One PUT, after which the rows count; many small parts become one."""
+        entry = self._shelf.write(self.name, table, "part-")
         self._shelf.tables[self.name] = [*self._held, entry]
+        small = list(itertools.takewhile(lambda one: one.bytes < SMALL, reversed(self._held)))
+        if self._merges and len(small) > MANY:
+            self._merge(len(small), table.schema)
 
     def rewrite(self, file: File, table: pa.Table | None) -> None:
         """A new file, the manifest, then the old one goes."""
-        entry = [] if table is None else [self._shelf.write(self.name, table, part=True)]
+        entry = [] if table is None else [self._shelf.write(self.name, table, "mixed-")]
         place = [one.name for one in self._held].index(file.name)
         self._commit([*self._held[:place], *entry, *self._held[place + 1 :]])
 
     def replace(self, tables: Iterable[pa.Table]) -> None:
         """New files, the manifest, then the old ones go."""
-        self._commit([self._shelf.write(self.name, table, part=False) for table in tables])
+        self._commit([self._shelf.write(self.name, table, "") for table in tables])
 
     def is_compacted(self, n: int) -> bool:
         """By their names."""
-        return len(self._held) == n and not any(PART.fullmatch(one.name) for one in self._held)
+        return len(self._held) == n and all(COMPACTED.fullmatch(one.name) for one in self._held)
 
     def set_aside(self, file: File, target: Path) -> None:
         """Fetch what is left of it, then let it count no more."""
@@ -168,6 +176,16 @@ class ShelfFolder(Folder):
         """Several at once, for each waits for the network."""
         with ThreadPoolExecutor(THREADS, "rows") as pool:
             return list(pool.map(do, self.files()))
+
+    def _merge(self, n: int, schema: pa.Schema) -> None:
+        """One file of the last n."""
+        try:
+            found = [conform(files.read_parquet(file), schema) for file in self.files()[-n:]]
+        except (pa.ArrowInvalid, OSError) as error:
+            self._merges = False  # one is damaged, which the end of the run will say
+            logger.warning("parts of %s are left as they are: %s", self.name, error)
+        else:
+            self._commit([*self._held[:-n], self._shelf.write(self.name, pa.concat_tables(found), "mixed-")])
 
     @property
     def _held(self) -> list[Entry]:

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 from blake3 import blake3
 
+import store.shelf
 from store import dumps, files, objects, parts, uploads
 from store.errors import DamagedPart, PlaceError, StoreBusy
 from store.keys import Keys
@@ -179,22 +181,40 @@ def test_a_driver_killed_again_and_again_loses_nothing_stored_and_doubles_nothin
 
 
 SCHEMA = pa.schema([pa.field("x", pa.int64(), nullable=False), pa.field("job_key", pa.string(), nullable=False)])
-MOMENTS = 4  # requests that change the store in the replacement below: two files, the manifest, a deletion
 
 
-@pytest.mark.parametrize("moment", range(MOMENTS + 1))
-@pytest.mark.parametrize("arrives", [False, True])
-def test_a_kill_at_any_request_of_a_replacement_loses_and_doubles_nothing(
-    at, tmp_path, monkeypatch, moment: int, arrives: bool
-) -> None:
-    """Every request that changes the store is a moment to die at, before or after it; the last one comes too late."""
-    monkeypatch.setattr(parts, "ROWS_PER_FILE", 2)
+def one_row(key: str) -> pa.Table:
+    return pa.table({"x": [0], "job_key": [key]}, schema=SCHEMA)
+
+
+@contextmanager
+def held(at: Remote) -> Iterator[Parts]:
+    """A table of a store that is open."""
     shelf = Shelf(at, "s")
     shelf.acquire()
     shelf.open()
-    table = Parts(shelf.folder("t"), SCHEMA)
-    for key in "cab":
-        table.append(pa.table({"x": [0], "job_key": [key]}, schema=SCHEMA))
+    yield Parts(shelf.folder("t"), SCHEMA)
+    shelf.release()
+
+
+CHANGES: dict[str, tuple[Callable[[Parts, Path], Any], int]] = {  # what is done, and requests that change the store
+    "compact": (lambda table, folder: table.compact(Keys("abc"), folder), 4),
+    "drop": (lambda table, folder: table.drop("x"), 3),
+    "merge": (lambda table, folder: table.append(one_row("d")), 4),
+}
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+@pytest.mark.parametrize(
+    ("change", "moment"), [(name, n) for name, (_, last) in CHANGES.items() for n in range(last + 1)]
+)
+def test_a_kill_at_any_request_loses_and_doubles_nothing(
+    at, tmp_path, monkeypatch, change: str, moment: int, arrives: bool
+) -> None:
+    """Every request that changes the store is a moment to die at, before or after it; the last one comes too late."""
+    monkeypatch.setattr(parts, "ROWS_PER_FILE", 2)
+    monkeypatch.setattr(store.shelf, "MANY", 4 if change == "merge" else 99)
+    do, last = CHANGES[change]
     calls = 0
 
     def dying(**_: Any) -> None:
@@ -204,26 +224,37 @@ def test_a_kill_at_any_request_of_a_replacement_loses_and_doubles_nothing(
             raise KeyboardInterrupt
 
     event = "after-call" if arrives else "before-call"
-    for name in ("PutObject", "DeleteObjects"):
-        client().meta.events.register(f"{event}.s3.{name}", dying, unique_id=f"dying-{name}")
-    try:
-        table.compact(Keys("abc"), tmp_path)
-        assert moment == MOMENTS
-    except KeyboardInterrupt:
-        assert sorted(row["job_key"] for row in stored(at, "t")) == list("abc")
-    finally:
+    with held(at) as table:
+        for key in "cab":
+            table.append(one_row(key))
+        table.append(pa.concat_tables([one_row("x"), one_row("y")]))
         for name in ("PutObject", "DeleteObjects"):
-            client().meta.events.unregister(f"{event}.s3.{name}", unique_id=f"dying-{name}")
-        shelf.release()
-    shelf = Shelf(at, "s")
-    shelf.acquire()
-    shelf.open()
-    table = Parts(shelf.folder("t"), SCHEMA)
-    assert sorted(table.keys().tolist()) == [b"a", b"b", b"c"]
-    assert table.compact(Keys("abc"), tmp_path) == []
-    shelf.release()
+            client().meta.events.register(f"{event}.s3.{name}", dying, unique_id=f"dying-{name}")
+        try:
+            do(table, tmp_path)
+            assert moment == last
+        except KeyboardInterrupt:
+            seen = [row["job_key"] for row in stored(at, "t")]
+            assert len(seen) == len(set(seen)), "a reader never sees a row twice"
+            assert set(seen) >= set("abc")
+        finally:
+            for name in ("PutObject", "DeleteObjects"):
+                client().meta.events.unregister(f"{event}.s3.{name}", unique_id=f"dying-{name}")
+    with held(at) as table:
+        assert set(table.keys().tolist()) >= {b"a", b"b", b"c"}
+        assert table.compact(Keys("abc"), tmp_path) == []
     assert [row["job_key"] for row in stored(at, "t")] == list("abc")
     assert sum(name.startswith("rows/") for name in names(at)) == 2
+
+
+def test_many_small_parts_become_one_while_a_run_goes_on(at, monkeypatch) -> None:
+    monkeypatch.setattr(store.shelf, "MANY", 4)
+    with held(at) as table:
+        for n in range(23):
+            table.append(one_row(f"{n:02d}"))
+        assert len(table.files()) <= 5
+        assert [key.decode() for key in table.keys().tolist()] == [f"{n:02d}" for n in range(23)]
+    assert [row["job_key"] for row in stored(at, "t")] == [f"{n:02d}" for n in range(23)]
 
 
 def test_a_second_driver_is_refused_with_who_holds_the_store(out, at) -> None:
