@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -244,9 +245,10 @@ class Fleet:
 
     def close(self) -> None:
         """End all actors."""
-        self._request.make({})
         for slot in list(self.slots):
             self.drop(slot)
+        with contextlib.suppress(Exception):  # a cluster that has gone may not hide why
+            self._request.make({})
 
 
 def of_worker(port: Port) -> Port:

@@ -62,7 +62,7 @@ class Request:
         """Ask for room for so many actors of each kind; nothing happens where no autoscaler runs."""
         from ray.autoscaler.sdk import request_resources
 
-        if actors == self._asked:
+        if actors == self._asked or _outside():
             return
         self._asked = dict(actors)
         each = [needs for needs, count in actors.items() for _ in range(count)]
@@ -71,7 +71,7 @@ class Request:
 
 
 def _outside() -> bool:
-    """Whether this driver is a Ray client, which sees neither drains nor the nodes' own ports."""
+    """Whether this driver is a Ray client, which sees neither drains nor the nodes' own ports, nor an autoscaler."""
     import ray
 
     return bool(ray.util.client.ray.is_connected())
