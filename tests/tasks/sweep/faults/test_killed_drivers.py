@@ -23,7 +23,7 @@ from store import files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-KILLS = int(os.environ.get("TSFM_LENS_KILLS", "20"))
+KILLS = int(os.environ.get("TSFM_LENS_KILLS", "10"))
 SEED = int(os.environ.get("TSFM_LENS_KILL_SEED", "7"))
 PHASES = (("plan", "start"), ("work", "flush"), ("finish",))  # in one life; within brackets in any order
 FLUSH_S = 0.3
