@@ -101,12 +101,13 @@ def ours_single(folder: Path, count: int) -> Found:
 
 def resume(folder: Path, count: int) -> Found:
     """The sweep over a store that has every job."""
-    before, began = files(folder), time.time()
+    before, began, cpu = files(folder), time.time(), time.process_time()
     with opened(folder) as out:
         summary = run_and_finish(out, plan(count), Resources(actors=ACTORS), nothing)
     assert (summary.reused, summary.done) == (count, 0)
     seconds = time.time() - began
-    return Found(seconds, seconds, note=f"{before} files, then {files(folder)}")
+    cpu = time.process_time() - cpu
+    return Found(seconds, seconds, note=f"{cpu:.2f} s of CPU; {before} files, then {files(folder)}")
 
 
 def fill(folder: Path, count: int) -> Found:
@@ -130,18 +131,18 @@ def fill_parts(folder: Path, count: int) -> Found:
 def planning(folder: Path, count: int) -> Found:
     """Ask for so many jobs, of which all but a tenth are stored, or none; nothing is run."""
     stored = sum(pq.read_metadata(path).num_rows for path in folder.glob("out/training/*.parquet"))
-    memory, began = Memory(), time.time()
+    memory, began, cpu = Memory(), time.time(), time.process_time()
     with opened(folder) as out:
-        open_s = time.time() - began
+        open_s = time.process_time() - cpu
         first = stored - round(count * (1 - NEW)) if stored else 0
         asked, where = Asked(), Resources()
         jobs = (one.job for one in asked.noting(plan(count, first)))
         backlog = Backlog(jobs, out.missing, where.chunk, lambda job: where.of(job.task.name))
         while not backlog.complete:
             backlog.plan_ahead()
-        seconds = time.time() - began
+        seconds, cpu = time.time() - began, time.process_time() - cpu
     assert (backlog.planned, len(backlog)) == (count, round(count * NEW) if stored else count)
-    return Found(seconds, seconds, memory.peak_mb, f"{open_s:.2f} s of it to open, {len(backlog)} to run")
+    return Found(seconds, seconds, memory.peak_mb, f"{cpu:.2f} s of CPU, {open_s:.2f} to open; {len(backlog)} to run")
 
 
 def _record(key: str) -> dict[str, Any]:
