@@ -91,7 +91,9 @@ final as (
         found.busy_seconds,
         1 - found.busy_seconds / nullif(found.actors * (found.last_ended - found.first_began), 0) as idle_share,
         found.load_seconds / nullif(found.load_seconds + found.job_seconds, 0) as loading_share,
-        if(found.actor is null, runs.seconds - (found.last_ended - found.first_began), null) as outside_seconds
+        case
+            when found.actor is null then runs.seconds - (found.last_ended - found.first_began)
+        end as outside_seconds
     from each_and_together as found
     inner join runs
         on runs.stage = found.stage

@@ -13,7 +13,7 @@ with ended_runs as (
 timed as (
     select
         timings.stage,
-        if(ended_runs.run <= timings.started, ended_runs.run, null) as run,
+        case when ended_runs.run <= timings.started then ended_runs.run end as run,
         timings.node,
         timings.actor,
         timings.device,
@@ -50,8 +50,8 @@ final as (
         job_subjects.subject,
         failures.error,
         placed.key,
-        if(placed.run is null, null, placed.start_s - placed.zero_s) as began,
-        if(placed.run is null, null, placed.end_s - placed.zero_s) as ended,
+        case when placed.run is not null then placed.start_s - placed.zero_s end as began,
+        case when placed.run is not null then placed.end_s - placed.zero_s end as ended,
         placed.load_seconds,
         placed.seconds,
         greatest(0, placed.end_s - greatest(placed.start_s, coalesce(placed.covered_s, placed.start_s))) as busy_seconds

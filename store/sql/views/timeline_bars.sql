@@ -46,9 +46,9 @@ laned as (
             when actors.nodes = 1 then jobs.actor
             else jobs.actor || ' · ' || jobs.node
         end as lane,
-        if(actors.in_stage > 24, actors.on_node, 1) as lane_actors,
+        case when actors.in_stage > 24 then actors.on_node else 1 end as lane_actors,
         jobs.n_jobs <= 300 and actors.in_stage <= 24 as singly,
-        greatest(25, least(150, 600 // if(actors.in_stage > 24, actors.nodes, actors.in_stage))) as parts
+        greatest(25, least(150, 600 // case when actors.in_stage > 24 then actors.nodes else actors.in_stage end)) as parts
     from jobs
     inner join actors
         on actors.stage = jobs.stage
