@@ -56,7 +56,7 @@ pins:  ## resolve constraints.txt anew
 	sed -i 's/+cpu$$//' constraints.txt
 
 bench: $(READY)  ## every bench, quick
-	@for b in $(basename $(notdir $(wildcard bench/*.py))); do python -m bench.$$b --quick || exit 1; done
+	@for b in $$(grep -l "^def main" bench/*.py | xargs -n 1 basename -s .py); do python -m bench.$$b --quick || exit 1; done
 
 clean:  ## everything that can be made again, the DVC cache apart
 	rm -rf data .venv .uv

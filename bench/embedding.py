@@ -35,6 +35,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from bench.geometry import ROOT, real_series
+from bench.memory import MIB, held, peak
 from store.dumps import read_table, write_job_dump
 from store.files import sync
 from tasks.geometry.dimension import effective_dimension
@@ -149,11 +150,9 @@ def costs(work: Callable[[], object]) -> Cost:
 
 def growth(work: Callable[[], object]) -> float:
     """MiB by which the process grows in a call, at its largest (Linux with glibc)."""
-    ctypes.CDLL(None).malloc_trim(0)  # gives back what is free, so that it counts when it is taken again
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before = _memory("VmRSS")
+    before = held()
     work()
-    return _memory("VmHWM") - before
+    return (peak() - before) / MIB
 
 
 def compare(family: Family, rows: int, keep: int, out: Path, repeats: int) -> tuple[str, Share]:
@@ -241,12 +240,6 @@ def _change(name: str, full: Mapping[str, Any], half: Mapping[str, Any]) -> floa
         return math.inf
     scale = one.max(initial=0.0) if name == "eigenvalues" else 1.0
     return float(np.abs(one - other).max(initial=0.0) / (scale or 1.0))
-
-
-def _memory(name: str) -> float:
-    """MiB that the process holds (VmRSS) or has held at most (VmHWM)."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition(f"{name}:")[2].split()[0]) / 1024
 
 
 def main() -> None:

@@ -19,12 +19,12 @@ import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from bench.memory import MIB, held, peak
 from tasks.series.kernels import Composition, compositions
 from tasks.series.kernelsynth import covariance, draw_at, draw_many
 from tasks.series.streams import series_seeds
@@ -72,24 +72,24 @@ def time_peer(sampler: Callable[..., np.ndarray], indices: Sequence[int], length
     """One call a series, as the release does."""
     seeds, grid = series_seeds(SEED, indices), np.linspace(0, 1, length)
     kernels = compositions(seeds, length=length)
-    before = _rss()
+    before = held()
     with threadpool_limits(threads):
         sampler(kernels[0], grid, 0)
         started = time.perf_counter()
         for kernel, seed in zip(kernels, seeds, strict=True):
             sampler(kernel, grid, seed % 2**32)
-        return Measured((time.perf_counter() - started) / len(kernels), _rss() - before)
+        return Measured((time.perf_counter() - started) / len(kernels), (peak() - before) / MIB)
 
 
 def time_ours(indices: Sequence[int], length: int) -> Measured:
     """Compositions, expressions and draws, in blocks of a thousand, cold but for the compiled code."""
-    before = _rss()
+    before = held()
     with threadpool_limits(1):
         draw_at(indices[:1], SEED, length)
         started = time.perf_counter()
         for first in range(0, len(indices), 1000):
             draw_at(indices[first : first + 1000], SEED, length)
-        return Measured((time.perf_counter() - started) / len(indices), _rss() - before)
+        return Measured((time.perf_counter() - started) / len(indices), (peak() - before) / MIB)
 
 
 def alone(function: Callable[..., Measured], *arguments: object) -> Measured:
@@ -160,12 +160,6 @@ def main() -> None:
         "max_cov_error": error,
     }
     print(json.dumps(result))
-
-
-def _rss() -> float:
-    """The most MiB that this process has held (Linux). Not getrusage's: a child starts with its parent's there."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def _line(name: str, cores: int, found: Measured, ours: Measured) -> None:

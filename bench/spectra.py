@@ -26,11 +26,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from bench.memory import MIB, held, peak
 from tasks.ranks.spectrum import singular_values
 from tasks.ranks.tall import TallQR
 
@@ -63,23 +63,6 @@ class Clock:
     def __exit__(self, *_: object) -> None:
         self.wall += time.perf_counter() - self._begun[0]
         self.cpu += time.process_time() - self._begun[1]
-
-
-class Memory:
-    """Peak of this process above what it holds now, in MB."""
-
-    def __init__(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-        self._before = self._kilobytes("VmRSS")
-
-    @property
-    def peak_mb(self) -> float:
-        return (self._kilobytes("VmHWM") - self._before) / 1024
-
-    @staticmethod
-    def _kilobytes(name: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def known(width: int) -> np.ndarray:
@@ -116,13 +99,13 @@ def blocks(rows: int, width: int) -> Iterator[np.ndarray]:
 def tall_ours(rows: int, width: int) -> Found:
     """Blocks into R, one after the other."""
     TallQR.of([np.eye(3)]).singular_values()  # first calls load libraries
-    memory, clock, qr = Memory(), Clock(), TallQR(width)
+    before, clock, qr = held(), Clock(), TallQR(width)
     for block in blocks(rows, width):
         with clock:
             qr.add(block)
     with clock:
         found = qr.singular_values()
-    return Found(clock.wall, clock.cpu, memory.peak_mb, float(np.abs(found - known(width)).max()))
+    return Found(clock.wall, clock.cpu, (peak() - before) / MIB, float(np.abs(found - known(width)).max()))
 
 
 def tall_torch(rows: int, width: int) -> Found:
@@ -130,14 +113,14 @@ def tall_torch(rows: int, width: int) -> Found:
     import torch
 
     torch.linalg.svdvals(torch.eye(3, dtype=torch.float64))
-    memory, clock, done = Memory(), Clock(), 0
+    before, clock, done = held(), Clock(), 0
     stack = torch.empty((rows, width), dtype=torch.float64)
     for block in blocks(rows, width):
         stack[done : done + len(block)] = torch.from_numpy(block)
         done += len(block)
     with clock:
         found = torch.linalg.svdvals(stack).numpy()
-    return Found(clock.wall, clock.cpu, memory.peak_mb, float(np.abs(found - known(width)).max()))
+    return Found(clock.wall, clock.cpu, (peak() - before) / MIB, float(np.abs(found - known(width)).max()))
 
 
 def weights() -> dict[str, np.ndarray]:
@@ -156,10 +139,10 @@ def weights_by(values: Callable[[dict[str, np.ndarray], Clock], dict[str, np.nda
     matrices = weights()
     expected = {name: torch.linalg.svdvals(torch.from_numpy(one).double()).numpy() for name, one in matrices.items()}
     values({"warm": matrices["q"][:64, :64]}, Clock())  # first calls load libraries
-    memory, clock = Memory(), Clock()
+    before, clock = held(), Clock()
     found = values(matrices, clock)
     errors = [float(np.abs(found[name] - one).max() / one[0]) for name, one in expected.items()]
-    return Found(clock.wall, clock.cpu, memory.peak_mb, max(errors))
+    return Found(clock.wall, clock.cpu, (peak() - before) / MIB, max(errors))
 
 
 def weights_ours(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np.ndarray]:

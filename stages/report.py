@@ -17,7 +17,8 @@ from store.files import atomic, write_text
 from tasks.report import studies, theory
 from tasks.report.light import light
 from tasks.report.page import models, render
-from tasks.report.queries import Query, queries, study_queries
+from tasks.report.queries import queries, study_queries
+from tasks.report.query import Query
 from tasks.report.rank_queries import rank_queries
 from tasks.report.static import still
 from tasks.report.tables import Answer, ReportTables, StudyTables

@@ -4,6 +4,7 @@ StoreError
 ├── StaleInput      what a job reads is not what was planned with
 ├── StoreBusy       another driver holds the store, or has taken it over
 ├── PlaceError      the bucket or folder of a store cannot be used
+├── StoreFull       the disk of a store is full, or cannot be written
 ├── DamagedPart     a part could not be read at the end of a run; it was set aside
 ├── CheckFailed     a query of store/sql/checks returned rows
 └── QueryError      a query, or the database it asks, cannot be used
@@ -20,6 +21,13 @@ class StaleInput(StoreError):
 
 class StoreBusy(StoreError):
     """Another driver holds the store."""
+
+
+class StoreFull(StoreError, OSError):
+    """A file could not be written, nor could the next. Has the errno of the OSError that it stands for."""
+
+    def __str__(self) -> str:
+        return str(self.args[-1])
 
 
 class PlaceError(StoreError):

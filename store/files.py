@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 
-from store.errors import StaleInput
+from store.errors import StaleInput, StoreFull
 from store.manifests import File, locate
 from store.objects import Remote
 from store.schema import to_arrow
@@ -22,6 +23,7 @@ from store.schema import to_arrow
 TEMPORARY = ".tmp-"  # prefix of files that are being written; no reader looks at them
 ROWS_PER_GROUP = 16_384
 ZSTD_LEVEL = 1
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 NOT_FILES = ("hub:", "model:", "param:")  # inputs whose fingerprint is not that of a file under the root
 
 _fingerprints: dict[tuple[str, int, int, int], str] = {}  # of files this process has read
@@ -34,17 +36,33 @@ def atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
     A file of that name is replaced, never written into: DVC's cache may be linked to it. durable: no if the caller
     sees to the disk later (`sync` of the file and of its folder).
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
+    with space(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            if durable:
+                sync(temporary)
+            os.replace(temporary, path)
+            if durable:
+                sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def space(path: Path) -> Iterator[None]:
+    """Raises StoreFull, which names the path and what to do, where the block finds no room to write it."""
     try:
-        yield temporary
-        if durable:
-            sync(temporary)
-        os.replace(temporary, path)
-        if durable:
-            sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.errno not in FULL or isinstance(error, StoreFull):
+            raise
+        raise StoreFull(
+            error.errno,
+            f"cannot write {path}: {os.strerror(error.errno)}. Free some of that disk, then run the same command "
+            "again: it goes on from what is stored",
+        ) from error
 
 
 def sync(path: Path) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from store import files
 from store.errors import StoreBusy
 
 PATIENCE = 0.5  # seconds; `python -m store status` holds a shared lock for an instant when it looks
@@ -38,9 +39,14 @@ class Lock:
                 )
             time.sleep(0.05)
         who = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat("T", "seconds")}
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(who).encode(), 0)
         self._handle = handle
+        try:
+            with files.space(self.path):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, json.dumps(who).encode(), 0)
+        except OSError:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Give the lock back; the file stays, since deleting it could let two drivers in."""

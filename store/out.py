@@ -206,8 +206,17 @@ class Out:
     def _open(self) -> None:
         """Mend what a killed run left, then learn what is stored."""
         self._place.open()
-        for parts in (*self.tables.values(), self.failures, self.timings, self.runs):
+        for parts in (everything := (*self.tables.values(), self.failures, self.timings, self.runs)):
             parts.recover(self._damaged)
+        try:
+            self._learn()
+        except (pa.ArrowInvalid, OSError):  # a damaged page behind a sound footer, or a store that does not answer
+            if self._place.uri or not [bad for one in everything for bad in one.recover(self._damaged, whole=True)]:
+                raise
+            self._learn()
+
+    def _learn(self) -> None:
+        """What is stored, and what need not be tried again."""
         self._stored = self._keys_of_tables()
         rows = self.failed()
         self._given_up = Keys(rows.filter(pc.invert(rows["transient"]))["key"].to_pylist())

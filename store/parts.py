@@ -54,13 +54,13 @@ class Parts:
         """Compacted files, then parts in the order that they were written."""
         return self._place.files()
 
-    def recover(self, damaged: Path) -> list[Path]:
+    def recover(self, damaged: Path, *, whole: bool = False) -> list[Path]:
         """Carry an interrupted replacement through, delete temporary files, set unreadable files aside and name them.
 
-        Runs before anything else, with the store's lock held.
+        Runs before anything else, with the store's lock held. `whole` reads every page, else the footers serve.
         """
         self._place.recover()
-        return self._set_aside(damaged)
+        return self._set_aside(damaged, whole=whole)
 
     def append(self, table: pa.Table) -> None:
         """Store rows as one atomic part."""

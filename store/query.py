@@ -95,7 +95,10 @@ def parquet(table: pa.Table) -> bytes:
 
 
 def cells(table: pa.Table, *, digits: int = 6) -> list[list[str]]:
-    """Rows as short texts for a terminal: floats to `digits` significant digits, lists to their first items."""
+    """Rows as short texts for a terminal: floats to `digits` significant digits, lists to their first items.
+
+    Of a text of several lines, as a traceback is, the last: it says what went wrong. The other formats have all.
+    """
     return [[_short(value, digits) for value in row.values()] for row in table.to_pylist()]
 
 
@@ -105,6 +108,8 @@ def _short(value: Any, digits: int) -> str:
     if isinstance(value, list):
         head = ", ".join(_short(item, 4) for item in value[:3])
         return f"[{head}{f', … {len(value)} items' if len(value) > 3 else ''}]"
+    if isinstance(value, str) and len(lines := value.strip().splitlines()) > 1:
+        return f"{lines[-1].strip()} (last of {len(lines)} lines)"
     return _cell(_plain(value), "")
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from store.files import TEMPORARY
+from store.files import FULL, TEMPORARY
 from store.lock import is_held
 
 FOLDER = Path("data/.status")
@@ -50,7 +50,10 @@ class Status:
 
 
 def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -> bool:
-    """Write the status of a stage, at most once in `every` seconds (0: always). Whether it was written."""
+    """Write the status of a stage, at most once in `every` seconds (0: always). Whether it was written.
+
+    A full disk is no error here, since no work depends on a status: whoever stores results says so.
+    """
     path = folder / f"{status.stage}.json"
     try:
         if 0 <= time.time() - path.stat().st_mtime < every:
@@ -58,8 +61,14 @@ def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -
     except FileNotFoundError:
         folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"
-    temporary.write_text(json.dumps(asdict(status)), encoding="utf-8")
-    os.replace(temporary, path)  # not forced to the disk: a status is worth nothing after a crash
+    try:
+        temporary.write_text(json.dumps(asdict(status)), encoding="utf-8")
+        os.replace(temporary, path)  # not forced to the disk: a status is worth nothing after a crash
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.errno not in FULL:
+            raise
+        return False
     return True
 
 

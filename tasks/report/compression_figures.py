@@ -18,6 +18,7 @@ METHODS = ("svd", "joint", "aware", "aware-svd", "project", "other")  # in this 
 BASELINES = ("seasonal-naive", "auto-ets", "auto-theta", "auto-arima")
 QUANTITIES = {"wql_ratio": "WQL", "mase_ratio": "MASE", "overlap": "top-10 overlap", "lppl": "LPPL"}
 FRONTIER = "nothing is faster and better"
+TICKS = 4  # sizes that are labelled each; of more, round numbers
 
 
 def frontier(frame: pd.DataFrame) -> go.Figure:
@@ -42,9 +43,11 @@ def frontier(frame: pd.DataFrame) -> go.Figure:
                 hoverinfo="skip", showlegend=place == 0, **where,
             )
         )  # fmt: skip
-        for name, points in _groups(part):
-            figure.add_trace(_marks(name, points, shown=name not in told).update(where))
-            told.add(name)
+    for name, points in _groups(rows):  # before panels, so that the legend has their order
+        for place, base in enumerate(bases):
+            if len(part := points[points["base"] == base]):
+                figure.add_trace(_marks(name, part, shown=name not in told).update(grid.axes(place)))
+                told.add(name)
     x = grid.log_axis(rows["time_ratio"], "seconds a series ÷ dense (log)")
     y = grid.log_axis(rows["wql_ratio"], "WQL ÷ dense (log)")
     shape = grid.Shape(columns=min(3, max(2, len(bases))), narrow=1, row=300)
@@ -126,7 +129,8 @@ def _against_size(
             )
         )  # fmt: skip
     sizes = pd.concat([pd.Series(line[4], dtype=float) for line in lines])
-    x = grid.log_axis(sizes, x_title) | {"tickvals": [0.1, 0.2, 0.5, 1.0], "ticktext": ["0.1", "0.2", "0.5", "1"]}
+    ticks = sorted(sizes.unique()) if sizes.nunique() <= TICKS else [0.1, 0.2, 0.5, 1.0]
+    x = grid.log_axis(sizes, x_title) | {"tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
     y = grid.axis("relative to the original", nticks=5)
     shape = grid.Shape(columns=min(columns, max(2, len(titles))), narrow=2, row=190, shared=False)
     return calm(figure).update_layout(**grid.layout(titles, x, y, shape))
@@ -156,7 +160,13 @@ def _marks(name: str, points: pd.DataFrame, *, shown: bool) -> go.Scatter:
         name=escape(name),
         showlegend=shown,
         legendgroup=escape(name),
-        marker={"color": colour, "symbol": symbol, "size": sizes, "line": {"width": 1.5, "color": colour}},
+        marker={
+            "color": colour,
+            "symbol": symbol,
+            "size": sizes,
+            "line": {"width": 1.5, "color": colour},
+            "opacity": 1,
+        },
         customdata=[_told(row) for row in points.to_dict("records")],
         hovertemplate="<b>%{customdata}</b><br>time %{x:.3g}<br>WQL %{y:.4g}<extra></extra>",
     )

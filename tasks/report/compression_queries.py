@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.report.queries import Query
+from tasks.report.query import Query
 
 FRONTIER = Query(
     "Accuracy against time, relative to the dense model",

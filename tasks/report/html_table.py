@@ -79,6 +79,7 @@ def _cell(value: Any) -> Cell:
 
 
 def _number(value: float) -> str:
-    """Three significant figures, a true minus sign."""
-    text = f"{value:,.0f}" if value.is_integer() and abs(value) < 1e6 else f"{value:.3g}"
+    """Three significant figures, or all before the point of a thousand and more; a true minus sign."""
+    whole = value.is_integer() or abs(value) >= 1e3
+    text = f"{value:,.0f}" if whole and abs(value) < 1e6 else f"{value:.3g}"
     return text.replace("-", "−")

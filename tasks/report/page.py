@@ -10,7 +10,7 @@ from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from tasks.report import figures, ranks, studies, theory
+from tasks.report import figures, ranks, studies, theory, timeline
 from tasks.report.html_table import html_table
 from tasks.report.sections import Drawn, Section, section
 from tasks.report.summary import not_the_papers, summarise
@@ -99,6 +99,7 @@ def _sections(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Sec
     yield _listing("checkpoints", tables.checkpoints, "Where each model's weights come from.")
     yield _listing("skipped", tables.skipped, SKIPPED, empty="Nothing was skipped.")
     yield _listing("failures", tables.failures, "Jobs that raised an error, by stage.", empty="No job failed.")
+    yield timeline.section(tables, models(tables))
 
 
 def _correlation(answer: Answer) -> Section:

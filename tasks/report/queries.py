@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Query(NamedTuple):
-    """A question, and the SQL that answers it; `{study}` stands for a quoted name."""
-
-    title: str
-    sql: str
+from tasks.report.query import EPSILON, Query, filled
+from tasks.report.run_queries import RUN_QUERIES
 
 
 def _points(title: str, figure: str) -> Query:
@@ -30,8 +24,6 @@ group by all
 order by experiment, heads, x""",
     )
 
-
-EPSILON = 0.8  # of the effective dimension, as in isotropy.md, Table 1
 
 QUERIES: dict[str, Query] = {
     "scope": Query(
@@ -144,88 +136,7 @@ order by model, stack, n_tokens""",
     "theory_violations": Query(
         "The theorems at random instances", "select *\nfrom theory_violations\norder by kind, experiment, form"
     ),
-    "skill": Query(
-        "Skill of the checkpoints",
-        """select
-    model,
-    n_windows,
-    n_datasets,
-    wql_vs_median,
-    low,
-    high,
-    wql_vs_seasonal,
-    seasonal_low,
-    seasonal_high
-from skill
-order by model""",
-    ),
-    "training": Query(
-        "Training",
-        """select
-    model,
-    step,
-    loss,
-    learning_rate
-from training
-order by model, step""",
-    ),
-    "checkpoints": Query(
-        "The models",
-        """select
-    model,
-    family,
-    source,
-    ref,
-    parameters,
-    bytes,
-    license
-from checkpoints
-order by model""",
-    ),
-    "skipped": Query(
-        "What was skipped, and why",
-        """select
-    stage,
-    coalesce(model, 'every model') as model,
-    dataset,
-    coalesce(condition, 'every condition') as condition,
-    reason,
-    sum(n)::bigint as n
-from skipped
-group by all
-order by stage, model, dataset, condition, reason""",
-    ),
-    "failures": Query(
-        "Jobs that failed",
-        """select
-    stage,
-    error,
-    any_value(message) as example,
-    count(*) as n
-from failures
-group by all
-order by stage, error""",
-    ),
-    "runs": Query(
-        "Provenance",
-        """select
-    stage,
-    started,
-    seconds,
-    jobs,
-    done,
-    reused,
-    failed,
-    commit,
-    versions,
-    hardware,
-    cpus,
-    gpus,
-    seed
-from runs
-qualify row_number() over (partition by stage order by started desc) = 1
-order by started""",
-    ),
+    **RUN_QUERIES,
 }
 
 
@@ -304,12 +215,3 @@ def queries(study: str) -> dict[str, Query]:
 def study_queries(study: str, *, epsilon: float = EPSILON) -> dict[str, Query]:
     """The queries behind the section of one study, filled in as those of `queries`."""
     return {name: filled(query, study, epsilon) for name, query in STUDY_QUERIES.items()}
-
-
-def filled(query: Query, study: str, epsilon: float = EPSILON) -> Query:
-    """The query with the study's name, quoted, and epsilon written in."""
-    quoted = "'" + study.replace("'", "''") + "'"
-    sql = query.sql.strip()
-    for mark, value in {"{epsilon}": repr(float(epsilon)), "{study}": quoted}.items():
-        sql = sql.replace(mark, value)
-    return Query(query.title, sql)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tasks.report import compression_queries
-from tasks.report.queries import Query, filled
+from tasks.report.query import Query, filled
 from tasks.report.weight_queries import ALONG, GRID, HISTOGRAM, SNAPSHOTS, WEIGHTS
 
 _DRAWN = 48  # singular values of which every one is drawn; of later ones every eighth

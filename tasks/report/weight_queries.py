@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.report.queries import Query
+from tasks.report.query import Query
 
 GRID = """grid as (  -- what a grid of models varies
     select

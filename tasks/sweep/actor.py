@@ -20,7 +20,6 @@ from tasks.errors import SweepError
 from tasks.sweep.jobs import PLACE, Job, Place, Port, Result
 from tasks.sweep.policy import Failure
 
-NOTICE_S = 20.0  # from SIGTERM until what runs is handed back; spot machines give 30 s
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -32,6 +31,16 @@ class Site:
     node: str
     device: str  # "cpu", or "cuda:<id on the node>"
     node_id: str = ""  # ray's, in hex
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an actor's process is fitted to."""
+
+    threads: int
+    folder: str  # the driver's
+    devices: int | None = None  # GPUs that it should see; None: as many as Ray assigns
+    notice_seconds: float = 20  # from SIGTERM until what runs is handed back
 
 
 @dataclass(frozen=True)
@@ -52,12 +61,10 @@ class Undone(BaseException):
 class Worker:
     """One actor. Knows no Ray but for `start`, so the rest runs in any process."""
 
-    def __init__(self, name: str, port: Port, threads: int, folder: str, devices: int | None = None) -> None:
+    def __init__(self, name: str, port: Port, setting: Setting) -> None:
         self._name = name
         self._port = port
-        self._threads = threads
-        self._folder = folder
-        self._devices = devices  # GPUs that it should see; None: as many as Ray assigns
+        self._setting = setting
         self._site = Site(name, "", "cpu")
         self._torch_device = "cpu"
         self._model: Any = None
@@ -73,17 +80,17 @@ class Worker:
         import ray.util
 
         try:
-            os.chdir(self._folder)  # jobs name files relative to it
+            os.chdir(self._setting.folder)  # jobs name files relative to it
         except OSError as error:
             raise SweepError(
-                f"node {ray.util.get_node_ip_address()} has not got the driver's folder {self._folder} ({error}); "
-                "run from a folder that all nodes share"
+                f"node {ray.util.get_node_ip_address()} has not got the driver's folder {self._setting.folder} "
+                f"({error}); run from a folder that all nodes share"
             ) from error
         for variable in THREAD_VARIABLES:
-            os.environ[variable] = str(self._threads)
+            os.environ[variable] = str(self._setting.threads)
         ids = ray.get_gpu_ids()
         if ids:
-            self._torch_device = _torch_device(ids, os.environ.get("CUDA_VISIBLE_DEVICES", ""), self._devices)
+            self._torch_device = _torch_device(ids, os.environ.get("CUDA_VISIBLE_DEVICES", ""), self._setting.devices)
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # ray leaves all GPUs visible to an actor that asked for none
         device = f"cuda:{ids[0]}" if ids else "cpu"
@@ -99,7 +106,7 @@ class Worker:
 
         def noticed(signum: int, frame: Any) -> None:
             self._leaving = True
-            signal.setitimer(signal.ITIMER_REAL, NOTICE_S)
+            signal.setitimer(signal.ITIMER_REAL, self._setting.notice_seconds)
 
         def time_is_up(signum: int, frame: Any) -> None:
             if self._working:
@@ -146,7 +153,7 @@ class Worker:
     def _load(self, job: Job) -> Result:
         assert job.task.loader is not None
         self._model = _resolve(job.task.loader)(job)
-        _limit_threads(self._threads)
+        _limit_threads(self._setting.threads)
         return Result(rows=())
 
     def _run(self, job: Job) -> Result:

@@ -50,6 +50,7 @@ class Resources:
     start_timeout_s: float = 300  # without any actor coming up
     flush_seconds: float = 5
     drain_seconds: float = 20  # after SIGINT or SIGTERM; spot machines give 30 s
+    notice_seconds: float = 20  # after SIGTERM to an actor: then it hands back what it does
     max_in_flight: int = 8  # an actor, where jobs are short; one where they are not
     chunk: int = 10_000  # jobs planned at once
 

@@ -18,7 +18,7 @@ from tasks.sweep.fleet import Call, Fleet, Slot, What
 from tasks.sweep.interrupts import caught_signals, leave
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.policy import Action, Failure, decide, fatal
-from tasks.sweep.progress import Progress, Rate
+from tasks.sweep.progress import Progress, Rate, usage
 from tasks.sweep.records import Ledger, Summary, unanswered
 
 MAX_LOSSES = 10  # of nodes under one job; then it is taken for the cause
@@ -57,9 +57,7 @@ def run(jobs: Iterable[Job], port: Port, resources: Resources, *, report: Report
 class _Sweep:
     """The loop and its state."""
 
-    def __init__(
-        self, backlog: Backlog, ledger: Ledger, port: Port, resources: Resources, report: Report | None
-    ) -> None:
+    def __init__(self, backlog: Backlog, ledger: Ledger, port: Port, resources: Resources, report: Report | None):
         import ray
 
         self._ray = ray
@@ -72,9 +70,7 @@ class _Sweep:
         self._told = 0.0
         self._load_failures: Counter[Shelf] = Counter()
         self._doomed: dict[Shelf, Failure] = {}
-        self.loads = 0
-        self.restarts = 0
-        self.handed_back = 0
+        self.loads = self.restarts = self.handed_back = 0
 
     def work(self) -> None:
         """Until nothing is left, or a signal asks to stop."""
@@ -296,8 +292,8 @@ class _Sweep:
         self._told = now
         done, failed = self._ledger.done, self._ledger.failed
         rate = self._rate.update(done + failed)
-        left = self._backlog.planned - self._backlog.reused - done - failed
+        planned, reused = self._backlog.planned, self._backlog.reused
+        left = planned - reused - done - failed
         seconds_left = left / rate if rate > 0 and self._backlog.counted else None
-        self._report(
-            Progress(self._backlog.planned, self._backlog.reused, done, failed, self._fleet.busy, rate, seconds_left)
-        )
+        nodes = usage((slot.site.node, bool(slot.calls)) for slot in self._fleet if slot.up)
+        self._report(Progress(planned, reused, done, failed, self._fleet.busy, rate, seconds_left, nodes))

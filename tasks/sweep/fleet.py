@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -11,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from tasks.errors import SweepError
-from tasks.sweep.actor import Site, Worker
+from tasks.sweep.actor import Setting, Site, Worker
 from tasks.sweep.backlog import Attempt, Backlog, Shelf
 from tasks.sweep.cluster import Resources, actor_options
 from tasks.sweep.jobs import Port
-from tasks.sweep.nodes import Nodes
-from tasks.sweep.placement import Needs, allot, fits
+from tasks.sweep.nodes import Nodes, Request
+from tasks.sweep.placement import Needs, allot, fits, within
 from tasks.sweep.policy import Failure
 
 BATCH_S, BATCH_JOBS = 0.05, 128  # a call's jobs take about so long, and are at most so many
@@ -126,6 +127,7 @@ class Fleet:
         self._targets: dict[Needs, int] = {}
         self._failed_starts = 0
         self._absent: dict[Needs, float] = {}  # kinds that no actor is up of, though jobs wait, and since when
+        self._request = Request()
         self.nodes = Nodes()
         self.slots: list[Slot] = []
 
@@ -154,7 +156,10 @@ class Fleet:
             self._counted = now
             self.nodes.look()
             self._give_notice()
-            self._targets = allot(self._wanted(backlog), self.nodes.open, self._resources.actors)
+            wanted = self._wanted(backlog)
+            self._targets = allot(wanted, self.nodes.open, self._resources.actors)
+            if self._resources.address and self._resources.actors:
+                self._request.make(within(wanted, self._resources.actors))
             self._make_room()
             self._check_starts(backlog, now)
         staying = self._staying()
@@ -212,7 +217,8 @@ class Fleet:
         name = f"{self._name}-{self._made}"
         known = f"{shelf.group} {name} {self._run}".strip()
         remote = self._ray.remote(Worker).options(name=known, **actor_options(needs))
-        slot = Slot(name, remote.remote(name, self._port, needs.threads, os.getcwd(), needs.devices), shelf)
+        setting = Setting(needs.threads, os.getcwd(), needs.devices, self._resources.notice_seconds)
+        slot = Slot(name, remote.remote(name, self._port, setting), shelf)
         self._made += 1
         slot.send("start")
         self.slots.append(slot)
@@ -241,6 +247,8 @@ class Fleet:
         """End all actors."""
         for slot in list(self.slots):
             self.drop(slot)
+        with contextlib.suppress(Exception):  # a cluster that has gone may not hide why
+            self._request.make({})
 
 
 def of_worker(port: Port) -> Port:

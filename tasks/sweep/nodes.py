@@ -1,12 +1,13 @@
-"""The cluster's nodes as they are now: which take actors, which are about to leave, which have gone."""
+"""The cluster's nodes: which take actors, which are about to leave, which have gone, and asking for more."""
 
 from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from tasks.sweep.placement import Node
+from tasks.sweep.placement import Needs, Node
 
 MARGIN_S = 5.0  # before a node's deadline: what still runs there is handed back
 PROBE_S = 1.0
@@ -51,8 +52,26 @@ class Nodes:
         return name in self.leaving or name not in self._ids or not _answers(*self._raylets[name])
 
 
+class Request:
+    """What an autoscaler is asked to have room for: one request a cluster, which the last one to ask has said."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Needs, int] = {}
+
+    def make(self, actors: Mapping[Needs, int]) -> None:
+        """Ask for room for so many actors of each kind; nothing happens where no autoscaler runs."""
+        from ray.autoscaler.sdk import request_resources
+
+        if actors == self._asked or _outside():
+            return
+        self._asked = dict(actors)
+        each = [needs for needs, count in actors.items() for _ in range(count)]
+        labels = [dict(needs.labels) for needs in each]
+        request_resources(bundles=[needs.amounts for needs in each], bundle_label_selectors=labels)
+
+
 def _outside() -> bool:
-    """Whether this driver is a Ray client, which sees neither drains nor the nodes' own ports."""
+    """Whether this driver is a Ray client, which sees neither drains nor the nodes' own ports, nor an autoscaler."""
     import ray
 
     return bool(ray.util.client.ray.is_connected())

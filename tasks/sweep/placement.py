@@ -86,6 +86,17 @@ def _fit(needs: Needs, has: Mapping[str, float]) -> int:
     return min(counts)
 
 
+def within(wanted: Mapping[Needs, int], most: int) -> dict[Needs, int]:
+    """As many actors of each kind as `allot` would give, were there room for all."""
+    given = dict.fromkeys(wanted, 0)
+    while sum(given.values()) < most:
+        short = [needs for needs, count in given.items() if count < min(wanted[needs], needs.actors or math.inf)]
+        if not short:
+            break
+        given[min(short, key=lambda needs: given[needs])] += 1
+    return given
+
+
 def allot(wanted: Mapping[Needs, int], nodes: Sequence[Node], most: int | None = None) -> dict[Needs, int]:
     """How many actors of each kind to have: in turn one of each, until `wanted` is met or no more fits.
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TextIO
 
 LINE_S = 10.0  # between lines where there is no terminal
 RATE_WINDOW_S = 30.0  # the rate is that of so many last seconds
+NAMED_NODES = 6  # of more, those that do least are named
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One moment of a sweep. Counts are jobs; rate is jobs/s; seconds_left is None while it cannot be told."""
+    """One moment of a sweep. Counts are jobs; rate is jobs/s; seconds_left is None while it cannot be told.
+
+    nodes: of each node how many actors are busy, and how many there are.
+    """
 
     planned: int
     reused: int  # stored before this run
@@ -25,6 +29,7 @@ class Progress:
     running: int
     rate: float
     seconds_left: float | None
+    nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def left(self) -> int:
@@ -32,11 +37,35 @@ class Progress:
         return self.planned - self.reused - self.done - self.failed
 
     def __str__(self) -> str:
+        return "; ".join(filter(None, (self.counts, self.use)))
+
+    @property
+    def counts(self) -> str:
+        """Jobs, rate and time left in words."""
         ahead = "" if self.seconds_left is None else f", {_clock(self.seconds_left)} left"
         failed = f", {self.failed} failed" if self.failed else ""
         reused = f" ({self.reused} from before)" if self.reused else ""
         finished = self.reused + self.done + self.failed
         return f"{finished}/{self.planned} jobs{reused}{failed}, {self.running} running, {self.rate:.3g}/s{ahead}"
+
+    @property
+    def use(self) -> str:
+        """Busy actors by node in words; nothing of one node, whose busy actors are the jobs that run."""
+        if len(self.nodes) < 2:
+            return ""
+        named = sorted(self.nodes.items())
+        if len(named) <= NAMED_NODES:
+            return f"busy actors: {_each(named)}"
+        least = sorted(named, key=lambda one: one[1][0] / one[1][1])[:NAMED_NODES]
+        busy, every = (sum(counts) for counts in zip(*self.nodes.values(), strict=True))
+        return f"busy actors: {busy}/{every} on {len(named)} nodes, least {_each(least)}"
+
+
+def usage(actors: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
+    """Node -> how many of its actors are busy, and how many it has, from each actor's node and whether it is busy."""
+    found = list(actors)
+    busy, every = Counter(node for node, works in found if works), Counter(node for node, _ in found)
+    return {node: (busy[node], count) for node, count in sorted(every.items())}
 
 
 class Rate:
@@ -89,12 +118,19 @@ def _bar(title: str, stream: TextIO) -> Iterator[Callable[[Progress], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
     with Bar(*columns, console=Console(file=stream), refresh_per_second=4) as bar:
         row = bar.add_task(title, total=None, text="planning")
+        nodes = bar.add_task("", total=None, text="", visible=False)  # a second row, where there is more than one node
 
         def report(progress: Progress) -> None:
             finished = progress.reused + progress.done + progress.failed
-            bar.update(row, total=progress.planned, completed=finished, text=str(progress))
+            bar.update(row, total=progress.planned, completed=finished, text=progress.counts)
+            busy, every = (sum(counts[at] for counts in progress.nodes.values()) for at in (0, 1))
+            bar.update(nodes, total=every, completed=busy, text=progress.use, visible=bool(progress.use))
 
         yield report
+
+
+def _each(nodes: Iterable[tuple[str, tuple[int, int]]]) -> str:
+    return ", ".join(f"{node} {busy}/{every}" for node, (busy, every) in nodes)
 
 
 def _clock(seconds: float) -> str:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tasks.errors import SweepError
 from tasks.sweep.actor import Outcome, Site
 from tasks.sweep.jobs import Job
-from tasks.sweep.policy import Failure
+from tasks.sweep.policy import FATAL_ERRNO, Failure
 
 MAX_BUFFERED = 10_000  # records; bounds the driver's memory where jobs end faster than the clock flushes
 
@@ -103,6 +104,12 @@ class Ledger:
         if not force and now - self._flushed < self._flush_seconds and len(self._buffer) < MAX_BUFFERED:
             return
         self._flushed = now
-        if self._buffer:
+        if not self._buffer:
+            return
+        try:
             self._append(self._buffer)
-            self._buffer = []  # after append: what could not be stored is tried again at the last flush
+        except OSError as error:
+            if error.errno not in FATAL_ERRNO:
+                raise
+            raise SweepError(f"{error}\n{len(self._buffer)} finished jobs could not be stored and run again") from error
+        self._buffer = []  # after append: what could not be stored is tried again at the last flush

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.sweep.actor import Outcome, Site, Worker
+from tasks.sweep.actor import Outcome, Setting, Site, Worker
 from tasks.sweep.cluster import Resources, connect, environment
 from tasks.sweep.fleet import of_worker
 from tasks.sweep.jobs import WATCHER, Job, Port
@@ -65,7 +65,8 @@ def search(jobs: Sequence[Job], port: Port, resources: Resources, halving: Halvi
     (folder / OUTCOMES).mkdir(parents=True, exist_ok=True)
     with environment(QUIET), connect(resources):
         needs = resources.of(jobs[0].task.name)
-        site = _Trials({job.key: job for job in jobs}, of_worker(port), needs.threads, os.getcwd(), folder)
+        setting = Setting(needs.threads, os.getcwd(), needs.devices)
+        site = _Trials({job.key: job for job in jobs}, of_worker(port), setting, folder)
         bundle = tune.PlacementGroupFactory([needs.amounts], bundle_label_selector=[dict(needs.labels)])
         trainable = tune.with_resources(tune.with_parameters(_trial, site=site), bundle)
         resources = replace(resources, actors=needs.actors or resources.actors)
@@ -80,8 +81,7 @@ class _Trials(NamedTuple):
 
     jobs: Mapping[str, Job]
     port: Port
-    threads: int
-    root: str
+    setting: Setting
     folder: Path
 
 
@@ -128,7 +128,7 @@ def _trial(config: Mapping[str, str], site: _Trials) -> None:
             raise
 
     if _outcome(site.folder, job) is None:
-        worker = Worker(f"trial-{job.key[:8]}", site.port, site.threads, site.root)
+        worker = Worker(f"trial-{job.key[:8]}", site.port, site.setting)
         worker.start()
         WATCHER.set(watch)
         outcome = worker.run(job, 1)

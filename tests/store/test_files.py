@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 from functools import partial
@@ -13,7 +14,7 @@ import pytest
 from blake3 import blake3
 
 from store import files
-from store.errors import StaleInput
+from store.errors import StaleInput, StoreFull
 
 
 def test_a_failed_write_leaves_the_former_file_and_no_temporary_one(tmp_path: Path) -> None:
@@ -23,6 +24,19 @@ def test_a_failed_write_leaves_the_former_file_and_no_temporary_one(tmp_path: Pa
         files.write_text(path, "half\udc80")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_full_disk_is_named_with_what_to_do_and_crosses_processes_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    with pytest.raises(StoreFull) as caught, files.atomic(path), open("/dev/full", "r+b", buffering=0) as full:
+        full.write(b"x")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(again, OSError) and again.errno == errno.ENOSPC
+    assert str(again) == (
+        f"cannot write {path}: No space left on device. Free some of that disk, then run the same command again: "
+        "it goes on from what is stored"
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_replacing_a_file_leaves_its_other_hard_links_alone(tmp_path: Path) -> None:

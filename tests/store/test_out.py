@@ -65,6 +65,12 @@ def test_rows_that_do_not_fit_fail_their_job_and_no_other(out, record, row) -> N
         assert "unknown columns ['stepp']" in store.failed()["message"][0].as_py()
 
 
+def test_rows_that_do_not_fit_stop_no_append_where_they_are_all_there_is(out, record, row) -> None:
+    with out() as store:
+        store.append([record("a", [row("training", stepp=1)])])
+        assert store.failed()["error"].to_pylist() == ["SchemaError"]
+
+
 def test_records_handed_over_twice_are_stored_once(out, record, row) -> None:
     with out() as store:
         store.append([record("a", [row("training")])])

@@ -124,6 +124,13 @@ def test_cells_shorten_numbers_and_lists() -> None:
     assert query.cells(table) == [["0.333333", "[1, 2, 3, … 4 items]"]]
 
 
+def test_a_cell_of_a_traceback_is_its_last_line() -> None:
+    text = "Traceback (most recent call last):\n  in f\nValueError: got NaN\n"
+    table = pa.table({"traceback": [text], "message": ["one line\n"]})
+    assert query.cells(table) == [["ValueError: got NaN (last of 3 lines)", "one line\n"]]
+    assert json.loads(query.render(table, "json"))[0]["traceback"] == text
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """`run("select 1")`: exit code, stdout and stderr of `python -m store "select 1"`, in this process."""

@@ -96,7 +96,7 @@ def test_the_same_rows_are_the_same_bytes_as_on_a_disk_whatever_came_before(out,
         store.append(jobs)
         store.finish("abd")
     held = manifest(at)[0]["tables"]["training"]
-    assert [entry[2] for entry in held] == [files.fingerprint(p) for p in sorted((local / "training").iterdir())]
+    assert [entry[3] for entry in held] == [files.fingerprint(p) for p in sorted((local / "training").iterdir())]
 
 
 DRIVER = """

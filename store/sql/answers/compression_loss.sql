@@ -3,32 +3,25 @@
 -- overlap: its slope against the log2 of the share. Interval and p are Student's t over data sets or models.
 with final as (
     select
-        estimates.study,
-        estimates."grouping" as method,
-        estimates.block as model,
-        estimates.measure,
-        estimates.n,
+        study,
+        "grouping" as method,
+        block as model,
+        measure,
+        n,
         case
-            when estimates.statistic = 'mean' then 1.05 * exp(estimates.estimate)
-            else estimates.estimate
+            when statistic = 'mean' then 1.05 * exp(estimate)
+            else estimate
         end as estimate,
-        case when estimates.statistic = 'mean' then 1.05 * exp(inference.low) else inference.low end as low,
-        case when estimates.statistic = 'mean' then 1.05 * exp(inference.high) else inference.high end as high,
-        inference.p,
-        inference.p_bh,
-        inference.p_by,
-        inference.n_tests,
-        inference.method as test,
-        inference.reason
-    from rank_estimates as estimates
-    left join inference
-        on inference.study = estimates.study
-        and inference.answer = estimates.answer
-        and inference.measure = estimates.measure
-        and inference."grouping" = estimates."grouping"
-        and inference.block = estimates.block
-        and inference.statistic = estimates.statistic
-    where estimates.answer = 'compression_loss'
+        case when statistic = 'mean' then 1.05 * exp(low) else low end as low,
+        case when statistic = 'mean' then 1.05 * exp(high) else high end as high,
+        p,
+        p_bh,
+        p_by,
+        n_tests,
+        method as test,
+        reason
+    from tested_estimates
+    where answer = 'compression_loss'
 )
 
 select * from final

@@ -3,29 +3,22 @@
 -- is better. Interval and p are of Student's paired t over seeds, in logs.
 with final as (
     select
-        estimates.study,
-        estimates."grouping" as family,
-        estimates.block as pair,
-        replace(estimates.measure, 'log ', '') as measure,
-        estimates.n as n_seeds,
-        exp(estimates.estimate) as ratio,
-        exp(inference.low) as low,
-        exp(inference.high) as high,
-        inference.p,
-        inference.p_bh,
-        inference.p_by,
-        inference.n_tests,
-        inference.method,
-        inference.reason
-    from rank_estimates as estimates
-    left join inference
-        on inference.study = estimates.study
-        and inference.answer = estimates.answer
-        and inference.measure = estimates.measure
-        and inference."grouping" = estimates."grouping"
-        and inference.block = estimates.block
-        and inference.statistic = estimates.statistic
-    where estimates.answer = 'flow_against_flat'
+        study,
+        "grouping" as family,
+        block as pair,
+        replace(measure, 'log ', '') as measure,
+        n as n_seeds,
+        exp(estimate) as ratio,
+        exp(low) as low,
+        exp(high) as high,
+        p,
+        p_bh,
+        p_by,
+        n_tests,
+        method,
+        reason
+    from tested_estimates
+    where answer = 'flow_against_flat'
 )
 
 select * from final

@@ -10,6 +10,7 @@ with numbers as (
         measured.model,
         measured.dataset,
         measured.condition,
+        printed.quantity as measure,
         printed.quantity,
         printed.published,
         printed.published_text,
@@ -58,6 +59,7 @@ claims as (
             when inference."grouping" in ('context', 'noise') then inference.block
             when claimed.answer in ('flow_against_flat', 'compression_loss') then inference.block
         end as condition,
+        claimed.measure,
         case
             when claimed.answer in ('flow_against_flat', 'compression_loss')
                 then concat_ws(' ', split_part(claimed.measure, '@', 1), claimed.statistic)

@@ -13,7 +13,8 @@ import numpy as np
 
 from stages.statistics import _of_ranks as of_units
 from store import catalogue, files
-from tasks.report.queries import Query, study_queries
+from tasks.report.queries import study_queries
+from tasks.report.query import Query
 from tasks.report.rank_queries import rank_queries
 from tasks.report.tables import Answer, StudyTables
 from tasks.statistics.study import Options

@@ -11,7 +11,8 @@ import numpy as np
 
 import store
 from store import catalogue, files
-from tasks.report.queries import Query, study_queries
+from tasks.report.queries import study_queries
+from tasks.report.query import Query
 from tasks.report.rank_queries import rank_queries
 from tasks.report.tables import Answer, StudyTables
 

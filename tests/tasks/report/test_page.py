@@ -17,7 +17,8 @@ from tasks.report.page import render
 from tasks.report.tables import Answer, ReportTables
 
 THEORY = 4  # pictures of the theorems, which name no model
-PICTURES = 2 + THEORY + 5  # of the run, and of the studies: by domain, by condition, layers, two models' islands
+STAGES = 2  # whose timeline is drawn
+PICTURES = 2 + THEORY + STAGES + 5  # the last of the studies: by domain, by condition, layers, two models' islands
 HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"
 
 
@@ -83,7 +84,7 @@ def test_figures_are_json_with_alt_texts(page: str) -> None:
 
 
 def test_every_section_shows_its_sql_and_its_data(page: str, tables: ReportTables) -> None:
-    assert page.count("<summary>SQL</summary>") == 16 + 2 * len(tables.studies)
+    assert page.count("<summary>SQL</summary>") == 18 + 2 * len(tables.studies)
     assert csv_link(tables.nmse_against_isotropy.frame) in page
     for study in tables.studies:
         assert csv_link(study.published.frame) in page
@@ -128,6 +129,9 @@ def test_a_long_table_is_cut_in_the_page_and_whole_in_its_csv(tables: ReportTabl
         (None, "–", None),
         (pd.NaT, "–", None),
         (12_345, "12,345", 12_345.0),
+        (8174.6, "8,175", 8174.6),
+        (-1234.5, "−1,234", -1234.5),
+        (1.5e7 + 0.5, "1.5e+07", 1.5e7 + 0.5),
         (3.0, "3", 3.0),
         (1e-9, "1e−09", 1e-9),
         (float("inf"), "inf", float("inf")),

@@ -8,7 +8,8 @@ import pytest
 import store
 from store import catalogue
 from tasks.report.page import render
-from tasks.report.queries import QUERIES, STUDY_QUERIES, Query, queries, study_queries
+from tasks.report.queries import QUERIES, STUDY_QUERIES, queries, study_queries
+from tasks.report.query import Query
 from tasks.report.tables import Answer, ReportTables, StudyTables
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import toy
 import toy_search
-from test_faults import ROOT, kill_with_its_workers
+from processes import ROOT, kill_with_its_workers
 
 pytestmark = pytest.mark.slow
 

@@ -1,10 +1,11 @@
-"""Work to hand out, with an execution log outside the store, and a store of JSON lines; run as a script, a driver."""
+"""Work to hand out, with an execution log outside the store, and a store of JSON lines."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -67,10 +68,32 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
             return Result([{"n": (n for n in ())}])
         case "nothing":
             return Result([])
+        case "hang once":
+            if logged(spec["log"], "run").count(str(spec["n"])) == 1:
+                time.sleep(600)
+        case "told to end":  # as a machine that is taken away tells its processes
+            if logged(spec["log"], "run").count(str(spec["n"])) == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(spec.get("sleep", 0))
     row = {"n": spec["n"], "model": model, "data": data, "seed": job.seed, "batch": place().batch(8)}
     row |= {"threads": os.environ["OMP_NUM_THREADS"], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    if spec.get("where"):
+        import ray
+
+        row["node"] = ray.get_runtime_context().get_node_id()
+    if spec.get("torch"):
+        row["torch"] = torch_facts()
     return Result([row], dump=tables(spec["dump"]) if "dump" in spec else None, tokens=10)
+
+
+def torch_facts() -> dict[str, Any]:
+    """What torch sees of GPUs, and a sum that was worked out on the job's device."""
+    import torch
+
+    count, device = torch.cuda.device_count(), place().device
+    uuid = str(torch.cuda.get_device_properties(0).uuid) if count else None
+    total = torch.ones(1000, device=device).sum().item()
+    return {"count": count, "uuid": uuid, "device": device, "sum": total}
 
 
 def row(job: Job, data: Any, model: None) -> Result:
@@ -138,16 +161,3 @@ def _write_dump(folder: Path, job: Job, dump: Any) -> dict[str, Any]:
 def port(folder: Path) -> Port:
     folder.mkdir(parents=True, exist_ok=True)
     return Port(partial(_missing, folder), partial(_append, folder), _check, _read, partial(_write_dump, folder))
-
-
-def drive(store: str, log_path: str, count: str) -> None:
-    """A driver with a local Ray of its own."""
-    from tasks.sweep.cluster import Resources
-    from tasks.sweep.engine import run
-
-    jobs = make(range(int(count)), log_path, groups=2, sleep=0.05)
-    print(run(jobs, port(Path(store)), Resources(flush_seconds=0.5, drain_seconds=10)), flush=True)
-
-
-if __name__ == "__main__":
-    drive(*sys.argv[1:])

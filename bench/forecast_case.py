@@ -1,0 +1,199 @@
+"""What one process of bench/compression.py measures: a forecast's time and memory, on a model of random weights."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bench import memory
+from bench.memory import MIB
+from tasks.compression import schedules
+from tasks.models.attention import Widths
+from tasks.models.base import Forecaster
+from tasks.models.registry import family_class
+from tasks.series.types import Windows
+
+FIRST, GROWTH, ORIGIN = 3, 0.27, 2  # rank_structure.md, Fig. 7, at the printed size ratio 0.075
+STEPS = {"context_length": 512, "prediction_length": 64}
+PATCHES = {"patch_sizes": [8, 16, 32, 64, 128]}
+
+
+def _t5(width: int, inner: int, heads: int, layers: int) -> dict[str, Any]:
+    shape = {"d_model": width, "d_ff": inner, "d_kv": 64, "num_heads": heads}
+    return {**shape, "num_layers": layers, "num_decoder_layers": layers, **STEPS}
+
+
+T5 = {"tiny": _t5(256, 1024, 4, 4), "small": _t5(512, 2048, 8, 6), "base": _t5(768, 3072, 12, 12)}
+T5["toy"] = _t5(64, 128, 2, 2)
+SHAPES: dict[str, dict[str, dict[str, Any]]] = {
+    "chronos-t5": {name: {**shape, "n_tokens": 4096} for name, shape in T5.items()},  # amazon/chronos-t5-*
+    "chronos-bolt": T5,  # amazon/chronos-bolt-*
+    "moirai": {  # Salesforce/moirai-1.0-R-*
+        "toy": {"d_model": 128, "num_layers": 2, **PATCHES},
+        "small": {"d_model": 384, "num_layers": 6, **PATCHES},
+        "base": {"d_model": 768, "num_layers": 12, **PATCHES},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one process measures. `repeats`: forecasts, of which the median counts."""
+
+    family: str
+    shape: str
+    side: str  # stock or ours
+    heads: str  # dense or narrow
+    series: int = 4
+    samples: int = 20
+    horizon: int = 64
+    repeats: int = 1
+    threads: int = 1
+    device: str = "cpu"
+
+
+def windows(count: int, horizon: int) -> Windows:
+    """Seasonal random walks, 512 steps each."""
+    rng = np.random.default_rng(0)
+    steps = np.arange(STEPS["context_length"])
+    context = rng.normal(size=(count, len(steps))).cumsum(axis=1) + 5 * np.sin(steps / 24 * 2 * np.pi)
+    future = np.full((count, horizon), np.nan, dtype=np.float32)
+    names = [str(number) for number in range(count)]
+    return Windows(context.astype(np.float32), future, names, np.full(count, len(steps)), "walks", "h", 24)
+
+
+def narrow(model: Forecaster) -> float:
+    """Give the heads of every attention layer the schedule's ranks; the mean share of their width that is left.
+
+    Where something lies between q and k and their product (a rotation), only the values become narrower, and only
+    their share counts.
+    """
+    values = []
+    for layer in model.attentions():
+        full = layer.read()
+        ranks = schedules.flow(FIRST, GROWTH, model.layers[layer.stack], origin=ORIGIN)
+        key, value = (min(ranks[layer.layer - 1], width) for width in full.widths)
+        layer.write(full.sliced(Widths(key if layer.plain else full.widths.key, value)))
+        values.append(value)
+    return schedules.size_ratio(values, full.widths.value)  # every layer's heads are equally wide
+
+
+def wait(gpu: bool) -> None:
+    """Until the GPU has done what it was given."""
+    import torch
+
+    if gpu:
+        torch.cuda.synchronize()
+
+
+class Watch:
+    """Of forecasts by transformers' generate: seconds in the encoder, bytes of the caches at the end."""
+
+    def __init__(self, network: Any, gpu: bool) -> None:
+        self.encoder, self.cache, self._gpu = 0.0, 0, gpu
+        network.encoder.register_forward_pre_hook(lambda *_: self._clock(-1))
+        network.encoder.register_forward_hook(lambda *_: self._clock(1))
+        network.decoder.register_forward_hook(self._weigh, with_kwargs=True)
+
+    def _clock(self, sign: int) -> None:
+        wait(self._gpu)
+        self.encoder += sign * time.perf_counter()
+
+    def _weigh(self, module: Any, args: Any, options: dict[str, Any], output: Any) -> None:
+        both = options["past_key_values"]
+        layers = [*both.self_attention_cache.layers, *both.cross_attention_cache.layers]
+        self.cache = sum(part.nbytes for layer in layers for part in (layer.keys, layer.values))
+
+
+def forecaster(case: Case, model: Forecaster) -> Callable[[], object]:
+    """The forecast that is timed."""
+    import torch
+
+    made = windows(case.series, case.horizon)
+    if case.side == "ours":
+        return lambda: model.forecast(made, samples=case.samples, seeds=list(range(case.series)))
+    from chronos import ChronosPipeline
+    from chronos.chronos import ChronosModel
+
+    settings, network = model.chronos, model.network  # type: ignore[attr-defined]
+    network.encoder.config._attn_implementation = "sdpa"  # transformers' own, which ours is too without gradients
+    pipeline = ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, network))
+    context = torch.from_numpy(made.context)
+    return lambda: pipeline.predict(context, case.horizon, num_samples=case.samples)
+
+
+def held(gpu: bool) -> int:
+    """Bytes that the process, or torch on the GPU, holds now; the peak begins anew."""
+    import torch
+
+    if not gpu:
+        return memory.held()
+    gc.collect()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
+
+
+def peak(gpu: bool) -> int:
+    """The most since then."""
+    import torch
+
+    return torch.cuda.max_memory_allocated() if gpu else memory.peak()
+
+
+def build(case: Case) -> tuple[Any, float]:
+    """The model on its device, and the share of its heads' width that is left."""
+    model = family_class(case.family).new(SHAPES[case.family][case.shape], seed=0)
+    ratio = narrow(model) if case.heads == "narrow" else 1.0
+    model.network.to(case.device)
+    return model, ratio
+
+
+def measure(case: Case) -> dict[str, float]:
+    """One line of the table, in this process; it must be a fresh one."""
+    import torch
+
+    torch.set_num_threads(case.threads)
+    gpu = case.device != "cpu"
+    toy = replace(case, shape="toy", series=1, samples=2)
+    forecaster(toy, build(toy)[0])()
+    idle = held(gpu)
+    model, ratio = build(case)
+    watch = Watch(model.network, gpu) if case.side == "stock" else None
+    run = forecaster(case, model)
+    held(gpu)
+    walls, cpus = [], []
+    for _ in range(case.repeats):
+        wall, cpu = time.perf_counter(), time.process_time()
+        run()
+        wait(gpu)
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    grown = peak(gpu) - idle
+    found = {"ratio": ratio, "wall": statistics.median(walls), "cpu": statistics.median(cpus), "idle": idle / MIB}
+    found |= {"peak": grown / MIB, "weights": sum(one.nbytes for one in model.network.parameters()) / MIB}
+    if watch is not None:
+        found |= {"encoder": watch.encoder / case.repeats, "cache": watch.cache / MIB}
+    elif case.family == "chronos-t5":
+        found |= encoding(case, model)
+    return found
+
+
+def encoding(case: Case, model: Any) -> dict[str, float]:
+    """Seconds that our sampler's encoder takes, and the MB of caches that it then holds."""
+    import torch
+
+    from tasks.models.t5_steps import StepDecoder
+
+    arrays = model.tokenize(windows(case.series, case.horizon)).arrays
+    ids, mask = (torch.from_numpy(arrays[name].astype(kind)) for name, kind in (("ids", np.int64), ("mask", bool)))
+    begun = time.perf_counter()
+    with torch.inference_mode():
+        decoder = StepDecoder(model.network, ids.to(case.device), mask.to(case.device), case.samples, case.horizon)
+    wait(case.device != "cpu")
+    return {"encoder": time.perf_counter() - begun, "cache": sum(one.nbytes for one in decoder.caches) / MIB}

@@ -1,0 +1,72 @@
+-- Which actor did what when, in each run of a stage, and for how long was it busy?
+-- A row is a job with the load before it. began, ended: seconds since the first job of the run began; busy_seconds: of
+-- them those that no earlier job of the actor covers. run is the start of the run; a killed run leaves no row of its own,
+-- so that its jobs have none and are not placed. Wall clock: a job that was moved or tried again has its last time only.
+with ended_runs as (
+    select
+        stage,
+        started as run,
+        started + to_microseconds((1e6 * seconds)::bigint) as over
+    from runs
+),
+
+timed as (
+    select
+        timings.stage,
+        if(ended_runs.run <= timings.started, ended_runs.run, null) as run,
+        timings.node,
+        timings.actor,
+        timings.device,
+        timings.key,
+        epoch_us(timings.started) / 1e6 - timings.load_seconds as start_s,
+        epoch_us(timings.started) / 1e6 + timings.seconds as end_s,
+        timings.load_seconds,
+        timings.seconds
+    from timings
+    asof left join ended_runs
+        on ended_runs.stage = timings.stage
+        and ended_runs.over >= timings.started
+),
+
+placed as (
+    select
+        *,
+        min(start_s) over (partition by stage, run) as zero_s,
+        max(end_s) over (
+            partition by stage, run, node, actor
+            order by start_s, end_s, key
+            rows between unbounded preceding and 1 preceding
+        ) as covered_s
+    from timed
+),
+
+final as (
+    select
+        placed.stage,
+        placed.run,
+        placed.node,
+        placed.actor,
+        placed.device,
+        job_subjects.subject,
+        failures.error,
+        placed.key,
+        if(placed.run is null, null, placed.start_s - placed.zero_s) as began,
+        if(placed.run is null, null, placed.end_s - placed.zero_s) as ended,
+        placed.load_seconds,
+        placed.seconds,
+        greatest(0, placed.end_s - greatest(placed.start_s, coalesce(placed.covered_s, placed.start_s))) as busy_seconds
+    from placed
+    left join job_subjects
+        on job_subjects.job_key = placed.key
+    left join failures
+        on failures.key = placed.key
+    order by
+        placed.stage,
+        placed.run,
+        placed.node,
+        placed.actor,
+        began,
+        placed.key
+)
+
+select * from final

@@ -1,0 +1,59 @@
+"""Which loaded models the jobs of stage spectra share."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from stages import spectra
+from stages.params import load
+from tasks.models import registry
+from tasks.sweep.backlog import shelf_of
+from tasks.sweep.placement import Needs
+
+ROOT = Path(__file__).parents[2]
+MODEL = "chronos-t5-nano"
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """A checkpoint with snapshots of its training, each of other weights."""
+    folder = tmp_path / MODEL
+    shutil.copytree(ROOT / "checkpoints" / MODEL, folder)
+    for step in (0, 100):
+        snapshot = folder / registry.SNAPSHOTS / f"step-{step}"
+        snapshot.mkdir(parents=True)
+        shutil.copy(folder / "config.json", snapshot)
+        weights = load_file(folder / "model.safetensors")
+        save_file({name: array * (1 + step) / 2 for name, array in weights.items()}, snapshot / "model.safetensors")
+    return folder
+
+
+def test_a_snapshot_shares_its_loaded_model_with_no_other_and_the_finished_one_with_all_else_of_it(
+    trained: Path,
+) -> None:
+    row = {
+        "family": "chronos-t5",
+        "ref": str(trained),
+        "options": None,
+        "fingerprint": registry.fingerprint(trained),
+    }
+    planned = list(spectra._of_weights(load(ROOT / "params" / "smoke.yaml"), {MODEL: row}))
+    jobs = [one.job for one in planned if one.job.task.loader]
+
+    assert {job.group for job in jobs} == {MODEL}, "the group is the model's plain name"
+    shelves = defaultdict(set)
+    for job in jobs:
+        shelves[shelf_of(job, Needs())].add((job.task.name, job.spec.get("step")))
+    assert sorted(shelves.values(), key=len) == [
+        {("weight_spectra", 0)},
+        {("weight_spectra", 100)},
+        {("weight_spectra", None), ("row_angles", None)},
+    ]
+    for shelf, (job, *_) in ((shelf, [job for job in jobs if shelf_of(job, Needs()) == shelf]) for shelf in shelves):
+        ((_, fingerprint),) = shelf.models
+        assert registry.fingerprint(Path(job.spec["ref"])) == fingerprint, "what is loaded is what the shelf names"

@@ -1,0 +1,207 @@
+"""Timeline, idle share and what is drawn of them, against the same from plain Python on made-up jobs."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files as resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import store
+from store import catalogue, files
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SQL = resources("store") / "sql"
+VIEWS = ("answers/timeline", "answers/idle_share", "views/timeline_bars")
+TABLES = """
+create table timings (stage varchar, key varchar, seconds double, load_seconds double, actor varchar, node varchar,
+    device varchar, started timestamptz);
+create table runs (stage varchar, started timestamptz, seconds double);
+create table failures (key varchar, error varchar);
+create table job_subjects (job_key varchar, subject varchar);
+"""
+
+
+class Timed(NamedTuple):
+    """A job; start, load and took in seconds, start that of the load before it."""
+
+    actor: int
+    start: float
+    load: float
+    took: float
+    subject: str = "m"
+    node: str = "n"
+
+    @property
+    def end(self) -> float:
+        return self.start + self.load + self.took
+
+
+@pytest.fixture(scope="module")
+def run():
+    """`run(jobs)`: the three views of one run of these jobs, which lasted an hour; rows as dicts, by view."""
+    with duckdb.connect(config={"threads": "1"}) as connection:
+        connection.execute(TABLES)
+        for view in VIEWS:
+            text = (SQL / f"{view}.sql").read_text(encoding="utf-8")
+            connection.execute(f"create view {Path(view).name} as {text}")
+
+        def ask(jobs: list[Timed], runs: tuple[tuple[float, float], ...] = ((0.0, 3600.0),)) -> dict[str, list[dict]]:
+            for table in ("timings", "runs", "failures", "job_subjects"):
+                connection.execute(f"delete from {table}")
+            insert(connection, "runs", [("s", at(start), seconds) for start, seconds in runs])
+            lines = [
+                ("s", str(n), job.took, job.load, f"actor-{job.actor}", job.node, "cpu", at(job.start + job.load))
+                for n, job in enumerate(jobs)
+            ]
+            insert(connection, "timings", lines)
+            insert(connection, "job_subjects", [(str(n), job.subject) for n, job in enumerate(jobs)])
+            names = (Path(view).name for view in VIEWS)
+            return {name: connection.sql(f"from {name}").to_arrow_table().to_pylist() for name in names}
+
+        yield ask
+
+
+def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[tuple]) -> None:
+    if rows:
+        held = pa.table({f"c{n}": list(column) for n, column in enumerate(zip(*rows, strict=True))})
+        connection.register("held", held)
+        connection.execute(f"insert into {table} select * from held")
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def covered(spans: list[tuple[float, float]]) -> float:
+    """Length of the union, by sweeping over every point where something begins or ends."""
+    points = sorted({point for span in spans for point in span})
+    return sum(b - a for a, b in itertools.pairwise(points) if any(low <= a and b <= high for low, high in spans))
+
+
+def naive(jobs: list[Timed]) -> tuple[float, dict[int, float]]:
+    """Idle share of all actors together, and of each."""
+    by_actor: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for job in jobs:
+        by_actor[job.actor].append((job.start, job.end))
+    lives = {actor: (min(s for s, _ in own), max(e for _, e in own)) for actor, own in by_actor.items()}
+    at_once = max(sum(low <= moment < high for low, high in lives.values()) for moment, _ in lives.values())
+    span = max(job.end for job in jobs) - min(job.start for job in jobs)
+    busy = {actor: covered(own) for actor, own in by_actor.items()}
+    each = {actor: 1 - busy[actor] / (high - low) for actor, (low, high) in lives.items()}
+    return 1 - sum(busy.values()) / (max(1, at_once) * span), each
+
+
+quarters = st.integers(0, 40).map(lambda n: n / 4)  # exact in binary and in microseconds: jobs may touch each other
+lengths = st.integers(1, 12).map(lambda n: n / 4)
+timed = st.builds(
+    Timed, st.integers(0, 3), quarters, st.sampled_from([0.0, 0.5, 2.0]), lengths, st.just("m"), st.just("n")
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(timed, min_size=1, max_size=12))
+def test_idle_shares_are_those_of_a_sweep_over_all_moments_whether_jobs_overlap_touch_or_part(run, jobs) -> None:
+    found = run(jobs)
+    together, each = naive(jobs)
+    (whole,) = [row for row in found["idle_share"] if row["actor"] is None]
+    assert whole["idle_share"] == pytest.approx(together, abs=1e-9)
+    own = {row["actor"]: row["idle_share"] for row in found["idle_share"] if row["actor"]}
+    assert own == {f"actor-{actor}": pytest.approx(share, abs=1e-9) for actor, share in each.items()}
+    assert all(-1e-9 <= share < 1 for share in own.values())
+    assert (whole["jobs"], whole["failed"]) == (len(jobs), 0)
+    first = min(job.start for job in jobs)
+    rows = sorted(found["timeline"], key=lambda row: int(row["key"]))
+    assert [(row["began"], row["ended"]) for row in rows] == [
+        (pytest.approx(job.start - first), pytest.approx(job.end - first)) for job in jobs
+    ]
+
+
+def test_an_actor_in_a_dead_ones_place_is_none_more(run) -> None:
+    jobs = [Timed(0, 0.0, 0.0, 10.0), Timed(1, 0.0, 0.0, 4.0), Timed(2, 5.0, 1.0, 4.0)]
+    (whole,) = [row for row in run(jobs)["idle_share"] if row["actor"] is None]
+    assert (whole["actors"], whole["span_seconds"], whole["busy_seconds"]) == (2, 10.0, 19.0)
+    assert whole["idle_share"] == pytest.approx(0.05)
+    assert whole["loading_share"] == pytest.approx(1 / 19)
+    assert whole["outside_seconds"] == pytest.approx(3590.0)
+
+
+def test_a_job_belongs_to_the_run_that_it_started_in_and_to_none_where_that_run_was_killed(run) -> None:
+    jobs = [Timed(0, start, 0.0, 1.0) for start in (5.0, 20.0, 45.0, 60.0, 99.0)]
+    found = run(jobs, runs=((0.0, 10.0), (40.0, 30.0)))  # 20 and 99: between and after the runs that have a row
+    places = {int(row["key"]): row["run"] for row in found["timeline"]}
+    assert places == {0: at(0), 1: None, 2: at(40), 3: at(40), 4: None}
+    spans = [(row["run"], row["jobs"], row["span_seconds"]) for row in found["idle_share"] if row["actor"] is None]
+    assert spans == [(at(0), 1, 1.0), (at(40), 2, 16.0)]
+    assert {row["run"] for row in found["timeline_bars"]} == {at(40)}  # the last
+
+
+def test_up_to_300_jobs_are_drawn_one_by_one_with_their_loads(run) -> None:
+    bars = run([Timed(n % 2, 3.0 * n, 0.5 * (n == 0), 1.5, f"m{n}") for n in range(300)])["timeline_bars"]
+    assert sorted((row["began"], row["seconds"], row["what"], row["subject"]) for row in bars) == sorted(
+        [(0.0, 0.5, "load", "m0"), (0.5, 1.5, "job", "m0"), *((3.0 * n, 1.5, "job", f"m{n}") for n in range(1, 300))]
+    )
+    assert {row["lane"] for row in bars} == {"actor-0", "actor-1"}
+    assert {(row["share"], row["jobs"]) for row in bars} == {(1.0, 1)}
+
+
+@pytest.mark.parametrize(("actors", "parts", "lanes"), [(2, 150, 2), (10, 60, 10), (30, 150, 3)])
+def test_more_jobs_are_drawn_as_the_share_of_each_part_of_the_run(run, actors: int, parts: int, lanes: int) -> None:
+    jobs = [
+        Timed(
+            n % actors, 2.0 * (n // actors), 0.25 * (n % 7 == 0), 1.0 + (n % 3) / 4, f"m{n % 2}", f"n{n % actors % 3}"
+        )
+        for n in range(610)
+    ]
+    bars = run(jobs)["timeline_bars"]
+    span = max(job.end for job in jobs)
+    width, expected = span / parts, defaultdict(float)
+    for job in jobs:
+        lane = job.node if actors > 24 else f"actor-{job.actor} · {job.node}"
+        for what, low, high in (("load", job.start, job.start + job.load), ("job", job.start + job.load, job.end)):
+            for part in range(parts):
+                held = min(high, (part + 1) * width) - max(low, part * width)
+                if held > 0:
+                    expected[lane, what, job.subject, part] += held / width / (actors // 3 if actors > 24 else 1)
+    assert len({row["lane"] for row in bars}) == lanes
+    found = {(r["lane"], r["what"], r["subject"], round(r["began"] / width)): r["share"] for r in bars if r["share"]}
+    assert found == {key: pytest.approx(share, abs=1e-9) for key, share in expected.items() if share > 1e-12}
+    assert all(0 <= row["share"] <= 1 and row["seconds"] == pytest.approx(width) for row in bars)
+
+
+def test_jobs_without_length_and_no_jobs_at_all_have_no_idle_share(run) -> None:
+    found = run([Timed(0, 1.0, 0.0, 0.0)])
+    assert {row["idle_share"] for row in found["idle_share"]} == {None}
+    assert run([]) == {"timeline": [], "idle_share": [], "timeline_bars": []}
+
+
+def test_a_job_is_about_its_model_or_its_base_its_experiment_or_what_its_failure_says(
+    rows: dict[str, Any], tmp_path: Path
+) -> None:
+    failed = {"stage": "s", "task": "measure", "error": "E", "message": "", "traceback": "", "attempts": 1}
+    tables = {
+        "dumps": [rows["dumps"] | {"job_key": "a"}],
+        "spectra": [rows["spectra"] | {"model": "m@half", "base_model": "m", "rank": 0.5, "job_key": "b"}],
+        "theory": [rows["theory"] | {"job_key": "c", "experiment": name} for name in ("J.1 width", "J.1 rank")],
+        "failures": [
+            failed | {"key": "d", "spec": '{"model": "x"}', "transient": False},
+            failed | {"key": "e", "spec": "{}", "transient": True},
+        ],
+        "checkpoints": [rows["checkpoints"], rows["checkpoints"] | {"model": "m@half"}],
+        "compression": [rows["compression"]],
+        "studies": [{"study": "s", "stage": "spectra", "job_key": "b"}],
+    }
+    for name, lines in tables.items():
+        files.write_rows(tmp_path / f"{name}.parquet", name, lines)
+    catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / f"{name}.parquet"] for name in tables})
+    with store.open(tmp_path / "r.duckdb") as connection:
+        found = dict(connection.sql("select job_key, subject from job_subjects").fetchall())
+    assert found == {"a": "m", "b": "m", "c": "J.1 rank", "d": "x", "e": "measure"}

@@ -1,0 +1,194 @@
+"""Jobs that meet faults, kept by the real store, with an execution log outside it; and a driver of them.
+
+Lines of the log: `load GROUP PID`, `run KEY PID`, `end KEY PID TIME`. Times are of the monotonic clock, in seconds,
+which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from store.out import Out
+from store.status import Status, write_status
+from tasks.sweep import engine
+from tasks.sweep.actor import Outcome
+from tasks.sweep.cluster import Resources
+from tasks.sweep.jobs import Job, Port, Result, Task, place
+from tasks.sweep.progress import Progress
+from tasks.sweep.records import record
+
+STEPS = 3  # rows of a job
+LEARN = Task("learn", 1, "faulty:entry", "faulty:loader", table="training")
+DUMP = Task("dump", 1, "faulty:entry", table="dumps")
+
+
+def log(path: str | Path, line: str) -> None:
+    """One whole line, whoever else writes."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, f"{line}\n".encode())
+    os.close(descriptor)
+
+
+def first(job: Job, what: str) -> bool:
+    """Whether the job gets here for the first time, in whatever process."""
+    try:
+        os.close(os.open(f"{job.spec['log']}.{what}.{job.key}", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def loader(job: Job) -> str:
+    log(job.spec["log"], f"load {job.group} {os.getpid()}")
+    if job.spec.get("clock"):
+        turn_back()
+    if job.spec.get("do") == "kill in load" and first(job, "load"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return job.group
+
+
+def entry(job: Job, data: Any, model: str | None) -> Result:
+    spec = job.spec
+    log(spec["log"], f"run {job.key} {os.getpid()}")
+    trouble(job)
+    time.sleep(spec.get("sleep", 0))
+    rows = learnt(spec["n"])
+    if job.task.name == DUMP.name:
+        rows = [{"model": "m", "dataset": "d", "condition": spec["condition"], "kind": "tokens", "n_windows": 1}]
+    log(spec["log"], f"end {job.key} {os.getpid()} {time.monotonic()}")
+    return Result(rows, dump=tables(spec["n"], spec.get("kilobytes", 3)) if job.task.name == DUMP.name else None)
+
+
+def learnt(n: int) -> list[dict[str, Any]]:
+    """The rows that job n answers."""
+    return [{"model": "m", "step": step, "loss": 1 / (1 + n + step), "learning_rate": 0.1} for step in range(STEPS)]
+
+
+def answered(job: Job) -> dict[str, Any]:
+    """The record of a job, as the engine makes it."""
+    times = {"seconds": 0.1, "load_seconds": 0.0, "actor": "actor-0", "node": "n", "device": "cpu"}
+    return record(job, Outcome(learnt(job.spec["n"]), None, {**times, "started": 0.0, "tokens_per_s": None}), 1)
+
+
+def trouble(job: Job) -> None:
+    """What the job was made to meet."""
+    match job.spec.get("do"):
+        case "raise":
+            raise ZeroDivisionError(f"job {job.spec['n']} is poisoned")
+        case "kill" if first(job, "kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            ctypes.string_at(0)
+        case "hang":
+            time.sleep(600)
+        case "gpu memory" if place().batch(8) > 4:
+            raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate 2.00 GiB")
+        case "leak":
+            held = []
+            for _ in range(job.spec["megabytes"] // 64):
+                held.append(b"x" * 2**26)  # written to, so that it is there
+                time.sleep(0.05)
+            time.sleep(600)
+
+
+def tables(n: int, kilobytes: int) -> Iterator[pa.Table]:
+    """A dump of three row groups."""
+    import numpy as np
+
+    rng = np.random.default_rng(n)
+    for _ in range(3):
+        yield pa.table({"x": rng.standard_normal(kilobytes * 128 // 3)})
+
+
+def turn_back() -> None:
+    """From now on this process' wall clock runs backwards, a minute each second."""
+    wall, began = time.time(), time.monotonic()
+
+    class Backwards(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+            return datetime.datetime.fromtimestamp(time.time(), tz)
+
+    time.time = lambda: wall - 60 * (time.monotonic() - began)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("tasks.", "store.")) and getattr(module, "datetime", None) is datetime.datetime:
+            module.datetime = Backwards  # type: ignore[attr-defined]
+
+
+def make(kind: str, numbers: Sequence[int], log_path: str, *, groups: int = 1, **spec: Any) -> list[Job]:
+    """A job a number: "learn" answers rows, in groups g0, g1 ... of consecutive ones; "dump" answers a file."""
+    if kind == "dump":
+        path = {"model": "m", "dataset": "d"}
+        return [Job(DUMP, {"n": n, **path, "condition": f"c{n}", "log": log_path, **spec}) for n in numbers]
+    name = spec.pop("group", "g")
+    return [
+        Job(LEARN, {"n": n, "log": log_path, **spec}, group=f"{name}{index * groups // len(numbers)}")
+        for index, n in enumerate(numbers)
+    ]
+
+
+def planned(asked: Sequence[Mapping[str, Any]]) -> list[Job]:
+    """The jobs of several calls of `make`."""
+    return [job for one in asked for job in make(**one)]
+
+
+def expected(jobs: Sequence[Job]) -> dict[str, int]:
+    """Rows a key, where nothing fails."""
+    return {job.key: 1 if job.task.name == DUMP.name else STEPS for job in jobs}
+
+
+def opened(root: Path) -> Out:
+    """The store of a sweep under a folder."""
+    return Out(root / "data", tables=["training", "dumps"], companion=root / "timings", stage="faults")
+
+
+def nothing(job: Job) -> None:
+    """What these jobs read."""
+
+
+def port(out: Out) -> Port:
+    return Port(out.missing, out.append, out.check, nothing, out.write_dump)
+
+
+def drive(root: Path, jobs: Sequence[Job], resources: Resources, diary: Path, *, finish: bool = True) -> None:
+    """What a stage does with its jobs. Lines of the diary: `phase NAME TIME`, `tell FINISHED TIME`, `summary ...`."""
+
+    def phase(name: str) -> None:
+        log(diary, f"phase {name} {time.monotonic()}")
+
+    phase("plan")
+    with opened(root) as out:
+        plain = port(out)
+
+        def missing(keys: Sequence[str]) -> Sequence[str]:
+            found = plain.missing(keys)
+            phase("start")
+            return found
+
+        def append(records: Any) -> None:
+            phase("flush")
+            plain.append(records)
+            phase("work")
+
+        def report(now: Progress) -> None:
+            log(diary, f"tell {now.done + now.failed} {time.monotonic()}")
+            counts = {"planned": now.planned, "done": now.done, "failed": now.failed, "running": now.running}
+            write_status(Status("faults", **counts), folder=out.status, every=0.1)
+
+        summary = engine.run(jobs, plain._replace(missing=missing, append=append), resources, report=report)
+        log(diary, "summary " + " ".join(f"{name}={value}" for name, value in asdict(summary).items()))
+        phase("finish")
+        if finish:
+            out.finish([job.key for job in jobs])
+    phase("done")

@@ -1,0 +1,164 @@
+"""Drivers in processes of their own, forked from one that has imported what they need, since importing takes seconds.
+
+They join a cluster in our own namespace, so that its idle workers, which have our environment, serve them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any, NamedTuple
+
+from processes import ROOT, alive
+
+START = 120.0  # seconds that a phase of a driver may take to come
+
+
+class Driver(NamedTuple):
+    """A driver that was started, and where it writes."""
+
+    pid: int
+    diary: Path
+    errors: Path
+
+    def lines(self, word: str) -> list[list[str]]:
+        """The words after `word` of each line of the diary that begins with it."""
+        text = self.diary.read_text() if self.diary.exists() else ""
+        return [line.split()[1:] for line in text.splitlines() if line.split()[:1] == [word]]
+
+    def times(self, phase: str) -> list[float]:
+        """When a phase began, each time that it did."""
+        return [float(moment) for name, moment in self.lines("phase") if name == phase]
+
+    @property
+    def last_phase(self) -> str:
+        """The phase that it came to."""
+        return self.lines("phase")[-1][0]
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """What the engine answered."""
+        (words,) = self.lines("summary")
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def wait_for(self, phase: str, times: int = 1) -> bool:
+        """Wait until the phase has begun so many times; False where the driver ended before."""
+        deadline = time.monotonic() + START
+        while len(self.times(phase)) < times:
+            if not alive(self.pid):
+                return False
+            assert time.monotonic() < deadline, (phase, self.diary.read_text(), self.errors.read_text())
+            time.sleep(0.002)
+        return True
+
+
+class Nursery:
+    """The process that forks drivers."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        """`folder` is where drivers keep their diaries."""
+        self._folder = folder
+        self._made = 0
+        path = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
+        command = [sys.executable, __file__, address]
+        self._process = Popen(command, env={**os.environ, "PYTHONPATH": path}, stdin=PIPE, stdout=PIPE, text=True)
+
+    def start(
+        self,
+        root: Path,
+        asked: Sequence[Mapping[str, Any]],
+        *,
+        finish: bool = True,
+        clock: bool = False,
+        **resources: Any,
+    ) -> Driver:
+        """Start a driver of the jobs `asked` for (arguments of `faulty.make`) over the store at `root`."""
+        self._made += 1
+        diary, errors = (self._folder / f"{self._made}.{name}" for name in ("diary", "errors"))
+        resources = {"flush_seconds": 0.3, "start_timeout_s": 60} | resources
+        files = {"root": str(root), "diary": str(diary), "errors": str(errors)}
+        pid = self._say({**files, "asked": asked, "finish": finish, "clock": clock, "resources": resources})
+        return Driver(pid, diary, errors)
+
+    def wait(self, driver: Driver) -> int:
+        """The exit code of a driver; minus the signal that killed it."""
+        return self._say({"wait": driver.pid})
+
+    def run(self, root: Path, asked: Sequence[Mapping[str, Any]], **options: Any) -> Driver:
+        """A driver that must come to its end."""
+        driver = self.start(root, asked, **options)
+        assert self.wait(driver) == 0, driver.errors.read_text()
+        return driver
+
+    def close(self) -> None:
+        """End it."""
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def _say(self, what: Mapping[str, Any]) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+def _drive(address: str, order: dict[str, Any]) -> int:
+    """A driver's life; its exit code as Python's own would be."""
+    import faulty
+    import ray
+
+    from store.errors import StoreError
+    from tasks.errors import SweepError
+    from tasks.sweep.cluster import NAMESPACE, Resources
+
+    errors = os.open(order["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):  # ours is the answer to whoever asked
+        os.dup2(errors, stream)
+    try:
+        ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+        if order["clock"]:
+            faulty.turn_back()
+        jobs, resources = faulty.planned(order["asked"]), Resources(**order["resources"])
+        faulty.drive(Path(order["root"]), jobs, resources, Path(order["diary"]), finish=order["finish"])
+    except SystemExit as error:
+        return int(error.code or 0)
+    except KeyboardInterrupt:
+        return 130
+    except (SweepError, StoreError) as error:  # as the command line does
+        print(error, file=sys.stderr, flush=True)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 3
+    return 0
+
+
+def _serve(address: str) -> None:
+    import faulty  # noqa: F401  # what a driver imports, once
+    import pyarrow.dataset  # noqa: F401
+    import ray  # noqa: F401
+
+    for line in sys.stdin:
+        order = json.loads(line)
+        if pid := order.get("wait"):
+            print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+            continue
+        child = os.fork()
+        if not child:
+            code = _drive(address, order)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        print(child, flush=True)
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

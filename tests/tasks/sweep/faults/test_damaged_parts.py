@@ -1,0 +1,106 @@
+"""Parts that a disk has spoilt: named, set aside, their jobs done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faulty
+import pyarrow.parquet as pq
+import pytest
+from matrix import Row, numbers, repeated, rows_of, verdict
+from nursery import Nursery
+
+from store import files
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def unreadable(path: Path) -> None:
+    path.write_bytes(b"not Parquet at all " * 50)
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def spoilt(path: Path, column: str) -> None:
+    """A byte of a page of the column turned over; the footer stays sound."""
+    group = pq.read_metadata(path).row_group(0)
+    (chunk,) = [c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == column]
+    data = bytearray(path.read_bytes())
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    data[start + chunk.total_compressed_size - 2] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "unreadable": unreadable,
+    "truncated": truncated,
+    "empty": empty,
+    "a page of its keys spoilt": lambda path: spoilt(path, "job_key"),
+}
+
+
+def asked(log: Path) -> list[dict[str, Any]]:
+    return [{"kind": "learn", "numbers": list(range(30)), "log_path": str(log)}]
+
+
+def six_parts(root: Path, log: Path) -> list[Path]:
+    """A store of six parts of five jobs each, as a driver leaves that was killed before it compacted them."""
+    jobs = faulty.planned(asked(log))
+    with faulty.opened(root) as out:
+        for start in range(0, len(jobs), 5):
+            out.append([faulty.answered(job) for job in jobs[start : start + 5]])
+        return out.tables["training"].files()
+
+
+def test_a_damaged_part_is_named_and_set_aside_and_its_jobs_run_again(
+    tmp_path: Path, nursery: Nursery, enter: Callable[[Row], None]
+) -> None:
+    log = tmp_path / "log"
+    parts = six_parts(tmp_path, log)
+    lost_keys = {
+        name: set(files.read_parquet(part)["job_key"].to_pylist()) for name, part in zip(DAMAGE, parts, strict=False)
+    }
+    for damage, part in zip(DAMAGE.values(), parts, strict=False):
+        damage(part)
+    driver = nursery.run(tmp_path, asked(log))
+    said = driver.errors.read_text()
+    aside = sorted(path.name for path in (tmp_path / ".status/damaged/faults").iterdir())
+    ran = [key for key, _ in numbers(log, "run")]
+    end = verdict(tmp_path, faulty.expected(faulty.planned(asked(log))))
+    rows = rows_of(tmp_path, "training")
+    sound = set(rows) - {key for keys in lost_keys.values() for key in keys}
+    for name, part in zip(DAMAGE, parts, strict=False):
+        named = f"{part} cannot be read; set aside as" in said and f"training-{part.stem}.damaged" in aside
+        again = len(lost_keys[name] & set(ran) & set(rows))
+        note = f"named and set aside; its {again} jobs ran again, those of other parts did not"
+        fault = f"a part with {name}" if " " in name else f"{'an' if name[0] in 'eu' else 'a'} {name} part"
+        doubled = end.doubled + repeated(sorted(sound), ran) + (len(ran) - len(set(ran)))
+        lost = end.missing + len(lost_keys[name]) - again
+        enter(Row(fault, 1, int(named), lost, doubled, note))
+
+
+def test_values_that_are_spoilt_are_found_when_parts_are_merged(
+    tmp_path: Path, nursery: Nursery, enter: Callable[[Row], None]
+) -> None:
+    """Opening a store reads keys only, or it would not open in seconds; so the run ends with an error, and once."""
+    log = tmp_path / "log"
+    part = six_parts(tmp_path, log)[2]
+    jobs = faulty.planned(asked(log))
+    spoilt(part, "loss")
+    first = nursery.start(tmp_path, asked(log))
+    code, said = nursery.wait(first), first.errors.read_text()
+    named = code == 1 and "training-part-00000002.damaged; run the stage again" in said
+    nursery.run(tmp_path, asked(log))
+    ran = [key for key, _ in numbers(log, "run")]
+    end = verdict(tmp_path, faulty.expected(jobs))
+    note = "named and set aside at the end of the run, which asks to be run again; then its 5 jobs ran"
+    more = len(set(ran) ^ {job.key for job in jobs[10:15]}) + len(ran) - len(set(ran))
+    enter(Row("a part with a page of its values spoilt", 1, int(named), end.missing, end.doubled + more, note))

@@ -1,0 +1,69 @@
+"""Nodes that die under a sweep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faulty
+import pytest
+from matrix import Row, numbers, repeated, stored, verdict
+from nursery import Nursery
+from test_stopped_drivers import wait_until_stored
+
+from tasks.sweep.cluster import QUIET, environment, worker_environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_the_death_of_a_raylet_costs_no_job(
+    tmp_path: Path, cluster: Any, nursery: Nursery, enter: Callable[[Row], None]
+) -> None:
+    node = cluster.add_node(num_cpus=1)
+    log = tmp_path / "log"
+    asked = [{"kind": "learn", "numbers": list(range(120)), "log_path": str(log), "sleep": 0.1, "groups": 2}]
+    driver = nursery.start(tmp_path, asked)
+    wait_until_stored(driver, tmp_path, 30)
+    before = stored(tmp_path)
+    cluster.remove_node(node, allow_graceful=False)
+    assert nursery.wait(driver) == 0, driver.errors.read_text()
+    end = verdict(tmp_path, faulty.expected(faulty.planned(asked)))
+    runs = [key for key, _ in numbers(log, "run")]
+    again = len(runs) - len(set(runs))
+    summary = driver.summary
+    note = f"{summary['restarts']} actor lost with its node, {again} job run again, {len(before)} of 120 stored before"
+    survived = int(not end.failures and int(summary["restarts"]) >= 1)
+    doubled = end.doubled + sum(runs.count(key) > 1 for key in before)
+    enter(Row("SIGKILL of a raylet (node death)", 1, survived, end.missing, doubled, note))
+
+
+def test_a_driver_ends_with_the_raylet_that_it_is_connected_to_and_the_next_goes_on(
+    tmp_path: Path, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, enter: Callable[[Row], None]
+) -> None:
+    from ray.cluster_utils import Cluster
+
+    log = tmp_path / "log"
+    asked = [{"kind": "learn", "numbers": list(range(100)), "log_path": str(log), "sleep": 0.05}]
+    with environment({**QUIET, **worker_environment(1)}):
+        doomed = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        drivers = Nursery(doomed.address, tmp_path_factory.mktemp("drivers"))
+        try:
+            driver = drivers.start(tmp_path, asked)
+            wait_until_stored(driver, tmp_path, 20)
+            doomed.head_node.kill_raylet()
+            began = time.monotonic()
+            code = drivers.wait(driver)
+            seconds = time.monotonic() - began
+        finally:
+            drivers.close()
+            doomed.shutdown()
+    before, started = stored(tmp_path), len(numbers(log, "run"))
+    nursery.run(tmp_path, asked)
+    again = [key for key, _ in numbers(log, "run")[started:]]
+    end = verdict(tmp_path, faulty.expected(faulty.planned(asked)))
+    note = f"the driver ended by itself after {seconds:.0f} s (exit {code}); {len(before)} of 100 jobs stayed stored"
+    survived = int(code != 0 and seconds < 120 and not end.failures)
+    doubled = end.doubled + repeated(sorted(before), again)
+    enter(Row("SIGKILL of the driver's own raylet", 1, survived, end.missing, doubled, note))
