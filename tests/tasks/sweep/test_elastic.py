@@ -50,7 +50,7 @@ def nodes(cluster: Any) -> Iterator[Callable[..., Any]]:
     yield add
     for node in added:
         if node in cluster.worker_nodes:
-            cluster.remove_node(node, allow_graceful=False)
+            cluster.remove_node(node, allow_graceful=True)
     deadline = time.monotonic() + 120
     while any(map(alive, added)):  # else the next test's first actor may be sent to a node that has gone
         assert time.monotonic() < deadline, "Ray has not noticed in two minutes that a node is gone"
