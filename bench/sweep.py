@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.spectra import Memory
+from bench.memory import MIB, held, peak
 from bench.sweep_peers import ACTORS, PEERS, ROW
 from stages.sweeping import Asked, Planned, nothing, run_and_finish
 from store.out import Out
@@ -131,7 +131,7 @@ def fill_parts(folder: Path, count: int) -> Found:
 def planning(folder: Path, count: int) -> Found:
     """Ask for so many jobs, of which all but a tenth are stored, or none; nothing is run."""
     stored = sum(pq.read_metadata(path).num_rows for path in folder.glob("out/training/*.parquet"))
-    memory, began, cpu = Memory(), time.time(), time.process_time()
+    before, began, cpu = held(), time.time(), time.process_time()
     with opened(folder) as out:
         open_s = time.process_time() - cpu
         first = stored - round(count * (1 - NEW)) if stored else 0
@@ -142,7 +142,9 @@ def planning(folder: Path, count: int) -> Found:
             backlog.plan_ahead()
         seconds, cpu = time.time() - began, time.process_time() - cpu
     assert (backlog.planned, len(backlog)) == (count, round(count * NEW) if stored else count)
-    return Found(seconds, seconds, memory.peak_mb, f"{cpu:.2f} s of CPU, {open_s:.2f} to open; {len(backlog)} to run")
+    return Found(
+        seconds, seconds, (peak() - before) / MIB, f"{cpu:.2f} s of CPU, {open_s:.2f} to open; {len(backlog)} to run"
+    )
 
 
 def _record(key: str) -> dict[str, Any]:
