@@ -42,7 +42,7 @@ test: $(READY) lint  ## lint, types, walls and the fast tests
 	@python -m pytest -q -n 2 --dist loadfile
 
 test-slow: $(READY)  ## faults, several nodes, whole pipelines, wheel
-	@python -m pytest -q -m slow
+	@python -m pytest -q -m slow --durations 20
 
 lint: $(READY)
 	@ruff check -q .

@@ -16,7 +16,7 @@ import yaml
 from nbclient import NotebookClient
 
 from tasks.report.light import light
-from tests.e2e.checkout import Checkout
+from tests.e2e.checkout import ROOT, Checkout
 
 pytestmark = pytest.mark.timeout(900)
 KINDS = {"domains", "conditions", "islands", "dimension", "growth"}
@@ -199,7 +199,7 @@ def test_a_wrong_key_stops_before_any_work_with_exit_2(smoke: Checkout) -> None:
 
 
 def test_the_notebook_of_the_docs_runs_on_the_results(smoke: Checkout, tmp_path: Path) -> None:
-    notebook = nbformat.read(smoke.folder / "docs/results.ipynb", as_version=4)
+    notebook = nbformat.read(ROOT / "docs/results.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)  # results are of whoever runs it
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}  # pictures into the page
     environment |= {"IPYTHONDIR": str(tmp_path), "PYTHONPATH": str(smoke.folder)}
