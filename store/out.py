@@ -135,6 +135,8 @@ class Out:
         for name, rows in tables.items():
             if len(rows):
                 self._store(name, rows)
+        for parts in (self.timings, self.failures):
+            parts.tidy()
 
     @property
     def check(self) -> Callable[[Mapping[str, str]], None]:
@@ -244,6 +246,7 @@ class Out:
         self._done += len(keys)
         if name == "dumps":
             self._remember_dumps(rows)
+        self.tables[name].tidy()
 
     def _to_arrow(self, name: str, records: Sequence[Record], failed: list[Record]) -> pa.Table:
         """The rows of the records whose rows fit the schema; the others join the failed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import files
+from store.errors import StoreFull
 from store.keys import WIDTH, Keys, as_bytes, ascending, unique
 from store.manifests import File
 from store.places import Folder
@@ -25,10 +26,8 @@ from store.places import Folder
 logger = logging.getLogger(__name__)
 ROWS_PER_FILE = 65_536  # rows sorted in memory at once, and about what one compacted file holds
 BYTES_AT_ONCE = 512 * 2**20  # decoded; tables up to here are sorted in one go
-MANY, SMALL = (
-    64,
-    2**20,
-)  # so many parts of less than so many bytes become one: a week of flushes leaves no 100,000 files
+MANY = 64  # more parts of less than SMALL bytes than these become one: a week of flushes leaves no 100,000 files
+SMALL = 2**20
 
 
 class Parts:
@@ -43,6 +42,7 @@ class Parts:
         self.schema = schema
         self.key = key
         self.latest = latest
+        self._tidies = True
 
     @property
     def folder(self) -> Path:
@@ -65,6 +65,26 @@ class Parts:
     def append(self, table: pa.Table) -> None:
         """Store rows as one atomic part."""
         self._place.append(table)
+
+    def tidy(self) -> None:
+        """Make one part of many small ones.
+
+        No part of `append`: rows whose storing did not fail are known as stored before something else can.
+        """
+        if not self._tidies:
+            return
+        small = [file for file, _ in itertools.takewhile(lambda one: one[1] < SMALL, self._place.newest())][::-1]
+        if len(small) <= MANY:
+            return
+        try:
+            table = pa.concat_tables(conform(files.read_parquet(file), self.schema) for file in small)
+        except (pa.ArrowInvalid, OSError) as error:  # one is damaged, which the end of the run will say
+            self._leave(error)
+            return
+        try:
+            self._place.join(small, table)
+        except StoreFull as error:
+            self._leave(error)
 
     def keys(self) -> np.ndarray:
         """Every row's key, S64, file after file."""
@@ -117,6 +137,10 @@ class Parts:
         given = iter(tables)
         first = next(given, None)
         self._place.replace(itertools.chain([self.schema.empty_table() if first is None else first], given))
+
+    def _leave(self, error: Exception) -> None:
+        self._tidies = False
+        logger.warning("parts of %s are left as they are: %s", self._place.name, error)
 
     def _is_compact(self, keys: np.ndarray, runs: list[tuple[bytes, bytes, int]]) -> bool:
         """Whether the files are what `replace` would write: its names, its rows in order, today's schema."""
@@ -181,7 +205,6 @@ class LocalFolder(Folder):
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name
         self._next = path / ".next"
-        self._merges = True
 
     def files(self) -> list[File]:
         """By name."""
@@ -189,22 +212,28 @@ class LocalFolder(Folder):
 
     def recover(self) -> None:
         """Install what was committed."""
-        for merged in self.path.glob(".merged-*.parquet"):
-            self._install_merged(merged)
+        self._install_merges()
         if (self._next / "commit").exists():
             self._install()
         self._discard_next()
         files.remove_temporary(self.path)
 
     def append(self, table: pa.Table) -> None:
-        """The next number's part; many small ones become one."""
-        parts = [path for path in self._paths() if path.stem.startswith("part-")]
+        """The next number's part."""
+        self._install_merges()  # one that failed half-way holds numbers that would be given again
+        parts = self._parts()
         number = _number(parts[-1]) + 1 if parts else 0
         files.write_parquet(self.path / f"part-{number:08d}.parquet", table)
-        if self._merges and len(parts) >= MANY:
-            parts = list(itertools.takewhile(lambda path: path.stat().st_size < SMALL, reversed(parts)))[::-1]
-            if len(parts) >= MANY:
-                self._merge(parts, table.schema)
+
+    def newest(self) -> Iterator[tuple[File, int]]:
+        """From the last number on."""
+        return ((path, path.stat().st_size) for path in reversed(self._parts()))
+
+    def join(self, parts: Sequence[File], table: pa.Table) -> None:
+        """Hidden, the one part is whole; then the others go and it takes the last one's name."""
+        first, last = (_number(Path(str(path))) for path in (parts[0], parts[-1]))
+        files.write_parquet(self.path / f".merged-{first:08d}-{last:08d}.parquet", table)
+        self._install_merges()
 
     def rewrite(self, file: File, table: pa.Table | None) -> None:
         """Under the same name."""
@@ -235,25 +264,18 @@ class LocalFolder(Folder):
     def _paths(self) -> list[Path]:
         return sorted(self.path.glob("[!.]*.parquet"))
 
-    def _merge(self, parts: list[Path], schema: pa.Schema) -> None:
-        """One part of consecutive ones. Hidden, it is whole; then they go and it takes the last one's name."""
-        merged = self.path / f".merged-{_number(parts[0]):08d}-{_number(parts[-1]):08d}.parquet"
-        try:
-            files.write_parquet(merged, pa.concat_tables(conform(files.read_parquet(path), schema) for path in parts))
-        except (pa.ArrowInvalid, OSError) as error:
-            self._merges = False  # one is damaged, which the end of the run will say; or the disk is full
-            logger.warning("parts of %s are left as they are: %s", self.path, error)
-        else:
-            self._install_merged(merged)
+    def _parts(self) -> list[Path]:
+        return [path for path in self._paths() if path.stem.startswith("part-")]
 
-    def _install_merged(self, merged: Path) -> None:
-        """Let it take the place of the parts that it is made of; may be repeated after a kill."""
-        first, last = (int(number) for number in merged.stem.split("-")[1:])
-        for path in self._paths():
-            if path.stem.startswith("part-") and first <= _number(path) <= last:
-                path.unlink()
-        os.replace(merged, self.path / f"part-{last:08d}.parquet")
-        files.sync(self.path)
+    def _install_merges(self) -> None:
+        """Let each take the place of the parts that it is made of; may be repeated after a kill."""
+        for merged in self.path.glob(".merged-*.parquet"):
+            first, last = (int(number) for number in merged.stem.split("-")[1:])
+            for path in self._parts():
+                if first <= _number(path) <= last:
+                    path.unlink()
+            os.replace(merged, self.path / f"part-{last:08d}.parquet")
+            files.sync(self.path)
 
     def _install(self) -> None:
         """Let the files of `.next` take the place of all others; may be repeated after a kill."""

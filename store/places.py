@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -44,6 +44,14 @@ class Folder(ABC):
     @abstractmethod
     def append(self, table: pa.Table) -> None:
         """Store rows as one atomic part."""
+
+    @abstractmethod
+    def newest(self) -> Iterator[tuple[File, int]]:
+        """Parts and their bytes, the last written first."""
+
+    @abstractmethod
+    def join(self, parts: Sequence[File], table: pa.Table) -> None:
+        """Put one part in the place of the last written ones, given in their order, atomically."""
 
     @abstractmethod
     def rewrite(self, file: File, table: pa.Table | None) -> None:

@@ -13,11 +13,10 @@ it found: what a former, stalled driver writes later counts no more, and its nex
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -31,7 +30,6 @@ from store.lease import SECONDS, Lease
 from store.lock import Lock
 from store.manifests import File, address
 from store.objects import PRINT, Found, Remote
-from store.parts import MANY, SMALL, conform
 from store.places import Entry, Folder, Folders, Place
 
 logger = logging.getLogger(__name__)
@@ -132,7 +130,6 @@ class ShelfFolder(Folder):
     def __init__(self, shelf: Shelf, name: str) -> None:
         self.name = name
         self._shelf = shelf
-        self._merges = True
 
     def files(self) -> list[File]:
         """In the order that they were written."""
@@ -142,12 +139,18 @@ class ShelfFolder(Folder):
         """`Shelf.open` did it for all tables."""
 
     def append(self, table: pa.Table) -> None:
-        """One PUT, after which the rows count; many small parts become one."""
+        """One PUT, after which the rows count."""
         entry = self._shelf.write(self.name, table, "part-")
         self._shelf.tables[self.name] = [*self._held, entry]
-        small = list(itertools.takewhile(lambda one: one.bytes < SMALL, reversed(self._held)))
-        if self._merges and len(small) > MANY:
-            self._merge(len(small), table.schema)
+
+    def newest(self) -> Iterator[tuple[File, int]]:
+        """From memory."""
+        found = zip(self.files(), self._held, strict=True)
+        return ((file, one.bytes) for file, one in reversed([*found]) if not COMPACTED.fullmatch(one.name))
+
+    def join(self, parts: Sequence[File], table: pa.Table) -> None:
+        """A new file, the manifest, then the old ones go."""
+        self._commit([*self._held[: -len(parts)], self._shelf.write(self.name, table, "mixed-")])
 
     def rewrite(self, file: File, table: pa.Table | None) -> None:
         """A new file, the manifest, then the old one goes."""
@@ -176,16 +179,6 @@ class ShelfFolder(Folder):
         """Several at once, for each waits for the network."""
         with ThreadPoolExecutor(THREADS, "rows") as pool:
             return list(pool.map(do, self.files()))
-
-    def _merge(self, n: int, schema: pa.Schema) -> None:
-        """One file of the last n."""
-        try:
-            found = [conform(files.read_parquet(file), schema) for file in self.files()[-n:]]
-        except (pa.ArrowInvalid, OSError) as error:
-            self._merges = False  # one is damaged, which the end of the run will say
-            logger.warning("parts of %s are left as they are: %s", self.name, error)
-        else:
-            self._commit([*self._held[:-n], self._shelf.write(self.name, pa.concat_tables(found), "mixed-")])
 
     @property
     def _held(self) -> list[Entry]:

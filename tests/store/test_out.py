@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import pickle
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import files
+from store import files, parts
 from store.errors import DamagedPart
 from store.out import Out
 
@@ -92,6 +93,28 @@ def test_records_handed_over_twice_are_stored_once(out, record, row) -> None:
         store.append([record("a", [row("training")]), record("b", [row("training")])])
         store.finish(["a", "b"])
         assert [r["job_key"] for r in read(store.root / "training")] == ["a", "b"]
+
+
+def test_rows_stand_once_where_the_merge_after_them_fails(out, record, row, monkeypatch) -> None:
+    """With EIO, as network file systems have it; the engine then hands the same records over again."""
+    monkeypatch.setattr(parts, "MANY", 2)
+    replace = os.replace
+
+    def failing(source: Path, target: Path) -> None:
+        if Path(source).name.startswith(".merged-"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        replace(source, target)
+
+    with out() as store:
+        for key in "ab":
+            store.adopt("training", key, [row("training")])
+        monkeypatch.setattr(os, "replace", failing)
+        with pytest.raises(OSError, match="Input/output error"):
+            store.append([record("c", [row("training")])])
+        monkeypatch.setattr(os, "replace", replace)
+        store.append([record("c", [row("training")]), record("d", [row("training")])])
+        store.finish("abcd")
+        assert [r["job_key"] for r in read(store.root / "training")] == list("abcd")
 
 
 def test_finish_prunes_what_is_not_current_and_writes_studies_and_the_run(out, record, row) -> None:

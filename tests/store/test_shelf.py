@@ -20,7 +20,6 @@ import pyarrow as pa
 import pytest
 from blake3 import blake3
 
-import store.shelf
 from store import dumps, files, objects, parts, uploads
 from store.errors import DamagedPart, PlaceError, StoreBusy
 from store.keys import Keys
@@ -200,7 +199,7 @@ def held(at: Remote) -> Iterator[Parts]:
 CHANGES: dict[str, tuple[Callable[[Parts, Path], Any], int]] = {  # what is done, and requests that change the store
     "compact": (lambda table, folder: table.compact(Keys("abc"), folder), 4),
     "drop": (lambda table, folder: table.drop("x"), 3),
-    "merge": (lambda table, folder: table.append(one_row("d")), 4),
+    "merge": (lambda table, folder: (table.append(one_row("d")), table.tidy()), 4),
 }
 
 
@@ -213,7 +212,7 @@ def test_a_kill_at_any_request_loses_and_doubles_nothing(
 ) -> None:
     """Every request that changes the store is a moment to die at, before or after it; the last one comes too late."""
     monkeypatch.setattr(parts, "ROWS_PER_FILE", 2)
-    monkeypatch.setattr(store.shelf, "MANY", 4 if change == "merge" else 99)
+    monkeypatch.setattr(parts, "MANY", 4 if change == "merge" else 99)
     do, last = CHANGES[change]
     calls = 0
 
@@ -248,13 +247,55 @@ def test_a_kill_at_any_request_loses_and_doubles_nothing(
 
 
 def test_many_small_parts_become_one_while_a_run_goes_on(at, monkeypatch) -> None:
-    monkeypatch.setattr(store.shelf, "MANY", 4)
+    monkeypatch.setattr(parts, "MANY", 4)
     with held(at) as table:
         for n in range(23):
             table.append(one_row(f"{n:02d}"))
+            table.tidy()
         assert len(table.files()) <= 5
         assert [key.decode() for key in table.keys().tolist()] == [f"{n:02d}" for n in range(23)]
     assert [row["job_key"] for row in stored(at, "t")] == [f"{n:02d}" for n in range(23)]
+
+
+@contextmanager
+def unanswered(operation: str, key: str, *, arrives: bool = False) -> Iterator[None]:
+    """A client whose requests of that kind for keys with that part get no answer, whether or not they arrive."""
+    from botocore.exceptions import ReadTimeoutError
+
+    asked: list[str] = []
+    events = client().meta.events
+
+    def ask(params: Any, **_: Any) -> None:
+        asked.append(params["url_path"])
+
+    def lost(**_: Any) -> None:
+        if key in asked[-1]:
+            raise ReadTimeoutError(endpoint_url="the store")
+
+    events.register_first(f"before-call.s3.{operation}", ask, unique_id="ask")
+    events.register(f"{'after' if arrives else 'before'}-call.s3.{operation}", lost, unique_id="lost")
+    try:
+        yield
+    finally:
+        events.unregister(f"before-call.s3.{operation}", unique_id="ask")
+        events.unregister(f"{'after' if arrives else 'before'}-call.s3.{operation}", unique_id="lost")
+
+
+@pytest.mark.parametrize(
+    ("operation", "key"), [("GetObject", "/part-"), ("PutObject", "/mixed-"), ("PutObject", "/manifest.json")]
+)
+def test_rows_stand_once_where_the_merge_after_them_fails(out, at, record, row, monkeypatch, operation, key) -> None:
+    """The engine then hands the same records over again."""
+    monkeypatch.setattr(parts, "MANY", 2)
+    with out() as store:
+        for name in "ab":
+            store.adopt("training", name, [row("training")])
+        with unanswered(operation, key), pytest.raises(PlaceError, match="Read timeout"):
+            store.append([record("c", [row("training")])])
+        store.append([record("c", [row("training")])])
+    with out() as store:
+        store.finish("abc")
+        assert [r["job_key"] for r in stored(at, "training")] == list("abc")
 
 
 def test_a_second_driver_is_refused_with_who_holds_the_store(out, at) -> None:
