@@ -88,16 +88,17 @@ class Shelf(Place):
     def commit(self) -> None:
         """Let what `tables` names count and nothing else of any epoch. StoreBusy where another driver took over."""
         self.lease.check()
-        if self._doubtful:
-            self._next, self._doubtful = self._next + 1, False
-        body = {"epoch": self.lease.epoch, "since": self._next, "tables": self.tables}
+        since = self._next + self._doubtful
+        body = {"epoch": self.lease.epoch, "since": since, "tables": self.tables}
         etag = self._manifest.swap(json.dumps(body, sort_keys=True).encode(), self._etag)
         if etag is None:
             raise StoreBusy(f"{self.stage}: another driver has taken over {self.at}; what this one wrote since is lost")
-        self._etag = etag
+        self._etag, self._next, self._doubtful = etag, since, False
 
     def write(self, table: str, rows: pa.Table, kind: Literal["part-", "mixed-", ""]) -> Entry:
         """Write one file under a name of its own; all but parts are the caller's to let them count."""
+        if self._doubtful:  # the caller writes those rows again, under another number where a table comes between
+            self.commit()
         self.lease.check()
         name = f"{kind}{self.lease.epoch:06d}-{self._next:08d}.parquet"
         body = files.parquet_bytes(rows)

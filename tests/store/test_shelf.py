@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,6 @@ from store.keys import Keys
 from store.objects import PRINT, Remote, client
 from store.out import Out
 from store.parts import Parts
-from store.schema import to_arrow
 from store.shelf import Shelf, counted, manifest
 from tests.store.s3 import BUCKET, forget, s3  # noqa: F401  the fixture
 
@@ -262,14 +262,14 @@ def unanswered(operation: str, key: str, *, arrives: bool = False) -> Iterator[N
     """A client whose requests of that kind for keys with that part get no answer, whether or not they arrive."""
     from botocore.exceptions import ReadTimeoutError
 
-    asked: list[str] = []
+    asked: dict[int, str] = {}  # by thread: the lease beats beside
     events = client().meta.events
 
     def ask(params: Any, **_: Any) -> None:
-        asked.append(params["url_path"])
+        asked[threading.get_ident()] = params["url_path"]
 
     def lost(**_: Any) -> None:
-        if key in asked[-1]:
+        if key in asked[threading.get_ident()]:
             raise ReadTimeoutError(endpoint_url="the store")
 
     events.register_first(f"before-call.s3.{operation}", ask, unique_id="ask")
@@ -382,26 +382,25 @@ def test_a_driver_that_lost_its_lease_learns_so_from_its_heartbeat(out, at, reco
     assert json.loads((at / "lease.json").read()[0])["host"] == "elsewhere", "what is another's is not given back"
 
 
-def test_a_write_whose_answer_is_lost_is_tried_again_and_stands_once(out, at, record, row) -> None:
-    """The request arrives, its answer does not; the driver stores the same rows again."""
-    from botocore.exceptions import ReadTimeoutError
-
-    calls = 0
-
-    def lost(**_: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise ReadTimeoutError(endpoint_url="the store")
-
+@pytest.mark.parametrize("key", ["/timings/", "/training/"])
+def test_a_write_whose_answer_is_lost_is_tried_again_and_stands_once(out, at, record, row, key: str) -> None:
+    """The request arrives, its answer does not; the driver hands the same records over again, then dies."""
     with out() as store:
-        client().meta.events.register("after-call.s3.PutObject", lost, unique_id="lost")
-        rows = store.tables["training"]
-        table = to_arrow("training", [row("training") | {"job_key": "a"}])
-        with pytest.raises(PlaceError, match="Read timeout"):
-            rows.append(table)
-        client().meta.events.unregister("after-call.s3.PutObject", unique_id="lost")
-        rows.append(table)
+        store.append([record("a", [row("training")])])
+        with unanswered("PutObject", key, arrives=True), pytest.raises(PlaceError, match="Read timeout"):
+            store.append([record("b", [row("training")])])
+        store.append([record("b", [row("training")])])
+    assert [r["job_key"] for r in stored(at, "training")] == ["a", "b"]
+    with out() as store:
+        assert store.missing(["a", "b"]) == []
+
+
+def test_a_write_whose_answer_is_lost_counts_where_nothing_follows(out, at, record, row) -> None:
+    with out() as store:
+        with unanswered("PutObject", "/training/", arrives=True), pytest.raises(PlaceError, match="Read timeout"):
+            store.append([record("a", [row("training")])])
+        with unanswered("PutObject", "/manifest.json"), pytest.raises(PlaceError, match="Read timeout"):
+            store.append([record("a", [row("training")])])
     assert [r["job_key"] for r in stored(at, "training")] == ["a"]
 
 
