@@ -33,7 +33,8 @@ class Lease:
         self.store, self.stage, self.seconds = store, stage, seconds
         self.at = store / "lease.json" if isinstance(store, Remote) else SharedFile(store / ".status" / "lease.json")
         self.epoch = 0
-        self._holder = {**machine(), "pid": os.getpid(), "token": secrets.token_hex(8)}
+        self.token = secrets.token_hex(8)
+        self._holder = {**machine(), "pid": os.getpid(), "token": self.token}
         self._etag: str | None = None
         self._beats = 0
         self._lost = ""
@@ -74,7 +75,7 @@ class Lease:
         self._thread = None
         if not self._lost:
             try:
-                self.at.swap(self._body(released=True), self._etag)
+                self._renew(released=True)
             except (StoreError, OSError) as error:  # it runs out by itself
                 logger.warning("%s: could not give back the lease: %s", self.stage, error)
 
@@ -103,17 +104,25 @@ class Lease:
 
     def _beat(self) -> None:
         """Renew until told to stop. A store that does not answer is asked again; one that refuses is another's."""
-        while not self._stop.wait(self.seconds / BEATS):
+        while not self._lost and not self._stop.wait(self.seconds / BEATS):
             try:
-                etag = self.at.swap(self._body(), self._etag)
+                self._renew()
             except (StoreError, OSError) as error:
                 logger.warning("%s: no heartbeat: %s", self.stage, error)
-                continue
-            if etag is None:
+
+    def _renew(self, *, released: bool = False) -> None:
+        """One heartbeat. What stands there instead of the last one is one whose answers were lost, or another's."""
+        etag = self.at.swap(self._body(released=released), self._etag)
+        if etag is None:
+            held, self._etag = self._held()
+            if held.get("token") != self.token:
                 self._lost = f"{self.stage}: another driver has taken over {self.store}, as this one was not heard of"
                 logger.error(self._lost)
                 return
-            self._etag = etag
+            etag = self.at.swap(self._body(released=released), self._etag)
+            if etag is None:
+                raise PlaceError(f"{self.at}: could not be written, though the lease is held")
+        self._etag = etag
 
 
 def machine() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A stage's store on an object store: what counts is what one manifest names.
 
 PREFIX/lease.json            who works here, and the epoch
-PREFIX/manifest.json         epoch, and each table's files; replaced by conditional PUTs alone
+PREFIX/manifest.json         epoch, driver, and each table's files; replaced by conditional PUTs alone
 PREFIX/rows/TABLE/part-E-N.parquet, mixed-E-N.parquet, E-N.parquet    parts, parts made of others, and compacted files
                              of epoch E, each name written once
 PREFIX/dumps/...             dump files, each with a small .print beside it: BLAKE3 and the ETag that it belongs to
@@ -89,8 +89,12 @@ class Shelf(Place):
         """Let what `tables` names count and nothing else of any epoch. StoreBusy where another driver took over."""
         self.lease.check()
         since = self._next + self._doubtful
-        body = {"epoch": self.lease.epoch, "since": since, "tables": self.tables}
-        etag = self._manifest.swap(json.dumps(body, sort_keys=True).encode(), self._etag)
+        facts = {"epoch": self.lease.epoch, "driver": self.lease.token, "since": since, "tables": self.tables}
+        body = json.dumps(facts, sort_keys=True).encode()
+        etag = self._manifest.swap(body, self._etag)
+        if etag is None:  # perhaps by this driver, in a commit whose answers were lost
+            held, now = manifest(self.at)
+            etag = self._manifest.swap(body, now) if held.get("driver") == self.lease.token else None
         if etag is None:
             raise StoreBusy(f"{self.stage}: another driver has taken over {self.at}; what this one wrote since is lost")
         self._etag, self._next, self._doubtful = etag, since, False

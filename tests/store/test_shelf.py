@@ -24,6 +24,7 @@ from blake3 import blake3
 from store import dumps, files, objects, parts, uploads
 from store.errors import DamagedPart, PlaceError, StoreBusy
 from store.keys import Keys
+from store.lease import Lease
 from store.objects import PRINT, Remote, client
 from store.out import Out
 from store.parts import Parts
@@ -177,6 +178,13 @@ def test_a_driver_killed_again_and_again_loses_nothing_stored_and_doubles_nothin
     assert [r["job_key"] for r in stored(at, "dumps")] == [f"{n:04d}" for n in range(jobs)]
     assert sum(name.startswith("rows/dumps/") for name in names(at)) == 1
     assert sum(name.endswith(".parquet") for name in names(at) if name.startswith("dumps/")) == jobs
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 SCHEMA = pa.schema([pa.field("x", pa.int64(), nullable=False), pa.field("job_key", pa.string(), nullable=False)])
@@ -402,6 +410,29 @@ def test_a_write_whose_answer_is_lost_counts_where_nothing_follows(out, at, reco
         with unanswered("PutObject", "/manifest.json"), pytest.raises(PlaceError, match="Read timeout"):
             store.append([record("a", [row("training")])])
     assert [r["job_key"] for r in stored(at, "training")] == ["a"]
+
+
+def test_a_manifest_whose_answer_is_lost_is_not_another_drivers(out, at, record, row) -> None:
+    with out() as store:
+        store.append([record(key, [row("training")]) for key in "ab"])
+        with unanswered("PutObject", "/manifest.json", arrives=True), pytest.raises(PlaceError, match="Read timeout"):
+            store.forget("a")
+        store.forget("b")
+        store.append([record("c", [row("training")])])
+    assert [r["job_key"] for r in stored(at, "training")] == ["c"]
+
+
+def test_a_heartbeat_whose_answer_is_lost_is_not_another_drivers(at, caplog) -> None:
+    lease = Lease(at, "s", seconds=0.4)
+    with caplog.at_level(logging.WARNING):
+        lease.acquire()
+        with unanswered("PutObject", "/lease.json", arrives=True):
+            wait_for(lambda: "no heartbeat" in caplog.text)
+        beaten = (at / "lease.json").read()[1]
+        wait_for(lambda: (at / "lease.json").read()[1] != beaten)
+    lease.check()
+    lease.release()
+    assert json.loads((at / "lease.json").read()[0])["released"]
 
 
 @pytest.mark.parametrize("cut", [0, 3, -1, None])
