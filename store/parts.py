@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -258,8 +259,8 @@ class LocalFolder(Folder):
         return [path.name for path in self._paths()] == [f"{one:05d}.parquet" for one in range(n)]
 
     def set_aside(self, file: File, target: Path) -> None:
-        """By renaming."""
-        os.replace(str(file), target)
+        """By renaming, or a copy where that is another file system."""
+        shutil.move(str(file), target)
 
     def _paths(self) -> list[Path]:
         return sorted(self.path.glob("[!.]*.parquet"))

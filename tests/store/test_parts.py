@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -120,7 +122,7 @@ def test_a_kill_at_any_step_of_a_replacement_loses_and_doubles_nothing(
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.os, "replace", dying(parts.os.replace))
+        patch.setattr(os, "replace", dying(parts.os.replace))
         patch.setattr(Path, "unlink", dying(Path.unlink))
         patch.setattr(Path, "rmdir", dying(Path.rmdir))
         try:
@@ -147,6 +149,22 @@ def test_a_truncated_part_is_set_aside_and_named(
     assert aside == [tmp_path / "damaged" / "table-part-00000000.damaged"]
     assert "cannot be read; set aside" in caplog.text
     assert table.keys().tolist() == [b"b"]
+
+
+def test_a_damaged_part_is_set_aside_on_another_file_system_too(
+    table: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shared folder is a mount of its own."""
+
+    def across(source: str, target: Path) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    table.append(rows(("a", 1)))
+    table.files()[0].write_bytes(b"cut off")
+    monkeypatch.setattr(os, "replace", across)
+    monkeypatch.setattr(os, "rename", across)
+    (aside,) = table.recover(tmp_path / "damaged")
+    assert aside.read_bytes() == b"cut off" and table.files() == []
 
 
 def test_a_flipped_byte_in_a_page_is_found_when_compacting(table: Parts, tmp_path: Path) -> None:
@@ -243,7 +261,7 @@ def test_a_kill_at_any_step_of_a_merge_loses_and_doubles_nothing(
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.os, "replace", dying(parts.os.replace))
+        patch.setattr(os, "replace", dying(parts.os.replace))
         patch.setattr(Path, "unlink", dying(Path.unlink))
         try:
             store(table, "k", 3)
