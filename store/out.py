@@ -214,8 +214,10 @@ class Out:
             parts.recover(self._damaged)
         try:
             self._learn()
-        except (pa.ArrowInvalid, OSError):  # a damaged page behind a sound footer, or a store that does not answer
-            if self._place.uri or not [bad for one in everything for bad in one.recover(self._damaged, whole=True)]:
+        except (pa.ArrowInvalid, OSError) as error:  # a spoilt page behind a sound footer: Arrow gives no errno
+            if self._place.uri and isinstance(error, OSError) and error.errno is not None:
+                raise  # a file server that does not answer now
+            if not [bad for one in everything for bad in one.recover(self._damaged, whole=True)]:
                 raise
             self._learn()
 

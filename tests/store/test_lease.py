@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -11,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from store import cells
+from store import cells, files
 from store.cells import SharedFile
 from store.errors import PlaceError, StoreBusy
 from store.lease import Lease
 from store.out import Out
 from store.shelf import place
+from tests.store.damage import spoilt
 
 
 @pytest.fixture
@@ -116,3 +118,32 @@ def test_a_store_that_ignores_conditions_is_refused(shared: Path, monkeypatch) -
     monkeypatch.setattr(SharedFile, "swap", lambda self, body, etag: "always")
     with pytest.raises(PlaceError, match="ignores If-Match"):
         Lease(shared, "stage").acquire()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_spoilt_part_is_set_aside_and_one_that_could_not_be_read_is_not(
+    shared: Path, tmp_path: Path, monkeypatch, record, row, fails: bool
+) -> None:
+    """What a file server does not answer for now is not damaged."""
+    where = place(shared.parent.as_uri(), "stage")
+    out = Out(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where)
+    with out:
+        out.append([record("a", [row("training")])])
+        out.append([record("b", [row("training")])])
+        part, _ = out.tables["training"].files()
+    read = files.read_parquet
+
+    def stale(file: Path, **options: Any) -> Any:
+        if file == part:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return read(file, **options)
+
+    if fails:
+        monkeypatch.setattr(files, "read_parquet", stale)
+        with pytest.raises(OSError, match="Stale file handle"):
+            out.__enter__()
+        assert part.exists()
+    else:
+        part.write_bytes(spoilt(part.read_bytes(), "job_key"))
+        with out:
+            assert out.missing(["a", "b"]) == ["a"]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from store import files, parts
 from store.errors import DamagedPart
 from store.out import Out
+from tests.store.damage import spoilt
 
 
 def read(folder: Path) -> list[dict]:
@@ -77,11 +78,7 @@ def test_a_part_whose_keys_are_spoilt_behind_a_sound_footer_is_set_aside_at_open
         store.append([record("a", [row("training")])])
         store.append([record("b", [row("training")])])
         part = store.tables["training"].files()[0]
-    group = pq.read_metadata(part).row_group(0)
-    (keys,) = [c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == "job_key"]
-    data = bytearray(part.read_bytes())
-    data[(keys.dictionary_page_offset or keys.data_page_offset) + keys.total_compressed_size - 2] ^= 0xFF
-    part.write_bytes(data)
+    part.write_bytes(spoilt(part.read_bytes(), "job_key"))
     with out() as store:
         assert store.missing(["a", "b"]) == ["a"]
         assert [p.name for p in (store.status / "damaged/training").iterdir()] == ["training-part-00000000.damaged"]

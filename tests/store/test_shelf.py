@@ -29,6 +29,7 @@ from store.objects import PRINT, Remote, client
 from store.out import Out
 from store.parts import Parts
 from store.shelf import Shelf, counted, manifest
+from tests.store.damage import spoilt
 from tests.store.s3 import BUCKET, forget, s3  # noqa: F401  the fixture
 
 JOB = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": "c"}, inputs={})
@@ -452,6 +453,18 @@ def test_a_damaged_or_missing_part_is_set_aside_and_costs_its_jobs_only(out, at,
         assert f"{part} cannot be read; set aside as" in caplog.text
         assert store.missing(["a", "b"]) == ["a"]
         assert len(list((store.status / "damaged" / "training").glob("training-part-*.damaged"))) == 1
+
+
+@pytest.mark.parametrize(("table", "column", "missing"), [("training", "job_key", "a"), ("failures", "key", "c")])
+def test_a_part_with_a_spoilt_page_is_set_aside_at_opening(out, at, record, row, table, column, missing) -> None:
+    with out() as store:
+        store.append([record("a", [row("training")]), record("c", error={})])
+        store.append([record("b", [row("training")])])
+    (part, *_) = [Remote(BUCKET, one.key) for one in (at / "rows" / table).list()]
+    part.put(spoilt(part.read()[0], column))
+    with out() as store:
+        assert store.missing(list("abc")) == [missing]
+        assert [path.name.split("-")[0] for path in (store.status / "damaged" / "training").iterdir()] == [table]
 
 
 def test_a_part_that_rots_while_the_stage_runs_is_named_at_its_end(out, at, record, row) -> None:
