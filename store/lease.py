@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ class Lease:
         self._holder = {**machine(), "pid": os.getpid(), "token": self.token}
         self._etag: str | None = None
         self._beats = 0
+        self._renewed = 0.0  # when the last heartbeat that was answered began
+        self._renewing = threading.Lock()
         self._lost = ""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -52,6 +55,7 @@ class Lease:
             )
         self.epoch = int(held.get("epoch", 0)) + 1
         self._holder["since"] = datetime.now(UTC).isoformat("T", "seconds")
+        self._renewed = _clock()
         self._etag = self.at.swap(self._body(), etag)
         if self._etag is None:
             raise StoreBusy(f"{self.stage}: another driver took the store {self.store} at this moment; try again later")
@@ -62,7 +66,12 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise StoreBusy where another driver has taken the store over."""
+        """Raise StoreBusy where another driver has taken the store over.
+
+        After a stall for longer than the lease, that is asked of the store; PlaceError or OSError where it is silent.
+        """
+        if self._thread and not self._lost and _clock() - self._renewed > self.seconds:
+            self._renew()
         if self._lost:
             raise StoreBusy(self._lost)
 
@@ -112,17 +121,24 @@ class Lease:
 
     def _renew(self, *, released: bool = False) -> None:
         """One heartbeat. What stands there instead of the last one is one whose answers were lost, or another's."""
-        etag = self.at.swap(self._body(released=released), self._etag)
-        if etag is None:
-            held, self._etag = self._held()
-            if held.get("token") != self.token:
-                self._lost = f"{self.stage}: another driver has taken over {self.store}, as this one was not heard of"
-                logger.error(self._lost)
-                return
+        with self._renewing:
+            began = _clock()
             etag = self.at.swap(self._body(released=released), self._etag)
             if etag is None:
-                raise PlaceError(f"{self.at}: could not be written, though the lease is held")
-        self._etag = etag
+                held, now = self._held()
+                if held.get("token") != self.token:
+                    self._lost = f"{self.stage}: another driver has taken over {self.store}: this one was not heard of"
+                    logger.error(self._lost)
+                    return
+                etag = self.at.swap(self._body(released=released), now)
+                if etag is None:
+                    raise PlaceError(f"{self.at}: could not be written, though the lease is held")
+            self._etag, self._renewed = etag, began
+
+
+def _clock() -> float:
+    """Seconds; those of a suspended machine too, where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def machine() -> dict[str, str]:

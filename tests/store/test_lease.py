@@ -100,6 +100,28 @@ def test_a_driver_that_was_taken_over_stores_no_more(shared: Path, tmp_path: Pat
         assert out.tables["training"].keys().tolist() == [b"a"]
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_driver_asks_after_a_stall_before_it_writes(shared: Path, taken: bool) -> None:
+    """Its heart has not beaten yet when it goes on, after more than the lease."""
+    lease = Lease(shared, "stage", seconds=0.2)
+    lease.acquire()
+    lease._stop.set()
+    assert lease._thread is not None
+    lease._thread.join()
+    if taken:
+        hold(shared)
+    else:
+        before = lease.at.read()
+    time.sleep(0.3)
+    if taken:
+        with pytest.raises(StoreBusy, match=r"has taken over .* was not heard of"):
+            lease.check()
+    else:
+        lease.check()
+        assert lease.at.read() != before, "the lease is renewed"
+    lease.release()
+
+
 def test_a_clock_that_runs_wrong_on_a_driver_does_not_matter(shared: Path, monkeypatch) -> None:
     """A lease's age is by the file server's clock: one is neither ended early nor kept by this machine's."""
     first = Lease(shared, "stage")
