@@ -78,9 +78,14 @@ class SharedFile:
     def _break_claim(self) -> None:
         """Take a dead writer's claim away; of several that try, one renames it."""
         try:
-            if self.now() - self._claim.stat().st_mtime > CLAIM_SECONDS:
+            seen = self._claim.stat()
+            if self.now() - seen.st_mtime > CLAIM_SECONDS:
                 aside = self._claim.with_name(f"{files.TEMPORARY}{secrets.token_hex(4)}")
                 self._claim.rename(aside)
-                aside.unlink()
+                moved = aside.stat()
+                if (moved.st_ino, moved.st_mtime_ns) == (seen.st_ino, seen.st_mtime_ns):
+                    aside.unlink()
+                else:  # somebody was faster, and this is the claim of whoever came next
+                    aside.rename(self._claim)
         except FileNotFoundError:
             pass  # it was given back meanwhile

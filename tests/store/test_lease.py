@@ -65,6 +65,26 @@ def test_a_dead_writers_claim_is_broken_and_a_living_ones_is_not(tmp_path: Path,
     assert not claim.exists()
 
 
+def test_a_claim_that_took_a_dead_ones_place_meanwhile_stays(tmp_path: Path, monkeypatch) -> None:
+    """Two break the same dead claim; the slower one comes when the faster one has a claim of its own."""
+    monkeypatch.setattr(cells, "PATIENCE", 0.2)
+    claim = tmp_path / "cell.claim"
+    claim.touch()
+    os.utime(claim, (time.time() - 60, time.time() - 60))
+    rename = Path.rename
+
+    def late(path: Path, target: Path) -> Path:
+        if path == claim:
+            monkeypatch.setattr(Path, "rename", rename)
+            claim.unlink()
+            claim.touch()
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    assert SharedFile(tmp_path / "cell").swap(b"x", None) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["cell.claim"]
+
+
 def test_a_lease_of_another_machine_keeps_a_driver_out_where_flock_does_not(shared: Path, tmp_path: Path) -> None:
     """The other machine's flock is not seen here, as on file systems that keep it to themselves."""
     first = Lease(shared, "stage")
