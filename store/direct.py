@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 STAGE = 2**21  # bytes a write: the copy is still in the processor's cache when it is hashed
 CACHED = 2**23  # bytes that go through the page cache, a whole number of stages: a small file is read again soon
 ALIGNED = 4096  # bytes: what O_DIRECT asks of memory, offset and length; no device's blocks are larger
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a fork gets a copy of its own; the default would be shared with it
 REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)  # what a file system answers that has no O_DIRECT
 
 _stages: list[mmap.mmap] = []  # lent to one file at a time and kept: taking such memory anew costs more than the copy
@@ -37,7 +38,7 @@ class DirectFile(io.RawIOBase):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         self._handle = os.open(path, flags, 0o666)
         self._direct = False
-        self._stage = _stages.pop() if _stages else mmap.mmap(-1, STAGE)
+        self._stage = _stages.pop() if _stages else mmap.mmap(-1, STAGE, flags=PRIVATE)
         self._view = memoryview(self._stage)
         self._hash, self._filled = blake3(), 0
         self.size, self.fingerprint = 0, ""

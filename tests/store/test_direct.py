@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -128,3 +130,24 @@ def test_a_file_that_is_there_is_never_written_into(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         DirectFile(tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == b"kept"
+
+
+FORK = """
+import os, sys
+from pathlib import Path
+from store.direct import DirectFile
+
+folder = Path(sys.argv[1])
+DirectFile(folder / "first").close()
+with DirectFile(folder / "parent") as file:
+    file.write(b"parent")
+    if not (child := os.fork()):
+        file._view[:6] = b"child!"
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_fork_does_not_write_into_the_memory_of_its_parent(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", FORK, str(tmp_path)], check=True)
+    assert (tmp_path / "parent").read_bytes() == b"parent"
