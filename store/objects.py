@@ -160,7 +160,10 @@ class Remote:
                 raise PlaceError(f"{self}: could not delete {errors[0].get('Key')}: {errors[0].get('Message')}")
 
     def abort_uploads(self) -> int:
-        """End the multipart uploads below this key that nobody completed, and free what they hold; how many."""
+        """End the multipart uploads below this key that nobody completed, and free what they hold; how many.
+
+        The bucket's are all listed: MinIO takes a prefix for a whole key (minio/minio#20989).
+        """
         n = 0
         with explained(self):
             pages = client().get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket)

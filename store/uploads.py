@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from blake3 import blake3
 
-from store.objects import PRINT, Remote, client, explained
+from store.errors import StoreError
+from store.objects import PRINT, Refused, Remote, client, explained
 
+logger = logging.getLogger(__name__)
 PART = 32 * 2**20  # bytes of a multipart upload's part: 10,000 parts, the most there may be, are 312 GiB
 IN_FLIGHT = 2  # parts under way while the next is encoded; each takes PART of memory
 
@@ -109,7 +112,12 @@ class Upload(io.RawIOBase):
             raise
 
     def _abort(self) -> None:
+        """What cut the upload off stays the error, whatever comes of this; the next driver ends what is left."""
         self._pool.shutdown(cancel_futures=True)  # a part that arrives after the abort would be kept and paid for
-        if self._id is not None:
+        if self._id is None:
+            return
+        try:
             with explained(self.target):
                 client().abort_multipart_upload(Bucket=self.target.bucket, Key=self.target.key, UploadId=self._id)
+        except (StoreError, OSError, Refused) as error:
+            logger.warning("could not abort the upload of %s: %s", self.target, error)

@@ -539,6 +539,19 @@ def test_a_dump_that_fails_half_way_leaves_the_former_one_and_no_upload(at, monk
     assert "Uploads" not in client().list_multipart_uploads(Bucket=BUCKET)
 
 
+def test_what_cut_a_dump_off_is_said_though_its_upload_cannot_be_aborted(at, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(uploads, "PART", 5 * 2**20)
+
+    def failing():
+        yield pa.table({"x": np.random.default_rng(0).normal(size=1_500_000)})
+        raise KeyboardInterrupt("asked to stop")
+
+    with unanswered("AbortMultipartUpload", "/dumps/"), pytest.raises(KeyboardInterrupt, match="asked to stop"):
+        dumps.write_dump(at, "dumps/m/d/c.parquet", failing())
+    assert "could not abort the upload of" in caplog.text
+    assert at.abort_uploads() == 1
+
+
 def test_the_uploads_of_a_killed_worker_are_ended_by_the_next_driver_and_no_others(out, at) -> None:
     other = at.beside("-other") / "dumps/x"
     for key in ((at / "dumps/m/d/c.arrow").key, other.key):
