@@ -28,9 +28,11 @@ def shared(tmp_path: Path) -> Path:
 
 def hold(shared: Path, **changes: Any) -> None:
     """Let the lease be another machine's."""
-    path = shared / ".status" / "lease.json"
-    held = json.loads(path.read_text()) | {"host": "elsewhere", "released": False, "token": "theirs"} | changes
-    path.write_text(json.dumps(held))
+    cell, written = SharedFile(shared / ".status" / "lease.json"), None
+    while written is None:  # a heartbeat may come between
+        body, etag = cell.read()
+        held = json.loads(body) | {"host": "elsewhere", "released": False, "token": "theirs"} | changes
+        written = cell.swap(json.dumps(held).encode(), etag)
 
 
 def test_of_many_writers_that_saw_the_same_one_alone_writes(tmp_path: Path) -> None:
