@@ -101,7 +101,8 @@ class Lease:
 
     def _left(self, held: dict[str, Any]) -> float:
         """Seconds until a lease runs out, by the store's clock; none where its process is known to be dead."""
-        if {name: held.get(name) for name in machine()} == machine() and not _alive(int(held["pid"])):
+        here = machine()
+        if here["boot"] and {name: held.get(name) for name in here} == here and not _alive(int(held["pid"])):
             return 0.0
         age = self.at.now() - self.at.look().modified
         return float(held.get("seconds", self.seconds)) - age
@@ -148,7 +149,7 @@ def machine() -> dict[str, str]:
         facts["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         facts["namespace"] = os.readlink("/proc/self/ns/pid")
     except OSError:
-        pass  # no /proc outside Linux: then a lease runs out by time alone
+        pass  # no /proc outside Linux: a host's name alone proves nothing, so a lease runs out by time alone
     return facts
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -120,6 +122,26 @@ def test_a_driver_that_was_taken_over_stores_no_more(shared: Path, tmp_path: Pat
         with pytest.raises(StoreBusy, match=r"has taken over .* was not heard of"):
             out.finish("ab")
         assert out.tables["training"].keys().tolist() == [b"a"]
+
+
+@pytest.mark.parametrize("boot", ["", "of today"])
+def test_a_dead_process_holds_nothing_where_it_is_sure_to_be_of_this_machine(shared: Path, monkeypatch, boot) -> None:
+    """Outside Linux a host's name is all that is known, and two machines may have the same."""
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+        process.wait()
+    here = {"host": "laptop", "boot": boot, "namespace": ""}
+    monkeypatch.setattr("store.lease.machine", lambda: here)
+    first = Lease(shared, "stage")
+    first.acquire()
+    hold(shared, **here, pid=process.pid)
+    second = Lease(shared, "stage")
+    if boot:
+        second.acquire()
+        second.release()
+    else:
+        with pytest.raises(StoreBusy, match="on laptop since"):
+            second.acquire()
+    first.release()
 
 
 @pytest.mark.parametrize("taken", [False, True])
