@@ -11,15 +11,12 @@ Where a `place` is given, all of this lies there, and root and companion hold a 
 from __future__ import annotations
 
 import logging
-import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import dumps, files, outcomes, provenance, published
+from store import dumps, files, outcomes, published
 from store.errors import DamagedPart
-from store.keys import Keys, unique
+from store.keys import Keys
 from store.lock import Lock
-from store.parts import ROWS_PER_FILE, Parts
+from store.parts import Parts
 from store.places import Folders, Place
 from store.schema import arrow_schema, table, to_arrow
 
@@ -126,7 +123,7 @@ class Out:
                 failed.append(outcomes.failure_row(self.stage, record, record["error"]))
                 continue
             found[self._table_of(record)].append(record)
-        tables = {name: self._to_arrow(name, some, failed) for name, some in found.items()}
+        tables = {name: outcomes.fitting(self.stage, name, some, failed) for name, some in found.items()}
         if fresh:
             self.timings.append(to_arrow("timings", [outcomes.timing_row(self.stage, record) for record in fresh]))
         if failed:
@@ -250,17 +247,6 @@ class Out:
             self._remember_dumps(rows)
         self.tables[name].tidy()
 
-    def _to_arrow(self, name: str, records: Sequence[Record], failed: list[Record]) -> pa.Table:
-        """The rows of the records whose rows fit the schema; the others join the failed."""
-        try:
-            return to_arrow(name, [{**row, "job_key": one["key"]} for one in records for row in one["rows"]])
-        except ValueError as error:
-            if len(records) == 1:
-                failed.append(outcomes.failure_row(self.stage, records[0], outcomes.schema_error(error)))
-                return arrow_schema(name).empty_table()
-        half = len(records) // 2  # the bad ones are few: halves find them in less than a conversion each
-        return pa.concat_tables(self._to_arrow(name, some, failed) for some in (records[:half], records[half:]))
-
     def _table_of(self, record: Record) -> str:
         if len(self.tables) == 1:
             return next(iter(self.tables))
@@ -302,39 +288,10 @@ class Out:
 
     def _write_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> None:
         self._beside.add("studies")
-        Parts(self._place.folder("studies"), arrow_schema("studies")).replace(self._of_studies(studies))
-
-    def _of_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> Iterator[pa.Table]:
-        """Rows by study and key in tables of ROWS_PER_FILE; of a stream's keys only one study's are in memory."""
-        schema = arrow_schema("studies")
-        waiting = schema.empty_table()
-        pairs = studies if isinstance(studies, Iterator) else sorted(studies)
-        for study, found in groupby(pairs, itemgetter(0)):
-            arrays = [np.atleast_1d(np.asarray(keys, "S64")) for _, keys in found]
-            asking = unique(np.concatenate(arrays) if len(arrays) > 1 else arrays[0])
-            for start in range(0, len(asking), ROWS_PER_FILE):
-                keys = pa.array(asking[start : start + ROWS_PER_FILE].tolist(), pa.string())
-                columns = {"study": pa.repeat(study, len(keys)), "stage": pa.repeat(self.stage, len(keys))}
-                some = pa.table([(columns | {"job_key": keys})[name] for name in schema.names], schema=schema)
-                waiting = pa.concat_tables([waiting, some])
-                if len(waiting) >= ROWS_PER_FILE:
-                    yield waiting.slice(0, ROWS_PER_FILE)
-                    waiting = waiting.slice(ROWS_PER_FILE)
-        if len(waiting):
-            yield waiting
+        Parts(self._place.folder("studies"), arrow_schema("studies")).replace(outcomes.of_studies(self.stage, studies))
 
     def _write_run(self, facts: Mapping[str, Any]) -> None:
-        row: dict[str, Any] = {
-            "stage": self.stage,
-            "started": self._started,
-            "seconds": time.monotonic() - self._clock,
-            "commit": provenance.commit(self.root),
-            "versions": provenance.versions(),
-            "hardware": provenance.hardware(),
-            "cpus": 1,
-            "gpus": 0,
-            "seed": 0,
-            "host": socket.gethostname(),
-        }
+        seconds = time.monotonic() - self._clock
+        row = outcomes.run_row(self.stage, self.root, self._started, seconds) | dict(facts)
         former = self.runs.read()
-        self.runs.replace([pa.concat_tables([former, to_arrow("runs", [row | dict(facts)])]).sort_by("started")])
+        self.runs.replace([pa.concat_tables([former, to_arrow("runs", [row])]).sort_by("started")])

@@ -1,10 +1,22 @@
-"""Rows of what jobs answered beside their own tables."""
+"""Rows of what jobs answered, of the studies that asked for them, and of the run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from store import provenance
+from store.keys import unique
+from store.parts import ROWS_PER_FILE
+from store.schema import arrow_schema, to_arrow
 
 Record = Mapping[str, Any]
 
@@ -26,3 +38,50 @@ def timing_row(stage: str, record: Record) -> dict[str, Any]:
     if isinstance(timing["started"], int | float):
         timing["started"] = datetime.fromtimestamp(timing["started"], UTC)
     return {"stage": stage, "key": record["key"], **timing}
+
+
+def run_row(stage: str, root: Path, started: datetime, seconds: float) -> dict[str, Any]:
+    """A row of `runs`, with 0 and 1 for what the stage knows better."""
+    where = {"commit": provenance.commit(root), "versions": provenance.versions(), "hardware": provenance.hardware()}
+    return {
+        "stage": stage,
+        "started": started,
+        "seconds": seconds,
+        **where,
+        "cpus": 1,
+        "gpus": 0,
+        "seed": 0,
+        "host": socket.gethostname(),
+    }
+
+
+def fitting(stage: str, name: str, records: Sequence[Record], failed: list[Record]) -> pa.Table:
+    """The rows of the records whose rows fit the table's schema; the others join the failed."""
+    try:
+        return to_arrow(name, [{**row, "job_key": one["key"]} for one in records for row in one["rows"]])
+    except ValueError as error:
+        if len(records) == 1:
+            failed.append(failure_row(stage, records[0], schema_error(error)))
+            return arrow_schema(name).empty_table()
+    half = len(records) // 2  # the bad ones are few: halves find them in less than a conversion each
+    return pa.concat_tables(fitting(stage, name, some, failed) for some in (records[:half], records[half:]))
+
+
+def of_studies(stage: str, studies: Iterable[tuple[str, str | np.ndarray]]) -> Iterator[pa.Table]:
+    """`studies` by study and key in tables of ROWS_PER_FILE; of a stream's keys only one study's are in memory."""
+    schema = arrow_schema("studies")
+    waiting = schema.empty_table()
+    pairs = studies if isinstance(studies, Iterator) else sorted(studies)
+    for study, found in groupby(pairs, itemgetter(0)):
+        arrays = [np.atleast_1d(np.asarray(keys, "S64")) for _, keys in found]
+        asking = unique(np.concatenate(arrays) if len(arrays) > 1 else arrays[0])
+        for start in range(0, len(asking), ROWS_PER_FILE):
+            keys = pa.array(asking[start : start + ROWS_PER_FILE].tolist(), pa.string())
+            columns = {"study": pa.repeat(study, len(keys)), "stage": pa.repeat(stage, len(keys))}
+            some = pa.table([(columns | {"job_key": keys})[name] for name in schema.names], schema=schema)
+            waiting = pa.concat_tables([waiting, some])
+            if len(waiting) >= ROWS_PER_FILE:
+                yield waiting.slice(0, ROWS_PER_FILE)
+                waiting = waiting.slice(ROWS_PER_FILE)
+    if len(waiting):
+        yield waiting

@@ -122,7 +122,7 @@ def test_a_kill_at_any_step_of_a_replacement_loses_and_doubles_nothing(
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", dying(parts.os.replace))
+        patch.setattr(os, "replace", dying(os.replace))
         patch.setattr(Path, "unlink", dying(Path.unlink))
         patch.setattr(Path, "rmdir", dying(Path.rmdir))
         try:
@@ -261,7 +261,7 @@ def test_a_kill_at_any_step_of_a_merge_loses_and_doubles_nothing(
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", dying(parts.os.replace))
+        patch.setattr(os, "replace", dying(os.replace))
         patch.setattr(Path, "unlink", dying(Path.unlink))
         try:
             store(table, "k", 3)
