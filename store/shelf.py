@@ -13,6 +13,7 @@ it found: what a former, stalled driver writes later counts no more, and its nex
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -149,12 +150,13 @@ class ShelfFolder(Folder):
         self._shelf.tables[self.name] = [*self._held, entry]
 
     def newest(self) -> Iterator[tuple[File, int]]:
-        """From memory."""
-        found = zip(self.files(), self._held, strict=True)
-        return ((file, one.bytes) for file, one in reversed([*found]) if not COMPACTED.fullmatch(one.name))
+        """From memory, back to the last compacted file."""
+        parts = itertools.takewhile(lambda one: not COMPACTED.fullmatch(one.name), reversed(self._held))
+        return ((self._shelf.at / "rows" / self.name / one.name, one.bytes) for one in parts)
 
     def join(self, parts: Sequence[File], table: pa.Table) -> None:
         """A new file, the manifest, then the old ones go."""
+        assert [file.name for file in parts] == [one.name for one in self._held[-len(parts) :]]
         self._commit([*self._held[: -len(parts)], self._shelf.write(self.name, table, "mixed-")])
 
     def rewrite(self, file: File, table: pa.Table | None) -> None:

@@ -266,6 +266,21 @@ def test_many_small_parts_become_one_while_a_run_goes_on(at, monkeypatch) -> Non
     assert [row["job_key"] for row in stored(at, "t")] == [f"{n:02d}" for n in range(23)]
 
 
+def test_a_merge_leaves_compacted_files_alone_whatever_stands_between_them(at, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(parts, "ROWS_PER_FILE", 2)
+    with held(at) as table:
+        for key in "abcd":
+            table.append(one_row(key))
+        table.compact(Keys("abcd"), tmp_path)
+        table.drop("a")  # leaves a file that is none of the compacted, before one that is
+        monkeypatch.setattr(parts, "MANY", 2)
+        for key in "efg":
+            table.append(one_row(key))
+            table.tidy()
+        assert [key.decode() for key in table.keys().tolist()] == list("bcdefg")
+        assert len(table.files()) == 3
+
+
 @contextmanager
 def unanswered(operation: str, key: str, *, arrives: bool = False) -> Iterator[None]:
     """A client whose requests of that kind for keys with that part get no answer, whether or not they arrive."""
