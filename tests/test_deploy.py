@@ -1,7 +1,7 @@
 """The cluster files of deploy/: Ray's own check of the launcher's; the fields that KubeRay's schema has of the other.
 
-deploy/kuberay.yaml was held against the whole schema of KubeRay 1.6.2 and its main branch once, unknown fields refused; FIELDS is
-what it uses of it, so that a change of the file is a change of this table, to be looked up there.
+deploy/kuberay.yaml was held against the whole schema of KubeRay 1.6.2 and its main branch once, unknown fields refused;
+FIELDS is what it uses of it, so that a change of the file is a change of this table, to be looked up there.
 """
 
 from __future__ import annotations
