@@ -227,7 +227,7 @@ class _Sweep:
             return
         first, *others = calls
         if first.what == "start":
-            self._fleet.failed_start(failure)
+            self._fleet.failed_start(failure, slot.clock)
         elif lost and first.attempts[0].losses < MAX_LOSSES:
             first.attempts[0].losses += 1
             self._hand_back([attempt for call in calls for attempt in call.attempts])

@@ -158,6 +158,24 @@ def test_a_job_that_its_node_has_no_time_for_is_done_elsewhere(tmp_path: Path, n
     assert Counter(toy.logged(tmp_path / "log", "run"))["9"] == 2
 
 
+def test_a_node_that_dies_while_its_actors_start_is_not_taken_for_a_broken_environment(
+    tmp_path: Path, cluster: Any, nodes: Callable[..., Any]
+) -> None:
+    doomed, log, latch = nodes(num_cpus=6), tmp_path / "log", tmp_path / "latch"
+
+    def kill(_: Any) -> None:
+        if not latch.exists() and len(toy.logged(log, "starts")) >= 6:
+            cluster.remove_node(doomed, allow_graceful=False)
+            latch.touch()
+            nodes(num_cpus=2)
+
+    port = toy.port(tmp_path / "store")._replace(read=toy.Late(log, latch))
+    resources = Resources(address="auto", max_attempts=1, flush_seconds=0.2, start_timeout_s=120)
+    summary = run(toy.make(range(40), log), port, resources, report=kill)
+    once(tmp_path, 40)
+    assert latch.exists() and (summary.done, summary.failed) == (40, 0) and summary.restarts >= 6
+
+
 @pytest.mark.parametrize(("notice", "runs"), [(30.0, 1), (1.0, 2)])
 def test_an_actor_that_is_told_to_end_finishes_its_job_if_it_can_and_else_hands_it_back(
     tmp_path: Path, nodes: Callable[..., Any], notice: float, runs: int

@@ -158,6 +158,23 @@ def _write_dump(folder: Path, job: Job, dump: Any) -> dict[str, Any]:
     return {"path": str(path), "rows": rows, "bytes": path.stat().st_size, "fingerprint": digest, "pid": os.getpid()}
 
 
+class Late:
+    """Reads as `_read`. An actor that starts says so in the log when it is handed this, and waits for a file."""
+
+    def __init__(self, log_path: Path, latch: Path) -> None:
+        self.where = str(log_path), str(latch)
+
+    def __reduce__(self) -> Any:
+        return _late, self.where
+
+
+def _late(log_path: str, latch: str) -> Any:
+    log(log_path, f"starts {os.getpid()}")
+    while not Path(latch).exists():
+        time.sleep(0.02)
+    return _read
+
+
 def port(folder: Path) -> Port:
     folder.mkdir(parents=True, exist_ok=True)
     return Port(partial(_missing, folder), partial(_append, folder), _check, _read, partial(_write_dump, folder))
