@@ -145,7 +145,8 @@ class _Sweep:
             slot, call = calls[ref]
             try:
                 answer = self._ray.get(ref)
-            except Exception as error:  # whatever ray raises: a death, or an answer that cannot be pickled
+                answer = pickle.loads(answer) if call.what == "job" else answer
+            except Exception as error:  # whatever ray raises: a death; or an answer that cannot be read here
                 self._broken(slot, call, error)
             else:
                 self._answered(slot, call, answer)
@@ -155,7 +156,7 @@ class _Sweep:
         if call.what == "start":
             self._fleet.started(slot, answer)
         elif call.what == "job":
-            self._done(slot, call, pickle.loads(answer))
+            self._done(slot, call, answer)
         elif answer.undone:
             slot.leaves = float("inf")
             self._hand_back(call.attempts)
@@ -187,7 +188,10 @@ class _Sweep:
     def _broken(self, slot: Slot, call: Call, error: Exception) -> None:
         """The call itself went wrong, not the work in it."""
         failure = Failure.of(error)
-        if not isinstance(error, self._ray.exceptions.RayTaskError) or call.what == "start":
+        lost = isinstance(error, self._ray.exceptions.RayError) and not isinstance(
+            error, self._ray.exceptions.RayTaskError
+        )
+        if lost or call.what == "start":
             self._lose(slot, failure, sure=False)
             return
         slot.answered(call)

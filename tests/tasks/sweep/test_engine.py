@@ -88,6 +88,7 @@ FAULTS = [  # what the job does, error type, text in its message, attempts
     ("exit", "SystemExit", "5", 1),
     ("nothing", "ValueError", "expected at least one", 1),
     ("unpicklable", "TypeError", "generator", 1),
+    ("unreadable", "LookupError", "has not got it", 1),
     ("stale", "StaleInputError", "expected 'old'", 1),
     ("hang", "TimeoutError", "job took more than 3 s; raise resources.job_timeout_s", 2),
     ("die", "ActorDiedError", "died", 2),
@@ -129,7 +130,7 @@ def test_a_poisoned_job_is_one_failure_record(faulty: Faulty, do: str, kind: str
     assert error["attempts"] == attempts and error["transient"] == (attempts > 1) and kind in error["traceback"]
     # at most once more where others were in its call or queued behind it: the blame was not sure, no attempt counted
     least = 0 if do == "stale" else attempts
-    assert least <= faulty.runs[NUMBER[do]] <= least + (do in {"die", "hang"})
+    assert least <= faulty.runs[NUMBER[do]] <= least + (do in {"die", "hang", "unreadable"})
 
 
 def test_the_jobs_among_poisoned_ones_finish(faulty: Faulty) -> None:

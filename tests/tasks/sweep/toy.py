@@ -66,6 +66,8 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
                 raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory")
         case "unpicklable":
             return Result([{"n": (n for n in ())}])
+        case "unreadable":
+            return Result([{"n": Unreadable()}])
         case "nothing":
             return Result([])
         case "hang once":
@@ -156,6 +158,18 @@ def _write_dump(folder: Path, job: Job, dump: Any) -> dict[str, Any]:
     writer.close()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return {"path": str(path), "rows": rows, "bytes": path.stat().st_size, "fingerprint": digest, "pid": os.getpid()}
+
+
+class Unreadable:
+    """What can be pickled here and not be read anywhere else."""
+
+    def __reduce__(self) -> Any:
+        return _only_there, (os.getpid(),)
+
+
+def _only_there(pid: int) -> None:
+    if os.getpid() != pid:
+        raise LookupError("this process has not got it")
 
 
 class Late:
