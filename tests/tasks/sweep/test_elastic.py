@@ -166,8 +166,8 @@ def test_a_node_that_dies_while_its_actors_start_is_not_taken_for_a_broken_envir
     def kill(_: Any) -> None:
         if not latch.exists() and len(toy.logged(log, "starts")) >= 6:
             cluster.remove_node(doomed, allow_graceful=False)
-            latch.touch()
             nodes(num_cpus=2)
+            latch.touch()
 
     port = toy.port(tmp_path / "store")._replace(read=toy.Late(log, latch))
     resources = Resources(address="auto", max_attempts=1, flush_seconds=0.2, start_timeout_s=120)

@@ -173,7 +173,7 @@ def _only_there(pid: int) -> None:
 
 
 class Late:
-    """Reads as `_read`. An actor that starts says so in the log when it is handed this, and waits for a file."""
+    """Reads as `_read`. An actor that is handed this hangs in its start, in a folder that hangs, until a file comes."""
 
     def __init__(self, log_path: Path, latch: Path) -> None:
         self.where = str(log_path), str(latch)
@@ -183,9 +183,15 @@ class Late:
 
 
 def _late(log_path: str, latch: str) -> Any:
-    log(log_path, f"starts {os.getpid()}")
-    while not Path(latch).exists():
-        time.sleep(0.02)
+    real = os.chdir
+
+    def chdir(folder: str) -> None:
+        log(log_path, f"starts {os.getpid()}")
+        while not Path(latch).exists():
+            time.sleep(0.02)
+        real(folder)
+
+    os.chdir = chdir
     return _read
 
 
