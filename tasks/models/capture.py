@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from tasks.errors import HealthError
-from tasks.models import reused
+from tasks import reused
 from tasks.models.types import LayerStates
 
 if TYPE_CHECKING:

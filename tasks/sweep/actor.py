@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from tasks import reused
 from tasks.errors import SweepError
 from tasks.sweep.feeding import used
 from tasks.sweep.jobs import PLACE, Job, Place, Port, Result
@@ -247,6 +248,7 @@ def _limit_threads(threads: int) -> None:
 
 def _free_memory() -> None:
     gc.collect()
+    reused.drop()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         with contextlib.suppress(RuntimeError):  # a lost CUDA context is replaced with its actor
