@@ -140,8 +140,7 @@ class _Sweep:
             return
         refs = list(calls)
         self._ray.wait(refs, num_returns=1, timeout=TICK_S)
-        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
-        for ref in ready:
+        for ref in self._ray.wait(refs, num_returns=len(refs), timeout=0)[0]:
             slot, call = calls[ref]
             try:
                 answer = self._ray.get(ref)
@@ -188,10 +187,8 @@ class _Sweep:
     def _broken(self, slot: Slot, call: Call, error: Exception) -> None:
         """The call itself went wrong, not the work in it."""
         failure = Failure.of(error)
-        lost = isinstance(error, self._ray.exceptions.RayError) and not isinstance(
-            error, self._ray.exceptions.RayTaskError
-        )
-        if lost or call.what == "start":
+        kinds = self._ray.exceptions
+        if call.what == "start" or (isinstance(error, kinds.RayError) and not isinstance(error, kinds.RayTaskError)):
             self._lose(slot, failure, sure=False)
             return
         slot.answered(call)
