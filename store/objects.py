@@ -85,7 +85,7 @@ class Remote:
         return PurePosixPath(self.key).suffix
 
     def open(self) -> pa.NativeFile:
-        """A file to read anywhere in by ranged GETs. FileNotFoundError where there is none, PlaceError as in `ready`."""
+        """A file to read anywhere in by ranged GETs. FileNotFoundError where there is none, else as in `ready`."""
         import pyarrow as pa
 
         return pa.PythonFile(_Reads(self), mode="r")

@@ -43,7 +43,7 @@ def test_keys_by_study_and_pairs_of_study_and_key_give_the_same_bytes(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(MemoryError(), "MemoryError"), (ValueError("one\ntwo"), "one"), (AssertionError(), "AssertionE")]
+    ("error", "said"), [(MemoryError(), "MemoryError"), (ValueError("one\ntwo"), "one"), (AssertionError(), "Asser")]
 )
 def test_the_first_failure_is_told_of_whether_or_not_it_has_a_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], error: Exception, said: str
