@@ -19,7 +19,7 @@ from typing import Any
 
 from tasks import reused
 from tasks.errors import SweepError
-from tasks.sweep.feeding import used
+from tasks.feeding import used
 from tasks.sweep.jobs import PLACE, Job, Place, Port, Result
 from tasks.sweep.policy import Failure
 
