@@ -190,7 +190,7 @@ def test_a_full_disk_stops_the_sweep_and_keeps_what_finished(log: Path, store: P
 
 @pytest.mark.slow
 def test_two_half_gpu_actors_share_one_device_and_see_no_other(log: Path, store: Path) -> None:
-    run(toy.make(range(40), log, sleep=0.15), toy.port(store), Resources(gpus=0.5, actors=2))
+    run(toy.make(range(40), log, sleep=0.15, meet=2), toy.port(store), Resources(gpus=0.5, actors=2))
 
     records = by_n(store).values()
     assert {r["timing"]["actor"] for r in records} == {"actor-0", "actor-1"}

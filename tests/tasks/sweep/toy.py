@@ -20,6 +20,7 @@ from tasks.sweep.jobs import Job, Port, Result, Task, place
 
 WORK = Task("toy", 1, "toy:entry", "toy:loader")
 PLAIN = Task("plain", 1, "toy:entry")
+WAIT_S = 240  # for what must come
 
 
 def log(path: str, line: str) -> None:
@@ -76,6 +77,10 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
         case "told to end":  # as a machine that is taken away tells its processes
             if logged(spec["log"], "run").count(str(spec["n"])) == 1:
                 os.kill(os.getpid(), signal.SIGTERM)
+    if "meet" in spec:
+        meet(spec["log"], spec["meet"])
+    if "paced" in spec:
+        pace(spec["log"], *spec["paced"])
     time.sleep(spec.get("sleep", 0))
     row = {"n": spec["n"], "model": model, "data": data, "seed": job.seed, "batch": place().batch(8)}
     row |= {"threads": os.environ["OMP_NUM_THREADS"], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
@@ -86,6 +91,29 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
     if spec.get("torch"):
         row["torch"] = torch_facts()
     return Result([row], dump=tables(spec["dump"]) if "dump" in spec else None, tokens=10)
+
+
+def meet(path: str, count: int) -> None:
+    """Wait until so many actors are at work, however late the last comes."""
+    log(path, f"at {os.getpid()}")
+    deadline = time.monotonic() + WAIT_S
+    while (came := len(set(logged(path, "at")))) < count:
+        if time.monotonic() > deadline:
+            raise ValueError(f"{came} actors came, expected {count}")
+        time.sleep(0.02)
+
+
+def pace(path: str, most: int, events: int) -> None:
+    """Wait where this node has done so many jobs since the last `event` of the log, until the next, if one is left."""
+    import ray
+
+    node, event = ray.get_runtime_context().get_node_id(), len(logged(path, "event"))
+    log(path, f"after {event} {node}")
+    deadline = time.monotonic() + WAIT_S
+    while logged(path, "after").count(f"{event} {node}") > most and len(logged(path, "event")) == event < events:
+        if time.monotonic() > deadline:
+            raise ValueError(f"event {event + 1} of {events} did not come")
+        time.sleep(0.05)
 
 
 def torch_facts() -> dict[str, Any]:
