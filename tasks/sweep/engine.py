@@ -9,6 +9,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from tasks.sweep.actor import Outcome
@@ -74,20 +75,18 @@ class _Sweep:
 
     def work(self) -> None:
         """Until nothing is left, or a signal asks to stop."""
-        with caught_signals() as caught:
-            try:
-                while (len(self._backlog) or self._fleet.busy) and not caught:
-                    self._fleet.top_up(self._backlog)
-                    self._dispatch()
-                    self._turn()
-                    self._backlog.plan_ahead()
-                    self._backlog.refill(1 + self._fleet.size * self._resources.max_in_flight)
-                if caught:
-                    self._drain(caught)
-            finally:
-                self._fleet.close()
-                self._ledger.flush(force=True)
-                self._tell(force=True)
+        with caught_signals() as caught, ExitStack() as last:
+            last.callback(self._tell, force=True)
+            last.callback(self._fleet.close)
+            last.callback(self._ledger.flush, force=True)  # the first of them: stored even if the cluster has gone
+            while (len(self._backlog) or self._fleet.busy) and not caught:
+                self._fleet.top_up(self._backlog)
+                self._dispatch()
+                self._turn()
+                self._backlog.plan_ahead()
+                self._backlog.refill(1 + self._fleet.size * self._resources.max_in_flight)
+            if caught:
+                self._drain(caught)
         if caught:
             stored = self._ledger.done + self._ledger.failed
             left = f"{self._backlog.planned - self._backlog.reused - stored}" + " or more" * (not self._backlog.counted)
