@@ -205,7 +205,7 @@ class _Reads:
         self.seek, self.tell, self.close = self._file.seek, self._file.tell, self._file.close
 
     def read(self, n: int | None = None) -> bytes:
-        return self._asked(lambda: self._file.read(n))
+        return bytes(self._asked(lambda: self._file.read(n)))
 
     def read_buffer(self, n: int | None = None) -> pa.Buffer:
         return self._asked(lambda: self._file.read_buffer(n))
