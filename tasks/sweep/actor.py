@@ -54,7 +54,7 @@ class Outcome:
     failure: Failure | None
     timing: Mapping[str, Any]
     leaving: bool = False  # the actor was told to end: give it no more
-    undone: bool = False  # for want of time: neither rows nor a failure
+    undone: bool = False  # for want of time, or of its model as it was loaded: neither rows nor a failure
 
 
 class Undone(BaseException):
@@ -72,7 +72,7 @@ class Worker:
         self._torch_device = "cpu"
         self._model: Any = None
         self._load_seconds = 0.0
-        self._leaving = self._working = False
+        self._leaving = self._working = self._spoilt = False
 
     def start(self) -> Site:
         """Fit the process to the driver's folder, and to what Ray has assigned to it: threads and device.
@@ -122,7 +122,7 @@ class Worker:
         """Load what the job's group shares, in place of what was loaded before."""
         if self._leaving:
             return self._unbegun()
-        self._model = None
+        self._model, self._spoilt = None, False
         gc.collect()  # two models at once may not fit
         began = time.monotonic()
         outcome = self._guarded(lambda: self._load(job), Place(self._torch_device))
@@ -130,10 +130,14 @@ class Worker:
         return outcome
 
     def run(self, job: Job, divisor: int) -> Outcome:
-        """Do one job with what was loaded last."""
+        """Do one job with what was loaded last, unless a job that failed in passing may have left it half changed."""
         if self._leaving:
             return self._unbegun()
+        if self._spoilt and job.task.loader:
+            return Outcome([], None, {}, undone=True)
         outcome = self._guarded(lambda: self._run(job), Place(self._torch_device, divisor))
+        if outcome.failure is not None and outcome.failure.transient:
+            self._spoilt = True
         if outcome.failure is not None and outcome.failure.of_memory:
             _free_memory()
         return outcome
@@ -146,7 +150,8 @@ class Worker:
         end, outcomes = time.monotonic() + seconds, []
         for job, divisor in jobs:
             outcomes.append(self.run(job, divisor))
-            if outcomes[-1].failure is not None or outcomes[-1].leaving or time.monotonic() > end:
+            last = outcomes[-1]
+            if last.failure is not None or last.leaving or last.undone or time.monotonic() > end:
                 break
         try:
             return pickle.dumps(outcomes)

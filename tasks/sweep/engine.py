@@ -171,8 +171,8 @@ class _Sweep:
         if outcomes[-1].leaving:
             slot.leaves = float("inf")  # it sees to it by itself that its job ends in time
         if outcomes[-1].undone:
-            self._hand_back(call.attempts[len(outcomes) - 1 :])
-            outcomes = outcomes[:-1]
+            (self._hand_back if outcomes[-1].leaving else self._back)(call.attempts[len(outcomes) - 1 :])
+            outcomes, slot.loaded = outcomes[:-1], None
         else:
             self._back(call.attempts[len(outcomes) :])
         if outcomes:
@@ -268,8 +268,8 @@ class _Sweep:
         if decision.new_actor and slot in self._fleet.slots:
             for call in reversed(self._end(slot)):
                 self._back(call.attempts)
-        elif what == "job" and decision.action is Action.RETRY:
-            slot.loaded = None  # what failed half-way may have left the model changed
+        elif what == "job" and failure.transient:
+            slot.loaded = None  # what failed half-way may have left the model changed; the actor does no more with it
 
     def _end(self, slot: Slot) -> list[Call]:
         """End an actor. The calls that it has not answered, the oldest first."""
