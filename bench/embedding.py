@@ -40,6 +40,7 @@ from bench.geometry import ROOT, real_series
 from bench.memory import MIB, held, peak
 from store.dumps import read_table, write_job_dump
 from store.files import sync
+from tasks.feeding import used
 from tasks.models.base import Family
 from tasks.models.embed import KINDS, embed, kept_rows, pass_windows, run_windows, sample_seed, window_tokens
 from tasks.models.registry import family_class
@@ -48,7 +49,6 @@ from tasks.models.types import Tokens, tokens_from_table
 from tasks.series.tables import series_table
 from tasks.series.types import Series
 from tasks.sweep.cluster import MEMORY
-from tasks.sweep.feeding import used
 from tasks.sweep.jobs import PLACE, Job, Place, Task, place
 
 CONTEXT, HORIZON = 500, 64

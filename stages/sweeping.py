@@ -177,7 +177,7 @@ def account(out: Out, summary: engine.Summary, max_share: float) -> None:
     print(f"{out.stage}: {counts}, {summary.seconds:.1f} s", flush=True)
     if not failures:
         return
-    first = failures["message"][0].as_py().splitlines()[0]
+    first = (failures["message"][0].as_py() or failures["error"][0].as_py()).partition("\n")[0]
     print(f"{out.stage}: failed: {dict(kinds)}, the first: {first}", flush=True)
     if len(failures) > max_share * summary.planned:
         raise TooManyFailures(

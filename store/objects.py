@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from blake3 import blake3
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.fs as pafs
 
+T = TypeVar("T")
 SCHEME = "s3://"
 BLOCK = 32 * 2**20  # bytes read at once to be summed
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 60, 4
@@ -84,8 +85,10 @@ class Remote:
         return PurePosixPath(self.key).suffix
 
     def open(self) -> pa.NativeFile:
-        """A file to read anywhere in; each read is a ranged GET. FileNotFoundError where there is none."""
-        return filesystem().open_input_file(f"{self.bucket}/{self.key}")
+        """A file to read anywhere in by ranged GETs. FileNotFoundError where there is none, else as in `ready`."""
+        import pyarrow as pa
+
+        return pa.PythonFile(_Reads(self), mode="r")
 
     def read(self) -> tuple[bytes, str]:
         """All bytes and the ETag. FileNotFoundError where there is no such object."""
@@ -192,6 +195,31 @@ class Remote:
     def beside(self, suffix: str) -> Remote:
         """The object of that name and a suffix."""
         return Remote(self.bucket, self.key + suffix)
+
+
+class _Reads:
+    """Arrow's file of an object. Its own OSErrors do not tell a store that is away for a while from damaged bytes."""
+
+    closed = False  # pa.PythonFile asks
+
+    def __init__(self, at: Remote) -> None:
+        self._at = at
+        self._file = self._asked(lambda: filesystem().open_input_file(f"{at.bucket}/{at.key}"))
+        self.seek, self.tell, self.close = self._file.seek, self._file.tell, self._file.close
+
+    def read(self, n: int | None = None) -> bytes:
+        return bytes(self._asked(lambda: self._file.read(n)))
+
+    def read_buffer(self, n: int | None = None) -> pa.Buffer:
+        return self._asked(lambda: self._file.read_buffer(n))
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise PlaceError(f"{self._at}: {error}") from None
 
 
 class Refused(Exception):

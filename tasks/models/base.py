@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from tasks.errors import HealthError
+from tasks.feeding import Feed
 from tasks.models.attention import AttentionLayer, block_of, set_block
 from tasks.models.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
 from tasks.models.scale import saturated
 from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
 from tasks.series.types import Windows
-from tasks.sweep.feeding import Feed
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from tasks import reused
 from tasks.errors import HealthError
-from tasks.models import reused
 from tasks.models.types import LayerStates
 
 if TYPE_CHECKING:

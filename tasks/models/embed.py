@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tasks.feeding import Feed
 from tasks.models.tokenize import IDENTITY
 from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table
-from tasks.sweep.feeding import Feed
 from tasks.sweep.jobs import Job, Result, place
 
 if TYPE_CHECKING:

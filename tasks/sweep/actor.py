@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from tasks import reused
 from tasks.errors import SweepError
-from tasks.sweep.feeding import used
+from tasks.feeding import used
 from tasks.sweep.jobs import PLACE, Job, Place, Port, Result
 from tasks.sweep.policy import Failure
 
@@ -53,7 +54,7 @@ class Outcome:
     failure: Failure | None
     timing: Mapping[str, Any]
     leaving: bool = False  # the actor was told to end: give it no more
-    undone: bool = False  # for want of time: neither rows nor a failure
+    undone: bool = False  # for want of time, or of its model as it was loaded: neither rows nor a failure
 
 
 class Undone(BaseException):
@@ -71,7 +72,7 @@ class Worker:
         self._torch_device = "cpu"
         self._model: Any = None
         self._load_seconds = 0.0
-        self._leaving = self._working = False
+        self._leaving = self._working = self._spoilt = False
 
     def start(self) -> Site:
         """Fit the process to the driver's folder, and to what Ray has assigned to it: threads and device.
@@ -121,7 +122,7 @@ class Worker:
         """Load what the job's group shares, in place of what was loaded before."""
         if self._leaving:
             return self._unbegun()
-        self._model = None
+        self._model, self._spoilt = None, False
         gc.collect()  # two models at once may not fit
         began = time.monotonic()
         outcome = self._guarded(lambda: self._load(job), Place(self._torch_device))
@@ -129,10 +130,14 @@ class Worker:
         return outcome
 
     def run(self, job: Job, divisor: int) -> Outcome:
-        """Do one job with what was loaded last."""
+        """Do one job with what was loaded last, unless a job that failed in passing may have left it half changed."""
         if self._leaving:
             return self._unbegun()
+        if self._spoilt and job.task.loader:
+            return Outcome([], None, {}, undone=True)
         outcome = self._guarded(lambda: self._run(job), Place(self._torch_device, divisor))
+        if outcome.failure is not None and outcome.failure.transient:
+            self._spoilt = True
         if outcome.failure is not None and outcome.failure.of_memory:
             _free_memory()
         return outcome
@@ -145,7 +150,8 @@ class Worker:
         end, outcomes = time.monotonic() + seconds, []
         for job, divisor in jobs:
             outcomes.append(self.run(job, divisor))
-            if outcomes[-1].failure is not None or outcomes[-1].leaving or time.monotonic() > end:
+            last = outcomes[-1]
+            if last.failure is not None or last.leaving or last.undone or time.monotonic() > end:
                 break
         try:
             return pickle.dumps(outcomes)
@@ -247,6 +253,7 @@ def _limit_threads(threads: int) -> None:
 
 def _free_memory() -> None:
     gc.collect()
+    reused.drop()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         with contextlib.suppress(RuntimeError):  # a lost CUDA context is replaced with its actor

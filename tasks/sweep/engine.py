@@ -9,6 +9,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from tasks.sweep.actor import Outcome
@@ -74,20 +75,18 @@ class _Sweep:
 
     def work(self) -> None:
         """Until nothing is left, or a signal asks to stop."""
-        with caught_signals() as caught:
-            try:
-                while (len(self._backlog) or self._fleet.busy) and not caught:
-                    self._fleet.top_up(self._backlog)
-                    self._dispatch()
-                    self._turn()
-                    self._backlog.plan_ahead()
-                    self._backlog.refill(1 + self._fleet.size * self._resources.max_in_flight)
-                if caught:
-                    self._drain(caught)
-            finally:
-                self._fleet.close()
-                self._ledger.flush(force=True)
-                self._tell(force=True)
+        with caught_signals() as caught, ExitStack() as last:
+            last.callback(self._tell, force=True)
+            last.callback(self._fleet.close)
+            last.callback(self._ledger.flush, force=True)  # the first of them: stored even if the cluster has gone
+            while (len(self._backlog) or self._fleet.busy) and not caught:
+                self._fleet.top_up(self._backlog)
+                self._dispatch()
+                self._turn()
+                self._backlog.plan_ahead()
+                self._backlog.refill(1 + self._fleet.size * self._resources.max_in_flight)
+            if caught:
+                self._drain(caught)
         if caught:
             stored = self._ledger.done + self._ledger.failed
             left = f"{self._backlog.planned - self._backlog.reused - stored}" + " or more" * (not self._backlog.counted)
@@ -140,12 +139,12 @@ class _Sweep:
             return
         refs = list(calls)
         self._ray.wait(refs, num_returns=1, timeout=TICK_S)
-        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
-        for ref in ready:
+        for ref in self._ray.wait(refs, num_returns=len(refs), timeout=0)[0]:
             slot, call = calls[ref]
             try:
                 answer = self._ray.get(ref)
-            except Exception as error:  # whatever ray raises: a death, or an answer that cannot be pickled
+                answer = pickle.loads(answer) if call.what == "job" else answer
+            except Exception as error:  # whatever ray raises: a death; or an answer that cannot be read here
                 self._broken(slot, call, error)
             else:
                 self._answered(slot, call, answer)
@@ -155,7 +154,7 @@ class _Sweep:
         if call.what == "start":
             self._fleet.started(slot, answer)
         elif call.what == "job":
-            self._done(slot, call, pickle.loads(answer))
+            self._done(slot, call, answer)
         elif answer.undone:
             slot.leaves = float("inf")
             self._hand_back(call.attempts)
@@ -172,8 +171,8 @@ class _Sweep:
         if outcomes[-1].leaving:
             slot.leaves = float("inf")  # it sees to it by itself that its job ends in time
         if outcomes[-1].undone:
-            self._hand_back(call.attempts[len(outcomes) - 1 :])
-            outcomes = outcomes[:-1]
+            (self._hand_back if outcomes[-1].leaving else self._back)(call.attempts[len(outcomes) - 1 :])
+            outcomes, slot.loaded = outcomes[:-1], None
         else:
             self._back(call.attempts[len(outcomes) :])
         if outcomes:
@@ -187,7 +186,8 @@ class _Sweep:
     def _broken(self, slot: Slot, call: Call, error: Exception) -> None:
         """The call itself went wrong, not the work in it."""
         failure = Failure.of(error)
-        if not isinstance(error, self._ray.exceptions.RayTaskError) or call.what == "start":
+        kinds = self._ray.exceptions
+        if call.what == "start" or (isinstance(error, kinds.RayError) and not isinstance(error, kinds.RayTaskError)):
             self._lose(slot, failure, sure=False)
             return
         slot.answered(call)
@@ -227,7 +227,7 @@ class _Sweep:
             return
         first, *others = calls
         if first.what == "start":
-            self._fleet.failed_start(failure)
+            self._fleet.failed_start(failure, slot.clock)
         elif lost and first.attempts[0].losses < MAX_LOSSES:
             first.attempts[0].losses += 1
             self._hand_back([attempt for call in calls for attempt in call.attempts])
@@ -268,8 +268,8 @@ class _Sweep:
         if decision.new_actor and slot in self._fleet.slots:
             for call in reversed(self._end(slot)):
                 self._back(call.attempts)
-        elif what == "job" and decision.action is Action.RETRY:
-            slot.loaded = None  # what failed half-way may have left the model changed
+        elif what == "job" and failure.transient:
+            slot.loaded = None  # what failed half-way may have left the model changed; the actor does no more with it
 
     def _end(self, slot: Slot) -> list[Call]:
         """End an actor. The calls that it has not answered, the oldest first."""

@@ -228,10 +228,14 @@ class Fleet:
         slot.site = site
         self._failed_starts = 0
 
-    def failed_start(self, failure: Failure) -> None:
-        """Note that an actor did not come up. Raises SweepError when that goes on."""
-        self._failed_starts += 1
-        if self._failed_starts >= MAX_FAILED_STARTS or not failure.transient or "creation task" in failure.message:
+    def failed_start(self, failure: Failure, began: float) -> None:
+        """Note that an actor, asked for at a time of time.monotonic(), did not come up. SweepError when that goes on.
+
+        Not where a node has gone meanwhile: it may have been the actor's, which had yet to say where it is.
+        """
+        own = not failure.transient or "creation task" in failure.message
+        self._failed_starts += own or not self.nodes.shaken(began)
+        if self._failed_starts >= MAX_FAILED_STARTS or own:
             raise SweepError(
                 f"workers do not start: {failure.type}: {failure.message}\n"
                 "Expected the same environment and code on every node; see the traceback above for what is missing"

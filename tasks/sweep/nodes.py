@@ -21,6 +21,7 @@ class Nodes:
         self.leaving: dict[str, float] = {}  # node -> time.monotonic() by which it should be free; inf: no deadline
         self._ids: set[str] = set()  # alive
         self._raylets: dict[str, tuple[str, int]] = {}
+        self._shaken = float("-inf")  # when a node last went, or was told to
 
     def look(self) -> None:
         """Ask Ray, which takes about a millisecond."""
@@ -28,6 +29,8 @@ class Nodes:
 
         alive = [node for node in ray.nodes() if node["Alive"]]
         draining = _draining()
+        if draining.keys() - self.leaving.keys() or self._ids - {node["NodeID"] for node in alive}:
+            self._shaken = time.monotonic()
         for name in draining.keys() - self.leaving.keys():
             self.leaving[name] = _deadline(draining[name])
         self.leaving = {name: end for name, end in self.leaving.items() if name in draining}
@@ -50,6 +53,11 @@ class Nodes:
             return False
         self.look()
         return name in self.leaving or name not in self._ids or not _answers(*self._raylets[name])
+
+    def shaken(self, since: float) -> bool:
+        """Whether a node went or was told to after that time of time.monotonic(), or one does not answer now."""
+        self.look()
+        return self._shaken >= since or not all(_answers(*self._raylets[name]) for name in self._ids)
 
 
 class Request:

@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from blake3 import blake3
 
@@ -536,6 +538,28 @@ def test_a_large_dump_goes_up_in_parts_and_is_what_a_disk_would_hold(at, tmp_pat
     assert blake3(there.read()[0]).hexdigest() == facts["fingerprint"] == there.fingerprint()
     with pa.ipc.open_file(there.open()) as file:
         assert file.num_record_batches == 3
+
+
+@pytest.mark.slow
+def test_a_store_that_is_away_while_an_object_is_read_is_a_place_error(at, monkeypatch) -> None:
+    from moto.server import ThreadedMotoServer
+
+    table = pa.table({"state": np.random.default_rng(0).normal(size=10**5)})
+    parquet, arrow = (at / dumps.write_dump(at, f"dumps/c.{kind}", [table])["path"] for kind in ("parquet", "arrow"))
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)  # of the same buckets
+    server.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
+    forget()
+    try:
+        reads = [pq.ParquetFile(parquet.open()).read, partial(pa.ipc.open_file(arrow.open()).get_batch, 0)]
+        with pytest.raises(FileNotFoundError):
+            (at / "absent").open()
+        server.stop()
+        for read, one in zip([*reads, arrow.open], [parquet, arrow, arrow], strict=True):
+            with pytest.raises(PlaceError, match=f"^{one}: "):
+                read()
+    finally:
+        forget()
 
 
 @pytest.mark.parametrize("large", [False, True])

@@ -19,6 +19,7 @@ from tasks.sweep.cluster import Resources, connect
 from tasks.sweep.engine import Summary, run
 from tasks.sweep.jobs import Job
 from tasks.sweep.placement import Needs
+from tasks.sweep.progress import Progress
 
 pytestmark = pytest.mark.slow
 
@@ -75,16 +76,15 @@ def drain(node: Any, seconds: float) -> None:
 
 
 def sweep(folder: Path, jobs: list[Job], events: list[tuple[Callable[[list[dict[str, Any]]], bool], Event]]) -> Summary:
-    """Run the jobs; after each flush, if the first of the events is due by what is stored, let it happen."""
-    port = toy.port(folder / "store")
+    """Run the jobs; several times a second, if the first of the events is due by what is stored, let it happen."""
 
-    def append(records: Any) -> None:
-        port.append(records)
+    def look(_: Progress) -> None:
         if events and events[0][0](toy.stored(folder / "store")):
             events.pop(0)[1]()
+            toy.log(str(folder / "log"), "event that")
 
     resources = Resources(address="auto", max_attempts=1, flush_seconds=0.2, start_timeout_s=120)
-    summary = run(jobs, port._replace(append=append), resources)
+    summary = run(jobs, toy.port(folder / "store"), resources, report=look)
     assert not events, "the sweep ended before all had happened"
     return summary
 
@@ -126,7 +126,7 @@ def test_nodes_that_join_are_used_and_nodes_that_drain_or_die_are_done_without(
         (lambda records: not alive(first), join),  # it has ended by itself: its actor was let go
         (seen(6, 1), lambda: cluster.remove_node(added[0], allow_graceful=False)),
     ]
-    jobs = toy.make(range(200), tmp_path / "log", groups=2, sleep=0.2, where=True)
+    jobs = toy.make(range(200), tmp_path / "log", groups=2, sleep=0.2, where=True, paced=[12, len(events)])
     summary = sweep(tmp_path, jobs, events)
 
     records = once(tmp_path, 200)
@@ -144,18 +144,36 @@ def test_a_job_that_its_node_has_no_time_for_is_done_elsewhere(tmp_path: Path, n
         drain(first, 8)
 
     jobs = [
-        *toy.make(range(4), tmp_path / "log", where=True),
+        *toy.make(range(4), tmp_path / "log", where=True, sleep=0.15),  # so long that each is handed out by itself
         *toy.make([9], tmp_path / "log", do="hang once", where=True),
     ]
     jobs += toy.make(range(10, 14), tmp_path / "log", where=True)
     began = time.monotonic()
-    summary = sweep(tmp_path, jobs, [(lambda records: len(records) >= 4, take_away)])
+    summary = sweep(tmp_path, jobs, [(lambda _: "9" in toy.logged(tmp_path / "log", "run"), take_away)])
 
     records = once(tmp_path, 9)
     assert summary.handed_back >= 1 and time.monotonic() - began < 300, "the job that hangs for 600 s was waited for"
     (hung,) = [record for record in records if '"n":9' in record["spec"]]
     assert hung["rows"][0]["node"] == added[0].node_id
     assert Counter(toy.logged(tmp_path / "log", "run"))["9"] == 2
+
+
+def test_a_node_that_dies_while_its_actors_start_is_not_taken_for_a_broken_environment(
+    tmp_path: Path, cluster: Any, nodes: Callable[..., Any]
+) -> None:
+    doomed, log, latch = nodes(num_cpus=6), tmp_path / "log", tmp_path / "latch"
+
+    def kill(_: Any) -> None:
+        if not latch.exists() and len(toy.logged(log, "starts")) >= 6:
+            cluster.remove_node(doomed, allow_graceful=False)
+            nodes(num_cpus=2)
+            latch.touch()
+
+    port = toy.port(tmp_path / "store")._replace(read=toy.Late(log, latch))
+    resources = Resources(address="auto", max_attempts=1, flush_seconds=0.2, start_timeout_s=120)
+    summary = run(toy.make(range(40), log), port, resources, report=kill)
+    once(tmp_path, 40)
+    assert latch.exists() and (summary.done, summary.failed) == (40, 0) and summary.restarts >= 6
 
 
 @pytest.mark.parametrize(("notice", "runs"), [(30.0, 1), (1.0, 2)])

@@ -88,6 +88,7 @@ FAULTS = [  # what the job does, error type, text in its message, attempts
     ("exit", "SystemExit", "5", 1),
     ("nothing", "ValueError", "expected at least one", 1),
     ("unpicklable", "TypeError", "generator", 1),
+    ("unreadable", "LookupError", "has not got it", 1),
     ("stale", "StaleInputError", "expected 'old'", 1),
     ("hang", "TimeoutError", "job took more than 3 s; raise resources.job_timeout_s", 2),
     ("die", "ActorDiedError", "died", 2),
@@ -129,7 +130,7 @@ def test_a_poisoned_job_is_one_failure_record(faulty: Faulty, do: str, kind: str
     assert error["attempts"] == attempts and error["transient"] == (attempts > 1) and kind in error["traceback"]
     # at most once more where others were in its call or queued behind it: the blame was not sure, no attempt counted
     least = 0 if do == "stale" else attempts
-    assert least <= faulty.runs[NUMBER[do]] <= least + (do in {"die", "hang"})
+    assert least <= faulty.runs[NUMBER[do]] <= least + (do in {"die", "hang", "unpicklable", "unreadable"})
 
 
 def test_the_jobs_among_poisoned_ones_finish(faulty: Faulty) -> None:
@@ -189,7 +190,7 @@ def test_a_full_disk_stops_the_sweep_and_keeps_what_finished(log: Path, store: P
 
 @pytest.mark.slow
 def test_two_half_gpu_actors_share_one_device_and_see_no_other(log: Path, store: Path) -> None:
-    run(toy.make(range(40), log, sleep=0.15), toy.port(store), Resources(gpus=0.5, actors=2))
+    run(toy.make(range(40), log, sleep=0.15, meet=2), toy.port(store), Resources(gpus=0.5, actors=2))
 
     records = by_n(store).values()
     assert {r["timing"]["actor"] for r in records} == {"actor-0", "actor-1"}

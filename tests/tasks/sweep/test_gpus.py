@@ -29,10 +29,11 @@ def two_gpus() -> Iterator[None]:
 
 
 def sweep(folder: Path, resources: Resources, models: int = 3, **spec: Any) -> tuple[Summary, list[dict[str, Any]]]:
-    """Jobs with models and jobs without, mixed; the summary and the records."""
+    """Jobs with models and jobs without, mixed, that end once all actors are at work; the summary and the records."""
     log = folder / "log"
-    with_model = toy.make(range(48), log, groups=models, sleep=0.15, **spec)
-    without = toy.make(range(100, 124), log, toy.PLAIN, sleep=0.15, **spec)
+    spec |= {"sleep": 0.15, "meet": sum(needs.actors or 0 for needs in resources.tasks.values())}
+    with_model = toy.make(range(48), log, groups=models, **spec)
+    without = toy.make(range(100, 124), log, toy.PLAIN, **spec)
     jobs = [job for pair in zip(with_model[::2], with_model[1::2], without, strict=True) for job in pair]
     summary = run(sorted(jobs, key=lambda job: job.group), toy.port(folder / "store"), resources)
     records = toy.stored(folder / "store")

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from store.errors import PlaceError
 from tasks.errors import DataError, HubError, ModelError, StaleInputError, SweepError
 from tasks.sweep.policy import Action, Decision, Failure, decide
 
@@ -24,6 +25,7 @@ CASES = [
     (named("OwnerDiedError", "", type("ObjectLostError", (Exception,), {})), Decision(RETRY), True),
     (TimeoutError("job took more than 5 s"), Decision(RETRY), True),
     (ConnectionResetError("peer"), Decision(RETRY), True),
+    (PlaceError("s3://b/k: http://store does not answer"), Decision(RETRY), True),
     (GPU_MEMORY, Decision(RETRY, halve=True), True),
     (RuntimeError("CUDA error: out of memory"), Decision(RETRY, halve=True), True),
     (

@@ -20,6 +20,7 @@ from tasks.sweep.jobs import Job, Port, Result, Task, place
 
 WORK = Task("toy", 1, "toy:entry", "toy:loader")
 PLAIN = Task("plain", 1, "toy:entry")
+WAIT_S = 240  # for what must come
 
 
 def log(path: str, line: str) -> None:
@@ -66,6 +67,8 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
                 raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory")
         case "unpicklable":
             return Result([{"n": (n for n in ())}])
+        case "unreadable":
+            return Result([{"n": Unreadable()}])
         case "nothing":
             return Result([])
         case "hang once":
@@ -74,6 +77,10 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
         case "told to end":  # as a machine that is taken away tells its processes
             if logged(spec["log"], "run").count(str(spec["n"])) == 1:
                 os.kill(os.getpid(), signal.SIGTERM)
+    if "meet" in spec:
+        meet(spec["log"], spec["meet"])
+    if "paced" in spec:
+        pace(spec["log"], *spec["paced"])
     time.sleep(spec.get("sleep", 0))
     row = {"n": spec["n"], "model": model, "data": data, "seed": job.seed, "batch": place().batch(8)}
     row |= {"threads": os.environ["OMP_NUM_THREADS"], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
@@ -84,6 +91,29 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
     if spec.get("torch"):
         row["torch"] = torch_facts()
     return Result([row], dump=tables(spec["dump"]) if "dump" in spec else None, tokens=10)
+
+
+def meet(path: str, count: int) -> None:
+    """Wait until so many actors are at work, however late the last comes."""
+    log(path, f"at {os.getpid()}")
+    deadline = time.monotonic() + WAIT_S
+    while (came := len(set(logged(path, "at")))) < count:
+        if time.monotonic() > deadline:
+            raise ValueError(f"{came} actors came, expected {count}")
+        time.sleep(0.02)
+
+
+def pace(path: str, most: int, events: int) -> None:
+    """Wait where this node has done so many jobs since the last `event` of the log, until the next, if one is left."""
+    import ray
+
+    node, event = ray.get_runtime_context().get_node_id(), len(logged(path, "event"))
+    log(path, f"after {event} {node}")
+    deadline = time.monotonic() + WAIT_S
+    while logged(path, "after").count(f"{event} {node}") > most and len(logged(path, "event")) == event < events:
+        if time.monotonic() > deadline:
+            raise ValueError(f"event {event + 1} of {events} did not come")
+        time.sleep(0.05)
 
 
 def torch_facts() -> dict[str, Any]:
@@ -156,6 +186,41 @@ def _write_dump(folder: Path, job: Job, dump: Any) -> dict[str, Any]:
     writer.close()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return {"path": str(path), "rows": rows, "bytes": path.stat().st_size, "fingerprint": digest, "pid": os.getpid()}
+
+
+class Unreadable:
+    """What can be pickled here and not be read anywhere else."""
+
+    def __reduce__(self) -> Any:
+        return _only_there, (os.getpid(),)
+
+
+def _only_there(pid: int) -> None:
+    if os.getpid() != pid:
+        raise LookupError("this process has not got it")
+
+
+class Late:
+    """Reads as `_read`. An actor that is handed this hangs in its start, in a folder that hangs, until a file comes."""
+
+    def __init__(self, log_path: Path, latch: Path) -> None:
+        self.where = str(log_path), str(latch)
+
+    def __reduce__(self) -> Any:
+        return _late, self.where
+
+
+def _late(log_path: str, latch: str) -> Any:
+    real = os.chdir
+
+    def chdir(folder: str) -> None:
+        log(log_path, f"starts {os.getpid()}")
+        while not Path(latch).exists():
+            time.sleep(0.02)
+        real(folder)
+
+    os.chdir = chdir
+    return _read
 
 
 def port(folder: Path) -> Port:

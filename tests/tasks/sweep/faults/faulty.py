@@ -29,6 +29,7 @@ from tasks.sweep.progress import Progress
 from tasks.sweep.records import record
 
 STEPS = 3  # rows of a job
+WAIT_S = 300
 LEARN = Task("learn", 1, "faulty:entry", "faulty:loader", table="training")
 DUMP = Task("dump", 1, "faulty:entry", table="dumps")
 
@@ -62,12 +63,23 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
     spec = job.spec
     log(spec["log"], f"run {job.key} {os.getpid()}")
     trouble(job)
+    if latch := spec.get("latch"):
+        wait_for(Path(latch))
     time.sleep(spec.get("sleep", 0))
     rows = learnt(spec["n"])
     if job.task.name == DUMP.name:
         rows = [{"model": "m", "dataset": "d", "condition": spec["condition"], "kind": "tokens", "n_windows": 1}]
     log(spec["log"], f"end {job.key} {os.getpid()} {time.monotonic()}")
     return Result(rows, dump=tables(spec["n"], spec.get("kilobytes", 3)) if job.task.name == DUMP.name else None)
+
+
+def wait_for(latch: Path) -> None:
+    """Until the file is there, whatever a test does before it makes it."""
+    deadline = time.monotonic() + WAIT_S
+    while not latch.exists():
+        if time.monotonic() > deadline:
+            raise ValueError(f"{latch} did not come in {WAIT_S} s")
+        time.sleep(0.02)
 
 
 def learnt(n: int) -> list[dict[str, Any]]:

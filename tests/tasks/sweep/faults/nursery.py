@@ -126,13 +126,14 @@ def _drive(address: str, order: dict[str, Any]) -> int:
     for stream in (1, 2):  # ours is the answer to whoever asked
         os.dup2(errors, stream)
     try:
+        jobs, resources = faulty.planned(order["asked"]), Resources(**order["resources"])
         if order["own"]:
             os.setpgid(0, 0)
         else:
-            ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+            ours = NAMESPACE.format(resources.needs.threads)
+            ray.init(address, namespace=ours, log_to_driver=False, logging_level="ERROR")
         if order["clock"]:
             faulty.turn_back()
-        jobs, resources = faulty.planned(order["asked"]), Resources(**order["resources"])
         faulty.drive(Path(order["root"]), jobs, resources, Path(order["diary"]))
     except SystemExit as error:
         return int(error.code or 0)

@@ -11,6 +11,7 @@ import faulty
 import pytest
 from matrix import Row, numbers, repeated, stored, verdict
 from nursery import Nursery
+from processes import alive
 from test_stopped_drivers import wait_until_stored
 
 from tasks.sweep.cluster import QUIET, environment, worker_environment
@@ -22,12 +23,17 @@ def test_the_death_of_a_raylet_costs_no_job(
     tmp_path: Path, cluster: Any, nursery: Nursery, enter: Callable[[Row], None]
 ) -> None:
     node = cluster.add_node(num_cpus=1)
-    log = tmp_path / "log"
-    asked = [{"kind": "learn", "numbers": list(range(120)), "log_path": str(log), "sleep": 0.1, "groups": 2}]
+    log, latch = tmp_path / "log", tmp_path / "latch"
+    each = {"kind": "learn", "log_path": str(log), "sleep": 0.1, "groups": 2}
+    asked = [{**each, "numbers": list(range(40))}, {**each, "numbers": list(range(40, 120)), "latch": str(latch)}]
     driver = nursery.start(tmp_path, asked)
     wait_until_stored(driver, tmp_path, 30)
+    while len({pid for _, pid in numbers(log, "run")}) < 3:  # an actor on each core, that of the node too
+        assert alive(driver.pid), driver.errors.read_text()
+        time.sleep(0.02)
     before = stored(tmp_path)
     cluster.remove_node(node, allow_graceful=False)
+    latch.touch()
     assert nursery.wait(driver) == 0, driver.errors.read_text()
     end = verdict(tmp_path, faulty.expected(faulty.planned(asked)))
     runs = [key for key, _ in numbers(log, "run")]
@@ -44,8 +50,9 @@ def test_a_driver_ends_with_the_raylet_that_it_is_connected_to_and_the_next_goes
 ) -> None:
     from ray.cluster_utils import Cluster
 
-    log = tmp_path / "log"
-    asked = [{"kind": "learn", "numbers": list(range(100)), "log_path": str(log), "sleep": 0.05}]
+    log, latch = tmp_path / "log", tmp_path / "latch"
+    each = {"kind": "learn", "log_path": str(log), "sleep": 0.05}
+    asked = [{**each, "numbers": list(range(40))}, {**each, "numbers": list(range(40, 100)), "latch": str(latch)}]
     with environment({**QUIET, **worker_environment(1)}):
         doomed = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
         drivers = Nursery(doomed.address, tmp_path_factory.mktemp("drivers"))
@@ -56,6 +63,7 @@ def test_a_driver_ends_with_the_raylet_that_it_is_connected_to_and_the_next_goes
             began = time.monotonic()
             code = drivers.wait(driver)
             seconds = time.monotonic() - began
+            latch.touch()
         finally:
             drivers.close()
             doomed.shutdown()

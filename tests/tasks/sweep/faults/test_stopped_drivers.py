@@ -21,11 +21,18 @@ from store.out import read_rows
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 JOBS = 100
+FREE = 20  # that do not wait for the latch, where there is one
 
 
 def sound(log: Path, **spec: Any) -> list[dict[str, Any]]:
     """Jobs that nothing ails."""
     return [{"kind": "learn", "numbers": list(range(JOBS)), "log_path": str(log), "sleep": 0.03, **spec}]
+
+
+def held(log: Path, latch: Path) -> list[dict[str, Any]]:
+    """The same, of which all but the first wait for a file, so that their driver does not come to its end before."""
+    one, other = list(range(FREE)), list(range(FREE, JOBS))
+    return [sound(log, numbers=one)[0], sound(log, numbers=other, latch=str(latch))[0]]
 
 
 def wait_until_stored(driver: Driver, root: Path, at_least: int) -> None:
@@ -44,9 +51,12 @@ def test_a_driver_that_is_asked_to_stop_drains_flushes_and_says_how_to_go_on(
 ) -> None:
     """Ctrl-C reaches all processes of the terminal: Ray's too, where it is the driver's own."""
     log, name, own = tmp_path / "log", signal.Signals(signum).name, fault == "Ctrl-C"
-    driver = nursery.start(tmp_path, sound(log), own=own, **({"local_cpus": 2} if own else {}))
+    latch = tmp_path / "latch"
+    asked = held(log, latch)
+    driver = nursery.start(tmp_path, asked, own=own, drain_seconds=240, **({"local_cpus": 2} if own else {}))
     wait_until_stored(driver, tmp_path, 10)
     (os.killpg if own else os.kill)(driver.pid, signum)
+    latch.touch()
     assert nursery.wait(driver) == code, driver.errors.read_text()
     before, ran = stored(tmp_path), {key for key, _ in numbers(log, "run")}
     text = f"stopped by {name}: {len(before)} jobs stored, {JOBS - len(before)} left; run the same command again to go"
@@ -54,9 +64,9 @@ def test_a_driver_that_is_asked_to_stop_drains_flushes_and_says_how_to_go_on(
     assert 10 <= len(before) < JOBS
 
     started = len(numbers(log, "run"))
-    nursery.run(tmp_path, sound(log))
+    nursery.run(tmp_path, asked)
     again = [key for key, _ in numbers(log, "run")[started:]]
-    end = verdict(tmp_path, faulty.expected(faulty.planned(sound(log))))
+    end = verdict(tmp_path, faulty.expected(faulty.planned(asked)))
     doubled = end.doubled + repeated(sorted(before), again)
     note = f"“{text} on”; all {len(before)} that had begun were stored"
     enter(Row(fault, 1, int(said and not end.failures), len(ran - before) + end.missing, doubled, note))
@@ -65,15 +75,17 @@ def test_a_driver_that_is_asked_to_stop_drains_flushes_and_says_how_to_go_on(
 def test_a_second_driver_on_a_store_is_refused_with_the_reason(
     tmp_path: Path, nursery: Nursery, enter: Callable[[Row], None]
 ) -> None:
-    log = tmp_path / "log"
-    holder = nursery.start(tmp_path, sound(log))
+    log, latch = tmp_path / "log", tmp_path / "latch"
+    asked = held(log, latch)
+    holder = nursery.start(tmp_path, asked)
     assert holder.wait_for("start"), holder.errors.read_text()
-    second = nursery.start(tmp_path, sound(log))
+    second = nursery.start(tmp_path, asked)
     refused = nursery.wait(second) == 1 and "work" not in {name for name, _ in second.lines("phase")}
     reason = second.errors.read_text().strip().splitlines()[-1]
     assert f"another driver holds the store: pid {holder.pid} on " in reason and "wait for it, or end it" in reason
+    latch.touch()
     assert nursery.wait(holder) == 0, holder.errors.read_text()
-    end = verdict(tmp_path, faulty.expected(faulty.planned(sound(log))))
+    end = verdict(tmp_path, faulty.expected(faulty.planned(asked)))
     more = sum(count - 1 for count in Counter(key for key, _ in numbers(log, "run")).values())
     note = "refused with pid, host and since when; the first went on undisturbed"
     enter(Row("two drivers on one store", 1, int(refused), end.missing, end.doubled + more, note))

@@ -40,13 +40,12 @@ class Feed(Generic[Made, Used]):
         """What `use` answers, called in a second thread while this one works. What either raises is raised here."""
         queue: SimpleQueue[object] = SimpleQueue()
         with ThreadPoolExecutor(1, "feed") as pool:
-            answer = pool.submit(copy_context().run, use, self._then(_taken(queue)))
             try:
+                answer = pool.submit(copy_context().run, use, self._then(_taken(queue)))
                 self._work(lambda made: _hand_over(queue, made, answer))
-            except BaseException as error:
-                queue.put(_Stopped(error))  # so that what stands half written goes, before the error does
-                raise
-            queue.put(_END)
+                queue.put(_END)
+            finally:  # a signal may raise anywhere in the above
+                queue.put(_Stopped())  # which nobody takes after the end; else what stands half written goes
             return answer.result()
 
 
@@ -56,7 +55,7 @@ def used(use: Callable[[Iterable[Used]], Answer], made: Iterable[Used]) -> Answe
 
 
 class _Stopped(Exception):
-    """There will be no more, for the reason that it holds."""
+    """There will be no more, though this is not the end."""
 
 
 def _hand_over(queue: SimpleQueue[object], made: object, answer: Future[Answer]) -> None:

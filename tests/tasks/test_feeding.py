@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from tasks.sweep.feeding import Feed, used
+from tasks.feeding import Feed, used
 
 WHERE: ContextVar[str] = ContextVar("WHERE")
 
@@ -111,3 +114,36 @@ def test_an_error_after_the_last_is_raised_too() -> None:
 
     with pytest.raises(OSError, match="disk full"):
         used(use, Feed(three, doubled))
+
+
+def interrupted(moment: int) -> tuple[bool, list[list[int]]]:
+    """Raise at that line of `Feed.into`, of those that it comes to; whether there was one, and what was used whole."""
+    left, whole = moment, list[list[int]]()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code is not Feed.into.__code__:
+            return None
+        left -= event == "line"
+        if not left:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        used(lambda made: whole.append(list(made)), Feed(three, doubled))
+    except KeyboardInterrupt:
+        return True, whole
+    finally:
+        sys.settrace(before)
+    return False, whole
+
+
+@pytest.mark.timeout(60)
+def test_what_a_signal_raises_between_any_two_lines_ends_both_sides_and_no_half_passes_for_a_whole() -> None:
+    moment = 1
+    while (answer := interrupted(moment))[0]:
+        assert answer[1] in ([], [[0, 2, 4]]), moment
+        moment += 1
+    assert answer[1] == [[0, 2, 4]] and moment > 6

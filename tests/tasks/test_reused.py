@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.models import reused
+from tasks import reused
+from tasks.sweep.actor import _free_memory
 
 ROWS = reused.LARGE // 4 // 64  # of 64 numbers: as small as a large array can be
 
@@ -72,3 +73,21 @@ def test_a_larger_array_takes_a_smaller_ones_place_and_few_are_kept() -> None:
     del large
     arrays.clear()
     assert len(reused._free) == reused.KEPT
+
+
+def test_what_takes_more_than_all_that_may_be_kept_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reused, "KEPT_BYTES", 3 * reused.LARGE)
+    arrays = [reused.empty((2 * ROWS, 64)), reused.empty((2 * ROWS, 64))]
+    arrays.clear()
+    assert [len(block) for block in reused._free] == [2 * reused.LARGE]
+    del [reused.empty((4 * ROWS, 64))][:]
+    assert reused._free == []
+
+
+def test_where_memory_lacks_the_error_says_so_and_what_was_kept_goes() -> None:
+    with pytest.raises(MemoryError, match=f"no {2**60} bytes for an array"):
+        reused.empty((2**58,))
+    del [reused.empty((ROWS, 64))][:]
+    assert len(reused._free) == 1
+    _free_memory()
+    assert reused._free == []

@@ -1,0 +1,41 @@
+"""A worker in this process: what it does once a job has failed in passing."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import toy
+
+from tasks.sweep.actor import Outcome, Setting, Worker
+from tasks.sweep.jobs import Job
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return Worker("actor-0", toy.port(tmp_path / "store"), Setting(1, os.getcwd()))
+
+
+def outcomes(worker: Worker, *jobs: Job) -> list[Outcome]:
+    answered: list[Outcome] = pickle.loads(worker.run_all([(job, 1) for job in jobs], 60.0))
+    return answered
+
+
+@pytest.mark.parametrize(("do", "spoils"), [("memory", True), ("raise", False)])
+def test_jobs_queued_behind_one_that_failed_in_passing_wait_for_the_model_to_be_loaded_anew(
+    worker: Worker, tmp_path: Path, do: str, spoils: bool
+) -> None:
+    log = tmp_path / "log"
+    bad, *sound = [*toy.make([0], log, do=do), *toy.make(range(1, 4), log)]
+    (plain,) = toy.make([4], log, toy.PLAIN)
+    worker.load(bad)
+    (failed,) = outcomes(worker, bad, *sound)
+    assert failed.failure is not None and failed.failure.transient == spoils
+    behind = outcomes(worker, *sound)
+    assert [one.undone for one in behind] == ([True] if spoils else [False] * 3) and not behind[0].leaving
+    assert not outcomes(worker, plain)[0].undone, "a job without a model"
+    worker.load(bad)
+    assert [one.rows[0]["n"] for one in outcomes(worker, *sound)] == [1, 2, 3]
