@@ -107,7 +107,7 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
         logged = [one for one in curves if one["model"] == name]
         assert [one["step"] for one in logged] == list(range(1, row["steps_done"] + 1))
         assert row["steps_done"] == 20 if name in finished else row["steps_done"] % 5 == 0
-    with threads(resources(asked).threads):  # sums of other parts are other sums
+    with threads(resources(asked).of("pretrain").threads):  # sums of other parts are other sums
         whole = pretrain(jobs[finished[0]], tmp_path / "here", None)  # the trial is the job
     assert [one["loss"] for one in curves if one["model"] == finished[0]] == [row["loss"] for row in whole.rows]
     weights, same = (
