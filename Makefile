@@ -42,14 +42,7 @@ test: $(READY) lint  ## lint, types, walls and the fast tests
 	@python -m pytest -q -n 2 --dist loadfile
 
 test-slow: $(READY)  ## faults, several nodes, whole pipelines, wheel
-	@$(MAKE) --no-print-directory -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) slow-pipelines slow-parts
-
-PIPELINES := tests/e2e tests/test_wheel.py
-slow-pipelines: $(READY)
-	@python -m pytest -q -m slow --durations 10 $(PIPELINES)
-
-slow-parts: $(READY)
-	@python -m pytest -q -m slow --durations 10 $(addprefix --ignore ,$(PIPELINES))
+	@python -m pytest -q -m slow --durations 20
 
 lint: $(READY)
 	@ruff check -q .
