@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -37,7 +38,10 @@ def timing_row(stage: str, record: Record) -> dict[str, Any]:
     timing = dict(record["timing"])
     if isinstance(timing["started"], int | float):
         timing["started"] = datetime.fromtimestamp(timing["started"], UTC)
-    return {"stage": stage, "key": record["key"], **timing}
+    spec = json.loads(record["spec"])
+    about = (spec.get(name) for name in ("base_model", "model", "experiment"))
+    subject = next((str(one) for one in about if one), record["task"])
+    return {"stage": stage, "key": record["key"], "task": record["task"], "subject": subject, **timing}
 
 
 def run_row(stage: str, root: Path, started: datetime, seconds: float) -> dict[str, Any]:

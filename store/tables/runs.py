@@ -54,6 +54,8 @@ TABLES = (
         (
             STAGE,
             C("key", TEXT, "key of the job"),
+            C("task", TEXT, "kind of job", null=True),
+            C("subject", TEXT, "its model, of a compressed one the base; else its experiment, or the task", null=True),
             C("seconds", F64, "time in the job", "s"),
             C("load_seconds", F64, "time spent loading its model, 0 where it was loaded", "s"),
             C("actor", TEXT, "Ray actor that did it"),

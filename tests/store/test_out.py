@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import pickle
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from store import files, parts
 from store.errors import DamagedPart
 from store.out import Out
+from store.outcomes import timing_row
 from tests.store.damage import spoilt
 
 
@@ -279,3 +281,18 @@ def test_an_out_of_several_tables_asks_which(tmp_path: Path, record, row) -> Non
             store.append([record("a", [row("geometry")], table="geometry")])
         store.append([record("a", [row("training")])])
         assert store.missing(["a"]) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "subject"),
+    [
+        ({"model": "m"}, "m"),
+        ({"model": "m@half", "base_model": "m"}, "m"),
+        ({"model": "m", "base_model": None}, "m"),
+        ({"experiment": "sketch"}, "sketch"),
+        ({}, "measure"),
+    ],
+)
+def test_a_timing_says_what_its_job_was_about(record, spec: dict[str, str | None], subject: str) -> None:
+    row = timing_row("stage", record("k", [{}]) | {"task": "measure", "spec": json.dumps(spec)})
+    assert (row["task"], row["subject"]) == ("measure", subject)

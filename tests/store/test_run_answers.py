@@ -7,7 +7,7 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -15,18 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import store
-from store import catalogue, files
-
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SQL = resources("store") / "sql"
 VIEWS = ("answers/timeline", "answers/idle_share", "views/timeline_bars")
 TABLES = """
-create table timings (stage varchar, key varchar, seconds double, load_seconds double, actor varchar, node varchar,
-    device varchar, started timestamptz);
+create table timings (stage varchar, key varchar, subject varchar, seconds double, load_seconds double, actor varchar,
+    node varchar, device varchar, started timestamptz);
 create table runs (stage varchar, started timestamptz, seconds double);
 create table failures (key varchar, error varchar);
-create table job_subjects (job_key varchar, subject varchar);
 """
 
 
@@ -55,15 +51,15 @@ def run():
             connection.execute(f"create view {Path(view).name} as {text}")
 
         def ask(jobs: list[Timed], runs: tuple[tuple[float, float], ...] = ((0.0, 3600.0),)) -> dict[str, list[dict]]:
-            for table in ("timings", "runs", "failures", "job_subjects"):
+            for table in ("timings", "runs", "failures"):
                 connection.execute(f"delete from {table}")
             insert(connection, "runs", [("s", at(start), seconds) for start, seconds in runs])
             lines = [
-                ("s", str(n), job.took, job.load, f"actor-{job.actor}", job.node, "cpu", at(job.start + job.load))
+                ("s", str(n), job.subject, job.took, job.load, f"actor-{job.actor}", job.node, "cpu", at(start))
                 for n, job in enumerate(jobs)
+                for start in [job.start + job.load]
             ]
             insert(connection, "timings", lines)
-            insert(connection, "job_subjects", [(str(n), job.subject) for n, job in enumerate(jobs)])
             names = (Path(view).name for view in VIEWS)
             return {name: connection.sql(f"from {name}").to_arrow_table().to_pylist() for name in names}
 
@@ -181,27 +177,3 @@ def test_jobs_without_length_and_no_jobs_at_all_have_no_idle_share(run) -> None:
     found = run([Timed(0, 1.0, 0.0, 0.0)])
     assert {row["idle_share"] for row in found["idle_share"]} == {None}
     assert run([]) == {"timeline": [], "idle_share": [], "timeline_bars": []}
-
-
-def test_a_job_is_about_its_model_or_its_base_its_experiment_or_what_its_failure_says(
-    rows: dict[str, Any], tmp_path: Path
-) -> None:
-    failed = {"stage": "s", "task": "measure", "error": "E", "message": "", "traceback": "", "attempts": 1}
-    tables = {
-        "dumps": [rows["dumps"] | {"job_key": "a"}],
-        "spectra": [rows["spectra"] | {"model": "m@half", "base_model": "m", "rank": 0.5, "job_key": "b"}],
-        "theory": [rows["theory"] | {"job_key": "c", "experiment": name} for name in ("J.1 width", "J.1 rank")],
-        "failures": [
-            failed | {"key": "d", "spec": '{"model": "x"}', "transient": False},
-            failed | {"key": "e", "spec": "{}", "transient": True},
-        ],
-        "checkpoints": [rows["checkpoints"], rows["checkpoints"] | {"model": "m@half"}],
-        "compression": [rows["compression"]],
-        "studies": [{"study": "s", "stage": "spectra", "job_key": "b"}],
-    }
-    for name, lines in tables.items():
-        files.write_rows(tmp_path / f"{name}.parquet", name, lines)
-    catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / f"{name}.parquet"] for name in tables})
-    with store.open(tmp_path / "r.duckdb") as connection:
-        found = dict(connection.sql("select job_key, subject from job_subjects").fetchall())
-    assert found == {"a": "m", "b": "m", "c": "J.1 rank", "d": "x", "e": "measure"}

@@ -18,6 +18,7 @@ timed as (
         timings.actor,
         timings.device,
         timings.key,
+        timings.subject,
         epoch_us(timings.started) / 1e6 - timings.load_seconds as start_s,
         epoch_us(timings.started) / 1e6 + timings.seconds as end_s,
         timings.load_seconds,
@@ -47,7 +48,7 @@ final as (
         placed.node,
         placed.actor,
         placed.device,
-        job_subjects.subject,
+        placed.subject,
         failures.error,
         placed.key,
         case when placed.run is not null then placed.start_s - placed.zero_s end as began,
@@ -56,8 +57,6 @@ final as (
         placed.seconds,
         greatest(0, placed.end_s - greatest(placed.start_s, coalesce(placed.covered_s, placed.start_s))) as busy_seconds
     from placed
-    left join job_subjects
-        on job_subjects.job_key = placed.key
     left join failures
         on failures.key = placed.key
     order by
