@@ -10,12 +10,13 @@ and, in a second thread while the last batch runs, checks and writes the dump, B
 process with the settings of malloc that a worker has; the medians are compared (`cpu`: of processor time of all
 threads, which is what counts where no core is free, and which other load on the machine moves less). `flush` is
 what the driver takes to force such a dump to the disk, before it stores the row; `flushed` is the share if the worker
-waited for that. `keep` tells how many tokens a stack keeps: those of the default parameters, or all; jobs of LARGE
-tokens and more (the paper's profile) tell what of the rest is the same for every job and what grows with it. Then the
+waited for that. `keep` tells how many tokens a stack keeps: those of params/paper.yaml (LARGE; fewer of the Chronos
+families, whose forward pass takes seconds as it is), those of the default parameters, or all. Released shapes are what
+the paper's profile runs, so its jobs decide; smaller ones tell what a job costs whatever its size, about 8 ms. Then the
 rates by batch that PASS_TOKENS in tasks/models/embed.py was chosen from, and what a float16 store changes in every
-measure of the geometry. Last line JSON: min_forward_share (least share over the families, released shapes, default
-sample), the same of large jobs, of the checkpoints, of all tokens kept, with the flush, and of processor time, the
-least rate at the chosen batch over the best, and the largest change by float16.
+measure of the geometry. Last line JSON: min_forward_share (least share over the families, released shapes, jobs of the
+paper's size), of these also with the flush and of processor time, the same of the default sample, of all tokens kept
+and of the checkpoints, the least rate at the chosen batch over the best, and the largest change by float16.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from store.dumps import read_table, write_job_dump
 from store.files import sync
 from tasks.feeding import used
 from tasks.models.base import Family
+from tasks.models.capture import even_batches
 from tasks.models.embed import KINDS, embed, kept_rows, pass_windows, run_windows, sample_seed, window_tokens
 from tasks.models.registry import family_class
 from tasks.models.tokenize import IDENTITY, tokenize
@@ -52,10 +54,10 @@ from tasks.sweep.cluster import MEMORY
 from tasks.sweep.jobs import PLACE, Job, Place, Task, place
 
 CONTEXT, HORIZON = 500, 64
-ROWS = 2048  # of every stack: the default of tokens.rows and embeddings.rows
-LARGE, LARGE_REPEATS = 16_384, 2  # the same of params/paper.yaml; a minute each for the slowest
-ROWS_BOLT = 512  # its decoder has one row a window, so that 2,048 windows would be run for as many rows
-QUICK_ROWS = 128
+ROWS = {"chronos-bolt": 512}  # of every stack; its decoder has one row a window, so that 2,048 would be as many windows
+DEFAULT = 2048  # of the other families: tokens.rows and embeddings.rows of the default parameters
+LARGE = {"patchtst": 16_384, "moirai": 16_384, "lag-llama": 16_384}  # of params/paper.yaml
+QUICK, QUICK_LARGE = 128, {"chronos-t5": 512, "moirai": 2048} | dict.fromkeys(("patchtst", "lag-llama"), 16_384)
 EVERY = 10**9  # rows that no dump has
 T5 = {"d_model": 384, "d_ff": 1536, "d_kv": 64, "num_heads": 8, "num_layers": 4, "num_decoder_layers": 4}
 T5 |= {"context_length": 512, "prediction_length": 64}
@@ -129,8 +131,8 @@ def bare(family: Family, tokens: Tokens, batch: int) -> None:
     """The forward pass and nothing else."""
     forward = family._pass(tokens).forward
     with torch.inference_mode():
-        for start in range(0, len(tokens), batch):
-            forward(slice(start, start + batch))
+        for part in even_batches(len(tokens), batch):
+            forward(part)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -226,21 +228,20 @@ def main() -> None:
 
 def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
     """Print the tables; the figures of the last line."""
-    repeats, seconds, rounds = (3, 0.02, 1) if quick else (5, 0.5, 3)
+    repeats, seconds, rounds = (3, 0.02, 1) if quick else (7, 0.5, 3)
     shares: dict[str, list[Share]] = {}
     chosen: list[tuple[str, list[str], float]] = []
     changes: dict[str, dict[str, float]] = {}
     print(HEADER, flush=True)
     for name, shape, family in models(device):
         nano = shape == "nano"
-        rows = QUICK_ROWS if quick else ROWS_BOLT if name == "chronos-bolt" else ROWS
-        cases = {"nano" if nano else "released": (rows, rows)}
-        if not quick:
-            cases |= {"all of nano" if nano else "all": (rows, EVERY)}
-        if not quick and not nano:
-            cases |= {"large": (LARGE, LARGE)}
+        rows = QUICK if quick else ROWS.get(name, DEFAULT)
+        large = (QUICK_LARGE if quick else LARGE).get(name, rows)
+        cases = {"_nano" if nano else "_default": (rows, rows)} if nano or not quick else {}
+        cases |= {} if quick else {"_nano_all_kept" if nano else "_all_kept": (rows, EVERY)}
+        cases |= {} if nano else {"": (large, large)}
         for case, (asked, keep) in cases.items():
-            line, share = compare(family, asked, keep, out, min(repeats, LARGE_REPEATS) if case == "large" else repeats)
+            line, share = compare(family, asked, keep, out, repeats)
             shares.setdefault(case, []).append(share)
             print(f"{name:12s} {shape:10s} {line}", flush=True)
         tokens = tokens_from_table(read_table(out, job := token_dump(family, rows, out)))
@@ -255,12 +256,10 @@ def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
     for measure in next(iter(changes.values())):
         print(f"{measure:27s}", *(f"{found[measure]:13.1e}" for found in changes.values()), flush=True)
     least = {case: Share(*map(min, zip(*found, strict=True))) for case, found in shares.items()}
-    more = {} if quick else {"_all_kept": least["all"].wall, "_large": least["large"].wall}
-    more |= {} if quick else {"_large_cpu": least["large"].cpu}
-    more |= {"_nano": least["nano"].wall, "_flushed": least["released"].flushed, "_cpu": least["released"].cpu}
     return {
-        "min_forward_share": round(least["released"].wall, 3),
-        **{f"min_forward_share{name}": round(value, 3) for name, value in more.items()},
+        **{f"min_forward_share{case}": round(share.wall, 3) for case, share in sorted(least.items())},
+        "min_forward_share_flushed": round(least[""].flushed, 3),
+        "min_forward_share_cpu": round(least[""].cpu, 3),
         "min_rate_of_chosen_batch": round(min(ratio for _, _, ratio in chosen), 3),
         "max_change_by_float16": max(max(found[name] for name in CITED) for found in changes.values()),
     }

@@ -14,7 +14,8 @@ from stages.folders import WORK, drop_others, key_of, settle, work_folder
 from stages.params import COMPRESSED, Params
 from stages.sweeping import Planned, nothing, opened, resources, run, sweep
 from store.files import fingerprint
-from store.out import Out, read_rows
+from store.out import Out
+from store.published import read_rows
 from tasks.errors import ModelError
 from tasks.models import registry
 from tasks.series.shards import LAW_FILE

@@ -12,7 +12,7 @@ from stages.sweeping import Planned, opened, sweep
 from store.dumps import read_table
 from tasks.sweep.jobs import Job, Task
 
-TASK = Task("embed", 3, "tasks.models.embed:embed", "tasks.models.registry:load_for_job", table="dumps")
+TASK = Task("embed", 4, "tasks.models.embed:embed", "tasks.models.registry:load_for_job", table="dumps")
 
 
 def main(params: Params) -> None:

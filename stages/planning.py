@@ -12,7 +12,7 @@ from stages import DATA
 from stages.params import Params
 from store.dumps import Place, last_layers
 from store.files import fingerprint
-from store.out import read_rows
+from store.published import read_rows
 from tasks.series.catalog import modality
 
 BUNDLED_HELD_OUT = 0.2  # checkpoints are pretrained on the first 80 % of the bundled series: targets lie in the rest

@@ -15,8 +15,7 @@ from blake3 import blake3
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-STAGE = 2**21  # bytes a write: the copy is still in the processor's cache when it is hashed
-CACHED = 2**23  # bytes that go through the page cache, a whole number of stages: a small file is read again soon
+STAGE = 2**20  # bytes a write: the copy is still in the processor's cache when it is hashed
 ALIGNED = 4096  # bytes: what O_DIRECT asks of memory, offset and length; no device's blocks are larger
 PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a fork gets a copy of its own; the default would be shared with it
 REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)  # what a file system answers that has no O_DIRECT
@@ -27,17 +26,17 @@ _stages: list[mmap.mmap] = []  # lent to one file at a time and kept: taking suc
 class DirectFile(io.RawIOBase):
     """A file-like object for `pyarrow.ipc.new_file`; `size` and `fingerprint` (BLAKE3, hex) once it is closed.
 
-    Of a large file all but the first CACHED bytes go past the page cache, which would be paid twice: the memory for it,
-    which a virtual machine must first get back from its host (0.5 GB/s where that happened, 4 where not), and the wait
-    of the driver, alone for all workers, when it forces the file to the disk. What is not a whole number of blocks at
-    the end, and all where O_DIRECT is refused, goes through the cache.
+    The bytes go past the page cache, which would be paid twice: the memory for it, which a virtual machine must first
+    get back from its host (0.3 GB/s where that happened, 4 where not), and the wait of the driver, alone for all
+    workers, when it forces the file to the disk. What is not a whole number of blocks at the end, and all where
+    O_DIRECT is refused, goes through the cache.
     """
 
     def __init__(self, path: Path) -> None:
         """Make the file. FileExistsError where there is one."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         self._handle = os.open(path, flags, 0o666)
-        self._direct = False
+        self._direct = _set_direct(self._handle, True)
         self._stage = _stages.pop() if _stages else mmap.mmap(-1, STAGE, flags=PRIVATE)
         self._view = memoryview(self._stage)
         self._hash, self._filled = blake3(), 0
@@ -75,8 +74,6 @@ class DirectFile(io.RawIOBase):
 
     def _drain(self) -> None:
         self._hash.update(self._view[: self._filled])
-        if self.size == CACHED:
-            self._direct = _set_direct(self._handle, True)
         whole = self._filled - self._filled % ALIGNED
         self._write(0, whole)
         if whole < self._filled:

@@ -181,7 +181,7 @@ class Remote:
         """BLAKE3 (hex) of the object: as written beside it for the ETag it has, else of its bytes."""
         etag = self.look().etag
         try:
-            written = json.loads((self.beside(PRINT)).read()[0])
+            written = json.loads(self.beside(PRINT).read()[0])
             if written["etag"] == etag:
                 return str(written["fingerprint"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -263,16 +263,11 @@ def filesystem() -> pafs.S3FileSystem:
 @contextmanager
 def explained(at: Remote) -> Iterator[None]:
     """botocore's errors as ours: what is missing, what was refused, and what to do about the rest."""
-    from botocore.exceptions import (  # type: ignore[import-untyped]
-        BotoCoreError,
-        ClientError,
-        EndpointConnectionError,
-        NoCredentialsError,
-    )
+    from botocore import exceptions as failed  # type: ignore[import-untyped]
 
     try:
         yield
-    except ClientError as error:
+    except failed.ClientError as error:
         code, status = error.response["Error"].get("Code", ""), error.response["ResponseMetadata"]["HTTPStatusCode"]
         if code == "NoSuchBucket":
             raise PlaceError(_no_bucket(at)) from None
@@ -283,13 +278,13 @@ def explained(at: Remote) -> Iterator[None]:
         if status in (401, 403):
             raise PlaceError(f"{at}: {_endpoint()} refused the credentials ({code}); see AWS_ACCESS_KEY_ID") from None
         raise PlaceError(f"{at}: {error}") from None
-    except NoCredentialsError:
+    except failed.NoCredentialsError:
         raise PlaceError(
             f"{at}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or a profile"
         ) from None
-    except EndpointConnectionError:
+    except failed.EndpointConnectionError:
         raise PlaceError(f"{at}: {_endpoint()} does not answer; see AWS_ENDPOINT_URL") from None
-    except BotoCoreError as error:
+    except failed.BotoCoreError as error:
         raise PlaceError(f"{at}: {error}") from None
 
 

@@ -35,7 +35,6 @@ from store.schema import arrow_schema, table, to_arrow
 
 logger = logging.getLogger(__name__)
 Record = Mapping[str, Any]
-read_rows = published.read_rows
 
 
 class Out:

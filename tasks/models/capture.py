@@ -50,9 +50,7 @@ class Rows(NamedTuple):
 Point = tuple[str, int, bool]  # stack, layer, normed
 
 
-def run_captured(
-    one_pass: Pass, windows: int, batch: int, wanted: Mapping[str, Rows] | None = None
-) -> Iterator[LayerStates]:
+def run_captured(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerStates]:
     """Run the pass on all windows, `batch` at a time; yield every layer of every stack, [W, T, d] float32 each.
 
     Layer 0 is what block 0 is given, layer l what block l - 1 answers (residual stream), then the last layer after the
@@ -68,17 +66,24 @@ def run_kept(
     """Run the pass likewise, but keep the wanted rows of the wanted stacks only: states are [N, d].
 
     Rows are taken as a layer answers, so that nothing else of it outlives the next, and a layer is given in its turn as
-    soon as it is whole, in the midst of the last batch. Raises HealthError where a layer has other rows than said.
+    soon as it is whole, in the midst of the last batch. Batches are as even as can be: a last one of few windows would
+    give all layers at once. Raises HealthError where a layer has other rows than said.
     """
     import torch
 
     inputs, outputs, order = _points({name: stack for name, stack in one_pass.stacks.items() if name in wanted})
     kept = _Kept(wanted, order, give)
-    for start in range(0, windows, batch):
-        part = slice(start, min(start + batch, windows))
+    for part in even_batches(windows, batch):
         with torch.inference_mode(), capture(outputs, inputs, kept.of(part, last=part.stop == windows)):
             one_pass.forward(part)
     kept.check()
+
+
+def even_batches(windows: int, batch: int) -> Iterator[slice]:
+    """As few batches of at most `batch` windows as there can be, of sizes that differ by one at most."""
+    count = -(-windows // batch)
+    edges = [windows * n // max(count, 1) for n in range(count + 1)]
+    yield from map(slice, edges, edges[1:])
 
 
 def run_projected(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerStates]:

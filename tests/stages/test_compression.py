@@ -16,7 +16,8 @@ from stages.blocks import CALIBRATED
 from stages.blocks.compression import NARROWING
 from stages.params import Params, ParamsError, load
 from store.files import write_parquet, write_rows
-from store.out import Out, read_rows
+from store.out import Out
+from store.published import read_rows
 from tasks.compression.calibration import white
 from tasks.compression.choices import METHODS, WEIGHED, choices
 from tasks.compression.compressing import calibration_tokens, compress

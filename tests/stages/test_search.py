@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from stages import pretraining
 from stages.params import Params, ParamsError, load
 from stages.sweeping import resources
-from store.out import read_rows
+from store.published import read_rows
 from tasks.compression.pretraining import PROGRESS, pretrain
 from tasks.models.registry import family_class
 

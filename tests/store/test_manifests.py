@@ -18,8 +18,8 @@ from store import catalogue, dumps, files, manifests, sample
 from store.dumps import layer_states, layers, read_states, read_table
 from store.errors import PlaceError, StaleInput, StoreBusy
 from store.objects import Remote, filesystem
-from store.out import Out, read_rows
-from store.published import dump_files, table_files
+from store.out import Out
+from store.published import dump_files, read_rows, table_files
 from store.query import connect
 from store.shelf import place
 from tests.store.s3 import s3  # noqa: F401  the fixture
@@ -219,7 +219,7 @@ def test_what_layers_an_object_holds_is_learnt_without_its_states(s3: str) -> No
     assert 0 < asked < facts["bytes"] / 20
 
 
-@pytest.mark.parametrize("uri", ["", "file://", "file:///", "http://a/b", "/tmp/x"])
+@pytest.mark.parametrize("uri", ["", "file://", "file:///", "http://a/b", "/folder/x"])
 def test_what_is_no_uri_of_a_store_is_refused(uri: str) -> None:
     with pytest.raises(ValueError, match=r"expected s3://BUCKET/PREFIX( or file:///FOLDER)?"):
         manifests.address(uri)
