@@ -23,7 +23,7 @@ from tasks.models.registry import family_class
 from tasks.series.loading import load_parquet
 
 ROOT = Path(__file__).resolve().parents[1]
-some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 Edit = tuple[float, bytes]  # where, as a share of the file, and what stands there instead
 edits = st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), min_size=1, max_size=4)
 
@@ -94,7 +94,7 @@ values = st.recursive(
 )
 
 
-@settings(some, max_examples=150)
+@some
 @given(st.sampled_from(PLACES), values)
 def test_a_params_file_with_something_odd_in_it(tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
     block = copy.deepcopy(GOOD)
