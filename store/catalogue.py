@@ -36,6 +36,7 @@ SQL_TYPES = {
     "timestamp[ms]": "timestamp_ms",
     "timestamp[us, tz=UTC]": "timestamptz",
 }
+MEMORY = "2GB"  # beyond it DuckDB spills to the disk, beside the file: a build fits a machine that the results do not
 SOURCE = re.compile(r"\b(?:from|join)\s+(\w+)")  # what a query reads
 SHOWN = 5  # rows of a failed check in its message
 ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
@@ -55,6 +56,7 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
     for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
         left.unlink()
     with files.atomic(path) as temporary, duckdb.connect() as connection:
+        connection.execute(f"set memory_limit = '{MEMORY}'; set temp_directory = {_text(f'{temporary}.spilled')}")
         connection.execute(f"attach {_text(temporary)} as results (storage_version '{STORAGE_VERSION}')")
         connection.execute("use results")
         connection.execute("begin")  # one transaction: each of 200 statements would wait for the disk
@@ -109,19 +111,23 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
 
 
 def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
-    """Every file of views and answers as a view, after those that it reads."""
-    texts = {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
+    """Every file of views and answers as a view, of kept as a table, after those that it reads."""
+    kept = dict(queries(sql / "kept")) if (sql / "kept").is_dir() else {}
+    texts = kept | {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
     reads = {name: texts.keys() & set(SOURCE.findall(text)) for name, text in texts.items()}
     try:
         order = list(TopologicalSorter(reads).static_order())
     except CycleError as error:
         raise StoreError(f"views read each other in a circle: {' reads '.join(error.args[1])}") from error
+    connection.execute("set threads = 1")  # sums of kept tables have the same last digits each time
     for name in order:
+        kind = "table" if name in kept else "view"
         try:
-            connection.execute(f"create view {name} as {texts[name]}")
+            connection.execute(f"create {kind} {name} as {texts[name]}")
         except duckdb.Error as error:
-            raise StoreError(f"view {name}.sql cannot be made: {error}") from error
-        connection.execute(f"comment on view {name} is {_text(question(texts[name]))}")
+            raise StoreError(f"{kind} {name}.sql cannot be made: {error}") from error
+        connection.execute(f"comment on {kind} {name} is {_text(question(texts[name]))}")
+    connection.execute("reset threads")
 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
