@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files as resources
@@ -38,6 +39,7 @@ SQL_TYPES = {
 }
 MEMORY = "2GB"  # beyond it DuckDB spills to the disk, beside the file: a build fits a machine that the results do not
 SOURCE = re.compile(r"\b(?:from|join)\s+(\w+)")  # what a query reads
+MADE_OF = ("datasets", "checkpoints", "forecasts", "geometry")  # kept tables; of a column in several the last one's word
 SHOWN = 5  # rows of a failed check in its message
 ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
 
@@ -46,7 +48,8 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
     """Write the catalogue.
 
     sources: table -> its Parquet files, from any number of outs; a table without any is empty. `embeddings` are the
-    dump files, of which a seeded sample is kept. sql: a folder with views, answers and checks, by default ours.
+    dump files, of which a seeded sample is kept. sql: a folder with views, answers and checks, by default ours, and
+    `kept`, views that are tables: many read them, and they take more than a second at ten million rows of geometry.
     Raises CheckFailed with the check's name and rows; the former catalogue then stays.
     """
     if unknown := sorted(set(sources) - set(TABLES)):
@@ -54,7 +57,7 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
     sql = sql or resources("store") / "sql"
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
-        left.unlink()
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
     with files.atomic(path) as temporary, duckdb.connect() as connection:
         connection.execute(f"set memory_limit = '{MEMORY}'; set temp_directory = {_text(f'{temporary}.spilled')}")
         connection.execute(f"attach {_text(temporary)} as results (storage_version '{STORAGE_VERSION}')")
@@ -127,7 +130,17 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
         except duckdb.Error as error:
             raise StoreError(f"{kind} {name}.sql cannot be made: {error}") from error
         connection.execute(f"comment on {kind} {name} is {_text(question(texts[name]))}")
+        if name in kept:
+            _comment_kept(connection, name, question(texts[name]))
     connection.execute("reset threads")
+
+
+def _comment_kept(connection: duckdb.DuckDBPyConnection, name: str, asked: str) -> None:
+    """Columns of a kept table: as the schema says of what it is made of, else by the question that they answer."""
+    said = {column.name: column.comment for table in MADE_OF for column in TABLES[table].columns}
+    for column, *_ in connection.execute(f"describe {name}").fetchall():
+        comment = _text(said.get(column, f"answers: {asked}"))
+        connection.execute(f'comment on column {name}."{column}" is {comment}')
 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
