@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files as resources
@@ -36,7 +37,9 @@ SQL_TYPES = {
     "timestamp[ms]": "timestamp_ms",
     "timestamp[us, tz=UTC]": "timestamptz",
 }
+MEMORY = "2GB"  # beyond it DuckDB spills to the disk, beside the file: a build fits a machine that the results do not
 SOURCE = re.compile(r"\b(?:from|join)\s+(\w+)")  # what a query reads
+MADE_OF = ("datasets", "checkpoints", "forecasts", "geometry")  # kept tables; of a column in several the last one's word
 SHOWN = 5  # rows of a failed check in its message
 ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
 
@@ -45,7 +48,8 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
     """Write the catalogue.
 
     sources: table -> its Parquet files, from any number of outs; a table without any is empty. `embeddings` are the
-    dump files, of which a seeded sample is kept. sql: a folder with views, answers and checks, by default ours.
+    dump files, of which a seeded sample is kept. sql: a folder with views, answers and checks, by default ours, and
+    `kept`, views that are tables: many read them, and they take more than a second at ten million rows of geometry.
     Raises CheckFailed with the check's name and rows; the former catalogue then stays.
     """
     if unknown := sorted(set(sources) - set(TABLES)):
@@ -53,8 +57,9 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
     sql = sql or resources("store") / "sql"
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
-        left.unlink()
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
     with files.atomic(path) as temporary, duckdb.connect() as connection:
+        connection.execute(f"set memory_limit = '{MEMORY}'; set temp_directory = {_text(f'{temporary}.spilled')}")
         connection.execute(f"attach {_text(temporary)} as results (storage_version '{STORAGE_VERSION}')")
         connection.execute("use results")
         connection.execute("begin")  # one transaction: each of 200 statements would wait for the disk
@@ -109,19 +114,33 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
 
 
 def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
-    """Every file of views and answers as a view, after those that it reads."""
-    texts = {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
+    """Every file of views and answers as a view, of kept as a table, after those that it reads."""
+    kept = dict(queries(sql / "kept")) if (sql / "kept").is_dir() else {}
+    texts = kept | {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
     reads = {name: texts.keys() & set(SOURCE.findall(text)) for name, text in texts.items()}
     try:
         order = list(TopologicalSorter(reads).static_order())
     except CycleError as error:
         raise StoreError(f"views read each other in a circle: {' reads '.join(error.args[1])}") from error
+    connection.execute("set threads = 1")  # sums of kept tables have the same last digits each time
     for name in order:
+        kind = "table" if name in kept else "view"
         try:
-            connection.execute(f"create view {name} as {texts[name]}")
+            connection.execute(f"create {kind} {name} as {texts[name]}")
         except duckdb.Error as error:
-            raise StoreError(f"view {name}.sql cannot be made: {error}") from error
-        connection.execute(f"comment on view {name} is {_text(question(texts[name]))}")
+            raise StoreError(f"{kind} {name}.sql cannot be made: {error}") from error
+        connection.execute(f"comment on {kind} {name} is {_text(question(texts[name]))}")
+        if name in kept:
+            _comment_kept(connection, name, question(texts[name]))
+    connection.execute("reset threads")
+
+
+def _comment_kept(connection: duckdb.DuckDBPyConnection, name: str, asked: str) -> None:
+    """Columns of a kept table: as the schema says of what it is made of, else by the question that they answer."""
+    said = {column.name: column.comment for table in MADE_OF for column in TABLES[table].columns}
+    for column, *_ in connection.execute(f"describe {name}").fetchall():
+        comment = _text(said.get(column, f"answers: {asked}"))
+        connection.execute(f'comment on column {name}."{column}" is {comment}')
 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:

@@ -11,6 +11,12 @@ from store.tables.columns import Table
 
 HEADINGS = ("column", "type", "unit", "meaning", "source")
 STUDY = ("study", "string", "", "study that asked for the row, by its name in params", "")
+FOLDERS = {
+    "answers": "Answers",
+    "views": "Views that answers are made of",
+    "kept": "The same, kept as tables because they take long",
+    "checks": "Checks",
+}
 HEAD = """\
 # Tables and views
 
@@ -36,7 +42,7 @@ def tables(asked: Sequence[Table]) -> str:
     if len(asked) < len(TABLES):
         return "\n".join(parts)
     sql = resources("store") / "sql"
-    for folder, title in (("answers", "Answers"), ("views", "Views that answers are made of"), ("checks", "Checks")):
+    for folder, title in FOLDERS.items():
         rows = [(f"`{name}`", question(text)) for name, text in queries(sql / folder)]
         parts.append(f"## {title}\n\n{_table(('query', 'what it asks'), rows)}")
     return "\n".join([HEAD, *parts])

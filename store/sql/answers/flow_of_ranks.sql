@@ -1,12 +1,37 @@
 -- How does the numerical rank of what a layer is given grow with depth (rank_structure.md section 4)?
 -- depth: 0 is the embedding, 1 the last block's output; states after the final norm are left out.
-with inputs as (
+with stacks as (
     select
-        *,
-        layer / max(layer) over (partition by study, model, dataset, condition, stack) as depth
-    from matrix_ranks
+        study,
+        model,
+        dataset,
+        condition,
+        stack,
+        max(layer) as deepest
+    from spectra
     where what = 'input'
         and not normed
+    group by
+        study,
+        model,
+        dataset,
+        condition,
+        stack
+),
+
+inputs as (
+    select
+        ranks.*,
+        ranks.layer / stacks.deepest as depth
+    from matrix_ranks as ranks
+    inner join stacks
+        on stacks.study = ranks.study
+        and stacks.model = ranks.model
+        and stacks.dataset is not distinct from ranks.dataset
+        and stacks.condition is not distinct from ranks.condition
+        and stacks.stack = ranks.stack
+    where ranks.what = 'input'
+        and not ranks.normed
 ),
 
 final as (

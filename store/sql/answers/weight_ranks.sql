@@ -1,13 +1,33 @@
 -- What is the numerical rank of each attention and MLP matrix, whole, and how does it grow with depth?
 -- depth: 0 is the first block, 1 the last. Matrices that weigh nothing where they stand (reason) are left out.
-with weights as (
+with models as (
     select
-        *,
-        (layer - 1) / nullif(max(layer) over (partition by study, model, stack) - 1, 0) as depth
-    from matrix_ranks
+        study,
+        model,
+        stack,
+        max(layer) as deepest
+    from spectra
     where what = 'weight'
         and head is null
         and reason is null
+    group by
+        study,
+        model,
+        stack
+),
+
+weights as (
+    select
+        ranks.*,
+        (ranks.layer - 1) / nullif(models.deepest - 1, 0) as depth
+    from matrix_ranks as ranks
+    inner join models
+        on models.study = ranks.study
+        and models.model = ranks.model
+        and models.stack = ranks.stack
+    where ranks.what = 'weight'
+        and ranks.head is null
+        and ranks.reason is null
 ),
 
 final as (

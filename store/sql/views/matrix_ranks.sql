@@ -12,16 +12,28 @@ matrices as (
     from spectra
 ),
 
-final as (
+counted as (  -- values descend (a check), so that 16 steps of halves count them: of up to 65,535
     select
         matrices.* exclude (sigma),
         tolerances.epsilon,
-        tolerances.epsilon < matrices.floor as meaningless,
-        len(list_filter(matrices.sigma, lambda s: s > tolerances.epsilon * matrices.sigma[1])) as numerical_rank,
-        len(list_filter(matrices.sigma, lambda s: s > tolerances.epsilon * matrices.sigma[1]))
-        / nullif(matrices.full_rank, 0) as share
+        case
+            when matrices.sigma is not null then list_reduce(
+                [0, 32768, 16384, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1],
+                lambda n, step:
+                    case when matrices.sigma[n + step] > tolerances.epsilon * matrices.sigma[1] then n + step else n end
+            )::bigint
+        end as numerical_rank
     from matrices
     cross join tolerances
+),
+
+final as (
+    select
+        * exclude (numerical_rank),
+        epsilon < floor as meaningless,
+        numerical_rank,
+        numerical_rank / nullif(full_rank, 0) as share
+    from counted
 )
 
 select * from final

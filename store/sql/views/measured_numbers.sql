@@ -23,18 +23,17 @@ dimensions as (
         cells.dataset,
         cells.condition,
         'd(0.8)' as quantity,
-        median(found.effective_dimension) as measured,
-        min(found.effective_dimension)::double as low,
-        max(found.effective_dimension)::double as high
+        median(found.dimensions[2]) as measured, -- of shares 0.5, 0.8 ...
+        min(found.dimensions[2])::double as low,
+        max(found.dimensions[2])::double as high
     from cells
-    inner join effective_dimension as found
+    inner join layer_variances as found
         on found.study = cells.study
         and found.model = cells.model
         and found.dataset = cells.dataset
         and found.condition = cells.condition
         and found.stack = cells.stack
-    where found.epsilon = 0.8
-        and found.layer >= 1
+    where found.layer >= 1
         and not found.normed
     group by
         cells.study,
@@ -50,22 +49,23 @@ variances as (
         cells.dataset,
         cells.condition,
         'variance in 3 components' as quantity,
-        list_sum(geometry.eigenvalues[:3]) / nullif(list_sum(geometry.eigenvalues), 0) as measured,
+        arg_max_null(found.share_of_3, found.layer) as measured,
         null::double as low,
         null::double as high
     from cells
-    inner join geometry
-        on geometry.study = cells.study
-        and geometry.model = cells.model
-        and geometry.dataset = cells.dataset
-        and geometry.condition = cells.condition
-        and geometry.stack = cells.stack
-    where not geometry.normed
-        and geometry.layer <= case when cells.family = 'moirai' then 2 else 8 end
-    qualify row_number() over (
-        partition by cells.study, cells.model, cells.dataset, cells.condition
-        order by geometry.layer desc
-    ) = 1
+    inner join layer_variances as found
+        on found.study = cells.study
+        and found.model = cells.model
+        and found.dataset = cells.dataset
+        and found.condition = cells.condition
+        and found.stack = cells.stack
+    where not found.normed
+        and found.layer <= case when cells.family = 'moirai' then 2 else 8 end
+    group by
+        cells.study,
+        cells.model,
+        cells.dataset,
+        cells.condition
 ),
 
 errors as (

@@ -43,12 +43,14 @@ complete as (
 ranks as (
     select
         *,
-        rank() over (
-            partition by study, measure, dataset
-            order by isotropy
-        ) + (count(*) over (partition by study, measure, dataset, isotropy) - 1) / 2 as rank_isotropy
+        rank() over by_isotropy + (count(*) over (by_isotropy range between current row and current row) - 1) / 2 as rank_isotropy
     from complete
     where n_columns_here = n_columns
+    window
+        by_isotropy as (
+            partition by study, measure, dataset
+            order by isotropy
+        )
 ),
 
 centred as (

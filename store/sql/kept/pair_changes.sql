@@ -18,15 +18,18 @@ with changes as (
 ranks as (
     select
         *,
-        rank() over (
+        rank() over by_isotropy_change + (count(*) over (by_isotropy_change range between current row and current row) - 1) / 2 as rank_isotropy,
+        rank() over by_log_nmse_change + (count(*) over (by_log_nmse_change range between current row and current row) - 1) / 2 as rank_nmse
+    from changes
+    window
+        by_isotropy_change as (
             partition by study, kind, measure, pair, model
             order by isotropy_change
-        ) + (count(*) over (partition by study, kind, measure, pair, model, isotropy_change) - 1) / 2 as rank_isotropy,
-        rank() over (
+        ),
+        by_log_nmse_change as (
             partition by study, kind, measure, pair, model
             order by log_nmse_change
-        ) + (count(*) over (partition by study, kind, measure, pair, model, log_nmse_change) - 1) / 2 as rank_nmse
-    from changes
+        )
 ),
 
 final as (

@@ -35,15 +35,18 @@ blocks as (
 ranks as (
     select
         *,
-        rank() over (
+        rank() over by_isotropy + (count(*) over (by_isotropy range between current row and current row) - 1) / 2 as rank_isotropy,
+        rank() over by_log_nmse + (count(*) over (by_log_nmse range between current row and current row) - 1) / 2 as rank_nmse
+    from blocks
+    window
+        by_isotropy as (
             partition by study, measure, "grouping", block
             order by isotropy
-        ) + (count(*) over (partition by study, measure, "grouping", block, isotropy) - 1) / 2 as rank_isotropy,
-        rank() over (
+        ),
+        by_log_nmse as (
             partition by study, measure, "grouping", block
             order by log_nmse
-        ) + (count(*) over (partition by study, measure, "grouping", block, log_nmse) - 1) / 2 as rank_nmse
-    from blocks
+        )
 ),
 
 estimates as (

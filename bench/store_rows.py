@@ -1,0 +1,243 @@
+"""Synthetic tables for bench/store.py, in the store's schema, vectorised: a few seconds a million geometry rows.
+
+A study measures its own models on all data sets under all conditions, so that a cell is asked for by one study. Half of
+the models are cut ones of the other half. Spectra are drawn from a few thousand decays times a scale of their own:
+descending, incompressible. Nothing is meant by the values; keys, cardinalities and widths are meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from store import files
+from store.schema import TABLES, arrow_schema
+
+FAMILIES = ("chronos-t5", "chronos-bolt", "moirai", "patchtst", "lag-llama")
+PAPER = ("finance-1", "seasonality-1", "seasonality-2", "trend-1", "trend-2", "retail-1", "retail-2", "energy-1")
+CONDITIONS = (("c512", 512, 0.0), ("c128", 128, 0.0), ("c512-noisy", 512, 0.05), ("c128-noisy", 128, 0.05))
+NAMED = ("noise", "sinusoid")  # of which a test asks
+LAYERS = 25  # of a model: its states at so many places, of one stack or two
+POOL = 4096  # different decays
+AT_ONCE = 1_000_000  # geometry rows in memory
+FIGURES = ("isotropy Fig. 3", "isotropy section 5", "isotropy Fig. 5", "isotropy Fig. 6", "ranks section 4")
+FILLED = {"string": "x", "bool": False, "double": 0.5, "timestamp[us, tz=UTC]": 1_700_000_000_000_000}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How many of what; geometry has studies * models * datasets * 4 * 25 rows. width: of the states."""
+
+    studies: int = 10
+    models: int = 100
+    datasets: int = 100
+    width: int = 64
+    windows: int = 5
+    spectra: int = 100_000
+    spectrum: int = 768
+
+    @property
+    def geometry(self) -> int:
+        """Rows of geometry."""
+        return self.studies * self.models * self.cells * LAYERS
+
+    @property
+    def cells(self) -> int:
+        """Cells of a model: data sets under conditions."""
+        return self.datasets * len(CONDITIONS)
+
+
+def table(name: str, n: int, columns: Mapping[str, Any]) -> pa.Table:
+    """n rows of a table of the schema; a column that is not given is null, or constant where it may not be."""
+    made = []
+    for field in arrow_schema(name):
+        given = columns.get(field.name)
+        if given is None and not field.nullable:
+            given = [] if pa.types.is_list(field.type) else FILLED.get(str(field.type), 1)
+        if isinstance(given, pa.Array | np.ndarray):
+            made.append(pa.array(given) if isinstance(given, np.ndarray) else given)
+        else:
+            made.append(pa.repeat(pa.scalar(given, field.type), n))
+    return pa.Table.from_arrays([a.cast(f.type) for a, f in zip(made, arrow_schema(name), strict=True)],
+                                schema=arrow_schema(name))  # fmt: skip
+
+
+def keys(rng: np.random.Generator, n: int) -> pa.Array:
+    """So many job keys."""
+    text = rng.bytes(32 * n).hex().encode()
+    return pa.StringArray.from_buffers(n, pa.py_buffer(np.arange(n + 1, dtype=np.int32) * 64), pa.py_buffer(text))
+
+
+def descending(rng: np.random.Generator, n: int, width: int) -> pa.Array:
+    """n lists of so many falling numbers."""
+    powers = rng.uniform(0.2, 4, size=(POOL, 1))
+    pool = np.sort(np.arange(1, width + 1) ** -powers * rng.uniform(0.8, 1.25, size=(POOL, width)), axis=1)[:, ::-1]
+    values = pool[rng.integers(POOL, size=n)] * rng.lognormal(size=(n, 1))
+    return pa.ListArray.from_arrays(np.arange(n + 1, dtype=np.int32) * width, values.ravel())
+
+
+def picked(names: list[str], codes: np.ndarray) -> pa.Array:
+    """Names by number."""
+    return pa.array(names).take(pa.array(codes))
+
+
+def places() -> Mapping[str, tuple[list[str], np.ndarray, np.ndarray]]:
+    """Stack, layer and norm of each of the states of a model, by whether it has a decoder."""
+    one = (["encoder"] * LAYERS, np.arange(LAYERS), np.arange(LAYERS) == LAYERS - 1)
+    layers = np.concatenate([np.arange(13), np.arange(12)])
+    two = (["encoder"] * 13 + ["decoder"] * 12, layers, np.isin(np.arange(LAYERS), [12, 24]))
+    return {"one": one, "two": two}
+
+
+def model_names(study: int, scale: Scale) -> tuple[list[str], list[str | None]]:
+    """Models of a study and what each was cut from."""
+    half = max(1, scale.models // 2)
+    base = [f"{FAMILIES[n % len(FAMILIES)]}-{study}-{n:03d}" for n in range(half)]
+    cut = [f"{base[n % half]}@svd-{n:03d}" for n in range(scale.models - half)]
+    return base + cut, [None] * half + [base[n % half] for n in range(scale.models - half)]
+
+
+class Rows:
+    """The tables of a scale: `write` puts each into Parquet files of a folder."""
+
+    def __init__(self, scale: Scale, seed: int = 0) -> None:
+        self.scale, self.rng = scale, np.random.default_rng(seed)
+        self.datasets = [*NAMED, *(f"dataset-{n:03d}" for n in range(scale.datasets))][: scale.datasets]
+        self.models = [model_names(study, scale) for study in range(scale.studies)]
+
+    def write(self, folder: Path) -> dict[str, list[Path]]:
+        """Table -> its files."""
+        found: dict[str, list[Path]] = {}
+        makers = [self.geometry(), self.forecasts(), self.spectra(), self.weights(), self.small()]
+        for n, (name, made) in enumerate(one for maker in makers for one in maker):
+            path = folder / name / f"{n:04d}.parquet"
+            files.write_parquet(path, made)
+            found.setdefault(name, []).append(path)
+        return found
+
+    def cell(self, models: list[str], bases: list[str | None], m: np.ndarray, d: np.ndarray, c: np.ndarray) -> dict:
+        """The columns that say what was measured."""
+        cut = np.array([base is not None for base in bases])[m]
+        return {
+            "model": picked(models, m),
+            "base_model": picked(bases, m),
+            "rank": pa.array(np.full(len(m), 0.25), mask=~cut),
+            "dataset": picked(self.datasets, d),
+            "condition": picked([name for name, _, _ in CONDITIONS], c),
+            "context": np.array([context for _, context, _ in CONDITIONS])[c],
+            "noise": np.array([noise for _, _, noise in CONDITIONS])[c],
+        }
+
+    def asked(self, study: int, stage: str, job_keys: pa.Array) -> pa.Table:
+        """Rows of `studies`."""
+        return table("studies", len(job_keys), {"study": f"study-{study}", "stage": stage, "job_key": job_keys})
+
+    def geometry(self) -> Iterator[tuple[str, pa.Table]]:
+        """And who asked for it; files are of a million rows, in no order, as rows sorted by key are."""
+        rng, cells = self.rng, self.scale.cells
+        for study, (models, bases) in enumerate(self.models):
+            total = len(models) * cells * LAYERS
+            order = rng.permutation(total)
+            for start in range(0, total, AT_ONCE):
+                row = order[start : start + AT_ONCE]
+                m, rest = np.divmod(row, cells * LAYERS)
+                cell, place = np.divmod(rest, LAYERS)
+                two = np.array(["chronos-t5" in name for name in models])[m]
+                stacks, layers, normed = (np.stack([a, b]) for a, b in zip(*places().values(), strict=True))
+                columns = self.cell(models, bases, m, cell // len(CONDITIONS), cell % len(CONDITIONS))
+                columns |= {"stack": pa.array(stacks[two.astype(int), place]), "layer": layers[two.astype(int), place]}
+                columns |= {"normed": normed[two.astype(int), place], "job_key": keys(rng, len(row))}
+                columns |= {name: rng.normal(size=len(row)) * 0.1 for name in MEASURES}
+                columns |= {"eigenvalues": descending(rng, len(row), self.scale.width), "silhouettes": [0.3, 0.2, 0.1]}
+                yield "geometry", table("geometry", len(row), columns)
+                yield "studies", self.asked(study, "geometry", columns["job_key"])
+
+    def forecasts(self) -> Iterator[tuple[str, pa.Table]]:
+        """Some windows a cell, one job a cell."""
+        rng, cells, windows = self.rng, self.scale.cells, self.scale.windows
+        for study, (models, bases) in enumerate(self.models):
+            jobs = keys(rng, len(models) * cells)
+            job = np.arange(len(jobs)).repeat(windows)
+            n, m = len(job), job // cells
+            cell = job % cells
+            columns = self.cell(models, bases, m, cell // len(CONDITIONS), cell % len(CONDITIONS))
+            columns |= {"job_key": jobs.take(pa.array(job)), "series": picked(["s0", "s1", "s2"], np.arange(n) % 3)}
+            columns |= {"origin": np.arange(n) % windows, "levels": [0.1 * q for q in range(1, 10)]}
+            columns |= {name: rng.lognormal(-1, 0.5, size=n) for name in SCORES}
+            yield "forecasts", table("forecasts", n, columns)
+            yield "studies", self.asked(study, "forecasts", jobs)
+            timed = {"stage": "forecasts", "key": jobs, "seconds": rng.lognormal(size=len(jobs))}
+            actors = picked([f"actor-{a}" for a in range(8)], np.arange(len(jobs)) % 8)
+            timed |= {"started": (1_700_000_000_000_000 + np.arange(len(jobs)) * 1000).astype("datetime64[us]")}
+            yield "timings", table("timings", len(jobs), timed | {"actor": actors, "load_seconds": 0.0, "subject": "m"})
+
+    def spectra(self) -> Iterator[tuple[str, pa.Table]]:
+        """Inputs of all layers of all models, on as many data sets as it takes."""
+        rng = self.rng
+        models = [(study, name, base) for study, two in enumerate(self.models) for name, base in zip(*two, strict=True)]
+        names, bases = [name for _, name, _ in models], [base for _, _, base in models]
+        for start in range(0, self.scale.spectra, AT_ONCE // 20):
+            row = np.arange(start, min(start + AT_ONCE // 20, self.scale.spectra))
+            n, (cell, layer) = len(row), np.divmod(row, LAYERS)
+            d, m = np.divmod(cell, len(models))
+            columns = self.cell(names, bases, m, d % self.scale.datasets, d // self.scale.datasets % len(CONDITIONS))
+            columns |= {"what": "input", "stack": "encoder", "layer": layer, "normed": layer == LAYERS - 1}
+            columns |= {"tokens": "valued", "n_rows": 2048, "n_columns": self.scale.spectrum, "dtype": "float32"}
+            columns |= {"floor": 3e-5, "singular_values": descending(rng, n, self.scale.spectrum), "heads": None}
+            columns |= {"job_key": keys(rng, n)}
+            yield "spectra", table("spectra", n, columns)
+            study = np.array([study for study, _, _ in models])[m]
+            for one in np.unique(study):
+                yield "studies", self.asked(one, "spectra", columns["job_key"].filter(pa.array(study == one)))
+
+    def weights(self) -> Iterator[tuple[str, pa.Table]]:
+        """Matrices of the uncut models of every study, whole and by head: 12 blocks, 5 matrices, 4 heads."""
+        kinds = [(matrix, head) for matrix in ("q", "k", "v", "o") for head in (None, 0, 1, 2, 3)] + [("mlp_in", None)]
+        width = self.scale.width
+        for study, (models, bases) in enumerate(self.models):
+            bare = [n for n, base in enumerate(bases) if base is None]
+            m, layer, kind = (a.ravel() for a in np.meshgrid(bare, range(1, 13), range(len(kinds)), indexing="ij"))
+            head = np.array([-1 if h is None else h for _, h in kinds])[kind]
+            for part, rows in ((head < 0, width), (head >= 0, width // 4)):
+                n, attends = int(part.sum()), kind[part] < 20
+                columns = {"model": picked(models, m[part]), "what": "weight", "stack": "encoder", "layer": layer[part]}
+                columns |= {"matrix": picked([name for name, _ in kinds], kind[part]), "dtype": "float32"}
+                columns |= {"attention": pa.array(np.where(attends, "self", None)), "floor": 3e-5}
+                columns |= {"head": pa.array(head[part], mask=head[part] < 0), "n_rows": rows, "n_columns": width}
+                columns |= {"heads": pa.array(np.full(n, 4), mask=~attends), "job_key": keys(self.rng, n)}
+                columns |= {"singular_values": descending(self.rng, n, rows)}
+                yield "spectra", table("spectra", n, columns)
+                yield "studies", self.asked(study, "spectra", columns["job_key"])
+
+    def small(self) -> Iterator[tuple[str, pa.Table]]:
+        """What names things, and one row of every other table of the catalogue."""
+        names = [name for models, _ in self.models for name in models]
+        bases = [base for _, bases in self.models for base in bases]
+        n, cut = len(names), [i for i, base in enumerate(bases) if base is not None]
+        family = pa.array([next(f for f in FAMILIES if name.startswith(f)) for name in names])
+        source = pa.array(["hub" if base is None else "compressed" for base in bases])
+        yield "checkpoints", table("checkpoints", n, {"model": pa.array(names), "family": family, "modality": "series"} | {"source": source})
+        d = len(self.datasets)
+        paper = pa.array([*PAPER[:d], *[None] * (d - len(PAPER))])
+        columns = {"dataset": pa.array(self.datasets), "domain": picked([f"domain-{k}" for k in range(10)], np.arange(d) % 10)}
+        yield "datasets", table("datasets", d, columns | {"paper": paper, "source": "folder"})
+        columns = {"model": picked(names, np.array(cut)), "base_model": picked(bases, np.array(cut)), "method": "svd"}
+        share = np.array([0.125, 0.25, 0.5])[np.arange(len(cut)) % 3]
+        columns |= {"attention_ratio": share, "rank_ratio": share, "size_ratio": share, "parameters": 1, "base_parameters": 2}
+        yield "compression", table("compression", len(cut), columns | {"attention_parameters": 1, "base_attention_parameters": 2})
+        studies = [f"study-{n}" for n in range(self.scale.studies)]
+        figure = pa.array([FIGURES[n % len(FIGURES)] for n in range(len(studies))])
+        yield "questions", table("questions", len(studies), {"study": pa.array(studies), "figure": figure})
+        steps = np.arange(100 * len(names))
+        yield "training", table("training", len(steps), {"model": picked(names, steps // 100), "step": steps % 100, "job_key": picked(names, steps // 100)})
+        yield "runs", table("runs", 1, {"stage": "forecasts", "seconds": 1e5})
+
+
+MEASURES = ("zeta", "zeta_adjusted", "zeta_adjusted_corrected", "log_isotropy", "log_isotropy_scaled", "isoscore")
+MEASURES += ("zeta_token", "zeta_adjusted_weighted", "zeta_adjusted_floor", "zeta_adjusted_null", "zeta_adjusted_p")
+SCORES = ("nmse", "nmse_power", "squared_error", "nmse_denominator", "wql", "quantile_loss", "target_abs", "mase")

@@ -1,0 +1,54 @@
+-- How isotropic is the layer that stands for each model in the isotropy studies (science.md, section 1)?
+-- The decoder of models that forecast from a vocabulary, else the encoder (or the one stack there is); the last block's
+-- state after the final norm, where the family has one.
+with models as (
+    select
+        study,
+        model,
+        any_value(base_model) as base_model,
+        max(stack) as latest
+    from geometry
+    group by
+        study,
+        model
+),
+
+standing as (
+    select
+        models.study,
+        models.model,
+        checkpoints.family,
+        case when checkpoints.family in ('chronos-t5', 'wavetoken') then 'decoder' else models.latest end as stack
+    from models
+    inner join checkpoints
+        on checkpoints.model = coalesce(models.base_model, models.model)
+),
+
+last as (  -- rowids, so that no list is sorted or grouped
+    select
+        any_value(standing.family) as family,
+        arg_max(geometry.rowid, 2 * geometry.layer + geometry.normed::integer) as place
+    from geometry
+    inner join standing
+        on standing.study = geometry.study
+        and standing.model = geometry.model
+        and standing.stack = geometry.stack
+    group by
+        geometry.study,
+        geometry.model,
+        geometry.dataset,
+        geometry.condition
+),
+
+final as (
+    select
+        geometry.study,
+        last.family,
+        geometry.* exclude (study)
+    from geometry
+    inner join last
+        on last.place = geometry.rowid
+    order by geometry.rowid
+)
+
+select * from final
