@@ -1,6 +1,7 @@
 -- What did we measure of each quantity that the isotropy paper prints, with which interval?
--- d(0.8): median and range over layers 1 to n; variance: of layer 8 (2 of Moirai), or the last; NMSE: mean over series,
--- 1.96 standard errors; zeta_adjusted: 1.96 s.d. of its permutation null on both sides.
+-- d(0.8) of every layer and the variance in three components, of layer 8 (2 of Moirai) or the last, are facts of one
+-- covariance matrix: no interval. NMSE: mean over series, 1.96 standard errors; zeta_adjusted: 1.96 s.d. of its
+-- permutation null on both sides. depth: layers of the model.
 with cells as (
     select
         study,
@@ -11,48 +12,23 @@ with cells as (
         condition,
         context,
         noise,
+        layer as depth,
         zeta_adjusted,
-        zeta_adjusted_null_sd
+        zeta_adjusted_null_sd,
+        reason
     from last_layer
 ),
 
-dimensions as (
+states as ( -- of the studies that ask for whole models
     select
         cells.study,
+        cells.family,
         cells.model,
         cells.dataset,
         cells.condition,
-        'd(0.8)' as quantity,
-        median(found.effective_dimension) as measured,
-        min(found.effective_dimension)::double as low,
-        max(found.effective_dimension)::double as high
-    from cells
-    inner join effective_dimension as found
-        on found.study = cells.study
-        and found.model = cells.model
-        and found.dataset = cells.dataset
-        and found.condition = cells.condition
-        and found.stack = cells.stack
-    where found.epsilon = 0.8
-        and found.layer >= 1
-        and not found.normed
-    group by
-        cells.study,
-        cells.model,
-        cells.dataset,
-        cells.condition
-),
-
-variances as (
-    select
-        cells.study,
-        cells.model,
-        cells.dataset,
-        cells.condition,
-        'variance in 3 components' as quantity,
-        list_sum(geometry.eigenvalues[:3]) / nullif(list_sum(geometry.eigenvalues), 0) as measured,
-        null::double as low,
-        null::double as high
+        geometry.layer,
+        geometry.eigenvalues,
+        list_sum(geometry.eigenvalues) as total
     from cells
     inner join geometry
         on geometry.study = cells.study
@@ -60,11 +36,44 @@ variances as (
         and geometry.dataset = cells.dataset
         and geometry.condition = cells.condition
         and geometry.stack = cells.stack
-    where not geometry.normed
-        and geometry.layer <= case when cells.family = 'moirai' then 2 else 8 end
+    where geometry.layer >= 1
+        and not geometry.normed
+        and cells.study in (
+            select study from questions where figure in ('isotropy Table 1', 'isotropy Fig. 2')
+        )
+),
+
+dimensions as ( -- as in effective_dimension
+    select
+        study,
+        model,
+        dataset,
+        condition,
+        layer,
+        'd(0.8)' as quantity,
+        1.0 + len(
+            list_filter(
+                range(1, len(eigenvalues)::bigint + 1),
+                lambda m: list_sum(eigenvalues[:m]) < 0.8 * total * (1 - 1e-12)
+            )
+        ) as measured
+    from states
+    where total > 0
+),
+
+variances as (
+    select
+        study,
+        model,
+        dataset,
+        condition,
+        'variance in 3 components' as quantity,
+        list_sum(eigenvalues[:3]) / nullif(total, 0) as measured
+    from states
+    where layer <= case when family = 'moirai' then 2 else 8 end
     qualify row_number() over (
-        partition by cells.study, cells.model, cells.dataset, cells.condition
-        order by geometry.layer desc
+        partition by study, model, dataset, condition
+        order by layer desc
     ) = 1
 ),
 
@@ -77,7 +86,9 @@ errors as (
         'nmse' as quantity,
         avg(nmse) as measured,
         avg(nmse) - 1.96 * stddev_samp(nmse) / sqrt(count(nmse)) as low,
-        avg(nmse) + 1.96 * stddev_samp(nmse) / sqrt(count(nmse)) as high
+        avg(nmse) + 1.96 * stddev_samp(nmse) / sqrt(count(nmse)) as high,
+        count(nmse) as n,
+        case when count(nmse) < 2 then 'one series gives no spread' end as no_interval
     from forecasts
     where isfinite(nmse)
     group by
@@ -96,7 +107,8 @@ cosines as (
         'zeta_adjusted' as quantity,
         zeta_adjusted as measured,
         zeta_adjusted - 1.96 * zeta_adjusted_null_sd as low,
-        zeta_adjusted + 1.96 * zeta_adjusted_null_sd as high
+        zeta_adjusted + 1.96 * zeta_adjusted_null_sd as high,
+        reason as no_interval
     from cells
 ),
 
@@ -119,11 +131,21 @@ final as (
         cells.condition,
         cells.context,
         cells.noise,
+        cells.depth,
+        datasets.paper,
+        datasets.stands_in_for,
+        quantities.layer,
         quantities.quantity,
         quantities.measured,
         quantities.low,
-        quantities.high
+        quantities.high,
+        quantities.n,
+        case
+            when quantities.low is null then coalesce(quantities.no_interval, 'a fact of one covariance matrix')
+        end as no_interval
     from cells
+    inner join datasets
+        on datasets.dataset = cells.dataset
     inner join quantities
         on quantities.study = cells.study
         and quantities.model = cells.model
