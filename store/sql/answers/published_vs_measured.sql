@@ -61,7 +61,7 @@ with claims as (
 
 numbers as (
     select
-        * exclude (unlike, lacks, remedy, no_interval, told, depth, profile, growth, context, noise),
+        * exclude (unlike, lacks, remedy, no_interval, told, depth, profile, context, noise),
         quantity as measure,
         case
             when lacks is not null then 'not measured'
@@ -126,6 +126,7 @@ final as (
         both_kinds.dataset,
         line,
         size,
+        growth,
         condition,
         quantity,
         model nulls first,
