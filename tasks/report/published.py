@@ -46,4 +46,4 @@ def section(answer: Answer) -> Section:
 def remedies(runs: list[str]) -> list[str]:
     """A sentence on what would make numbers comparable, the remedy of most first."""
     told = [f"“{what}” ({n})" for what, n in sorted(Counter(runs).items(), key=lambda pair: (-pair[1], pair[0]))]
-    return [f"For a comparison, run or have: {', '.join(told)}."] if told else []
+    return [f"What to run for a comparison, and of how many numbers: {', '.join(told)}."] if told else []

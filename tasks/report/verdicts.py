@@ -128,7 +128,8 @@ def numbers(published: pd.DataFrame) -> pd.DataFrame:
     told: Sequence[Any] = [_interval(row) for row in rows.to_dict("records")]
     short: Sequence[Any] = ["; ".join(_reasons(why)) if there(why) else None for why in rows["why"]]
     names: Sequence[Any] = [_symbols(str(claim)) for claim in rows["claim"]]
-    table = rows.assign(number=names, interval=told, why=short)[shown].rename(
+    printed = rows["published_text"].str.replace("-", "−")
+    table = rows.assign(number=names, interval=told, why=short, published_text=printed)[shown].rename(
         columns={"published_text": "published", "measured": "ours"}
     )
     return table.dropna(axis=1, how="all").reset_index(drop=True)

@@ -176,7 +176,7 @@ def test_a_study_without_a_figure_of_the_paper_is_held_against_nothing(answer) -
 @pytest.mark.parametrize(
     ("changes", "verdict", "why"),
     [
-        ({"layer": 2}, "undecided", "no interval: a fact of one covariance matrix"),
+        ({"layer": 2}, "undecided", "no interval: one covariance matrix"),
         ({"layer": 1}, "not measured", "the model has 1 layers"),
         ({"layer": 2, "eigenvalues": None}, "not measured", "no such data set or condition in the study"),
         ({"layer": 2, "normed": True}, "not measured", "no such data set or condition in the study"),
@@ -198,6 +198,6 @@ def test_the_variance_in_three_components_is_that_of_the_eigenvalues(answer) -> 
     cell = {"checkpoint": {"family": "lag-llama"}, "dataset": {"paper": "finance-1"}, "figure": "isotropy Fig. 2"}
     found = of(answer(**cell, geometry=state), "variance in 3 components", "lag-llama")
     assert (found["measured"], found["verdict"]) == (pytest.approx(0.9), "undecided")
-    assert found["note"] == "no interval: a fact of one covariance matrix"
+    assert found["note"] == "no interval: one covariance matrix"
     found = of(answer(**cell, geometry=state | {"normed": True}), "variance in 3 components", "lag-llama")
     assert (found["measured"], found["verdict"]) == (None, "not measured")  # no layer without the norm

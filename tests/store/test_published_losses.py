@@ -145,14 +145,14 @@ def test_overlap_and_perplexity_have_intervals_over_data_sets(answered) -> None:
     values = [FIDELITY["t5@svd", one][0] for one in DATASETS]
     low, high = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))
     assert three(overlap) == pytest.approx((np.mean(values), low, high))
-    assert overlap["why"] == "other data (the paper does not name its own)"
+    assert overlap["why"] == "data that the paper does not name"
 
 
 def test_one_data_set_gives_no_interval_and_says_so(answered) -> None:
     lppl = of(answered, "LPPL of t5-text cut to 0.393")
     assert three(lppl) == (pytest.approx(1.5), None, None)
     assert lppl["note"] == "no interval: 1 units; a spread needs 2"
-    assert lppl["why"] == "a small checkpoint of ours; other data (the paper does not name its own)"
+    assert lppl["why"] == "a small checkpoint of ours; data that the paper does not name"
 
 
 def test_a_size_that_no_model_has_was_not_measured(answered) -> None:

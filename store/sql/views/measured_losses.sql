@@ -26,6 +26,10 @@ with cut as (
         and inference.statistic = 'mean'
 ),
 
+narrow as (
+    select * from pretrained_lines
+),
+
 lines as (
     select
         study,
@@ -37,7 +41,7 @@ lines as (
         any_value(size) as size,
         case when count(*) = 1 then any_value(model) else line || ', ' || count(*) || ' seeds' end as model,
         any_value(is_reused) as is_reused
-    from pretrained_lines
+    from narrow
     where not is_shared
     group by
         study,
@@ -103,7 +107,7 @@ clocked as (
     inner join timings
         on timings.key = forecasts.job_key
         and timings.stage = 'forecasts'
-    where forecasts.model in (select unnest([model, base_model]) from pretrained_lines)
+    where forecasts.model in (select unnest([model, base_model]) from narrow)
     group by
         forecasts.study,
         forecasts.model,
@@ -118,7 +122,7 @@ times as (
         found.line,
         exp(avg(ln(nullif(one.seconds, 0) / nullif(dense.seconds, 0)))) as measured,
         count(*) as n
-    from pretrained_lines as found
+    from narrow as found
     inner join clocked as one
         on one.study = found.study
         and one.model = found.model

@@ -141,7 +141,7 @@ final as (
         quantities.high,
         quantities.n,
         case
-            when quantities.low is null then coalesce(quantities.no_interval, 'a fact of one covariance matrix')
+            when quantities.low is null then coalesce(quantities.no_interval, 'one covariance matrix')
         end as no_interval
     from cells
     inner join datasets

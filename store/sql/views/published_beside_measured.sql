@@ -13,13 +13,17 @@ with asked as (
         on questions.figure = printed.figure
 ),
 
+numbers as (
+    select * from measured_numbers
+),
+
 models as (
     select distinct
         study,
         family,
         model,
         depth
-    from measured_numbers
+    from numbers
 ),
 
 states as (
@@ -51,8 +55,8 @@ states as (
             when measured.measured is null then coalesce('null: ' || measured.no_interval, 'no value')
         end as lacks,
         case
-            when asked.family = 'patchtst' then 'nothing: no weights of the paper''s are public'
-            when contains(measured.stands_in_for, 'no public source') then 'nothing: the paper''s data has no public source'
+            when asked.family = 'patchtst' then 'no run can: no weights of the paper''s are public'
+            when contains(measured.stands_in_for, 'no public source') then 'no run can: the paper''s data has no public source'
             when measured.stands_in_for is not null
                 then 'make profile NAME=paper; make repro, with the paper''s own data'
             else 'make profile NAME=paper; make repro'
@@ -61,7 +65,7 @@ states as (
     left join models
         on models.study = asked.study
         and models.family = asked.family
-    left join measured_numbers as measured
+    left join numbers as measured
         on measured.study = asked.study
         and measured.model = models.model
         and measured.paper = asked.dataset
@@ -125,7 +129,7 @@ losses as (
             end,
             case when matches.quantity = 'time' then 'other hardware' end,
             case
-                when matches.quantity in ('overlap', 'LPPL') then 'other data (the paper does not name its own)'
+                when matches.quantity in ('overlap', 'LPPL') then 'data that the paper does not name'
                 when matches.quantity in ('WQL', 'MASE') or either_score.told is not null
                     then 'other data than the paper''s benchmark'
             end,

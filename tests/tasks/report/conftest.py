@@ -178,7 +178,7 @@ def published() -> pd.DataFrame:
         {**claim, "measured": None, "low": None, "high": None, "n": None, "p": None}
         | {"comparable": False, "why": "not measured", "verdict": "not comparable"},
         {**deeper[0], **number, "measured": 3.0, "verdict": "not comparable", "why": "a small checkpoint of ours"}
-        | {"note": "no interval: a fact of one covariance matrix"},
+        | {"note": "no interval: one covariance matrix"},
         *deeper[1:],
         {**cell, "published": 0.0000066, "published_text": "0.0000066", "measured": 0.15, "verdict": "not comparable"}
         | {"why": "a small checkpoint of ours; a stand-in for the data: 2012-2014, not 2002-2015"},

@@ -19,13 +19,15 @@ def test_the_table_names_figure_number_verdict_and_reason(tables: ReportTables) 
     first = [cell.text for cell in listing.table.rows[0]]
     assert first[:2] == ["isotropy Table 1", "d(0.8) of chronos-t5 on finance-1, layer 1"]
     assert first[3:] == [
-        "4", "3", "none: a fact of one covariance matrix", "not comparable", "a small checkpoint of ours",
+        "4", "3", "none: one covariance matrix", "not comparable", "a small checkpoint of ours",
     ]  # fmt: skip
     assert {row[-2].kind for row in listing.table.rows} == {"not-comparable", "not-measured"}
 
 
 def test_what_to_run_stands_once_with_how_many_numbers_it_is_for(tables: ReportTables) -> None:
-    assert published.remedies(["b", "a", "a", "c"]) == ["For a comparison, run or have: “a” (2), “b” (1), “c” (1)."]
+    assert published.remedies(["b", "a", "a", "c"]) == [
+        "What to run for a comparison, and of how many numbers: “a” (2), “b” (1), “c” (1)."
+    ]
     assert published.remedies([]) == []
     assert "“make profile NAME=paper; make repro” (12)" in published.section(tables.printed).notes[-1]
 

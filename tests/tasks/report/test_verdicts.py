@@ -85,7 +85,7 @@ def test_claims_are_sentences_and_numbers_are_rows(tables: ReportTables) -> None
         "NMSE of chronos-t5 on seasonality-1",
     ]
     assert numbers["ours"].dropna().tolist() == [3.0, 0.15]
-    assert numbers["interval"].dropna().tolist() == ["none: a fact of one covariance matrix", "0.1 to 0.2"]
+    assert numbers["interval"].dropna().tolist() == ["none: one covariance matrix", "0.1 to 0.2"]
     assert numbers["verdict"].tolist() == ["not comparable", *11 * ["not measured"], "not comparable"]
     assert numbers["why"].tolist()[-1] == "a small checkpoint of ours; a stand-in for the data"  # the CSV has all of it
     assert "n" not in numbers.columns
