@@ -57,7 +57,7 @@ def html_table(frame: pd.DataFrame, *, rows: int = ROWS_SHOWN) -> HtmlTable:
     """The first `rows` rows as cells. Null and NaN show as a dash and sort last. Verdicts are words for CSS too."""
     cells = [[_cell(value) for value in row] for row in frame.head(rows).itertuples(index=False, name=None)]
     if VERDICT in frame:
-        place = frame.columns.get_loc(VERDICT)
+        place = [*frame.columns].index(VERDICT)
         for row in cells:
             row[place] = replace(row[place], kind=row[place].text.replace(" ", "-"))
     numeric = [bool(cells) and any(row[place].number is not None for row in cells) for place in range(frame.shape[1])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tasks.report import compression, figures, panels, ranks, verdicts
@@ -85,9 +85,9 @@ def paper_table(layers: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     out: list[dict[str, object]] = []
     for family, part in rows.groupby("family", sort=True):
         out += [_our_row(model, stack, one) for (model, stack), one in part.groupby(["model", "stack"], sort=True)]
-        theirs = printed[printed["model"].isin(part["model"])][["source", "published"]].drop_duplicates()
+        theirs = printed[printed["model"].isin(part["model"])]
         if len(theirs):
-            out.append(_paper_row(family, theirs.to_numpy().tolist()))
+            out.append(_paper_row(family, dict(zip(theirs["source"], theirs["published"], strict=True))))
     frame = pd.DataFrame(out)
     numbered = sorted((name for name in frame.columns if name.isdigit()), key=int)
     return frame[[name for name in ("whose", "model", "stack", *numbered, NORMED) if name in frame]]
@@ -98,9 +98,9 @@ def _our_row(model: object, stack: object, rows: pd.DataFrame) -> dict[str, obje
     return {"whose": "ours", "model": model, "stack": stack, **dict(zip(named, rows["median"], strict=True))}
 
 
-def _paper_row(family: object, numbers: Sequence[tuple[str, float]]) -> dict[str, object]:
-    """numbers: (source, number) of every layer."""
-    found = {TABLE_LAYER.search(source): number for source, number in numbers}
+def _paper_row(family: object, numbers: Mapping[str, float]) -> dict[str, object]:
+    """numbers: source, which names a layer -> number."""
+    found = {TABLE_LAYER.search(source): number for source, number in numbers.items()}
     layers = {at.group(1): float(number) for at, number in found.items() if at}
     return {"whose": "the paper", "model": family, "stack": None, **layers}
 
