@@ -2,7 +2,15 @@
 -- d(0.8) of every layer and the variance in three components, of layer 8 (2 of Moirai) or the last, are facts of one
 -- covariance matrix: no interval. NMSE: mean over series, 1.96 standard errors; zeta_adjusted: 1.96 s.d. of its
 -- permutation null on both sides. depth: layers of the model.
-with cells as (
+with asked as ( -- studies of figures with printed numbers: no other is read
+    select
+        study,
+        figure
+    from questions
+    where figure in (select figure from published_numbers)
+),
+
+cells as (
     select
         study,
         family,
@@ -17,6 +25,7 @@ with cells as (
         zeta_adjusted_null_sd,
         reason
     from last_layer
+    where study in (select study from asked)
 ),
 
 states as ( -- of the studies that ask for whole models
@@ -39,7 +48,7 @@ states as ( -- of the studies that ask for whole models
     where geometry.layer >= 1
         and not geometry.normed
         and cells.study in (
-            select study from questions where figure in ('isotropy Table 1', 'isotropy Fig. 2')
+            select study from asked where figure in ('isotropy Table 1', 'isotropy Fig. 2')
         )
 ),
 
@@ -91,6 +100,7 @@ errors as (
         case when count(nmse) < 2 then 'one series gives no spread' end as no_interval
     from forecasts
     where isfinite(nmse)
+        and study in (select study from asked)
     group by
         study,
         model,
