@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 ROWS_SHOWN = 400  # of a table in the page; its CSV holds all
 FILTER_FROM = 12  # rows from which a table gets a filter box
 NOTHING = "–"
+VERDICT = "verdict"  # a column of words that `verdicts.VERDICTS` has
 
 LABELS = {
     "spearman": "Spearman ρ",
@@ -30,10 +31,11 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Text to show, and the number to sort by where it is one."""
+    """Text to show, the number to sort by where it is one, and a word for CSS."""
 
     text: str
     number: float | None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,12 @@ class HtmlTable:
 
 
 def html_table(frame: pd.DataFrame, *, rows: int = ROWS_SHOWN) -> HtmlTable:
-    """The first `rows` rows as cells. Null and NaN show as a dash and sort last."""
+    """The first `rows` rows as cells. Null and NaN show as a dash and sort last. Verdicts are words for CSS too."""
     cells = [[_cell(value) for value in row] for row in frame.head(rows).itertuples(index=False, name=None)]
+    if VERDICT in frame:
+        place = [*frame.columns].index(VERDICT)
+        for row in cells:
+            row[place] = replace(row[place], kind=row[place].text.replace(" ", "-"))
     numeric = [bool(cells) and any(row[place].number is not None for row in cells) for place in range(frame.shape[1])]
     heads = [LABELS.get(str(name), str(name).replace("_", " ")) for name in frame.columns]
     return HtmlTable(heads, numeric, cells, len(frame))

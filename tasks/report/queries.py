@@ -26,6 +26,31 @@ order by experiment, heads, x""",
 
 
 QUERIES: dict[str, Query] = {
+    "printed": Query(
+        "Published numbers beside ours",
+        """select
+    figure,
+    claim,
+    source,
+    model,
+    dataset,
+    condition,
+    quantity,
+    published,
+    published_text,
+    measured,
+    low,
+    high,
+    n,
+    p,
+    comparable,
+    verdict,
+    why,
+    note,
+    run
+from published_vs_measured
+where published is not null""",
+    ),
     "scope": Query(
         "What was studied",
         """select
@@ -184,6 +209,7 @@ order by found.model, found.stack, found.layer, found.normed""",
     "published": Query(
         "What the paper says, and what was measured",
         """select
+    figure,
     claim,
     source,
     model,
@@ -199,10 +225,11 @@ order by found.model, found.stack, found.layer, found.normed""",
     p,
     comparable,
     verdict,
-    why
+    why,
+    note,
+    run
 from published_vs_measured
-where study = {study}
-order by published is not null, model, source, dataset, condition, quantity, claim""",
+where study = {study}""",
     ),
 }
 

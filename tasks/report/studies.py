@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tasks.report import compression, figures, panels, ranks, verdicts
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 POINTS = ("model", "dataset", "domain", "paper", "stands_in_for", "condition", "zeta_adjusted", "nmse")
 LAYERS = ("model", "family", "stack", "layer", "normed", "median", "low", "high", "n")
 TOKENS = ("model", "stack", "layer", "dataset", "condition", "series", "position", "cluster", "pc1", "pc2", "pc3")
-TABLE_LAYERS = re.compile(r"layers (\d+) to (\d+)")  # in `source` of the rows of the paper's Table 1
+TABLE_LAYER = re.compile(r"layer (\d+)$")  # in `source` of the rows of the paper's Table 1
 DIMENSION = "d(0.8)"
 NORMED = "n′"  # the state after the final norm, which stands in no layer's place
 LEADS = {
@@ -49,12 +49,13 @@ def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], sti
     if study.picture == "dimension" and len(study.layers.frame):
         table = html_table(paper_table(require(study.layers, LAYERS), published))
         listings.append(Listing(f"{study.name}-layers", f"{DIMENSION} by layer, the paper's below ours", table))
-    numbers = verdicts.numbers(published)
+    beside = published[published["quantity"] != DIMENSION] if study.picture == "dimension" else published
+    numbers = verdicts.numbers(beside).drop(columns="figure", errors="ignore")
     if len(numbers):
         listings.append(Listing(f"{study.name}-published", "Printed numbers and ours", html_table(numbers)))
     if (tests := ranks.by_model(study)) is not None:
         listings.append(Listing(f"{study.name}-tests", "Growth with depth, model by model", html_table(tests)))
-    told = [line for line in (verdicts.tally(published), *ranks.contrasts(study), *notes) if line]
+    lines = [line for line in (verdicts.tally(published), *ranks.contrasts(study), *notes) if line]
     return Section(
         f"study-{study.name}",
         study.title,
@@ -66,7 +67,7 @@ def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], sti
         "Nothing of this study is at hand: its models, data sets or conditions left no result.",
         kicker=study.figure or "",
         said=(*verdicts.claims(published), *compression.said(study)),
-        notes=tuple(told),
+        notes=tuple(lines),
         still="data:image/png;base64," + base64.b64encode(still).decode() if still else "",
     )
 
@@ -84,8 +85,9 @@ def paper_table(layers: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     out: list[dict[str, object]] = []
     for family, part in rows.groupby("family", sort=True):
         out += [_our_row(model, stack, one) for (model, stack), one in part.groupby(["model", "stack"], sort=True)]
-        theirs = printed[printed["model"].isin(part["model"])][["source", "published"]].drop_duplicates()
-        out += [_paper_row(family, source, float(number)) for source, number in theirs.to_numpy().tolist()]
+        theirs = printed[printed["model"].isin(part["model"])]
+        if len(theirs):
+            out.append(_paper_row(family, dict(zip(theirs["source"], theirs["published"], strict=True))))
     frame = pd.DataFrame(out)
     numbered = sorted((name for name in frame.columns if name.isdigit()), key=int)
     return frame[[name for name in ("whose", "model", "stack", *numbered, NORMED) if name in frame]]
@@ -96,11 +98,11 @@ def _our_row(model: object, stack: object, rows: pd.DataFrame) -> dict[str, obje
     return {"whose": "ours", "model": model, "stack": stack, **dict(zip(named, rows["median"], strict=True))}
 
 
-def _paper_row(family: object, source: object, number: float) -> dict[str, object]:
-    found = TABLE_LAYERS.search(str(source))
-    first, last = map(int, found.groups()) if found else (1, 1)
-    values = {str(layer): float(number) for layer in range(first, last + 1)}
-    return {"whose": "the paper", "model": family, "stack": None, **values}
+def _paper_row(family: object, numbers: Mapping[str, float]) -> dict[str, object]:
+    """numbers: source, which names a layer -> number."""
+    found = {TABLE_LAYER.search(source): number for source, number in numbers.items()}
+    layers = {at.group(1): float(number) for at, number in found.items() if at}
+    return {"whose": "the paper", "model": family, "stack": None, **layers}
 
 
 def _panels(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:

@@ -64,7 +64,7 @@ def _claims(tables: ReportTables) -> list[str]:
     if told:
         whose = "the claim" if len(claimed) == 1 else f"the {len(claimed)} claims"
         sentences.append(f"Of {whose} of the paper that were tested here, {told}; each stands below with its figure.")
-    return [*sentences, *filter(None, [verdicts.tally(published)])]
+    return [*sentences, *filter(None, [verdicts.tally(require(tables.printed, verdicts.COLUMNS))])]
 
 
 def _scope(scope: Any) -> str:

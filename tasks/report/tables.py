@@ -49,6 +49,7 @@ class ReportTables:
 
     study: str
     profile: str
+    printed: Answer
     scope: Answer
     correlation: Answer
     nmse_against_isotropy: Answer

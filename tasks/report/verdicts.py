@@ -11,15 +11,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    "claim", "source", "model", "dataset", "condition", "quantity", "published", "published_text", "measured",
-    "low", "high", "n", "p", "comparable", "verdict", "why",
+    "figure", "claim", "source", "model", "dataset", "condition", "quantity", "published", "published_text", "measured",
+    "low", "high", "n", "p", "comparable", "verdict", "why", "note", "run",
 )  # fmt: skip
 VERDICTS = {  # as the view `published_vs_measured` names them, and as a count of them reads
     "agrees": ("agrees", "agree"),
     "differs": ("differs", "differ"),
     "undecided": ("is undecided", "are undecided"),
     "not comparable": ("cannot be compared", "cannot be compared"),
+    "not measured": ("was not measured", "were not measured"),
 }
+SYMBOLS = {"zeta_adjusted": "ζ′", "nmse": "NMSE"}  # in names of printed numbers
 QUANTITIES = {  # statistics of the table `inference`, in words
     "spearman": "mean ρ of isotropy with error",
     "agreement": "share of pairs for which that holds",
@@ -121,36 +123,52 @@ def _says(row: Mapping[Hashable, Any]) -> str:
 def numbers(published: pd.DataFrame) -> pd.DataFrame:
     """The printed numbers beside ours, reasons in short, without columns that hold nothing."""
     rows = published[published["published"].notna()]
-    shown = ["source", "model", "dataset", "condition", "quantity", "published_text", "measured", "interval"]
-    shown += ["n", "p", "verdict", "why"]
-    between: Sequence[Any] = [
-        f"{number(low)} to {number(high)}" if there(low) and there(high) else None
-        for low, high in zip(rows["low"], rows["high"], strict=True)
-    ]
-    words = rows["quantity"].replace(QUANTITIES)
+    shown = ["figure", "number", "model", "dataset", "condition", "published_text", "measured", "interval"]
+    shown += ["n", "verdict", "why"]
+    told: Sequence[Any] = [_interval(row) for row in rows.to_dict("records")]
     short: Sequence[Any] = ["; ".join(_reasons(why)) if there(why) else None for why in rows["why"]]
-    table = rows.assign(interval=between, quantity=words, why=short)[shown].rename(
+    names: Sequence[Any] = [_symbols(str(claim)) for claim in rows["claim"]]
+    printed = rows["published_text"].str.replace("-", "−")
+    table = rows.assign(number=names, interval=told, why=short, published_text=printed)[shown].rename(
         columns={"published_text": "published", "measured": "ours"}
     )
     return table.dropna(axis=1, how="all").reset_index(drop=True)
 
 
 def tally(published: pd.DataFrame) -> str:
-    """One line that sums up the printed numbers; empty without any."""
+    """A line or two that sum up the printed numbers; empty without any. A number may stand beside several models."""
     rows = published[published["published"].notna()]
     if rows.empty:
         return ""
+    rest = rows[rows["verdict"] == "not measured"]
+    rows = rows.drop(rest.index)
+    missing = f" {_count(len(rest), 'printed number')} {VERDICTS['not measured'][len(rest) != 1]} here."
+    if rows.empty:
+        return missing.strip()
     able = rows[rows["comparable"].astype(bool)]
-    text = f"{len(able)} of {_count(len(rows), 'printed number')} can be compared"
+    text = f"{len(able)} of {_count(len(rows), 'printed number')} beside ours can be compared"
     if len(able):
         found = Counter(able["verdict"])
         text += ": " + ", ".join(f"{found[v]} {words[found[v] != 1]}" for v, words in VERDICTS.items() if found[v])
     whys = [why for why in rows[~rows["comparable"].astype(bool)]["why"] if there(why)]
     reasons = Counter(reason for why in whys for reason in _reasons(why))
     told = [f"{why} ({n})" for why, n in sorted(reasons.items(), key=_most)]
-    if not told:
-        return text + "."
-    return text + (". The others: " if len(able) else ": ") + ", ".join(told) + "."
+    if told:
+        text += (". The others: " if len(able) else ": ") + ", ".join(told)
+    return text + "." + (missing if len(rest) else "")
+
+
+def _interval(row: Mapping[Hashable, Any]) -> str | None:
+    """Its ends, or in a few words why there is none."""
+    if there(row["low"]) and there(row["high"]):
+        return f"{number(row['low'])} to {number(row['high'])}"
+    return str(row["note"]).replace("no interval:", "none:").replace("-", "−") if there(row["note"]) else None
+
+
+def _symbols(text: str) -> str:
+    for name, symbol in SYMBOLS.items():
+        text = text.replace(name, symbol)
+    return text
 
 
 def _reasons(why: str) -> list[str]:

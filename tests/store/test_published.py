@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 
-import store
-from store import catalogue, files
+from store import catalogue
 
-REFERENCE = Path(__file__).parents[3] / "shared" / "reference"
 T5 = {"model": "t5", "family": "chronos-t5", "source": "hub"}
 NMSE = (0.00010, 0.00012, 0.00014)
-Answer = Callable[..., dict[str, Any]]
+Rows = list[dict[str, Any]]
+
+
+INSIDE = "the printed number lies inside our interval"
+
+
+@pytest.fixture(scope="module")
+def catalogued() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Every view over tables without rows, and without the checks: inference stands for rows that are not here."""
+    with duckdb.connect() as connection:
+        catalogue._fill(connection, {}, 0)
+        catalogue._create_views(connection, catalogue.resources("store") / "sql")
+        yield connection
 
 
 @pytest.fixture
-def answer(tmp_path: Path, row: Callable[..., dict[str, Any]]) -> Callable[..., list[dict[str, Any]]]:
+def answer(catalogued: duckdb.DuckDBPyConnection, row: Callable[..., dict[str, Any]]) -> Callable[..., Rows]:
     """The answer's rows about a study with one cell, seasonality-2 under a context of 500, and with claims."""
 
     def make(
@@ -32,31 +41,31 @@ def answer(tmp_path: Path, row: Callable[..., dict[str, Any]]) -> Callable[..., 
         nmse: tuple[float, ...] = NMSE,
         claims: tuple[dict[str, Any], ...] = (),
         figure: str = "isotropy Fig. 3",
-    ) -> list[dict[str, Any]]:
-        cell = {"model": "t5", "dataset": "sines", "condition": "c", "context": 500}
-        state = {"stack": "decoder", "zeta_adjusted": 0.005, "zeta_adjusted_null_sd": 0.001, "job_key": "g"}
+    ) -> Rows:
+        cell = {"study": "s", "model": "t5", "dataset": "sines", "condition": "c", "context": 500}
+        state = {"stack": "decoder", "layer": 12, "zeta_adjusted": 0.005, "zeta_adjusted_null_sd": 0.001}
         made = {
             "checkpoints": [row("checkpoints", **T5 | (checkpoint or {}))],
             "datasets": [row("datasets", **{"dataset": "sines", "paper": "seasonality-2"} | (dataset or {}))],
-            "geometry": [row("geometry", **cell | state | (geometry or {}))],
+            "geometry": [row("geometry", **cell | {"job_key": "g"} | state | (geometry or {}))],
             "forecasts": [row("forecasts", **cell, nmse=v, series=f"s{n}", job_key="f") for n, v in enumerate(nmse)],
             "questions": [row("questions", figure=figure)],
-            "studies": [{"study": "s", "stage": s, "job_key": s[0]} for s in ("geometry", "forecasts")],
             "inference": [row("inference", **claim) for claim in claims],
         }
         for name, rows in made.items():
-            files.write_rows(tmp_path / f"{name}.parquet", name, rows)
-        with duckdb.connect() as connection:  # without the checks: inference stands for rows that are not here
-            catalogue._fill(connection, {name: [tmp_path / f"{name}.parquet"] for name in made}, 0)
-            catalogue._create_views(connection, catalogue.resources("store") / "sql")
-            found: list[dict[str, Any]] = connection.table("published_vs_measured").to_arrow_table().to_pylist()
-        return found
+            given = pa.Table.from_pylist(rows)  # noqa: F841  read by its name
+            catalogued.execute(f"delete from {name}")
+            if rows:
+                catalogued.execute(f"insert into {name} by name select * from given")
+        found: Rows = catalogued.table("published_vs_measured").to_arrow_table().to_pylist()
+        return [one for one in found if one["study"]]
 
     return make
 
 
-def of(rows: list[dict[str, Any]], quantity: str) -> dict[str, Any]:
-    (found,) = (one for one in rows if one["quantity"] == quantity)
+def of(rows: Rows, quantity: str, what: str = "seasonality-2") -> dict[str, Any]:
+    """The row of a quantity: of a claim, or of the number whose name has this in it."""
+    (found,) = (one for one in rows if one["quantity"] == quantity and (what in one["claim"] or not one["published"]))
     return found
 
 
@@ -67,29 +76,57 @@ def test_a_printed_number_of_a_released_checkpoint_agrees_inside_our_interval(an
     assert error["measured"] == pytest.approx(np.mean(NMSE))
     assert error["high"] - error["low"] == pytest.approx(2 * 1.96 * np.std(NMSE, ddof=1) / np.sqrt(3))
     assert (cosine["low"], cosine["high"]) == pytest.approx((0.005 - 0.00196, 0.005 + 0.00196))
-    assert {(one["comparable"], one["verdict"], one["why"]) for one in rows} == {(True, "agrees", None)}
+    for one in (error, cosine):
+        assert (one["comparable"], one["verdict"], one["why"], one["run"]) == (True, "agrees", INSIDE, None)
 
 
 @pytest.mark.parametrize(
     ("changes", "quantity", "verdict", "why"),
     [
-        ({"geometry": {"zeta_adjusted": 0.1}}, "zeta_adjusted", "differs", None),
-        ({"nmse": (0.5, 0.6, 0.7)}, "nmse", "differs", None),
-        ({"nmse": (0.5,)}, "nmse", "undecided", "no interval"),
-        ({"geometry": {"zeta_adjusted_null_sd": None, "reason": "x"}}, "zeta_adjusted", "undecided", "no interval"),
-        ({"geometry": {"zeta_adjusted": None, "reason": "x"}}, "zeta_adjusted", "undecided", "not measured"),
+        (
+            {"geometry": {"zeta_adjusted": 0.1}},
+            "zeta_adjusted",
+            "differs",
+            "the printed number lies below our interval",
+        ),
+        (
+            {"geometry": {"zeta_adjusted": -0.1}},
+            "zeta_adjusted",
+            "differs",
+            "the printed number lies above our interval",
+        ),
+        ({"nmse": (0.5, 0.6, 0.7)}, "nmse", "differs", "the printed number lies below our interval"),
+        ({"nmse": (0.5,)}, "nmse", "undecided", "no interval: one series gives no spread"),
+        (
+            {"geometry": {"zeta_adjusted_null_sd": None, "reason": "x"}},
+            "zeta_adjusted",
+            "undecided",
+            "no interval: x",
+        ),
+        ({"geometry": {"zeta_adjusted": None, "reason": "x"}}, "zeta_adjusted", "not measured", "null: x"),
+        ({"dataset": {"paper": "linear-1"}}, "nmse", "not measured", "no such data set or condition in the study"),
+        ({"checkpoint": {"family": "moirai"}}, "nmse", "not measured", "no model of this family in the study"),
         ({"checkpoint": {"source": "committed"}}, "nmse", "not comparable", "a small checkpoint of ours"),
         ({"checkpoint": {"source": "compressed"}}, "nmse", "not comparable", "a compressed model"),
+        (
+            {"geometry": {"layer": 6}},
+            "nmse",
+            "not comparable",
+            "another size: 6 layers, the paper's has 12",
+        ),
         ({"dataset": {"stands_in_for": "sines"}}, "nmse", "not comparable", "a stand-in for the data: sines"),
     ],
 )
-def test_each_verdict_of_a_number(
-    answer, changes: dict[str, Any], quantity: str, verdict: str, why: str | None
-) -> None:
+def test_each_verdict_of_a_number(answer, changes: dict[str, Any], quantity: str, verdict: str, why: str) -> None:
     found = of(answer(**changes), quantity)
-    assert (found["verdict"], found["why"], found["comparable"]) == (verdict, why, verdict != "not comparable")
+    assert (found["verdict"], found["why"]) == (verdict, why)
+    assert found["comparable"] == (verdict not in ("not comparable", "not measured"))
+    assert (found["run"] is None) == found["comparable"]
+    lacks = found["measured"] is not None and found["low"] is None
+    assert (found["note"] is not None) == lacks
 
 
+ABOVE = "the interval lies above 0.5, and p is at most 0.05"
 SIGN = {
     "answer": "sign_test", "measure": "zeta_adjusted", "grouping": "dataset", "block": "data sets of a domain",
     "statistic": "agreement", "n": 60, "n_clusters": 12, "p_smallest": 0.0005,
@@ -99,8 +136,8 @@ SIGN = {
 @pytest.mark.parametrize(
     ("found", "verdict", "why"),
     [
-        ({"estimate": 0.8, "low": 0.6, "high": 0.9, "p": 0.01}, "agrees", None),
-        ({"estimate": 0.2, "low": 0.1, "high": 0.4, "p": 0.01}, "differs", None),
+        ({"estimate": 0.8, "low": 0.6, "high": 0.9, "p": 0.01}, "agrees", ABOVE),
+        ({"estimate": 0.2, "low": 0.1, "high": 0.4, "p": 0.01}, "differs", ABOVE.replace("above", "below")),
         ({"estimate": 0.6, "low": 0.4, "high": 0.8, "p": 0.2}, "undecided", "p is above 0.05"),
         ({"estimate": 0.6, "low": 0.4, "high": 0.8, "p": 0.04}, "undecided", "the interval holds 0.5"),
         ({"estimate": 0.5, "low": 0.3, "high": 0.7, "p": 1.0}, "undecided", "p is above 0.05"),
@@ -113,7 +150,7 @@ SIGN = {
         ({"estimate": None, "low": None, "high": None, "p": None, "reason": "no pair"}, "undecided", "no pair"),
     ],
 )
-def test_each_verdict_of_a_claim(answer, found: dict[str, Any], verdict: str, why: str | None) -> None:
+def test_each_verdict_of_a_claim(answer, found: dict[str, Any], verdict: str, why: str) -> None:
     got = of(answer(claims=(SIGN | found,)), "agreement")
     assert (got["verdict"], got["why"], got["published_text"]) == (verdict, why, "> 0.5")
     assert (got["measured"], got["low"], got["high"], got["p"]) == tuple(
@@ -136,39 +173,31 @@ def test_a_study_without_a_figure_of_the_paper_is_held_against_nothing(answer) -
     assert answer(figure="mine", claims=(SIGN | {"estimate": 0.8, "low": 0.6, "high": 0.9, "p": 0.01},)) == []
 
 
-def test_variance_and_dimension_are_those_of_the_eigenvalues(answer) -> None:
-    state = {"stack": "decoder", "layer": 2, "normed": False, "eigenvalues": [4.0, 3.0, 2.0, 1.0]}
-    llama = {"checkpoint": {"family": "lag-llama"}, "dataset": {"paper": "finance-1"}}
-    got = answer(**llama, geometry=state | {"normed": True}, figure="isotropy Fig. 2")
-    assert got == []  # no layer without the norm
-    rows = answer(checkpoint={"family": "patchtst"}, dataset={"paper": "finance-1"}, figure="isotropy Table 1",
-                  geometry=state | {"stack": "encoder"})  # fmt: skip
-    assert [(r["measured"], r["low"], r["high"], r["verdict"]) for r in rows] == [(3.0, 3.0, 3.0, "differs")]
+@pytest.mark.parametrize(
+    ("changes", "verdict", "why"),
+    [
+        ({"layer": 2}, "undecided", "no interval: one covariance matrix"),
+        ({"layer": 1}, "not measured", "the model has 1 layers"),
+        ({"layer": 2, "eigenvalues": None}, "not measured", "no such data set or condition in the study"),
+        ({"layer": 2, "normed": True}, "not measured", "no such data set or condition in the study"),
+    ],
+)
+def test_a_layer_of_table_1_has_no_interval(answer, changes: dict[str, Any], verdict: str, why: str) -> None:
+    state = {"stack": "encoder", "normed": False, "eigenvalues": [4.0, 3.0, 2.0, 1.0]}
+    cell = {"checkpoint": {"family": "patchtst"}, "dataset": {"paper": "finance-1"}, "figure": "isotropy Table 1"}
+    rows = [one for one in answer(**cell, geometry=state | changes) if one["model"]]
+    assert [one["claim"] for one in rows] == [f"d(0.8) of patchtst on finance-1, layer {n}" for n in (1, 2)]
+    found = rows[1]
+    assert (found["verdict"], found["why"]) == (verdict, why)
+    assert found["measured"] == (3.0 if verdict == "undecided" else None)
+    assert (found["low"], found["high"], found["run"] is None) == (None, None, found["comparable"])
 
 
-def test_the_numbers_are_those_of_the_reference_files(tmp_path: Path) -> None:
-    if not REFERENCE.is_dir():
-        pytest.skip("../shared/reference is not here; it holds the numbers as others copied them from the paper")
-    catalogue.build(tmp_path / "r.duckdb", {})
-    with store.open(tmp_path / "r.duckdb") as connection:
-        ours = connection.sql(
-            "select figure, family, dataset, context, noise, quantity, published from published_numbers"
-        )
-        held = {tuple(one) for one in ours.fetchall()}
-    for one in printed("isotropy_text_values.csv"):
-        name, _, value = one["condition"].partition("=")
-        context = int(value) if name == "context" else None
-        noise = float(value) if name == "noise" else 0.0
-        figure = f"isotropy Fig. {one['figure'][0]}"
-        for quantity, column in (("nmse", "nmse"), ("zeta_adjusted", "cosine")):
-            if one[column]:
-                row = (figure, one["model"], one["dataset"], context, noise, quantity, float(one[column]))
-                assert row in held
-    table = printed("table1_effective_dimension.csv")
-    for family in {one["model"] for one in table}:
-        values = {float(one["d_0_8"]) for one in table if one["model"] == family}
-        assert values == {one[-1] for one in held if one[0] == "isotropy Table 1" and one[1] == family}
-
-
-def printed(name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader((REFERENCE / name).read_text().splitlines()))
+def test_the_variance_in_three_components_is_that_of_the_eigenvalues(answer) -> None:
+    state = {"stack": "decoder", "layer": 8, "normed": False, "eigenvalues": [4.0, 3.0, 2.0, 1.0]}
+    cell = {"checkpoint": {"family": "lag-llama"}, "dataset": {"paper": "finance-1"}, "figure": "isotropy Fig. 2"}
+    found = of(answer(**cell, geometry=state), "variance in 3 components", "lag-llama")
+    assert (found["measured"], found["verdict"]) == (pytest.approx(0.9), "undecided")
+    assert found["note"] == "no interval: one covariance matrix"
+    found = of(answer(**cell, geometry=state | {"normed": True}), "variance in 3 components", "lag-llama")
+    assert (found["measured"], found["verdict"]) == (None, "not measured")  # no layer without the norm

@@ -1,7 +1,16 @@
 -- What did we measure of each quantity that the isotropy paper prints, with which interval?
--- d(0.8): median and range over layers 1 to n; variance: of layer 8 (2 of Moirai), or the last; NMSE: mean over series,
--- 1.96 standard errors; zeta_adjusted: 1.96 s.d. of its permutation null on both sides.
-with cells as (
+-- d(0.8) of every layer and the variance in three components, of layer 8 (2 of Moirai) or the last, are facts of one
+-- covariance matrix: no interval. NMSE: mean over series, 1.96 standard errors; zeta_adjusted: 1.96 s.d. of its
+-- permutation null on both sides. depth: layers of the model.
+with asked as ( -- studies of figures with printed numbers: no other is read
+    select
+        study,
+        figure
+    from questions
+    where figure in (select figure from published_numbers)
+),
+
+cells as (
     select
         study,
         family,
@@ -11,61 +20,65 @@ with cells as (
         condition,
         context,
         noise,
+        layer as depth,
         zeta_adjusted,
-        zeta_adjusted_null_sd
+        zeta_adjusted_null_sd,
+        reason
     from last_layer
+    where study in (select study from asked)
+),
+
+states as ( -- of the studies that ask for whole models
+    select
+        cells.study,
+        cells.family,
+        cells.model,
+        cells.dataset,
+        cells.condition,
+        layers.layer,
+        layers.dimensions[2]::double as dimension, -- of shares 0.5, 0.8 ...
+        layers.share_of_3
+    from cells
+    inner join layer_variances as layers
+        on layers.study = cells.study
+        and layers.model = cells.model
+        and layers.dataset = cells.dataset
+        and layers.condition = cells.condition
+        and layers.stack = cells.stack
+    where layers.layer >= 1
+        and not layers.normed
+        and cells.study in (
+            select study from asked where figure in ('isotropy Table 1', 'isotropy Fig. 2')
+        )
 ),
 
 dimensions as (
     select
-        cells.study,
-        cells.model,
-        cells.dataset,
-        cells.condition,
+        study,
+        model,
+        dataset,
+        condition,
+        layer,
         'd(0.8)' as quantity,
-        median(found.dimensions[2]) as measured, -- of shares 0.5, 0.8 ...
-        min(found.dimensions[2])::double as low,
-        max(found.dimensions[2])::double as high
-    from cells
-    inner join layer_variances as found
-        on found.study = cells.study
-        and found.model = cells.model
-        and found.dataset = cells.dataset
-        and found.condition = cells.condition
-        and found.stack = cells.stack
-    where found.layer >= 1
-        and not found.normed
-    group by
-        cells.study,
-        cells.model,
-        cells.dataset,
-        cells.condition
+        dimension as measured
+    from states
+    where dimension is not null
 ),
 
 variances as (
     select
-        cells.study,
-        cells.model,
-        cells.dataset,
-        cells.condition,
+        study,
+        model,
+        dataset,
+        condition,
         'variance in 3 components' as quantity,
-        arg_max_null(found.share_of_3, found.layer) as measured,
-        null::double as low,
-        null::double as high
-    from cells
-    inner join layer_variances as found
-        on found.study = cells.study
-        and found.model = cells.model
-        and found.dataset = cells.dataset
-        and found.condition = cells.condition
-        and found.stack = cells.stack
-    where not found.normed
-        and found.layer <= case when cells.family = 'moirai' then 2 else 8 end
-    group by
-        cells.study,
-        cells.model,
-        cells.dataset,
-        cells.condition
+        share_of_3 as measured
+    from states
+    where layer <= case when family = 'moirai' then 2 else 8 end
+    qualify row_number() over (
+        partition by study, model, dataset, condition
+        order by layer desc
+    ) = 1
 ),
 
 errors as (
@@ -77,9 +90,12 @@ errors as (
         'nmse' as quantity,
         avg(nmse) as measured,
         avg(nmse) - 1.96 * stddev_samp(nmse) / sqrt(count(nmse)) as low,
-        avg(nmse) + 1.96 * stddev_samp(nmse) / sqrt(count(nmse)) as high
+        avg(nmse) + 1.96 * stddev_samp(nmse) / sqrt(count(nmse)) as high,
+        count(nmse) as n,
+        case when count(nmse) < 2 then 'one series gives no spread' end as no_interval
     from forecasts
     where isfinite(nmse)
+        and study in (select study from asked)
     group by
         study,
         model,
@@ -96,7 +112,8 @@ cosines as (
         'zeta_adjusted' as quantity,
         zeta_adjusted as measured,
         zeta_adjusted - 1.96 * zeta_adjusted_null_sd as low,
-        zeta_adjusted + 1.96 * zeta_adjusted_null_sd as high
+        zeta_adjusted + 1.96 * zeta_adjusted_null_sd as high,
+        reason as no_interval
     from cells
 ),
 
@@ -119,11 +136,21 @@ final as (
         cells.condition,
         cells.context,
         cells.noise,
+        cells.depth,
+        datasets.paper,
+        datasets.stands_in_for,
+        quantities.layer,
         quantities.quantity,
         quantities.measured,
         quantities.low,
-        quantities.high
+        quantities.high,
+        quantities.n,
+        case
+            when quantities.low is null then coalesce(quantities.no_interval, 'one covariance matrix')
+        end as no_interval
     from cells
+    inner join datasets
+        on datasets.dataset = cells.dataset
     inner join quantities
         on quantities.study = cells.study
         and quantities.model = cells.model

@@ -1,12 +1,16 @@
--- Which numbers does the isotropy paper print, for which family, data set (by its names there) and condition?
--- Table 1 prints the same number for all layers of a family. Figures 3b and 5 quote one cell with two NMSE values.
-with printed (figure, source, family, dataset, context, noise, quantity, published_text) as (
+-- Which numbers does the isotropy paper print, for which family, data set (by its names there), condition and layer?
+-- depth: layers of the family's model there, by Table 1. Figures 3b and 5 quote one cell with two NMSE values.
+with table_1 (family, depth, published_text) as ( -- the same number for every layer of a family
     values
-        ('isotropy Table 1', 'Table 1, layers 1 to 12', 'chronos-t5', 'finance-1', null, 0.0, 'd(0.8)', '4'),
-        ('isotropy Table 1', 'Table 1, layers 1 to 12', 'chronos-bolt', 'finance-1', null, 0.0, 'd(0.8)', '1'),
-        ('isotropy Table 1', 'Table 1, layers 1 to 2', 'patchtst', 'finance-1', null, 0.0, 'd(0.8)', '1'),
-        ('isotropy Table 1', 'Table 1, layers 1 to 6', 'moirai', 'finance-1', null, 0.0, 'd(0.8)', '1'),
-        ('isotropy Table 1', 'Table 1, layers 1 to 8', 'lag-llama', 'finance-1', null, 0.0, 'd(0.8)', '2'),
+        ('chronos-t5', 12, '4'),
+        ('chronos-bolt', 12, '1'),
+        ('patchtst', 2, '1'),
+        ('moirai', 6, '1'),
+        ('lag-llama', 8, '2')
+),
+
+quoted (figure, source, family, dataset, context, noise, quantity, published_text) as (
+    values
         ('isotropy Fig. 2', 'section 4.3, layer 8', 'lag-llama', 'finance-1', null, 0.0, 'variance in 3 components', '0.94'),
         ('isotropy Fig. 2', 'section 4.3, layer 2', 'moirai', 'finance-1', null, 0.0, 'variance in 3 components', '0.83'),
         ('isotropy Fig. 3', 'section 5.1, Fig. 3b', 'chronos-t5', 'seasonality-1', 500, 0.0, 'nmse', '0.0000066'),
@@ -39,11 +43,39 @@ with printed (figure, source, family, dataset, context, noise, quantity, publish
         ('isotropy Fig. 8', 'section 5.2', 'lag-llama', 'finance-1', 96, 0.0, 'zeta_adjusted', '0.0133')
 ),
 
+numbers as (
+    select
+        'isotropy Table 1' as figure,
+        'Table 1, layer ' || layers.layer as source,
+        family,
+        'finance-1' as dataset,
+        null as context,
+        0.0 as noise,
+        layers.layer,
+        'd(0.8)' as quantity,
+        published_text
+    from table_1,
+        lateral (select unnest(range(1, depth + 1)) as layer) as layers
+    union all by name
+    select * from quoted
+),
+
 final as (
     select
-        * replace (noise::double as noise),
-        published_text::double as published
-    from printed
+        numbers.figure,
+        numbers.source,
+        numbers.family,
+        numbers.dataset,
+        numbers.context,
+        numbers.noise::double as noise,
+        numbers.layer,
+        table_1.depth,
+        numbers.quantity,
+        numbers.published_text,
+        numbers.published_text::double as published
+    from numbers
+    inner join table_1
+        on table_1.family = numbers.family
 )
 
 select * from final

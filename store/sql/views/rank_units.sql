@@ -333,6 +333,10 @@ final as (
     select * from schedule_units
     union all by name
     select * from compression_units
+    union all by name
+    select * from fidelity_units
+    union all by name
+    select * from pretrained_units
 )
 
 select * from final

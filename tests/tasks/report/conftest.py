@@ -64,6 +64,7 @@ def made_up(rename: Callable[[str], str] = str, *, models: tuple[str, ...] = MOD
         "idle_share": _idle_share(),
         "runs": _runs(),
         "published": published(),
+        "printed": published().dropna(subset="published").reset_index(drop=True),
     }
 
 
@@ -150,17 +151,35 @@ def published() -> pd.DataFrame:
         "p": 0.3,
         "comparable": True,
     }
-    layers = {"claim": "d(0.8) of chronos-t5 on finance-1", "source": "Table 1, layers 1 to 12", "quantity": "d(0.8)"}
+    deeper = [
+        {
+            "claim": f"d(0.8) of chronos-t5 on finance-1, layer {n}",
+            "source": f"Table 1, layer {n}",
+            "quantity": "d(0.8)",
+        }
+        | {"model": MODELS[1], "published": 4.0, "published_text": "4", "verdict": "not measured", "comparable": False}
+        | {"why": "the model has 1 layers", "run": "make profile NAME=paper; make repro", "figure": "isotropy Table 1"}
+        for n in range(1, 13)
+    ]
     number = {"model": MODELS[1], "dataset": "exchange_rate", "condition": "context-500", "comparable": False}
-    cell = {**number, "claim": "nmse", "source": "section 5.1", "quantity": "nmse", "low": 0.1, "high": 0.2}
+    cell = {
+        **number,
+        "figure": "isotropy Fig. 3",
+        "claim": "nmse of chronos-t5 on seasonality-1",
+        "source": "section 5.1",
+        "quantity": "nmse",
+        "low": 0.1,
+        "high": 0.2,
+    }
     rows = [
         {**claim, "measured": 0.4, "why": "p is above 0.05", "verdict": "undecided"},
         {**claim, "measured": 0.1, "high": 0.3, "p": 0.002, "verdict": "agrees"},
         {**claim, "measured": 0.9, "low": 0.8, "high": 1.0, "p": 0.002, "verdict": "differs"},
         {**claim, "measured": None, "low": None, "high": None, "n": None, "p": None}
         | {"comparable": False, "why": "not measured", "verdict": "not comparable"},
-        {**number, **layers, "published": 4.0, "published_text": "4", "measured": 3.0, "low": 2.0, "high": 5.0}
-        | {"verdict": "not comparable", "why": "a small checkpoint of ours"},
+        {**deeper[0], **number, "measured": 3.0, "verdict": "not comparable", "why": "a small checkpoint of ours"}
+        | {"note": "no interval: one covariance matrix"},
+        *deeper[1:],
         {**cell, "published": 0.0000066, "published_text": "0.0000066", "measured": 0.15, "verdict": "not comparable"}
         | {"why": "a small checkpoint of ours; a stand-in for the data: 2012-2014, not 2002-2015"},
     ]

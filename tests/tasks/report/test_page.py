@@ -84,7 +84,7 @@ def test_figures_are_json_with_alt_texts(page: str) -> None:
 
 
 def test_every_section_shows_its_sql_and_its_data(page: str, tables: ReportTables) -> None:
-    assert page.count("<summary>SQL</summary>") == 18 + 2 * len(tables.studies)
+    assert page.count("<summary>SQL</summary>") == 19 + 2 * len(tables.studies)
     assert csv_link(tables.nmse_against_isotropy.frame) in page
     for study in tables.studies:
         assert csv_link(study.published.frame) in page
@@ -151,7 +151,7 @@ def test_a_study_is_found_by_its_figures_number_and_says_what_the_paper_says(pag
         assert f'<span class="kicker">{study.figure}</span> {study.title}' in part or study.figure is None
         for verdict in ("agrees", "differs", "undecided", "not-comparable"):
             assert f'<li class="{verdict}">The paper (section 5.1): isotropy is lower on all noisy data sets' in part
-        assert "0 of 2 printed numbers can be compared: a small checkpoint of ours (2), a stand-in" in part
+        assert "0 of 2 printed numbers beside ours can be compared: a small checkpoint of ours (2), a stand-in" in part
         assert ("params/paper.yaml" in part) == (study.figure is not None)
         assert f'href="#study-{study.name}"' in page
 

@@ -79,26 +79,40 @@ def test_claims_are_sentences_and_numbers_are_rows(tables: ReportTables) -> None
     said = verdicts.claims(published)
     assert [one.verdict for one in said] == ["undecided", "agrees", "differs", "not-comparable"]
     numbers = verdicts.numbers(published)
-    assert numbers["published"].tolist() == ["4", "0.0000066"]  # as printed, and not 6.6e-06
-    assert numbers["quantity"].tolist() == ["d(0.8)", "NMSE"]
-    assert numbers["ours"].tolist() == [3.0, 0.15]
-    assert numbers["interval"].tolist() == ["2 to 5", "0.1 to 0.2"]
-    assert numbers["why"].tolist()[1] == "a small checkpoint of ours; a stand-in for the data"  # the CSV has all of it
-    assert not {"n", "p"} & set(numbers.columns)
+    assert numbers["published"].tolist() == 12 * ["4"] + ["0.0000066"]  # as printed, and not 6.6e-06
+    assert numbers["number"].tolist()[11:] == [
+        "d(0.8) of chronos-t5 on finance-1, layer 12",
+        "NMSE of chronos-t5 on seasonality-1",
+    ]
+    assert numbers["ours"].dropna().tolist() == [3.0, 0.15]
+    assert numbers["interval"].dropna().tolist() == ["none: one covariance matrix", "0.1 to 0.2"]
+    assert numbers["verdict"].tolist() == ["not comparable", *11 * ["not measured"], "not comparable"]
+    assert numbers["why"].tolist()[-1] == "a small checkpoint of ours; a stand-in for the data"  # the CSV has all of it
+    assert "n" not in numbers.columns
 
 
 def test_the_line_counts_what_can_be_compared() -> None:
     ours = {"published": 1.0, "comparable": False, "verdict": "not comparable", "why": "a small checkpoint of ours"}
     data = ours | {"why": "a small checkpoint of ours; a stand-in for the data: x; y: z"}
     assert verdicts.tally(frame(ours, data, {})) == (
-        "0 of 2 printed numbers can be compared: a small checkpoint of ours (2), a stand-in for the data (1)."
+        "0 of 2 printed numbers beside ours can be compared: "
+        "a small checkpoint of ours (2), a stand-in for the data (1)."
     )
     agrees = {"published": 1.0, "comparable": True, "verdict": "agrees", "why": None}
-    assert verdicts.tally(frame(agrees)) == "1 of 1 printed number can be compared: 1 agrees."
+    assert verdicts.tally(frame(agrees)) == "1 of 1 printed number beside ours can be compared: 1 agrees."
     both = frame(agrees, agrees, agrees | {"verdict": "differs"}, agrees | {"verdict": "undecided"}, ours)
     assert verdicts.tally(both) == (
-        "4 of 5 printed numbers can be compared: 2 agree, 1 differs, 1 is undecided. "
+        "4 of 5 printed numbers beside ours can be compared: 2 agree, 1 differs, 1 is undecided. "
         "The others: a small checkpoint of ours (1)."
+    )
+
+
+def test_the_line_says_how_many_were_not_measured() -> None:
+    none = {"published": 1.0, "comparable": False, "verdict": "not measured", "why": "the model has 4 layers"}
+    agrees = {"published": 1.0, "comparable": True, "verdict": "agrees", "why": None}
+    assert verdicts.tally(frame(none, none)) == "2 printed numbers were not measured here."
+    assert verdicts.tally(frame(agrees, none)) == (
+        "1 of 1 printed number beside ours can be compared: 1 agrees. 1 printed number was not measured here."
     )
 
 

@@ -1,0 +1,28 @@
+-- How far are the next tokens and the perplexity of a cut model from the original's, over data sets?
+-- overlap: of the ten likeliest next tokens, a mean; LPPL: log perplexity over the original's, a geometric mean. Interval
+-- and p are Student's t over data sets; p tests that nothing changed, which is 1 of both.
+with final as (
+    select
+        study,
+        "grouping" as method,
+        block as model,
+        case when measure = 'log LPPL' then 'LPPL' else 'overlap' end as measure,
+        n,
+        case when measure = 'log LPPL' then exp(estimate) else 1 + estimate end as estimate,
+        case when measure = 'log LPPL' then exp(low) else 1 + low end as low,
+        case when measure = 'log LPPL' then exp(high) else 1 + high end as high,
+        p,
+        p_bh,
+        p_by,
+        n_tests,
+        reason
+    from tested_estimates
+    where answer = 'compression_fidelity'
+)
+
+select * from final
+order by
+    study,
+    method,
+    model,
+    measure

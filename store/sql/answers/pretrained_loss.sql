@@ -1,0 +1,28 @@
+-- What does pretraining with narrow heads cost, as ratios of scores to those of the dense model of the same seed?
+-- Geometric means over data sets and conditions, then seeds. Interval and p are Student's t in logs, over n seeds, or over
+-- data sets where a line has one seed; p tests 1.
+with final as (
+    select
+        study,
+        "grouping" as family,
+        block as line,
+        replace(measure, 'log ', '') as measure,
+        n,
+        exp(estimate) as ratio,
+        exp(low) as low,
+        exp(high) as high,
+        p,
+        p_bh,
+        p_by,
+        n_tests,
+        reason
+    from tested_estimates
+    where answer = 'pretrained_loss'
+)
+
+select * from final
+order by
+    study,
+    family,
+    line,
+    measure

@@ -1,0 +1,156 @@
+-- What did we measure of each quantity that the rank paper prints of compressed models, with which interval?
+-- Intervals are those of `inference`: Student's t over data sets, or over seeds where a line has several. time: seconds of
+-- forecast jobs, jobs beside other jobs, a geometric mean; no job measures space.
+with cut as (
+    select
+        inference.study,
+        checkpoints.family,
+        checkpoints.source,
+        inference.block as model,
+        'svd' as schedule,
+        compression.rank_ratio as size,
+        inference.answer,
+        inference.measure,
+        inference.estimate,
+        inference.low,
+        inference.high,
+        inference.n,
+        inference.reason
+    from inference
+    inner join compression
+        on compression.model = inference.block
+    inner join checkpoints
+        on checkpoints.model = compression.base_model
+    where inference.answer in ('compression_loss', 'compression_fidelity')
+        and inference."grouping" = 'svd'
+        and inference.statistic = 'mean'
+),
+
+narrow as (
+    select * from pretrained_lines
+),
+
+lines as (
+    select
+        study,
+        family,
+        line,
+        any_value(source) as source,
+        any_value(schedule) as schedule,
+        any_value(growth) as growth,
+        any_value(size) as size,
+        case when count(*) = 1 then any_value(model) else line || ', ' || count(*) || ' seeds' end as model,
+        any_value(is_reused) as is_reused
+    from narrow
+    where not is_shared
+    group by
+        study,
+        family,
+        line
+),
+
+pretrained as (
+    select
+        lines.*,
+        inference.answer,
+        inference.measure,
+        inference.estimate,
+        inference.low,
+        inference.high,
+        inference.n,
+        inference.reason
+    from lines
+    inner join inference
+        on inference.study = lines.study
+        and inference.answer = 'pretrained_loss'
+        and inference."grouping" = lines.family
+        and inference.block = lines.line
+),
+
+tested as (
+    select * from cut
+    union all by name
+    select * from pretrained
+),
+
+scales as ( -- what an estimate of 0 stands for, and whether it is a logarithm
+    select
+        *,
+        case
+            when starts_with(measure, 'log WQL') then 'WQL'
+            when starts_with(measure, 'log MASE') then 'MASE'
+            when measure = 'log LPPL' then 'LPPL'
+            else 'overlap'
+        end as quantity,
+        case when answer = 'compression_loss' then 1.05 else 1.0 end as factor
+    from tested
+),
+
+rated as (
+    select
+        * exclude (answer, measure, estimate, low, high, factor, reason),
+        case when quantity = 'overlap' then 1 + estimate else factor * exp(estimate) end as measured,
+        case when quantity = 'overlap' then 1 + low else factor * exp(low) end as low,
+        case when quantity = 'overlap' then 1 + high else factor * exp(high) end as high,
+        reason as no_interval
+    from scales
+),
+
+clocked as (
+    select
+        forecasts.study,
+        forecasts.model,
+        forecasts.dataset,
+        forecasts.condition,
+        any_value(timings.seconds) as seconds
+    from forecasts
+    inner join timings
+        on timings.key = forecasts.job_key
+        and timings.stage = 'forecasts'
+    where forecasts.model in (select unnest([model, base_model]) from narrow)
+    group by
+        forecasts.study,
+        forecasts.model,
+        forecasts.dataset,
+        forecasts.condition
+),
+
+times as (
+    select
+        found.study,
+        found.family,
+        found.line,
+        exp(avg(ln(nullif(one.seconds, 0) / nullif(dense.seconds, 0)))) as measured,
+        count(*) as n
+    from narrow as found
+    inner join clocked as one
+        on one.study = found.study
+        and one.model = found.model
+    inner join clocked as dense
+        on dense.study = found.study
+        and dense.model = found.base_model
+        and dense.dataset = one.dataset
+        and dense.condition = one.condition
+    group by
+        found.study,
+        found.family,
+        found.line
+),
+
+final as (
+    select * from rated
+    union all by name
+    select
+        lines.*,
+        'time' as quantity,
+        times.measured,
+        times.n,
+        'the clock of one run, jobs beside other jobs' as no_interval
+    from lines
+    inner join times
+        on times.study = lines.study
+        and times.family = lines.family
+        and times.line = lines.line
+)
+
+select * from final

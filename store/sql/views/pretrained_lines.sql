@@ -1,0 +1,38 @@
+-- Which models of each study were pretrained with narrow heads, by which schedule, and which are seeds of one line?
+-- That an embedding was taken over stands in names only ("reuse"). Factors that heads share are a line of their own.
+with narrow as (
+    select
+        model,
+        family,
+        source,
+        heads::json as heads
+    from checkpoints
+    where heads is not null
+),
+
+final as (
+    select distinct
+        forecasts.study,
+        forecasts.model,
+        forecasts.base_model,
+        forecasts.rank as size,
+        narrow.family,
+        narrow.source,
+        list_filter(json_keys(narrow.heads), lambda key: key != 'factors')[1] as schedule,
+        (narrow.heads ->> '$.flow.growth')::double as growth,
+        coalesce(narrow.heads ->> '$.factors' = 'shared', false) as is_shared,
+        contains(narrow.model, 'reuse') as is_reused,
+        concat_ws(
+            ', ',
+            schedule,
+            format('{:g}', growth),
+            case when is_reused then 'reused embedding' end,
+            case when is_shared then 'shared factors' end
+        ) || ' at ' || format('{:g}', forecasts.rank) as line
+    from forecasts
+    inner join narrow
+        on narrow.model = forecasts.model
+    where forecasts.base_model is not null
+)
+
+select * from final

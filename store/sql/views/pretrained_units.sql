@@ -1,0 +1,46 @@
+-- Which numbers do the tests on models pretrained with narrow heads compare: the log of a score over the dense model's?
+-- A unit is a seed, its value the mean over data sets and conditions; of a single seed, each of these.
+with losses as (
+    select
+        lines.study,
+        lines.family,
+        lines.line,
+        lines.model,
+        one.dataset,
+        one.condition,
+        count(distinct lines.model) over (partition by lines.study, lines.family, lines.line) as seeds,
+        score.measure,
+        score.value
+    from pretrained_lines as lines
+    inner join scores as one
+        on one.study = lines.study
+        and one.model = lines.model
+    inner join scores as dense
+        on dense.study = lines.study
+        and dense.model = lines.base_model
+        and dense.dataset = one.dataset
+        and dense.condition = one.condition,
+        lateral (
+            values
+                ('log WQL', ln(nullif(one.wql_pooled, 0)) - ln(nullif(dense.wql_pooled, 0))),
+                ('log MASE', ln(nullif(one.mase, 0)) - ln(nullif(dense.mase, 0)))
+        ) as score (measure, value)
+),
+
+final as (
+    select
+        study,
+        'pretrained_loss' as answer,
+        measure,
+        family as "grouping",
+        line as block,
+        'mean' as statistic,
+        null::varchar as sample,
+        case when seeds > 1 then model else concat_ws(' ', dataset, condition) end as unit,
+        null::double as x,
+        avg(value) as value
+    from losses
+    group by all
+)
+
+select * from final

@@ -1,0 +1,167 @@
+-- What of ours stands beside each printed number, why are the two unlike, and what lacks where nothing does?
+-- A number goes with every study of its figure and every model of its family there; one without a study stands alone. Cut
+-- models go with the printed size that is within a tenth of their mean rank over width, lines of pretrained ones with the
+-- growth of their schedule (flat ones: with the nominal size). remedy: what to run for a number that can be compared.
+with asked as (
+    select
+        row_number() over () as number,
+        questions.study,
+        printed.*,
+        questions.study is null as is_absent
+    from published_values as printed
+    left join questions
+        on questions.figure = printed.figure
+),
+
+numbers as (
+    select * from measured_numbers
+),
+
+models as (
+    select distinct
+        study,
+        family,
+        model,
+        depth
+    from numbers
+),
+
+states as (
+    select
+        asked.* replace (coalesce(measured.dataset, asked.dataset) as dataset),
+        models.model,
+        measured.condition,
+        measured.measured,
+        measured.low,
+        measured.high,
+        measured.n,
+        measured.no_interval,
+        null as told,
+        concat_ws(
+            '; ',
+            case when checkpoints.source in ('committed', 'trained') then 'a small checkpoint of ours' end,
+            case when checkpoints.source = 'compressed' then 'a compressed model' end,
+            case
+                when checkpoints.source in ('hub', 'folder') and models.depth != asked.depth
+                    then 'another size: ' || models.depth || ' layers, the paper''s has ' || asked.depth
+            end,
+            case when measured.stands_in_for is not null then 'a stand-in for the data: ' || measured.stands_in_for end
+        ) as unlike,
+        case
+            when is_absent then 'no study of this run is of this figure'
+            when models.model is null then 'no model of this family in the study'
+            when asked.layer > models.depth then 'the model has ' || models.depth || ' layers'
+            when measured.quantity is null then 'no such data set or condition in the study'
+            when measured.measured is null then coalesce('null: ' || measured.no_interval, 'no value')
+        end as lacks,
+        case
+            when asked.family = 'patchtst' then 'no run can: no weights of the paper''s are public'
+            when contains(measured.stands_in_for, 'no public source') then 'no run can: the paper''s data has no public source'
+            when measured.stands_in_for is not null
+                then 'make profile NAME=paper; make repro, with the paper''s own data'
+            else 'make profile NAME=paper; make repro'
+        end as remedy
+    from asked
+    left join models
+        on models.study = asked.study
+        and models.family = asked.family
+    left join numbers as measured
+        on measured.study = asked.study
+        and measured.model = models.model
+        and measured.paper = asked.dataset
+        and measured.quantity = asked.quantity
+        and measured.noise = asked.noise
+        and measured.context = coalesce(asked.context, measured.context)
+        and measured.layer is not distinct from asked.layer
+    left join checkpoints
+        on checkpoints.model = models.model
+    where asked.dataset is not null
+),
+
+matches as (
+    select
+        asked.number,
+        measured.*
+    from asked
+    inner join measured_losses as measured
+        on measured.study = asked.study
+        and measured.family = asked.family
+        and case
+            when measured.schedule = 'svd' then asked.figure = 'ranks Table 2' and abs(ln(measured.size / asked.size)) <= ln(1.1)
+            when measured.schedule = 'flow' then asked.growth = measured.growth
+            when measured.schedule = 'flat' then asked.growth = 0 and asked.size = measured.size
+        end
+        and (asked.line is null or (asked.line = 'reused embedding') = coalesce(measured.is_reused, false))
+    qualify dense_rank() over (partition by asked.number, measured.quantity order by abs(ln(measured.size / asked.size))) = 1
+),
+
+either_score as ( -- of columns whose head does not say which score they hold
+    select
+        number,
+        any_value(source) as source,
+        any_value(model) as model,
+        string_agg(
+            quantity || ' ' || format('{:.3g}', measured)
+            || coalesce(' (' || format('{:.3g}', low) || ' to ' || format('{:.3g}', high) || ')', ''),
+            ', ' order by quantity desc
+        ) as told
+    from matches
+    where quantity in ('WQL', 'MASE')
+    group by
+        number
+),
+
+losses as (
+    select
+        asked.*,
+        coalesce(matches.model, either_score.model) as model,
+        matches.measured,
+        matches.low,
+        matches.high,
+        matches.n,
+        matches.no_interval,
+        either_score.told,
+        concat_ws(
+            '; ',
+            case
+                when coalesce(matches.source, either_score.source) in ('committed', 'trained')
+                    then 'a small checkpoint of ours'
+            end,
+            case when matches.quantity = 'time' then 'other hardware' end,
+            case
+                when matches.quantity in ('overlap', 'LPPL') then 'data that the paper does not name'
+                when matches.quantity in ('WQL', 'MASE') or either_score.told is not null
+                    then 'other data than the paper''s benchmark'
+            end,
+            case when either_score.told is not null then 'the column''s head does not say which score it holds' end
+        ) as unlike,
+        case
+            when is_absent then 'no study of this run is of this figure'
+            when coalesce(matches.model, either_score.model) is not null then null
+            when asked.quantity = 'space' then 'no job measures memory: bench/compression.py does'
+            when asked.figure = 'ranks Table 2' then 'no model is cut by svd to about this size'
+            else 'no model of this schedule has scores in the study'
+        end as lacks,
+        case
+            when asked.profile = 'paper' then 'make profile NAME=paper; make repro, on the paper''s benchmark'
+            when asked.quantity = 'space' then 'python -m bench.compression'
+            when is_absent then 'make profile NAME=compression; make repro, at toy size'
+            else 'the recipes of params/compression.yaml at the paper''s size, on its benchmark'
+        end as remedy
+    from asked
+    left join matches
+        on matches.number = asked.number
+        and matches.quantity = asked.quantity
+    left join either_score
+        on either_score.number = asked.number
+        and starts_with(asked.quantity, 'score ')
+    where asked.dataset is null
+),
+
+final as (
+    select * from states
+    union all by name
+    select * from losses
+)
+
+select * exclude (number, is_absent) from final

@@ -1,0 +1,49 @@
+"""The section of every number that the papers print: ours beside it, and whether the two agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tasks.report import verdicts
+from tasks.report.html_table import html_table
+from tasks.report.sections import Listing, Section, behind
+from tasks.report.tables import Answer, require
+
+NAME = "printed"
+LEAD = (
+    "Every number that the papers print and a study of ours is about. It agrees where it lies inside our 95 % "
+    "interval, and differs where it lies outside. The two can be compared only on a released checkpoint of the paper's "
+    "size and on the paper's own data; why says what is otherwise. Filter by a figure, a model or a verdict."
+)
+INTERVALS = (
+    "Intervals: of NMSE 1.96 standard errors over series, of ζ′ 1.96 standard deviations of its permutation null, of "
+    "ratios and overlaps Student's t over data sets, or over seeds where there are several. Where there is none, its "
+    "column says why."
+)
+COLUMNS = ["figure", "number", "model", "published", "ours", "interval", "verdict", "why"]
+
+
+def section(answer: Answer) -> Section:
+    """The table in the order of the figures, what it comes to, and what to run for what cannot be compared yet."""
+    frame = require(answer, verdicts.COLUMNS)
+    table = verdicts.numbers(frame)
+    shown = table[[name for name in COLUMNS if name in table]]
+    listings = (Listing(NAME, answer.title, html_table(shown)),) if len(shown) else ()
+    notes = tuple(
+        line for line in (verdicts.tally(frame), INTERVALS, *remedies(frame["run"].dropna().tolist())) if line
+    )
+    return Section(
+        NAME,
+        answer.title,
+        LEAD,
+        (behind(NAME, answer),),
+        len(frame),
+        listings=listings,
+        notes=notes if len(frame) else (),
+    )
+
+
+def remedies(runs: list[str]) -> list[str]:
+    """A sentence on what would make numbers comparable, the remedy of most first."""
+    told = [f"“{what}” ({n})" for what, n in sorted(Counter(runs).items(), key=lambda pair: (-pair[1], pair[0]))]
+    return [f"What to run for a comparison, and of how many numbers: {', '.join(told)}."] if told else []
