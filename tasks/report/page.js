@@ -115,9 +115,12 @@
   }
   for (const input of document.querySelectorAll("[data-filter]")) {
     const table = document.getElementById(input.dataset.filter);
+    const told = input.closest(".filter").querySelector("output");
     input.addEventListener("input", () => {
       const wanted = input.value.toLowerCase();
-      for (const row of table.tBodies[0].rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      const rows = [...table.tBodies[0].rows];
+      for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      told.textContent = wanted ? `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows` : "";
     });
   }
 
@@ -136,6 +139,12 @@
     { rootMargin: "400px 0px" },
   );
   for (const figure of scripts.keys()) near.observe(figure);
-  // What has no still picture is drawn for the printer.
-  addEventListener("beforeprint", () => { for (const figure of scripts.keys()) if (!figure.closest(".stilled")) take(figure); });
+  // What has no still picture is drawn for the printer, in the colours of paper.
+  const print = (on) => {
+    document.documentElement.classList.toggle("paper", on);
+    restyle();
+    if (on) for (const figure of scripts.keys()) if (!figure.closest(".stilled")) take(figure);
+  };
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
 })();
