@@ -49,6 +49,7 @@
     if (cameras.has(plot)) figure.layout.scene.camera = cameras.get(plot);
     const layout = sized(plot, themed(figure.layout, cameras.has(plot)));
     Plotly.newPlot(plot, figure.data, layout, config);
+    document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // Plotly measures text in it
     live.set(plot, figure);
     const views = figure.layout.meta && figure.layout.meta.views;
     if (views) buttons(plot, views);

@@ -119,7 +119,7 @@ def theorems(tables: ReportTables) -> list[str]:
     text += "instances each"
     if len(whole) < len(printed):
         mended = Counter(repaired["violations"] == 0)[True]
-        text += f"; the others fail at some, and {mended} hold at all once repaired"
+        text += f"; the others fail at some, and of {len(repaired)} repaired ones {mended} fail at none"
     return [text + "."]
 
 

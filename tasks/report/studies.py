@@ -168,7 +168,9 @@ def _layers(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
     frame = require(study.layers, LAYERS)
     if frame.empty:
         return ()
-    alt = "Line chart of effective dimension by layer, one line a model and stack."
+    low, high = frame["median"].min(), frame["median"].max()
+    alt = "Line chart of effective dimension by layer, one line a model and stack: "
+    alt += f"{', '.join(figures.names(frame, 'model'))}; between {low:g} and {high:g} dimensions."
     caption = (
         "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
     )
