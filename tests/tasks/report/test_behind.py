@@ -57,7 +57,7 @@ def page(folder: Path, tables: ReportTables) -> str:
 @pytest.mark.slow
 def test_every_figure_names_what_is_behind_it_which_stands_after_it(page: str) -> None:
     found = behind(page)
-    figures = list(re.finditer(r'<figure data-behind="behind-([^"]+)">', page))
+    figures = list(re.finditer(r'<figure data-behind="behind-([^"]+)"', page))
     assert len(figures) == page.count("<figure") > 25
     for figure in figures:
         one = found[figure[1]]

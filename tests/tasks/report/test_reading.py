@@ -169,57 +169,58 @@ def test_on_a_phone_what_is_tapped_is_no_smaller_than_24_pixels_or_stands_apart(
         assert hidden == []
 
 
-@pytest.fixture
-def printed(page: Browser) -> Iterator[Browser]:
-    """The page as the printer is given it, by a system that asks for dark: A4 less a centimetre a side."""
-    page.scheme("dark")
-    page.js("dispatchEvent(new Event('beforeprint'))")
-    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
-    page.cdp("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
-    try:
-        with page.screen(718, 1047):
-            yield page
-    finally:
-        page.js("dispatchEvent(new Event('afterprint'))")
-        page.cdp("Emulation.setEmulatedMedia", {"media": ""})
-        page.scheme("light")
+class TestPrint:
+    @pytest.fixture(scope="class")
+    def printed(self, page: Browser) -> Iterator[Browser]:
+        """The page as the printer is given it, by a system that asks for dark: A4 less a centimetre a side."""
+        page.scheme("dark")
+        page.js("dispatchEvent(new Event('beforeprint'))")
+        dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+        page.cdp("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
+        try:
+            with page.screen(718, 1047):
+                yield page
+        finally:
+            page.js("dispatchEvent(new Event('afterprint'))")
+            page.cdp("Emulation.setEmulatedMedia", {"media": ""})
+            page.scheme("light")
 
+    def test_print_is_dark_on_white_without_what_only_a_screen_can_use(self, printed: Browser) -> None:
+        seen, faint = printed.js(CONTRAST.replace("LEAST", "4.5"))
+        assert seen > 300
+        assert faint == []
+        assert printed.js("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        controls = "nav, .filter, .views, .behind, .skip"
+        assert (
+            printed.js(f"return [...document.querySelectorAll('{controls}')].filter(e => e.checkVisibility()).length")
+            == 0
+        )
+        ink = printed.js("return document.querySelector('#plot-training').layout.font.color")
+        assert ink == "#1d2126"
 
-def test_print_is_dark_on_white_without_what_only_a_screen_can_use(printed: Browser) -> None:
-    seen, faint = printed.js(CONTRAST.replace("LEAST", "4.5"))
-    assert seen > 300
-    assert faint == []
-    assert printed.js("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    controls = "nav, .filter, .views, .behind, .skip"
-    assert (
-        printed.js(f"return [...document.querySelectorAll('{controls}')].filter(e => e.checkVisibility()).length") == 0
-    )
-    ink = printed.js("return document.querySelector('#plot-training').layout.font.color")
-    assert ink == "#1d2126"
+    def test_print_shows_every_figure_whole_with_its_caption(self, printed: Browser) -> None:
+        still = printed.js(
+            "const s = document.querySelector('.still'), r = s.getBoundingClientRect();"
+            "return [s.checkVisibility(), r.width, r.height, getComputedStyle(s).breakInside]"
+        )
+        assert still[0] and 300 < still[1] <= 718 and still[2] < 1047 and still[3] == "avoid"
+        captions = "return [...document.querySelectorAll('figcaption')].every(c => c.checkVisibility())"
+        assert printed.js(captions)
+        whole = (
+            "return [...document.querySelectorAll('figure')].every(f => getComputedStyle(f).breakInside === 'avoid')"
+        )
+        assert printed.js(whole)
+        assert printed.js("return !document.querySelector('.stilled .plot').checkVisibility()")
+        live = "return [...document.querySelectorAll('figure')].filter(f => !f.closest('.stilled'))"
+        live += ".filter(f => !f.querySelector('.plot .main-svg, .plot canvas')).map(f => f.querySelector('.plot').id)"
+        assert printed.js(live) == []
 
-
-def test_print_shows_every_figure_whole_with_its_caption(printed: Browser) -> None:
-    still = printed.js(
-        "const s = document.querySelector('.still'), r = s.getBoundingClientRect();"
-        "return [s.checkVisibility(), r.width, r.height, getComputedStyle(s).breakInside]"
-    )
-    assert still[0] and 300 < still[1] <= 718 and still[2] < 1047 and still[3] == "avoid"
-    captions = "return [...document.querySelectorAll('figcaption')].every(c => c.checkVisibility())"
-    assert printed.js(captions)
-    whole = "return [...document.querySelectorAll('figure')].every(f => getComputedStyle(f).breakInside === 'avoid')"
-    assert printed.js(whole)
-    assert printed.js("return !document.querySelector('.stilled .plot').checkVisibility()")
-    live = "return [...document.querySelectorAll('figure')].filter(f => !f.closest('.stilled'))"
-    live += ".filter(f => !f.querySelector('.plot .main-svg, .plot canvas')).map(f => f.querySelector('.plot').id)"
-    assert printed.js(live) == []
-
-
-def test_print_cuts_no_table_off(printed: Browser) -> None:
-    wide = printed.js(
-        "return [...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1)"
-        ".map(t => [t.id, t.getBoundingClientRect().right])"
-    )
-    assert wide == []
+    def test_print_cuts_no_table_off(self, printed: Browser) -> None:
+        wide = printed.js(
+            "return [...document.querySelectorAll('table')].map(t => [t.id, t.getBoundingClientRect().right])"
+            ".filter(([, right]) => right > innerWidth + 1)"
+        )
+        assert wide == []
 
 
 def test_the_printer_gets_pages(page: Browser) -> None:
@@ -232,19 +233,25 @@ def test_the_printer_gets_pages(page: Browser) -> None:
 def test_the_page_opens_soon(page: Browser, capsys: pytest.CaptureFixture[str]) -> None:
     """The bound is for a loaded machine; the figures are printed, and a quiet one is well below two seconds."""
     found: list[dict[str, Any]] = []
+    page.cdp("Performance.enable", {})
     url = page.js("return location.href")
     for _ in range(3):
         page.send("POST", f"{page.session}/url", {"url": url})
-        page.settle()
+        metrics = {one["name"]: one["value"] for one in page.cdp("Performance.getMetrics", {})["metrics"]}
         found.append(
             page.js(
                 "const [n] = performance.getEntriesByType('navigation');"
                 "const paint = performance.getEntriesByName('first-contentful-paint')[0];"
                 "return {paint: paint.startTime / 1e3, load: n.loadEventEnd / 1e3, mb: n.decodedBodySize / 1e6}"
             )
+            | {"cpu": metrics["ThreadTime"]}
         )
     best = min(found, key=lambda one: one["load"])
     with capsys.disabled():
-        print(f"\nreport of {best['mb']:.1f} MB: painted in {best['paint']:.2f} s, loaded in {best['load']:.2f} s")
+        print(
+            f"\nreport of {best['mb']:.1f} MB: painted in {best['paint']:.2f} s, loaded in {best['load']:.2f} s, ",
+            end="",
+        )
+        print(f"{best['cpu']:.2f} s of processor time")
     assert best["load"] < 20
     assert not page.js("return [...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
