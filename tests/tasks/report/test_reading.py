@@ -169,22 +169,23 @@ def test_on_a_phone_what_is_tapped_is_no_smaller_than_24_pixels_or_stands_apart(
         assert hidden == []
 
 
-class TestPrint:
-    @pytest.fixture(scope="class")
-    def printed(self, page: Browser) -> Iterator[Browser]:
-        """The page as the printer is given it, by a system that asks for dark: A4 less a centimetre a side."""
-        page.scheme("dark")
-        page.js("dispatchEvent(new Event('beforeprint'))")
-        dark = [{"name": "prefers-color-scheme", "value": "dark"}]
-        page.cdp("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
-        try:
-            with page.screen(718, 1047):
-                yield page
-        finally:
-            page.js("dispatchEvent(new Event('afterprint'))")
-            page.cdp("Emulation.setEmulatedMedia", {"media": ""})
-            page.scheme("light")
+@pytest.fixture(scope="class")
+def printed(page: Browser) -> Iterator[Browser]:
+    """The page as the printer is given it, by a system that asks for dark: A4 less a centimetre a side."""
+    page.scheme("dark")
+    page.js("dispatchEvent(new Event('beforeprint'))")
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    page.cdp("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
+    try:
+        with page.screen(718, 1047):
+            yield page
+    finally:
+        page.js("dispatchEvent(new Event('afterprint'))")
+        page.cdp("Emulation.setEmulatedMedia", {"media": ""})
+        page.scheme("light")
 
+
+class TestPrint:
     def test_print_is_dark_on_white_without_what_only_a_screen_can_use(self, printed: Browser) -> None:
         seen, faint = printed.js(CONTRAST.replace("LEAST", "4.5"))
         assert seen > 300
