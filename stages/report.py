@@ -7,8 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 import store
-from stages import DATA
+from stages import BY_NAME, DATA
 from stages.params import Params
 from stages.pictured import states
 from stages.sources import sources
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 METRICS, PAGE, PLOTS = Path(DATA, "metrics.json"), Path(DATA, "report.html"), Path(DATA, "plots")
 FIGURES = Path(DATA, "figures")
+LOCK = Path("dvc.lock")  # no dep: it holds this stage's own outs
 
 
 def main(params: Params) -> None:
@@ -43,13 +46,22 @@ def main(params: Params) -> None:
             )
             metrics = _metrics(connection, params.report.study)
     stills = _draw(tables)
-    write_text(PAGE, render(tables, stills))
+    write_text(PAGE, render(tables, stills, locked(LOCK)))
     write_text(METRICS, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
     plots = {name: answers[name] for name in ("training", "nmse_against_isotropy")}
     plots["effective_dimension"] = _layers(tables)
     for name, answer in plots.items():
         write_text(PLOTS / f"{name}.csv", answer.frame.to_csv(index=False))
     print(f"report: {PAGE}: {PAGE.stat().st_size / 1e6:.1f} MB; open it in a browser; {len(stills)} figures: {FIGURES}")
+
+
+def locked(lock: Path) -> dict[str, str]:
+    """Path -> MD5 of what this stage reads, as dvc.lock has them: DVC writes it after each stage. Empty without DVC."""
+    if not lock.is_file():
+        return {}
+    entries = yaml.safe_load(lock.read_text("utf-8"))["stages"].values()
+    outs = [out for entry in entries for out in entry.get("outs", [])]
+    return {out["path"]: out["md5"] for out in outs if out["path"] in BY_NAME["report"].reads and "md5" in out}
 
 
 def _answers(connection: duckdb.DuckDBPyConnection, asked: dict[str, Query]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-# Okabe and Ito 2008, distinguishable under every common colour blindness; those readable on white and on black first
-# then Tol 2021 (muted), the darkest and palest left out
+# Three of Okabe and Ito 2008, then each the farthest from all before as the colour-blind see them (Machado 2009); all
+# have a contrast of 3 or more to the page, light and dark
 COLOURS = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#7F7F7F",
-    "#AA4499", "#44AA99", "#999933", "#CC6677", "#6666CC", "#BBAA44", "#BB5566", "#5599BB",
+    "#0072B2", "#D55E00", "#009E73", "#C977A5", "#5A783C", "#A54B78", "#1E96F0", "#87964B",
+    "#E16978", "#9687C3", "#A55A1E", "#0F784B", "#A55A96", "#96962D", "#C33C5A", "#7887D2",
 )  # fmt: skip
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot")

@@ -49,6 +49,7 @@
     if (cameras.has(plot)) figure.layout.scene.camera = cameras.get(plot);
     const layout = sized(plot, themed(figure.layout, cameras.has(plot)));
     Plotly.newPlot(plot, figure.data, layout, config);
+    document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // Plotly measures text in it
     live.set(plot, figure);
     const views = figure.layout.meta && figure.layout.meta.views;
     if (views) buttons(plot, views);
@@ -115,9 +116,12 @@
   }
   for (const input of document.querySelectorAll("[data-filter]")) {
     const table = document.getElementById(input.dataset.filter);
+    const told = input.closest(".filter").querySelector("output");
     input.addEventListener("input", () => {
       const wanted = input.value.toLowerCase();
-      for (const row of table.tBodies[0].rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      const rows = [...table.tBodies[0].rows];
+      for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      told.textContent = wanted ? `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows` : "";
     });
   }
 
@@ -136,6 +140,12 @@
     { rootMargin: "400px 0px" },
   );
   for (const figure of scripts.keys()) near.observe(figure);
-  // What has no still picture is drawn for the printer.
-  addEventListener("beforeprint", () => { for (const figure of scripts.keys()) if (!figure.closest(".stilled")) take(figure); });
+  // What has no still picture is drawn for the printer, in the colours of paper.
+  const print = (on) => {
+    document.documentElement.classList.toggle("paper", on);
+    restyle();
+    if (on) for (const figure of scripts.keys()) if (!figure.closest(".stilled")) take(figure);
+  };
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
 })();

@@ -47,10 +47,13 @@ SKIPPED = (
 )
 
 
-def render(tables: ReportTables, stills: Mapping[str, bytes] | None = None) -> str:
+def render(
+    tables: ReportTables, stills: Mapping[str, bytes] | None = None, outs: Mapping[str, str] | None = None
+) -> str:
     """The page. Deterministic: the same tables give the same text. Raises ValueError where a column is missing.
 
     stills: study -> its pictures as PNG, which stand in for them in print and without JavaScript.
+    outs: path -> MD5 of what the page is made from, as dvc.lock has them.
     """
     import jinja2
     from markupsafe import Markup
@@ -68,7 +71,8 @@ def render(tables: ReportTables, stills: Mapping[str, bytes] | None = None) -> s
         studies=list(_studies(tables, stills or {})),
         sections=list(_sections(tables, stills or {})),
         runs=_runs(tables.runs),
-        provenance=_provenance(tables.runs.frame),
+        provenance=_provenance(tables.runs.frame, outs or {}),
+        outs=outs or {},
         style=Markup(here.joinpath("page.css").read_text("utf-8")),
         scripts={name: Markup(text) for name, text in scripts.items()},
         hashes=" ".join(_hash(text) for text in scripts.values()),
@@ -76,8 +80,9 @@ def render(tables: ReportTables, stills: Mapping[str, bytes] | None = None) -> s
 
 
 def models(tables: ReportTables) -> list[str]:
-    """Every model, in the order that gives colours and symbols."""
-    return sorted(tables.checkpoints.frame["model"])
+    """Every model, in the order that gives colours and symbols, which are few: those of the main study come first."""
+    main = set(tables.nmse_against_isotropy.frame["model"])
+    return sorted(tables.checkpoints.frame["model"], key=lambda name: (name not in main, "@" in name, name))
 
 
 def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
@@ -165,7 +170,7 @@ def _runs(answer: Answer) -> Section:
     return section("runs", answer, "Each stage's last run.", table=table)
 
 
-def _provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
+def _provenance(runs: pd.DataFrame, outs: Mapping[str, str]) -> list[tuple[str, str]]:
     """What made the numbers, one line a fact; facts that differ between stages are all told."""
     facts = []
     for column in ("commit", "hardware", "seed"):
@@ -179,7 +184,16 @@ def _provenance(runs: pd.DataFrame) -> list[tuple[str, str]]:
         ("versions", ", ".join(f"{p} {' / '.join(sorted(v))}" for p, v in sorted(versions.items())) or "unknown")
     )
     facts.append(("seconds", f"{float(runs['seconds'].sum()):,.0f} in all stages' last runs"))
+    facts.append(("DVC lock", _lock(outs)))
     return facts
+
+
+def _lock(outs: Mapping[str, str]) -> str:
+    """One hash over all, of the lines that the page lists, so that two pages of the same data are seen to be so."""
+    if not outs:
+        return "none: the stages were not run by DVC"
+    lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(outs.items()))
+    return f"sha256 {hashlib.sha256(lines.encode()).hexdigest()} over {len(outs)} outs in dvc.lock"
 
 
 def _inline(script: str) -> str:

@@ -66,12 +66,12 @@ QUANTITIES = {  # of rank_tests, in words
 def drawn(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
     """The study's figures, one an answer that has rows; several of those that are one a model."""
     found = [
-        (draw, require(study.ranks[name], COLUMNS[name]))
+        (f"{study.name}-{name}", draw, require(study.ranks[name], COLUMNS[name]))
         for name, draw in DRAW.items()
         if name in study.ranks and len(study.ranks[name].frame)
     ]
-    made = [one for draw, frame in found for one in draw(frame, models)]
-    return tuple(Drawn(f"{study.name}-{place}", *one) for place, one in enumerate(made))
+    made = [(source, one) for source, draw, frame in found for one in draw(frame, models)]
+    return tuple(Drawn(f"{study.name}-{place}", *one, source=source) for place, (source, one) in enumerate(made))
 
 
 def rows(study: StudyTables) -> int:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """One figure with what it shows in words, a caption, and a short title for where several stand together."""
+    """One figure with what it shows in words, a caption, and a short title for where several stand together.
+
+    source: the name of the answer that it is drawn from, as in `Behind`.
+    """
 
     name: str
     figure: go.Figure
@@ -23,6 +26,7 @@ class Drawn:
     caption: str
     title: str = ""
     tall: bool = False
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Picture:
     alt: str
     caption: str
     json: str
+    source: str
     tall: bool = False
     height: int | None = None
 
@@ -77,6 +82,18 @@ class Section:
     notes: tuple[str, ...] = ()
     still: str = ""
 
+    def under(self, place: int) -> tuple[Behind, ...]:
+        """What is behind the picture at a place, where no later picture is drawn from the same."""
+        source = self.pictures[place].source
+        last = all(later.source != source for later in self.pictures[place + 1 :])
+        return tuple(one for one in self.behind if last and one.name == source)
+
+    @property
+    def rest(self) -> tuple[Behind, ...]:
+        """What is behind no picture but behind tables and sentences."""
+        drawn = {picture.source for picture in self.pictures}
+        return tuple(one for one in self.behind if one.name not in drawn)
+
 
 def behind(name: str, answer: Answer) -> Behind:
     """What is behind an answer."""
@@ -87,8 +104,9 @@ def picture(drawn: Drawn) -> Picture:
     """A figure as JSON."""
     height = drawn.figure.layout.height
     return Picture(
-        drawn.name, drawn.alt, drawn.caption, script_json(drawn.figure.to_json()), drawn.tall, height and int(height)
-    )
+        drawn.name, drawn.alt, drawn.caption, script_json(drawn.figure.to_json()), drawn.source or drawn.name,
+        drawn.tall, height and int(height),
+    )  # fmt: skip
 
 
 def section(

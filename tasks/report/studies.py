@@ -120,7 +120,7 @@ def _panels(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
         f"{count} scatter plots of NMSE against the absolute adjusted cosine, one a domain "
         f"({', '.join(rows['panel'].unique())}), {len(rows)} points, both axes logarithmic and shared."
     )
-    return (Drawn(f"{study.name}-0", draw(frame, models, study.conditions), alt, caption),)
+    return (Drawn(f"{study.name}-0", draw(frame, models, study.conditions), alt, caption, source=study.name),)
 
 
 def _captions(rows: pd.DataFrame, study: StudyTables) -> str:
@@ -161,8 +161,8 @@ def _islands(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
             name for name, column in ((dataset, "dataset"), (condition, "condition")) if frame[column].nunique() > 1
         ]
         title = f"{model}, {stack} {layer}{''.join(f', {name}' for name in varying)}: {percent}"
-        drawing = figures.islands(part)
-        found.append(Drawn(f"{study.name}-{place}", drawing, alt, f"{where}: {of}; {share}.", title, tall=True))
+        said = f"{where}: {of}; {share}."
+        found.append(Drawn(f"{study.name}-{place}", figures.islands(part), alt, said, title, True, study.name))
     return tuple(found)
 
 
@@ -170,15 +170,18 @@ def _layers(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
     frame = require(study.layers, LAYERS)
     if frame.empty:
         return ()
-    alt = "Line chart of effective dimension by layer, one line a model and stack."
+    low, high = frame["median"].min(), frame["median"].max()
+    alt = "Line chart of effective dimension by layer, one line a model and stack: "
+    alt += f"{', '.join(figures.names(frame, 'model'))}; between {low:g} and {high:g} dimensions."
     caption = (
         "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
     )
     bases = frame["model"].str.partition("@")[0]
     if bases.equals(frame["model"]):
-        return (Drawn(f"{study.name}-0", figures.effective_dimension(frame, models), alt, caption),)
+        drawing = figures.effective_dimension(frame, models)
+        return (Drawn(f"{study.name}-0", drawing, alt, caption, source=study.name),)
     return tuple(  # a picture a base, with what is compressed from it
-        Drawn(f"{study.name}-{place}", figures.effective_dimension(part), alt, caption, str(base))
+        Drawn(f"{study.name}-{place}", figures.effective_dimension(part), alt, caption, str(base), source=study.name)
         for place, (base, part) in enumerate(frame.groupby(bases, sort=True))
     )
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tasks.report import verdicts
-from tasks.report.tables import ReportTables, require
+from tasks.report import rank_summary, verdicts
+from tasks.report.tables import ReportTables, StudyTables, require
 
 if TYPE_CHECKING:
     import pandas as pd
 
+CUT = {"compressed", "frontier", "pretrained"}  # answers on models that were cut or made small
 SMALL_SOURCES = ("committed", "trained")  # checkpoints that this project trained itself
 FEWEST_MODELS = 5  # 4 models give at best p = 2/4! = 0.083, 5 models p = 2/5! = 0.017 (exact, two-sided)
 # Of the view `correlation`. Conditions held apart where there are three models or more; isotropy.md compares by eq. 6.
@@ -21,18 +22,51 @@ _ORDERS = {2: "two", 3: "six", 4: "24"}
 MEASURES = {"zeta_adjusted": "the adjusted inter-token cosine ζ′"}
 
 
-def summarise(tables: ReportTables) -> list[str]:
-    """Sentences for a reader who knows neither paper; nothing in them is marked up."""
+class Part(NamedTuple):
+    """A question of the papers, or of the reader, and the sentences that answer it. The first part asks nothing."""
+
+    question: str
+    sentences: list[str]
+
+
+def summarise(tables: ReportTables) -> list[Part]:
+    """Questions and answers for a reader who knows neither paper; nothing in them is marked up."""
     scope = require(tables.scope, ("models", "datasets", "conditions")).iloc[0]
     models = int(scope["models"])
-    sentences = [_scope(scope)]
-    sentences += _headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")))
-    sentences += _claims(tables)
-    sentences += _few_models(models)
-    sentences += _small_models(require(tables.checkpoints, ("model", "source", "parameters")))
-    sentences += _skill(require(tables.skill, ("model", "wql_vs_median", "low", "high")))
-    sentences += _left_out(tables)
-    return sentences
+    cut = [study for study in tables.studies if CUT & set(study.ranks)]
+    flow = [study for study in tables.studies if study.ranks and study not in cut]
+    other = [study for study in tables.studies if not study.ranks]
+    parts = [
+        Part("", [_scope(scope)]),
+        Part(
+            "Does isotropy predict forecast error?",
+            [
+                *_headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")), models),
+                *_claims("the isotropy paper", other),
+                *_few_models(models),
+            ],
+        ),
+        Part("How does rank grow through the layers?", [*rank_summary.growth(flow), *_claims("the rank paper", flow)]),
+        Part(
+            "Do low ranks let one compress a model?",
+            [
+                *rank_summary.compressing(cut),
+                *_claims("the rank paper", cut),
+                *rank_summary.theorems(tables),
+            ],
+        ),
+        Part(
+            "How far can this be trusted?",
+            [
+                *filter(None, [verdicts.tally(require(tables.printed, verdicts.COLUMNS))]),
+                *_small_models(require(tables.checkpoints, ("model", "source", "parameters"))),
+                *_skill(require(tables.skill, ("model", "wql_vs_median", "low", "high"))),
+                *_left_out(tables),
+                *tables.notes,
+            ],
+        ),
+    ]
+    return [part for part in parts if part.sentences]
 
 
 def not_the_papers(checkpoints: pd.DataFrame, models: Collection[str]) -> list[str]:
@@ -48,11 +82,11 @@ def not_the_papers(checkpoints: pd.DataFrame, models: Collection[str]) -> list[s
     ]
 
 
-def _claims(tables: ReportTables) -> list[str]:
-    """How many of the paper's claims and numbers, over all studies, our data bear out."""
+def _claims(paper: str, studies: Sequence[StudyTables]) -> list[str]:
+    """How many of a paper's claims, over some studies, our data bear out."""
     import pandas as pd
 
-    answers = [study.published for study in tables.studies if len(study.published.frame)]
+    answers = [study.published for study in studies if len(study.published.frame)]
     frames = [require(answer, verdicts.COLUMNS) for answer in answers]
     if not frames:
         return []
@@ -60,11 +94,10 @@ def _claims(tables: ReportTables) -> list[str]:
     claimed = published[published["published"].isna()]
     found = Counter(claimed["verdict"])
     told = ", ".join(f"{found[v]} {words[found[v] != 1]}" for v, words in verdicts.VERDICTS.items() if found[v])
-    sentences = []
-    if told:
-        whose = "the claim" if len(claimed) == 1 else f"the {len(claimed)} claims"
-        sentences.append(f"Of {whose} of the paper that were tested here, {told}; each stands below with its figure.")
-    return [*sentences, *filter(None, [verdicts.tally(require(tables.printed, verdicts.COLUMNS))])]
+    if not told:
+        return []
+    tests = "test" if len(claimed) == 1 else "tests"
+    return [f"Of {len(claimed)} {tests} of claims of {paper}, {told}; each stands below with its figure."]
 
 
 def _scope(scope: Any) -> str:
@@ -75,7 +108,7 @@ def _scope(scope: Any) -> str:
     return text + "."
 
 
-def _headline(correlation: pd.DataFrame) -> list[str]:
+def _headline(correlation: pd.DataFrame, models: int) -> list[str]:
     within = correlation.iloc[:0]
     for grouping in GROUPINGS:
         rows = correlation[correlation["grouping"] == grouping]
@@ -87,15 +120,28 @@ def _headline(correlation: pd.DataFrame) -> list[str]:
     if not found:
         return ["No correlation within data sets could be computed: it needs several models on the same data sets."]
     first, *others = found
-    sentences = [
+    sentences = [_short(first)] if models >= FEWEST_MODELS else []
+    sentences += [
         f"Within data sets, isotropy by {MEASURES.get(first['measure'], first['measure'])} and forecast error have a "
         f"mean Spearman correlation of {_signed(first['spearman'])}{_inferred(first)} ({_units(first)}). Below zero, "
         "the more isotropic states would forecast better."
     ]
     if others:
-        told = ", ".join(f"{row['measure']} {_signed(row['spearman'])}" for row in others)
+        told = ", ".join(f"{row['measure'].replace('_', ' ')} {_signed(row['spearman'])}" for row in others)
         sentences.append(f"By other measures: {told}.")
     return sentences
+
+
+def _short(row: Mapping[Hashable, Any]) -> str:
+    """The answer before its number: the interval of a correlation lies on one side of 0, or it says nothing."""
+    low, high = (row.get(name) for name in ("low", "high"))
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return "These data do not settle it: there is no interval."
+    if high < 0:
+        return "In these data yes, the more isotropic models err less."
+    if low > 0:
+        return "In these data no, the more isotropic models err more."
+    return "These data do not settle it: the interval holds 0."
 
 
 def _inferred(row: Mapping[Hashable, Any]) -> str:

@@ -27,7 +27,7 @@ TABLE = (
 EMPTY = "No job was timed in this run."
 ALL = "all"  # the actors of a stage together
 NAMED = 10  # subjects that have their own colour in a picture
-OTHERS, GREY = "others", "#b5b5b5"  # lighter than the grey of a subject
+OTHERS, GREY = "others", "#8a8a8a"
 FAINT, SOLID = 0.4, 1.0  # opacity of loads and of jobs
 FULL = 0.8  # of a row's height
 ROW, ENTRY = 22, 46  # pixels: of a row, of an entry of the legend but for its name
@@ -67,7 +67,8 @@ def drawn(bars: pd.DataFrame, idle: pd.DataFrame, models: Sequence[str]) -> list
         part = bars[bars["stage"] == row["stage"]]
         told = _told({str(name): value for name, value in row.items()})
         alt = f"Timeline of stage {row['stage']}, a row an actor, bars where it worked: {told}"
-        found.append(Drawn(f"timeline-{row['stage']}", figure(part, order), alt, f"{row['stage']}: {told}"))
+        name, caption = f"timeline-{row['stage']}", f"{row['stage']}: {told}"
+        found.append(Drawn(name, figure(part, order), alt, caption, source="timeline"))
     return found
 
 

@@ -2,102 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-import subprocess
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tasks.report.page import render
 from tasks.report.tables import ReportTables
+from tests.tasks.report.chromium import LACKING, MISSING, Browser, started
 
-MISSING = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; apt-get install chromium-driver"),
-]
-FLAGS = [
-    "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--use-angle=swiftshader",
-    "--enable-unsafe-swiftshader", "--hide-scrollbars", "--window-size=1100,900",
-    "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-quic",
-]  # fmt: skip
-NEXT_FRAME = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()));"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=LACKING)]
 HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"  # what conftest.py adds to every name
-
-
-class Browser:
-    """Just enough of the WebDriver protocol."""
-
-    def __init__(self, port: int) -> None:
-        self.root = f"http://127.0.0.1:{port}"
-        capabilities = {
-            "goog:chromeOptions": {"args": FLAGS, "binary": shutil.which("chromium")},
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-        }
-        made = self.send("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
-        self.session = f"/session/{made['sessionId']}"
-
-    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        data = json.dumps(body or {}).encode() if method == "POST" else None
-        request = urllib.request.Request(self.root + path, data=data, method=method)
-        with urllib.request.urlopen(request, timeout=180) as answer:
-            return json.load(answer)["value"]
-
-    def open(self, path: Path) -> None:
-        self.send("POST", f"{self.session}/url", {"url": path.as_uri()})
-
-    def js(self, script: str) -> Any:
-        return self.send("POST", f"{self.session}/execute/sync", {"script": script, "args": []})
-
-    def cdp(self, command: str, parameters: dict[str, Any]) -> Any:
-        body = {"cmd": command, "params": parameters}
-        return self.send("POST", f"{self.session}/goog/cdp/execute", body)
-
-    def log(self, kind: str) -> list[dict[str, Any]]:
-        return self.send("POST", f"{self.session}/se/log", {"type": kind})
-
-    def settle(self) -> None:
-        """Wait until the page has drawn and its observers were called."""
-        for _ in range(3):
-            self.send("POST", f"{self.session}/execute/async", {"script": NEXT_FRAME, "args": []})
-
-    def show(self, place: int) -> None:
-        """Bring the figure at a place to the screen."""
-        self.js(f"document.querySelectorAll('.plot')[{place}].scrollIntoView({{behavior: 'instant'}})")
-        self.settle()
-
-    def requests(self) -> list[str]:
-        messages = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
-        sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-        return [url for url in sent if not url.startswith(("data:", "blob:"))]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        assert driver.stdout is not None
-        lines = (re.search(r"started successfully on port (\d+)", line) for line in driver.stdout)
-        port = int(next(found for found in lines if found).group(1))
-        opened = Browser(port)
+    with started() as opened:
         yield opened
-        opened.send("DELETE", opened.session)
-    finally:
-        driver.terminate()
-        driver.communicate(timeout=20)
-
-
-def _complaints(browser: Browser) -> list[str]:
-    """Errors, and warnings but those of the graphics driver that software rendering brings."""
-    noise = ("GPU stall due to ReadPixels", "GL Driver Message", "software WebGL", "willReadFrequently")
-    entries = [entry for entry in browser.log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-    return [entry["message"] for entry in entries if not any(known in entry["message"] for known in noise)]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +42,7 @@ def test_the_page_draws_everything_without_an_error_or_a_request(page: Browser) 
     for place in range(count):
         page.show(place)
         assert page.js(f"return document.querySelectorAll('.plot')[{place}].querySelectorAll('.main-svg').length")
-    assert _complaints(page) == []
+    assert page.complaints() == []
     asked = page.requests()
     assert len(asked) == 1
     assert asked[0].startswith("file:")
@@ -149,22 +70,15 @@ def test_pictures_in_three_dimensions_give_back_their_canvas_and_keep_their_view
     page.show(place)
     assert page.js(f"return {scene}.layout.scene.camera.eye") == {"x": 0.5, "y": -1.5, "z": 0.25}
     assert page.js(f"return {scene}.parentElement.querySelectorAll('.views button').length") == 2
-    assert _complaints(page) == []
+    assert page.complaints() == []
 
 
 def test_panels_stand_two_in_a_row_on_a_phone(page: Browser) -> None:
     columns = "return new Set([...Object.entries(document.querySelector('#plot-domains-0')._fullLayout)]"
     columns += ".filter(([k]) => /^xaxis/.test(k)).map(([, v]) => v.domain[0])).size"
     assert page.js(columns) == 3
-    page.cdp(
-        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-    )
-    try:
-        page.settle()
+    with page.screen(390, 844):
         assert page.js(columns) == 2
-    finally:
-        page.cdp("Emulation.clearDeviceMetricsOverride", {})
-        page.settle()
     assert page.js(columns) == 3
 
 
@@ -208,20 +122,15 @@ def test_the_islands_can_be_coloured_by_series(page: Browser) -> None:
 
 @pytest.mark.parametrize("width", [390, 1100])
 def test_nothing_is_wider_than_the_screen(page: Browser, width: int) -> None:
-    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
-    page.cdp("Emulation.setDeviceMetricsOverride", size)
-    try:
+    with page.screen(width, 844):
         assert page.js("return document.documentElement.scrollWidth") <= width
-    finally:
-        page.cdp("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_figures_follow_light_and_dark(page: Browser) -> None:
     ink = "return document.querySelector('#plot-training').layout.font.color"
     found = []
     for scheme in ("light", "dark", "light"):
-        page.cdp("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-        page.send("POST", f"{page.session}/execute/async", {"script": NEXT_FRAME, "args": []})
+        page.scheme(scheme)
         found.append(page.js(ink))
     assert found[0] == found[2] != found[1]
 
@@ -246,5 +155,5 @@ def test_a_hostile_name_runs_nothing_and_is_read_as_it_stands(
     )
     assert hovered.count("onerror=window.hacked=1></script>") == 2
     assert browser.js("return window.hacked === undefined")
-    assert _complaints(browser) == []
+    assert browser.complaints() == []
     assert all(url.startswith("file:") for url in browser.requests())
