@@ -171,7 +171,9 @@ def tables(
 ) -> None:
     """List tables and their columns with meaning, unit and source."""
     if name is not None and name not in TABLES:
-        raise ValueError(f"unknown table {name!r}, expected one of {', '.join(TABLES)}")
+        alike = face.near(name, TABLES)
+        told = f"near: {', '.join(alike)}" if alike else f"expected one of {', '.join(TABLES)}"
+        raise ValueError(f"unknown table {name!r}, {told}")
     if markdown:
         typer.echo(pages.tables([TABLES[name]] if name else list(TABLES.values())), nl=False)
         return
