@@ -155,12 +155,15 @@ def ask(session: Session, connection: duckdb.DuckDBPyConnection, complain: Calla
     while True:
         try:
             text = prompt.prompt("sql> ")
-            if text.strip() and not session.do(text):
-                return
         except KeyboardInterrupt:
             continue
         except EOFError:
             return
+        try:
+            if text.strip() and not session.do(text):
+                return
+        except KeyboardInterrupt:
+            complain("interrupted")
         except (StoreError, ValueError) as error:
             complain(str(error))
 

@@ -55,8 +55,8 @@ def connect(path: Path | str = DATABASE, *, threads: int | None = None) -> duckd
         connection = duckdb.connect(str(path), read_only=True, config=config)
     except duckdb.Error as error:
         raise QueryError(f"{path} does not open as a DuckDB file: {error}") from error
-    if not connection.execute("select current_setting('lock_configuration')").fetchall()[0][0]:  # one database a process
-        for statement in SHUT:
+    if connection.execute("select not current_setting('lock_configuration')").fetchall()[0][0]:
+        for statement in SHUT:  # not where another connection of this process has
             connection.execute(statement)
     return connection
 
@@ -66,6 +66,10 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     try:
         relation = connection.sql(sql)
         return relation.to_arrow_table() if relation is not None else pa.table({})
+    except (RuntimeError, duckdb.InterruptException) as error:
+        if "interrupted" in str(error).lower():  # what DuckDB makes of Ctrl-C
+            raise KeyboardInterrupt from error
+        raise
     except duckdb.Error as error:
         raise QueryError("\n".join([str(error).rstrip(), *_advice(connection, str(error))])) from error
 
