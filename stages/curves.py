@@ -40,11 +40,10 @@ def followed(curves: Path, jobs: Mapping[str, Job]) -> Iterator[None]:
 
 
 def write(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """A DVCLive folder of a training's rows (step, loss, learning_rate), in place of what was there."""
+    """A DVCLive folder of a training's rows (step, loss), in place of what was there."""
     live = _live(folder)
     for row in rows:
         _log(live, row)
-    live.make_summary()
 
 
 def _follow(curves: Path, jobs: Mapping[str, Job], over: threading.Event) -> None:
@@ -61,7 +60,6 @@ def _follow(curves: Path, jobs: Mapping[str, Job], over: threading.Event) -> Non
                 for row in rows:
                     if row["step"] > lives[name].step:
                         _log(lives[name], row)
-                        lives[name].make_summary()
             except OSError as error:
                 logger.warning("curve of %s: %s", name, error)
 
@@ -89,5 +87,4 @@ def _live(folder: Path) -> Live:
 
 def _log(live: Live, row: Mapping[str, Any]) -> None:
     live.step = row["step"]
-    live.log_metric("loss", row["loss"])
-    live.log_metric("learning_rate", row["learning_rate"], plot=False)
+    live.log_metric("loss", row["loss"])  # and no summary: `dvc plots` would take its metrics.json for a curve

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files as resources
 from importlib.resources.abc import Traversable
@@ -20,6 +20,7 @@ from store import files, sample
 from store.errors import CheckFailed, StoreError
 from store.manifests import File
 from store.schema import TABLES
+from store.tables import answers
 from store.tables.columns import Table
 
 logger = logging.getLogger(__name__)
@@ -122,6 +123,26 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
         except duckdb.Error as error:
             raise StoreError(f"view {name}.sql cannot be made: {error}") from error
         connection.execute(f"comment on view {name} is {_text(question(texts[name]))}")
+    _describe(connection, reads, {name: set(SOURCE.findall(text)) & set(TABLES) for name, text in texts.items()})
+
+
+def _describe(
+    connection: duckdb.DuckDBPyConnection, views: Mapping[str, Collection[str]], tables: Mapping[str, Collection[str]]
+) -> None:
+    """Comment every column of a view that the answers' page or a table that it is made of says the meaning of."""
+
+    def made_of(view: str) -> set[str]:
+        return set(tables[view]).union(*map(made_of, views[view]))
+
+    held = "select table_name, column_name from duckdb_columns() where not internal order by table_name, column_index"
+    tables_of = {view: made_of(view) for view in views}
+    connection.execute(
+        ";\n".join(
+            f'comment on column {view}."{column}" is {_text(said)}'
+            for view, column in connection.execute(held).fetchall()
+            if view in views and (said := answers.meaning(view, column, tables_of[view]))
+        )
+    )
 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:

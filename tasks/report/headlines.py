@@ -158,7 +158,6 @@ from compression_frontier
 where wql_ratio is not null
 group by all
 order by all""",
-    "training": "select model as line, step, loss\nfrom training\norder by all",
 }
 
 
