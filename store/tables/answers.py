@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from store.schema import TABLES
-from store.tables.columns import CONDITION, DATASET, IDENTITY, LAYER, MODEL, NORMED, SEED, STACK, STAGE
+from store.tables.columns import IDENTITY, LAYER, NORMED, SEED, STACK, STAGE
 
 _SPEARMAN = "rank correlation of isotropy with log NMSE; negative: more isotropic, less error (science.md 10)"
 _SHARE = "part of a Jacobian's bound that its norm reaches; above 1 the bound fails [ratio]"
@@ -62,7 +62,6 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "error": "error of the compressed attention, relative, as its method measures it",
         "time_ratio": "seconds of forecast jobs over the base's, geometric mean, on this run's clock [ratio]",
         "compression_seconds": "wall-clock time of the compression [s]",
-        "seconds": "wall-clock time of the job [s]",
     },
     "compression_loss": {
         "method": "how it was compressed: svd, joint, aware or project",
@@ -100,10 +99,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "loading_share": "time spent loading models by time spent in jobs and loads [share]",
         "outside_seconds": "of the run before its first job and after its last [s]",
     },
-    "isotropy_by_rank": {
-        "method": "how it was compressed, or none",
-        "epsilon": "share of the variance",
-    },
+    "isotropy_by_rank": {"method": "how it was compressed, or none"},
     "lemma1": {
         "n": "heads and windows with a norm [instances]",
         "n_null": "those without [instances]",
@@ -179,7 +175,9 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "violations": "of them those in which the bound fails [instances]",
         "ratio_median": "median part of the bound that is used up [ratio]",
         "ratio_largest": "largest part of the bound that is used up; above 1 it fails [ratio]",
-        **{f"worst_{name}": f"{name} of the instance with the largest ratio" for name in ("seed", "instance", "x", "y")},
+        **{
+            f"worst_{name}": f"{name} of the instance with the largest ratio" for name in ("seed", "instance", "x", "y")
+        },
         "worst_bound": "bound of the instance with the largest ratio",
         "worst_setting": "what that instance was drawn with (JSON)",
     },
