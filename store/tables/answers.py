@@ -80,6 +80,12 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "evidence": "what the grouping may be taken for",
     },
     "flow_against_flat": {"ratio": "the first's score over the second's, geometric mean over seeds [ratio]"},
+    "forecast_scores": {
+        "is_baseline": "whether it is a local baseline, fitted anew on every series",
+        "method": "how it was compressed, where it was",
+        "wql_ratio": "WQL over seasonal naive's, geometric mean over cells [ratio] (science.md 5)",
+        "mase_ratio": "MASE over seasonal naive's, geometric mean over cells [ratio] (science.md 5)",
+    },
     "head_ranks": {
         "head_width": "the most that a head's matrix allows [dimensions]",
         "head_rank": "mean numerical rank of the heads' matrices [dimensions] (rank_structure.md Fig. 9)",
@@ -190,6 +196,16 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "loss": "training loss at the last logged step [the family's own]",
         "lowest_loss": "lowest logged training loss [the family's own]",
         "heads": "schedule of ranks of the heads, if any (JSON)",
+    },
+    "vector_angles": {
+        "what": "tokens: embedded tokens of one window; rows: of a weight; gaussian: i.i.d. vectors",
+        "matrix": "of rows: the matrix, such as q",
+        "dimension": "of the vectors [dimensions]",
+        "pairs": "of one head, of two heads, or all where there are none",
+        "n_pairs": "pairs of vectors [pairs]",
+        "mean_angle": "mean angle [degrees] (rank_structure.md eq. 2)",
+        "low_angle": "5 % of the angles lie below [degrees]",
+        "high_angle": "5 % of the angles lie above [degrees]",
     },
     "weight_ranks": {"heads": "heads of the block [heads]"},
 }
