@@ -58,13 +58,13 @@ MEANINGS: Mapping[str, str] = {  # a column of this name in any answer
 }
 OWN: Mapping[str, Mapping[str, str]] = {
     "compression_frontier": {
-        "method": "how it was compressed: svd, joint, aware or project",
+        "method": "how it was compressed, as in table compression",
         "error": "error of the compressed attention, relative, as its method measures it",
         "time_ratio": "seconds of forecast jobs over the base's, geometric mean, on this run's clock [ratio]",
         "compression_seconds": "wall-clock time of the compression [s]",
     },
     "compression_loss": {
-        "method": "how it was compressed: svd, joint, aware or project",
+        "method": "how it was compressed, as in table compression",
         "estimate": "the score's ratio to the base's [ratio]; of overlap its slope against log2 of the share left",
         "test": "how p was made",
     },
@@ -166,7 +166,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     },
     "svd_compression": {
         "whose": "published or measured",
-        "method": "how it was compressed: svd, joint, aware or project",
+        "method": "how it was compressed, as in table compression",
     },
     "theory_slopes": {
         "slope": "mean over seeds of the slope of ln y against ln x",
