@@ -260,8 +260,8 @@ TABLES = (
             C(
                 "statistic",
                 TEXT,
-                "spearman, kendall, double_centred, agreement, more_isotropic, more_error, changes_spearman, slope; mean, "
-                "difference, trend",
+                "spearman, kendall, double_centred, agreement, more_isotropic, more_error, changes_spearman, slope, "
+                "mean, difference, trend",
             ),
             C(
                 "n",
