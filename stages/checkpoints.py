@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stages import DATA
+from stages import DATA, curves
 from stages.blocks import Recipe
 from stages.folders import WORK, drop_others, key_of, settle, work_folder
 from stages.params import COMPRESSED, Params
@@ -23,12 +23,12 @@ from tasks.sweep.jobs import Job, Task
 
 TRAINING = Task("pretrain", 1, "tasks.compression.pretraining:pretrain", table="training")
 SKILL = Task("skill", 2, "tasks.compression.unseen:measure_skill", "tasks.models.registry:load_for_job", table="skill")
-MODELS = Path(DATA, "checkpoints", "models")
+MODELS, CURVES = Path(DATA, "checkpoints", "models"), Path(DATA, "checkpoints", "curves")
 LOG = "training.json"
 
 
 def main(params: Params) -> None:
-    """Write data/checkpoints: models/NAME for each recipe that a model names; tables checkpoints, training, skill."""
+    """Write data/checkpoints: models/NAME and curves/NAME for each recipe; tables checkpoints, training, skill."""
     jobs = training_jobs(recipes(params))
     with opened("checkpoints", ["training", "skill"]) as out:
         for name, job in jobs.items():
@@ -37,11 +37,15 @@ def main(params: Params) -> None:
         for needs in (False, True):  # those that take over an embedding come after the others
             wave = {name: job for name, job in jobs.items() if ("embedding" in job.spec) is needs}
             if wave:
-                run(out, [Planned(job) for job in wave.values()], resources(params), work_folder)
+                with curves.followed(CURVES, wave):
+                    run(out, [Planned(job) for job in wave.values()], resources(params), work_folder)
             trained |= {name: job for name, job in wave.items() if settle(MODELS / name, job)}
         rows = [_row(params, name, jobs) for name in params.models if _at_hand(params, name, trained)]
         out.write("checkpoints", rows)
-        drop_others(MODELS, jobs)
+        for name in trained:
+            curves.write(CURVES / name, json.loads((MODELS / name / LOG).read_text()))
+        for folder in (MODELS, CURVES):
+            drop_others(folder, jobs)
         sweep(out, [*map(Planned, jobs.values()), *_skill_jobs(params, rows)], params, nothing)
     for row in read_rows(out.root, "skill").to_pylist():
         print(

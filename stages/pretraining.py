@@ -6,18 +6,17 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import DATA
+from stages import DATA, curves
 from stages.blocks import FlowRanks, HeadRanks, Pretraining, Recipe
 from stages.checkpoints import training_job
-from stages.folders import WORK, settle, work_folder
+from stages.folders import WORK, drop_others, settle, work_folder
 from stages.params import Params
 from stages.sweeping import RETRY_VARIABLE, TooManyFailures, opened, resources
 from store.out import Out
-from tasks.compression.pretraining import PROGRESS
 from tasks.errors import ModelError
 from tasks.sweep.fleet import NOWHERE
 from tasks.sweep.jobs import Job, Port
@@ -26,21 +25,24 @@ from tasks.sweep.records import record, unanswered
 from tasks.sweep.tune import Ended, Halving, search
 
 MODELS = Path(DATA, "pretraining", "models")  # of trials that came to their end
+CURVES = Path(DATA, "pretraining", "curves")
 SEARCHES = WORK / "searches"  # of Ray Tune, until all of a search is stored
 
 
 def main(params: Params) -> None:
-    """Write data/pretraining: models/NAME of each trial that came to its end; tables training and trials."""
+    """Write data/pretraining: models/NAME of each trial that came to its end, curves/NAME; tables training, trials."""
     jobs = trials(params)
     with opened("pretraining", ["training"]) as out:
         keys = [job.key for job in jobs.values()]
         if out.missing(keys, retry_failed=RETRY_VARIABLE in os.environ):
-            for one in _search(list(jobs.values()), params, out):
-                _store(out, one)
+            with curves.followed(CURVES, jobs):
+                for one in _search(list(jobs.values()), params, out):
+                    _store(out, one)
         whole = {name for name, job in jobs.items() if settle(MODELS / name, job)}
         failed = set(out.failed()["key"].to_pylist()) & set(keys)
         rows = [_row(name, job, whole, out) for name, job in jobs.items() if job.key not in failed]
         out.write("trials", rows)
+        drop_others(CURVES, jobs)
         out.finish(keys, run={"seed": params.seed, "cpus": os.cpu_count() or 1})
     stopped = sum(row["ended"] == "stopped" for row in rows)
     print(f"pretraining: {len(jobs)} trials, {len(whole)} finished, {stopped} stopped early, {len(failed)} failed")
@@ -103,14 +105,9 @@ def _store(out: Out, ended: Ended) -> None:
 
 def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
     """Rows of `training` that a stopped training logged; steps that it did twice, after a kill, stand once."""
-    if not (path := folder / PROGRESS).exists():
-        return []
-    steps: dict[int, Mapping[str, Any]] = {}
-    for line in path.read_text().splitlines():
-        row = json.loads(line)
-        steps[row["step"]] = row
     return [
-        {"model": model, **{name: row[name] for name in ("step", "loss", "learning_rate")}} for row in steps.values()
+        {"model": model, **{name: row[name] for name in ("step", "loss", "learning_rate")}}
+        for row in curves.logged(folder)
     ]
 
 
@@ -119,6 +116,7 @@ def _row(name: str, job: Job, whole: set[str], out: Out) -> dict[str, Any]:
 
     logged = out.tables["training"].read()
     mine = logged.filter(pc.equal(logged["job_key"], job.key)).sort_by("step").to_pylist()
+    curves.write(CURVES / name, mine)
     recipe = job.spec["recipe"]
     return {
         "model": name,

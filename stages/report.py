@@ -17,6 +17,7 @@ from stages.sources import sources
 from store import catalogue
 from store.files import atomic, write_text
 from tasks.report import studies, theory
+from tasks.report.headlines import headlines, nested, plots
 from tasks.report.light import light
 from tasks.report.page import models, render
 from tasks.report.queries import queries, study_queries
@@ -27,6 +28,7 @@ from tasks.report.tables import Answer, ReportTables, StudyTables
 
 if TYPE_CHECKING:
     import duckdb
+    import pandas as pd
     import plotly.graph_objects as go
 
 METRICS, PAGE, PLOTS = Path(DATA, "metrics.json"), Path(DATA, "report.html"), Path(DATA, "plots")
@@ -45,13 +47,12 @@ def main(params: Params) -> None:
                 params.report.study, params.profile, **answers, studies=tuple(_studies(connection, params))
             )
             metrics = _metrics(connection, params.report.study)
+            drawn = _plots(connection, params)
     stills = _draw(tables)
     write_text(PAGE, render(tables, stills, locked(LOCK)))
     write_text(METRICS, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
-    plots = {name: answers[name] for name in ("training", "nmse_against_isotropy")}
-    plots["effective_dimension"] = _layers(tables)
-    for name, answer in plots.items():
-        write_text(PLOTS / f"{name}.csv", answer.frame.to_csv(index=False))
+    for name, frame in drawn.items():
+        write_text(PLOTS / f"{name}.csv", frame.to_csv(index=False))
     print(f"report: {PAGE}: {PAGE.stat().st_size / 1e6:.1f} MB; open it in a browser; {len(stills)} figures: {FIGURES}")
 
 
@@ -86,11 +87,6 @@ def _studies(connection: duckdb.DuckDBPyConnection, params: Params) -> list[Stud
     ]
 
 
-def _layers(tables: ReportTables) -> Answer:
-    """The layers of the first study that pictures them, else of the first."""
-    return sorted(tables.studies, key=lambda study: study.picture != "dimension")[0].layers
-
-
 def _draw(tables: ReportTables) -> dict[str, bytes]:
     """Study, or section on theory -> its pictures as PNG; written as PNG and SVG. The folder is there at any rate."""
     FIGURES.mkdir(parents=True, exist_ok=True)
@@ -114,13 +110,15 @@ def _write(name: str, figures: list[tuple[str, go.Figure]]) -> bytes:
 
 def _metrics(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Any]:
     """The headline numbers that `dvc metrics show` prints and `dvc metrics diff` compares."""
-    asked = 'select measure, "grouping", n, spearman from correlation where study = ? order by all'
-    found = connection.sql(asked, params=[study]).fetchall()
-    metrics: dict[str, Any] = {"correlation": {}, "skill": {}}
-    for measure, grouping, n, spearman in found:
-        metrics["correlation"].setdefault(measure, {})[grouping] = {"n": n, "spearman": spearman}
-    for model, ratio, seasonal in connection.sql("select model, wql_vs_median, wql_vs_seasonal from skill").fetchall():
-        metrics["skill"][model] = {"wql_vs_median": ratio, "wql_vs_seasonal": seasonal}
-    for table in ("geometry", "forecasts", "failures"):
-        metrics[f"rows_{table}"] = len(connection.table(table))
-    return metrics
+    found = {}
+    for name, asked in headlines(study).items():
+        relation = connection.sql(asked.sql)
+        found[name] = nested(relation.columns, relation.fetchall(), asked.names)
+    return found
+
+
+def _plots(connection: duckdb.DuckDBPyConnection, params: Params) -> dict[str, pd.DataFrame]:
+    """What `dvc plots` draws; the layers are of the first study that pictures them, else of the report's own."""
+    pictured = [name for name, study in params.studies.items() if study.picture == "dimension"]
+    asked = plots(params.report.study, dimension=[*pictured, params.report.study][0])
+    return {name: connection.sql(sql).df() for name, sql in asked.items()}

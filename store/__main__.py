@@ -10,6 +10,7 @@ python -m store status
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,7 +22,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from store import files, pages
+from store import files, pages, screen
 from store import query as face
 from store import status as progress
 from store.errors import StoreError
@@ -46,7 +47,6 @@ app = typer.Typer(
     add_completion=False, help=__doc__, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True
 )
 Database = Annotated[Path, typer.Option(help="The catalogue to ask.")]
-WIDE = 1_000  # columns where the output is no terminal, so that nothing is cut
 
 
 def main() -> None:
@@ -97,7 +97,7 @@ def _text(sql: str | None) -> str:
 def _prompt(connection: duckdb.DuckDBPyConnection, form: Format) -> None:
     from store import prompt  # its packages take as long to import as a query
 
-    session = prompt.Session(connection, _paged, typer.echo)
+    session = prompt.Session(connection, functools.partial(_show, paged=True), typer.echo)
     session.form = form.value if form.value in face.FORMATS else "table"
     typer.echo(f"{len(TABLES)} tables; .tables lists them and the questions with answers, .help says the rest")
     prompt.ask(session, connection, _complain)
@@ -122,26 +122,11 @@ def _keep(found: Sequence[pa.Table], form: Format, out: Path | None) -> None:
             temporary.write_text(face.render(found[0], shown.value) + "\n", encoding="utf-8")
 
 
-def _show(rows: pa.Table, form: str, console: Console | None = None) -> None:
-    if form != Format.table:
-        typer.echo(face.render(rows, form))
-        return
-    table = Table(*rows.column_names)
-    for line in face.cells(rows):
-        table.add_row(*(cell.replace("[", r"\[") for cell in line))
-    console = console or _console()
-    console.print(table)
-    console.print(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
-
-
-def _paged(rows: pa.Table, form: str) -> None:
-    """Rows on the terminal, through a pager where they do not fit."""
-    console = _console()
-    if form == Format.table and len(rows) + 5 > console.height:
-        with console.pager():
-            _show(rows, form, console)
+def _show(rows: pa.Table, form: str, *, paged: bool = False) -> None:
+    if form == Format.table:
+        screen.show(rows, paged=paged)
     else:
-        _show(rows, form, console)
+        typer.echo(face.render(rows, form))
 
 
 def _complain(message: str) -> None:
@@ -161,7 +146,7 @@ def status(folder: Annotated[Path, typer.Option(help="Where drivers write their 
         left = one.seconds_left if alive else None
         time_left = str(timedelta(seconds=round(left))) if left is not None else "–"
         table.add_row(one.stage, progress.state(one, alive=alive), *map(str, counts), rate, time_left)
-    _console().print(table)
+    screen.console().print(table)
 
 
 @app.command()
@@ -171,21 +156,18 @@ def tables(
 ) -> None:
     """List tables and their columns with meaning, unit and source."""
     if name is not None and name not in TABLES:
-        raise ValueError(f"unknown table {name!r}, expected one of {', '.join(TABLES)}")
+        alike = face.near(name, TABLES)
+        told = f"near: {', '.join(alike)}" if alike else f"expected one of {', '.join(TABLES)}"
+        raise ValueError(f"unknown table {name!r}, {told}")
     if markdown:
         typer.echo(pages.tables([TABLES[name]] if name else list(TABLES.values())), nl=False)
         return
-    console = _console()
+    console = screen.console()
     for table in [TABLES[name]] if name else TABLES.values():
         shown = Table(*pages.HEADINGS, title=f"{table.name}: {pages.about(table)}")
         for cells in pages.columns(table):
             shown.add_row(*cells)
         console.print(shown)
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=WIDE)
 
 
 if __name__ == "__main__":

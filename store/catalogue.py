@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files as resources
 from importlib.resources.abc import Traversable
@@ -21,6 +21,7 @@ from store import files, sample
 from store.errors import CheckFailed, StoreError
 from store.manifests import File
 from store.schema import TABLES
+from store.tables import answers
 from store.tables.columns import Table
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,6 @@ SQL_TYPES = {
 }
 MEMORY = "2GB"  # beyond it DuckDB spills to the disk, beside the file: a build fits a machine that the results do not
 SOURCE = re.compile(r"\b(?:from|join)\s+(\w+)")  # what a query reads
-MADE_OF = ("datasets", "checkpoints", "forecasts", "geometry")  # kept tables; of a column in several the last one's word
 SHOWN = 5  # rows of a failed check in its message
 ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
 
@@ -130,17 +130,27 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
         except duckdb.Error as error:
             raise StoreError(f"{kind} {name}.sql cannot be made: {error}") from error
         connection.execute(f"comment on {kind} {name} is {_text(question(texts[name]))}")
-        if name in kept:
-            _comment_kept(connection, name, question(texts[name]))
     connection.execute("reset threads")
+    _describe(connection, reads, {name: set(SOURCE.findall(text)) & set(TABLES) for name, text in texts.items()})
 
 
-def _comment_kept(connection: duckdb.DuckDBPyConnection, name: str, asked: str) -> None:
-    """Columns of a kept table: as the schema says of what it is made of, else by the question that they answer."""
-    said = {column.name: column.comment for table in MADE_OF for column in TABLES[table].columns}
-    for column, *_ in connection.execute(f"describe {name}").fetchall():
-        comment = _text(said.get(column, f"answers: {asked}"))
-        connection.execute(f'comment on column {name}."{column}" is {comment}')
+def _describe(
+    connection: duckdb.DuckDBPyConnection, views: Mapping[str, Collection[str]], tables: Mapping[str, Collection[str]]
+) -> None:
+    """Comment every column of a view that the answers' page or a table that it is made of says the meaning of."""
+
+    def made_of(view: str) -> set[str]:
+        return set(tables[view]).union(*map(made_of, views[view]))
+
+    held = "select table_name, column_name from duckdb_columns() where not internal order by table_name, column_index"
+    tables_of = {view: made_of(view) for view in views}
+    connection.execute(
+        ";\n".join(
+            f'comment on column {view}."{column}" is {_text(said)}'
+            for view, column in connection.execute(held).fetchall()
+            if view in views and (said := answers.meaning(view, column, tables_of[view]))
+        )
+    )
 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:

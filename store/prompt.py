@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,12 +28,6 @@ SQL ends with a semicolon and may take several lines; Tab completes, the arrow k
   .sql NAME        the text of a view
   .format FORMAT   how rows are printed: table, csv, json, markdown
   .quit            leave, as does Ctrl-D"""
-TABLES = """
-    select table_name as name, 'table' as kind, comment from duckdb_tables() where not internal
-    union all
-    select view_name, 'view', comment from duckdb_views() where not internal
-    order by kind, name
-"""
 COLUMNS = """
     select column_name as "column", lower(data_type) as type, comment as meaning
     from duckdb_columns() where not internal and table_name = $1 order by column_index
@@ -75,7 +68,7 @@ class Session:
         if command in (".quit", ".exit"):
             return False
         if command == ".tables":
-            self._ask(TABLES)
+            self._ask(query.RELATIONS)
         elif command == ".columns" and len(names) == 1:
             self._ask(COLUMNS, self._known(names[0]))
         elif command == ".sql" and len(names) == 1:
@@ -93,9 +86,9 @@ class Session:
         self._show(self._connection.sql(sql, params=values).to_arrow_table(), "table")
 
     def _known(self, name: str) -> str:
-        names = [row[0] for row in self._connection.execute(TABLES).fetchall()]
+        names = [row[0] for row in self._connection.execute(query.RELATIONS).fetchall()]
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+            near = query.near(name, names)
             raise QueryError(f"no table or view {name!r}" + (f"; near: {', '.join(near)}" if near else ""))
         return name
 
@@ -104,7 +97,7 @@ class Completer(completion.Completer):
     """Tables and views after FROM and JOIN, columns of what the text names first elsewhere, then the rest."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._tables = [row[0] for row in connection.execute(TABLES).fetchall()]
+        self._tables = [row[0] for row in connection.execute(query.RELATIONS).fetchall()]
         columns = connection.execute(
             "select table_name, column_name from duckdb_columns() where not internal"
         ).fetchall()
@@ -162,12 +155,15 @@ def ask(session: Session, connection: duckdb.DuckDBPyConnection, complain: Calla
     while True:
         try:
             text = prompt.prompt("sql> ")
-            if text.strip() and not session.do(text):
-                return
         except KeyboardInterrupt:
             continue
         except EOFError:
             return
+        try:
+            if text.strip() and not session.do(text):
+                return
+        except KeyboardInterrupt:
+            complain("interrupted")
         except (StoreError, ValueError) as error:
             complain(str(error))
 

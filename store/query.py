@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 import json
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,19 @@ LOCKED = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
-    "lock_configuration": "true",
+    "temp_directory": "",  # it may be written to, as may the database and its log, whatever external access says
 }
+SHUT = ("set disabled_filesystems = 'LocalFileSystem'", "set lock_configuration = true")  # once the file is open
+
+RELATIONS = """
+    select table_name as name, 'table' as kind, comment from duckdb_tables() where not internal
+    union all
+    select view_name, 'view', comment from duckdb_views() where not internal
+    order by kind, name
+"""
+NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
+NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found|does not have a column named "([^"]+)"')
+MANY = 8  # tables that a message names
 
 
 def connect(path: Path | str = DATABASE, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -39,18 +52,49 @@ def connect(path: Path | str = DATABASE, *, threads: int | None = None) -> duckd
         raise QueryError(f"no database at {path}; `make repro` (or `dvc repro`) makes it, `dvc pull` brings it")
     config = LOCKED if threads is None else LOCKED | {"threads": str(threads)}
     try:
-        return duckdb.connect(str(path), read_only=True, config=config)
+        connection = duckdb.connect(str(path), read_only=True, config=config)
     except duckdb.Error as error:
         raise QueryError(f"{path} does not open as a DuckDB file: {error}") from error
+    if connection.execute("select not current_setting('lock_configuration')").fetchall()[0][0]:
+        for statement in SHUT:  # not where another connection of this process has
+            connection.execute(statement)
+    return connection
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """The rows that a statement answers. QueryError with DuckDB's own words, near names among them."""
+    """The rows that a statement answers. QueryError with DuckDB's own words, and near names."""
     try:
         relation = connection.sql(sql)
         return relation.to_arrow_table() if relation is not None else pa.table({})
+    except (RuntimeError, duckdb.InterruptException) as error:
+        if "interrupted" in str(error).lower():  # what DuckDB makes of Ctrl-C
+            raise KeyboardInterrupt from error
+        raise
     except duckdb.Error as error:
-        raise QueryError(str(error)) from error
+        raise QueryError("\n".join([str(error).rstrip(), *_advice(connection, str(error))])) from error
+
+
+def near(name: str, names: Iterable[str], n: int = 3) -> list[str]:
+    """Those names that are like a name, the likest first, then those that it is a part of."""
+    known = list(names)
+    alike = difflib.get_close_matches(name.lower(), known, n=n, cutoff=0.6)
+    stem = name.lower().removesuffix("s")
+    return list(dict.fromkeys([*alike, *sorted(one for one in known if stem in one)]))[: 2 * n]
+
+
+def _advice(connection: duckdb.DuckDBPyConnection, message: str) -> Iterator[str]:
+    """What DuckDB's message lacks: it names one table, and no column of another table."""
+    aside = connection.cursor()  # the statement may have been part of a transaction
+    if found := NO_TABLE.search(message):
+        names = [row[0] for row in aside.execute(f"select name from ({RELATIONS})").fetchall()]
+        if alike := near(found[1], names):
+            yield f"Near: {', '.join(alike)}"
+        yield "All there are: .tables at the prompt, or `show tables`"
+    elif found := NO_COLUMN.search(message):
+        holding = "select distinct table_name from duckdb_columns() where not internal and column_name = lower($1)"
+        if tables := sorted(row[0] for row in aside.execute(holding, [found[1] or found[2]]).fetchall()):
+            more = f" and {len(tables) - MANY} more" if len(tables) > MANY else ""
+            yield f"There is a column of that name in: {', '.join(tables[:MANY])}{more}"
 
 
 def statements(connection: duckdb.DuckDBPyConnection, text: str) -> Iterator[pa.Table]:

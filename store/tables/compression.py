@@ -5,7 +5,7 @@ from __future__ import annotations
 from store.tables.columns import F64, I16, I32, I64, IDENTITY, KEY, REASON, STACK, TEXT, Table
 from store.tables.columns import Column as C
 
-TABLE_2, EQ_1 = "rank_structure.md Table 2", "rank_structure.md eq. 1"
+TABLE_2, DATA_AWARE = "rank_structure.md Table 2", "science.md 6"
 _WHICH = (
     C("model", TEXT, "compressed model, BASE@METHOD"),
     C("base_model", TEXT, "model that it was made from"),
@@ -31,7 +31,7 @@ TABLES = (
             C("size_ratio", F64, "parameters over base_parameters", "ratio"),
             C("attention_ratio", F64, "attention_parameters over base_attention_parameters", "ratio"),
             C("rank_ratio", F64, "mean of rank over full width of its heads' parts", "ratio", TABLE_2),
-            C("error", F64, "root mean square of the relative errors of its parts", "", EQ_1),
+            C("error", F64, "root mean square of the relative errors of its parts", "", DATA_AWARE),
             KEY,
         ),
     ),
@@ -46,7 +46,7 @@ TABLES = (
             C("part", TEXT, "product qk or vo of heads, or matrix q, k, v, o"),
             C("full_width", I32, "largest rank that it could have", "dimensions"),
             C("rank", I32, "rank that it has, of every head", "dimensions"),
-            C("relative_error", F64, "of the cut, in the norm of the method", "", EQ_1),
+            C("relative_error", F64, "of the cut, in the norm of the method", "", DATA_AWARE),
         ),
         stage="compression",
     ),
@@ -62,7 +62,7 @@ TABLES = (
             C("log_ppl", F64, "log perplexity of the compressed model, decoder fed the context", "nats", null=True),
             C("base_log_ppl", F64, "log perplexity of the base", "nats", null=True),
             C("lppl", F64, "log_ppl over base_log_ppl", "ratio", TABLE_2, True),
-            C("state_error", F64, "relative L2 error of the last hidden states", "", "science.md 6", True),
+            C("state_error", F64, "relative L2 error of the last hidden states, to the base's", null=True),
             REASON,
             KEY,
         ),

@@ -20,7 +20,11 @@ TABLES = (
     Table(
         "studies",
         "one job that one study asks for",
-        (C("study", TEXT, "study, by its name in params"), C("stage", TEXT, "geometry or forecasts"), KEY),
+        (
+            C("study", TEXT, "study, by its name in params"),
+            C("stage", TEXT, "stage that ran it: compression, geometry, spectra or forecasts"),
+            KEY,
+        ),
     ),
     Table(
         "questions",

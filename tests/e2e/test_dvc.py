@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -172,5 +173,14 @@ def test_an_experiment_runs_and_is_kept(smoke: Checkout, tmp_path: Path) -> None
     made.run("dvc", "exp", "run", "-S", "geometry.k_max=3", "--name", "fewer")
     assert "fewer" in made.run("dvc", "exp", "list", "--all").stdout
     assert "geometry.k_max" in made.run("dvc", "params", "diff", "main").stdout
+    changed = json.loads(made.run("dvc", "metrics", "diff", "--json").stdout)["data/metrics.json"]
+    assert "isotropy.chronos-t5-nano.median_isotropy" in changed
+    assert not [name for name in changed if name.startswith(("skill.", "theory.", "rank_slope."))]
+    experiments = made.run("dvc", "exp", "show", "--only-changed", "--csv").stdout.splitlines()
+    assert "isotropy.chronos-t5-nano.median_isotropy" in experiments[0] and "skill" not in experiments[0]
+    drawn = json.loads(made.run("dvc", "plots", "diff", "HEAD", "workspace", "--json").stdout)["data"]
+    (scatter,) = drawn["isotropy against forecast error"]
+    points = scatter["content"]["data"]["values"]
+    assert {point["rev"] for point in points} == {"HEAD", "workspace"}
     assert jobs(made, "geometry")["done"] == 156
     assert jobs(made, "embeddings")["done"] == 0 or jobs(made, "embeddings")["reused"] == 0

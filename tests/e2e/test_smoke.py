@@ -21,6 +21,12 @@ from tests.e2e.checkout import ROOT, Checkout
 pytestmark = pytest.mark.timeout(900)
 KINDS = {"domains", "conditions", "islands", "dimension", "growth"}
 MODELS = {"chronos-t5-nano", "chronos-bolt-nano"}
+PLOTS = {
+    "isotropy against forecast error",
+    "effective dimension by layer",
+    "numerical rank by layer",
+    "compressed attention against WQL",
+}
 SMALL = "chronos-t5-nano@aware-0.5"  # on one data set under one condition
 
 
@@ -135,11 +141,21 @@ def test_status_says_that_all_is_done(smoke: Checkout) -> None:
     assert "finished" in output
 
 
-def test_dvc_shows_metrics_plots_and_the_graph(smoke: Checkout) -> None:
-    metrics = json.loads(smoke.run("dvc", "metrics", "show", "--json").stdout)
-    assert "correlation" in json.dumps(metrics)
-    assert (smoke.folder / "data/plots/effective_dimension.csv").exists()
-    smoke.run("dvc", "plots", "show")
+def test_dvc_shows_the_headline_numbers_the_plots_and_the_graph(smoke: Checkout) -> None:
+    shown = json.loads(smoke.run("dvc", "metrics", "show", "--json").stdout)
+    numbers = shown[""]["data"]["data/metrics.json"]["data"]
+    blocks = {"correlation", "isotropy", "rank_slope", "compression", "skill", "theory", "published", "rows"}
+    assert set(numbers) == blocks
+    asked = """select spearman from correlation where study = 'isotropy' and measure = 'zeta_adjusted'
+        and "grouping" = 'within_dataset'"""
+    assert numbers["correlation"]["within_dataset"]["zeta_adjusted"]["spearman"] == smoke.sql(asked)[0]["spearman"]
+    assert numbers["rows"]["failures"] == 0
+    done = smoke.run("dvc", "plots", "show", "--json")
+    drawn = json.loads(done.stdout)["data"]
+    assert set(drawn) == set(PLOTS) | {f"data/checkpoints/curves/{model}/plots/metrics/loss.tsv" for model in MODELS}
+    for name, (one,) in drawn.items():
+        assert one["content"]["data"]["values"], name
+    assert "WARNING" not in smoke.run("dvc", "plots", "show").stderr
     assert "embeddings" in smoke.run("dvc", "dag").stdout
 
 

@@ -13,6 +13,8 @@ import store
 from store import catalogue, dumps, files
 from store.errors import CheckFailed, StoreError
 from store.schema import TABLES
+from store.tables import answers
+from store.tables.columns import LAYER
 
 
 @pytest.fixture
@@ -69,6 +71,20 @@ def test_the_catalogue_holds_every_table_and_view_with_its_comment(build) -> Non
         "svd_compression",
     }  # what the paper says needs no rows of ours
     assert {name for name, rows in empty.items() if rows} == printed
+
+
+def test_every_column_of_every_answer_says_what_it_means(build) -> None:
+    with store.open(build()) as connection:
+        found = connection.execute("select table_name, column_name, comment from duckdb_columns()").fetchall()
+    views = {file.stem for file in (Path(catalogue.__file__).parent / "sql" / "answers").glob("*.sql")}
+    said = {(view, column): comment for view, column, comment in found if view in views}
+    assert {view for view, _ in said} == views
+    assert not [f"{view}.{column}" for (view, column), comment in said.items() if not comment]
+    assert said["effective_dimension", "layer"] == LAYER.comment  # as in the table that it reads
+    assert said["sign_test", "share"] != said["flow_of_ranks", "share"]  # one name, two meanings
+    gone = [f"{view}.{column}" for view, own in answers.OWN.items() for column in own if (view, column) not in said]
+    assert not gone
+    assert set(answers.MEANINGS) <= {column for _, column, _ in found}
 
 
 def test_a_row_stands_once_for_each_study_that_asks_and_not_where_none_does(build, row) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -62,6 +63,18 @@ def test_a_statement_may_take_several_lines_and_its_error_ends_nothing(typed) ->
 
 def test_ctrl_d_leaves_and_ctrl_c_drops_what_is_typed(typed) -> None:
     assert typed("select nonsense \x03select 1 as one;\n\x04") == ([(["one"], "table")], [], [])
+
+
+def test_a_statement_that_is_interrupted_ends_and_the_prompt_goes_on(
+    typed, connection: duckdb.DuckDBPyConnection
+) -> None:
+    """Ctrl-C while DuckDB works interrupts the connection: so does the timer."""
+    endless = "select count(*) from range(10000000000) as a(i), range(1000) as b(j) where i % 7 = j;"
+    timer = threading.Timer(0.3, connection.interrupt)
+    timer.start()
+    shown, _, complaints = typed(f"{endless}\nselect 1 as one;\n\x04")
+    timer.join()
+    assert (shown, complaints) == ([(["one"], "table")], ["interrupted"])
 
 
 @pytest.mark.parametrize(

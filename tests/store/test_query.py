@@ -69,11 +69,60 @@ def test_a_python_variable_is_not_a_table(database: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "near"), [("select los from training", '"loss"'), ("select * from trainin", '"training"')]
+    "statement",
+    [
+        "copy (select 1 as a) to '{database}' (format csv, use_tmp_file false)",
+        "copy (select 1 as a) to '{database}.wal'",
+        "copy (select 1 as a) to '{database}.tmp/out.csv'",
+        "select * from '{database}.tmp/secret.csv'",
+        "select * from read_blob('{database}')",
+        "attach '{database}' as again",
+    ],
+)
+def test_the_database_itself_and_what_lies_by_it_are_shut_too(database: Path, tmp_path: Path, statement: str) -> None:
+    """DuckDB leaves these open where external access is off: the file, its log and its temporary folder."""
+    copy = tmp_path / "copy.duckdb"
+    copy.write_bytes(database.read_bytes())
+    beside = tmp_path / "copy.duckdb.tmp"
+    beside.mkdir()
+    (beside / "secret.csv").write_text("a\n1\n")
+    with query.connect(copy) as connection, pytest.raises(QueryError, match="has been disabled by configuration"):
+        query.query(connection, statement.format(database=copy))
+    assert files.fingerprint(copy) == files.fingerprint(database)
+    found = sorted(path.name for path in tmp_path.rglob("*"))
+    assert found == ["copy.duckdb", "copy.duckdb.tmp", "secret.csv"]
+
+
+def test_a_second_connection_of_a_process_is_as_locked_as_the_first(database: Path) -> None:
+    with query.connect(database) as first, query.connect(database) as second:
+        assert query.query(first, "select model from training") == query.query(second, "select model from training")
+        with pytest.raises(QueryError, match="has been disabled by configuration"):
+            query.query(second, f"select * from read_blob('{database}')")
+
+
+@pytest.mark.parametrize(
+    ("statement", "near"),
+    [
+        ("select los from training", '"loss"'),
+        ("select t.los from training as t", '"loss"'),
+        ("select * from trainin", "Near: training"),
+        ("select * from frontier", "Near: compression_frontier"),  # what is only a part of a name
+        ("select * from RANK_TEST", "Near: rank_tests"),
+        ("select wql from training", "a column of that name in: .*forecasts"),
+        ("select model from training where nosuchcolumn = 1", "nosuchcolumn"),
+        ("begin; select * from trainin", "Near: training"),
+    ],
 )
 def test_a_wrong_name_is_answered_with_the_near_ones(database: Path, statement: str, near: str) -> None:
     with query.connect(database) as connection, pytest.raises(QueryError, match=near):
-        query.query(connection, statement)
+        list(query.statements(connection, statement))
+
+
+def test_near_names_are_the_alike_ones_and_then_those_that_hold_the_name() -> None:
+    names = ["runs", "rank_tests", "head_ranks", "training"]
+    assert query.near("ranks", names) == ["runs", "rank_tests", "head_ranks"]
+    assert query.near("trainin", names) == ["training"]
+    assert query.near("xyzzy", names) == []
 
 
 def test_a_missing_database_says_what_makes_it(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+-- How well does each model forecast against seasonal naive, over the windows that all of its study have a score of?
+-- Ratios of WQL (pooled over series) and of MASE (mean over series): geometric means over data sets and conditions, as the
+-- Chronos evaluation aggregates them; below 1 the model is better. Of studies that measure `baselines`.
+with common as (
+    select
+        study,
+        dataset,
+        condition,
+        series,
+        origin
+    from forecasts
+    group by all
+    having count(wql) = count(*)
+        and count(mase) = count(*)
+),
+
+cells as (
+    select
+        forecasts.study,
+        forecasts.model,
+        forecasts.dataset,
+        forecasts.condition,
+        count(*) as n_windows,
+        sum(forecasts.quantile_loss) as loss,
+        avg(forecasts.mase) as mase
+    from forecasts
+    semi join common
+        on common.study = forecasts.study
+        and common.dataset = forecasts.dataset
+        and common.condition = forecasts.condition
+        and common.series = forecasts.series
+        and common.origin = forecasts.origin
+    group by all
+),
+
+final as (
+    select
+        cells.study,
+        cells.model,
+        baselines.model is not null as is_baseline,
+        compression.base_model,
+        compression.method,
+        compression.attention_ratio,
+        count(*) as n_cells,
+        sum(cells.n_windows)::bigint as n_windows,
+        exp(avg(ln(nullif(cells.loss, 0) / nullif(naive.loss, 0)))) as wql_ratio,
+        exp(avg(ln(nullif(cells.mase, 0) / nullif(naive.mase, 0)))) as mase_ratio
+    from cells
+    inner join cells as naive
+        on naive.study = cells.study
+        and naive.dataset = cells.dataset
+        and naive.condition = cells.condition
+        and naive.model = 'seasonal-naive'
+    left join baselines
+        on baselines.model = cells.model
+    left join compression
+        on compression.model = cells.model
+    group by all
+    order by
+        cells.study,
+        wql_ratio,
+        cells.model
+)
+
+select * from final
