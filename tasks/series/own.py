@@ -96,6 +96,7 @@ def _of_frame(frame: pd.DataFrame, path: Path, name: str) -> Iterator[Series]:
     frame = frame.rename(columns=str)
     if isinstance(frame.index, pd.DatetimeIndex):  # as pandas keeps it in Parquet
         frame = frame.reset_index(names="timestamp")
+    frame = frame.reset_index(drop=True)  # another index may hold a label twice
     if duplicated := sorted(frame.columns[frame.columns.duplicated()]):
         raise DataError(f"{path}: column {duplicated[0]!r} stands twice; rename one")
     named: list[str] = frame.columns.tolist()
