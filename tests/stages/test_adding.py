@@ -33,7 +33,7 @@ STUDIES = {  # text, its lines up to the end of the last study, column of its na
         "studies:\n  one:\n    title: &t One\n    measures: [weights]\n    models: all\n"
         "  three:\n    measures: [weights]\n    models: all\n    title: *t\n", 9, 2,
     ),
-    "studies in a title": (f"studies:\n  one:\n{ONE.replace('One', '"studies: one"')}", 5, 2),
+    "studies in a title": ("studies:\n  one:\n" + ONE.replace("One", "'studies: one'"), 5, 2),
 }  # fmt: skip
 
 
