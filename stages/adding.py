@@ -25,17 +25,15 @@ def add_study(path: Path, name: str, block: Mapping[str, Any]) -> int:
         raise ParamsError(f"{path}: studies.{name}: there is such a study already; take another name")
     with path.open(newline="") as file:
         text = file.read()
-    at, indent = _end(text, path)
     newline = "\r\n" if "\r\n" in text else "\n"
-    lines = text.splitlines(keepends=True)
-    if at and not lines[at - 1].endswith(("\n", "\r")):
-        lines[at - 1] += newline
-    added = [" " * indent + line + newline for line in _yaml(name, block)]
-    changed = "".join([*lines[:at], *added, *lines[at:]])
+    at, indent = _end(text, path)
+    before = text[:at] if text[:at].endswith("\n") else text[:at] + newline
+    added = "".join(" " * indent + line + newline for line in _yaml(name, block))
+    changed = before + added + text[at:]
     if list(parse(changed, path).studies)[-1] != name:
         raise ParamsError(f"{path}: the end of `studies` is not where it seems; add the study by hand")
     write_text(path, changed)
-    return at + 1
+    return before.count("\n") + 1
 
 
 def _yaml(name: str, block: Mapping[str, Any]) -> list[str]:
@@ -52,12 +50,13 @@ def _yaml(name: str, block: Mapping[str, Any]) -> list[str]:
 
 def _scalar(value: Any) -> str:
     """One line of YAML, quoted where it must be."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    plain = str(value).isprintable()  # YAML folds some line breaks that are not ours, unless they are escaped
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=plain)
     return text.removesuffix("\n").removesuffix("\n...")
 
 
 def _end(text: str, path: Path) -> tuple[int, int]:
-    """How many lines reach to the end of the last study, and the column at which names of studies stand."""
+    """Characters up to the end of the last study's last line, and the column at which names of studies stand."""
     flows: list[bool] = []  # of the collections that are open: whether they are in brackets
     key, indent, end = None, None, 0
     for event in yaml.parse(text):
@@ -67,7 +66,9 @@ def _end(text: str, path: Path) -> tuple[int, int]:
                 break
             flows.append(bool(event.flow_style))
         elif isinstance(event, yaml.CollectionEndEvent):
-            end = _line(event) if flows.pop() and inside else end  # the end of a block is marked where the next begins
+            end = (
+                _line(event, text) if flows.pop() and inside else end
+            )  # the end of a block is marked where the next begins
             if len(flows) == 1:
                 if inside and indent is not None:
                     return end, indent
@@ -77,12 +78,14 @@ def _end(text: str, path: Path) -> tuple[int, int]:
                 key = getattr(event, "value", None) if key is None else None
             elif inside:
                 assert event.start_mark is not None
-                indent, end = event.start_mark.column if indent is None else indent, _line(event)
+                indent, end = event.start_mark.column if indent is None else indent, _line(event, text)
     raise ParamsError(f"{path}: `studies` is not written as a block of lines; add the study by hand")
 
 
-def _line(event: yaml.Event) -> int:
-    """How many lines reach to the end of an event; that of a block of text is the begin of the next line."""
+def _line(event: yaml.Event, text: str) -> int:
+    """Characters up to the end of the line that an event ends on; a block of text ends where the next line begins."""
     mark = event.end_mark
     assert mark is not None  # PyYAML's parser marks every event
-    return int(mark.line + (mark.column > 0))
+    if mark.column == 0:
+        return int(mark.index)
+    return text.find("\n", mark.index) + 1 or len(text)

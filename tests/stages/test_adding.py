@@ -98,7 +98,7 @@ def test_what_cannot_be_added_leaves_the_file_alone(
     assert [one.name for one in tmp_path.iterdir()] == ["mine.yaml"]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     title=st.text(st.characters(exclude_categories=("Cs",)), max_size=60),
     models=st.lists(st.sampled_from(["m", "n" * 50, "null", "1e3"]), min_size=1, max_size=9, unique=True),
