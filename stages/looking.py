@@ -84,29 +84,44 @@ def look(params: Params, asked: Asked, watch: Watch = lambda what, done, total: 
     Raises ParamsError for a name or value that cannot be meant, DataError where the data give no window, ModelError
     where the checkpoint cannot be had or read, HealthError where its states are not finite.
     """
+    with placed(asked.device):
+        it = at_hand(params, asked, watch)
+        watch("tokens and hidden states", 0, 0)
+        table, skipped = _tokens(it)
+        tables = list(_states(it, table))
+        rows = []
+        for done, one in enumerate(tables):
+            watch("measuring layers", done, len(tables))
+            rows.append(_measured(it, one, asked))
+        watch("measuring layers", len(tables), len(tables))
+    unusable = Counter(one.reason for one in it.series.skipped) + Counter(skipped)
+    return Looked(rows, len(it.series.series), len(table), dict(unusable))
+
+
+@dataclass(frozen=True)
+class AtHand:
+    """A model and series, loaded. params: those of this cell alone; row: the model's of table `checkpoints`."""
+
+    params: Params
+    cell: planning.Cell
+    row: Mapping[str, Any]
+    source: Source
+    model: Family
+    series: Loaded
+
+
+def at_hand(params: Params, asked: Asked, watch: Watch) -> AtHand:
+    """What is asked for, loaded. Raises as `look` does."""
     watch("loading the model", 0, 0)
     source = find(params, asked.model, asked.family)
     name, dataset = _data(params, asked)
     kind = modality(dataset.source)
     params, cell, row = _as_params(params, asked, source, name, dataset)
-    with _placed(asked.device):
-        model = _model(source, asked.device)
-        if model.modality != kind:
-            raise ParamsError(
-                f"{asked.data}: {kind} data, but model {asked.model} reads {model.modality}; name other data"
-            )
-        watch("reading the data", 0, 0)
-        series = _series(params, asked, name, dataset)
-        watch("tokens and hidden states", 0, 0)
-        table, skipped = _tokens(params, cell, row, model, series)
-        tables = list(_states(params, cell, row, model, table))
-        rows = []
-        for done, one in enumerate(tables):
-            watch("measuring layers", done, len(tables))
-            rows.append(_measured(params, cell, one, asked))
-        watch("measuring layers", len(tables), len(tables))
-    unusable = Counter(one.reason for one in series.skipped) + Counter(skipped)
-    return Looked(rows, len(series.series), len(table), dict(unusable))
+    model = load_model(source, asked.device)
+    if model.modality != kind:
+        raise ParamsError(f"{asked.data}: {kind} data, but model {asked.model} reads {model.modality}; name other data")
+    watch("reading the data", 0, 0)
+    return AtHand(params, cell, row, source, model, _series(params, asked, name, dataset))
 
 
 def _data(params: Params, asked: Asked) -> tuple[str, DataSet]:
@@ -159,7 +174,7 @@ def _condition(params: Params, asked: Asked, kind: Modality) -> tuple[str, Condi
 
 
 @contextlib.contextmanager
-def _placed(device: str) -> Iterator[None]:
+def placed(device: str) -> Iterator[None]:
     """The jobs' device, as on an actor. ParamsError for one that is not there."""
     import torch
 
@@ -177,7 +192,8 @@ def _placed(device: str) -> Iterator[None]:
         PLACE.reset(token)
 
 
-def _model(source: Source, device: str) -> Family:
+def load_model(source: Source, device: str) -> Family:
+    """The model of a checkpoint. ModelError where it is none of its family."""
     from tasks.models import registry
 
     registry.check_options(source.family, source.options, f"models.{source.name}.options")
@@ -209,14 +225,13 @@ def _counted(reasons: Mapping[str, int]) -> str:
     return "; ".join(f"{n} {reason}" for reason, n in reasons.items()) or "there are none"
 
 
-def _tokens(
-    params: Params, cell: planning.Cell, row: Mapping[str, Any], model: Family, series: Loaded
-) -> tuple[pa.Table, dict[str, int]]:
+def _tokens(it: AtHand) -> tuple[pa.Table, dict[str, int]]:
     """The token dump, and the series that gave no window, by reason. DataError where none did."""
     from tasks.models.tokenize import tokenize
     from tasks.series.tables import series_table
 
-    result = tokenize(Job(tokens.TASK, tokens.spec(params, cell, row)), series_table(series.series), model)
+    params, cell = it.params, it.cell
+    result = tokenize(Job(tokens.TASK, tokens.spec(params, cell, it.row)), series_table(it.series.series), it.model)
     assert result.dump is not None
     (table,) = result.dump
     skipped: dict[str, int] = json.loads(table.schema.metadata[b"skipped"])
@@ -229,20 +244,17 @@ def _tokens(
     return table, skipped
 
 
-def _states(
-    params: Params, cell: planning.Cell, row: Mapping[str, Any], model: Family, table: pa.Table
-) -> Iterator[pa.Table]:
+def _states(it: AtHand, table: pa.Table) -> Iterator[pa.Table]:
     """A table of the embedding dump a layer."""
     from tasks.models.embed import embed
 
-    models = {cell.model: row}
-    spec = embeddings.spec(params, planning.identity(params, cell), models)
-    result = embed(Job(embeddings.TASK, spec), table, model)
+    spec = embeddings.spec(it.params, planning.identity(it.params, it.cell), {it.cell.model: it.row})
+    result = embed(Job(embeddings.TASK, spec), table, it.model)
     assert result.dump is not None
     return iter(result.dump)
 
 
-def _measured(params: Params, cell: planning.Cell, table: pa.Table, asked: Asked) -> dict[str, Any]:
+def _measured(it: AtHand, table: pa.Table, asked: Asked) -> dict[str, Any]:
     """The row of one layer: what `geometry` has of it, its d(ε) and the numerical rank of its tokens."""
     from tasks.geometry.dimension import effective_dimension
     from tasks.geometry.measure import entry
@@ -251,8 +263,8 @@ def _measured(params: Params, cell: planning.Cell, table: pa.Table, asked: Asked
 
     (batch,) = table.combine_chunks().to_batches()
     where: LayerPlace = (batch["stack"][0].as_py(), batch["layer"][0].as_py(), batch["normed"][0].as_py())
-    data, identity = batch_states(batch), planning.identity(params, cell)
-    (row,) = entry(Job(geometry.TASK, geometry.spec(params, identity, where, is_last=False)), data, None).rows
+    data, identity = batch_states(batch), planning.identity(it.params, it.cell)
+    (row,) = entry(Job(geometry.TASK, geometry.spec(it.params, identity, where, is_last=False)), data, None).rows
     spec = identity | dict(zip(("stack", "layer", "normed"), where, strict=True))
     (spectrum,) = input_spectrum(Job(spectra.INPUT, spec), data).rows
     variances = row["eigenvalues"]

@@ -62,8 +62,8 @@ def look(
     if out is not None and out.suffix not in PICTURES:
         raise ParamsError(f"--out {out}: expected a name that ends in {', '.join(PICTURES)}")
     asked = Asked(model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon)
-    with _watched() as watch:
-        found = look_at(_params(), asked, watch)
+    with watched() as watch:
+        found = look_at(params_here(), asked, watch)
         if out is not None:
             watch("drawing", 0, 0)
             _draw(found.rows, out)
@@ -75,7 +75,7 @@ def look(
             typer.echo(f"picture: {out}")
 
 
-def _params() -> Params:
+def params_here() -> Params:
     """Those of this folder, or bare ones where it has none."""
     from stages.looking import bare
 
@@ -83,7 +83,7 @@ def _params() -> Params:
 
 
 @contextlib.contextmanager
-def _watched() -> Iterator[Watch]:
+def watched() -> Iterator[Watch]:
     """Progress on stderr, where that is a terminal; gone at the end."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from transformers.utils import logging

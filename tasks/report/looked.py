@@ -36,7 +36,7 @@ def page(title: str, figures: Sequence[tuple[str, go.Figure]]) -> str:
     parts = []
     for place, (heading, figure) in enumerate(figures):
         html = figure.to_html(
-            full_html=False, include_plotlyjs=place == 0, div_id=f"figure-{place}", config={"displaylogo": False}
+            full_html=False, include_plotlyjs=place == 0, div_id=f"figure-{place}", config={"displayModeBar": False}
         )
         parts.append(f"<h2>{escape(heading)}</h2>\n{html}")
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'

@@ -25,7 +25,7 @@ from stages.cli.output import cell
 from store import catalogue
 
 ROOT = Path(__file__).parents[3]
-COMMANDS = ((), ("doctor",), ("look",), ("sql",), ("report",), ("new", "study"))
+COMMANDS = ((), ("doctor",), ("look",), ("compress",), ("sql",), ("report",), ("new", "study"))
 EXAMPLE = re.compile(r"^\s+tsfm-lens (.*?)(\s+#.*)?$", re.MULTILINE)
 
 
@@ -153,6 +153,13 @@ class TestReport:
         assert found == {"page": "data/report.html", "bytes": 31, "figures": 0, "built": False, "stale": False}
         assert json.loads(run("report", "--json").stdout)["stale"] is True
         assert "--build makes the page anew" in run("report").stdout
+
+    @pytest.mark.slow
+    def test_a_page_that_is_not_there_is_built_and_json_alone_is_on_stdout(self, folder: Path) -> None:
+        Path("data/report.html").unlink()
+        done = run("report", "--json")
+        found = json.loads(done.stdout)
+        assert found["built"] is True and found["bytes"] == Path("data/report.html").stat().st_size > 1e6
 
     def test_out_is_a_copy(self, folder: Path) -> None:
         assert run("report", "--out", "copy.html").exit_code == 0
