@@ -101,7 +101,10 @@ def _compress(it: AtHand, how: Narrowing, table: pa.Table, folder: Path) -> None
         "method": method.plain(),
         "calibration": _calibration(it, how, how.windows),
     }
-    work(Job(compression.COMPRESS, spec), {"folder": folder, "series": {it.cell.dataset: table}}, it.model)
+    try:
+        work(Job(compression.COMPRESS, spec), {"folder": folder, "series": {it.cell.dataset: table}}, it.model)
+    except ValueError as error:  # of ranks that cannot be
+        raise ParamsError(f"--to {how.to:g} --method {how.method}: {error}") from None
 
 
 def _quantities(it: AtHand, model: Family, table: pa.Table, windows: Windows) -> dict[str, float]:

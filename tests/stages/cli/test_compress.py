@@ -113,7 +113,11 @@ def test_the_folder_is_a_model_that_look_takes_without_its_family() -> None:
         (("t5-text-nano", "out", "--data", "english"), 2, "family t5-text forecasts nothing"),
         (("chronos-bolt-nano", "out", *HOW[:-1], "40"), 1, "no series can be judged on its last 20%"),
         (("chronos-bolt-nano", "out", *HOW, "--to", "2"), 2, "--to"),
-        (("chronos-bolt-nano", "out", *HOW, "--to", "0.01"), 1, "budget"),
+        (
+            ("chronos-bolt-nano", "out", *HOW, "--to", "0.01"),
+            2,
+            "--to 0.01 --method aware: ranks budget: got 0.01, expected at least 0.06",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
