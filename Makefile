@@ -22,6 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi
 	$(UV) venv --quiet --allow-existing --python 3.11 .venv
 	$(UV) pip install --quiet --python .venv/bin/python --constraint constraints.txt --requirements pyproject.toml --all-extras --group dev
+	$(UV) pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .  # the command tsfm-lens
 	$(UV) pip install --quiet --python .venv/bin/python --target .venv/duckdb-1.4 --no-deps 'duckdb==1.4.5'  # the tests' older client
 	@touch $(READY)
 

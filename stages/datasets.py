@@ -27,7 +27,7 @@ def main(params: Params) -> None:
         if dataset.source == "kernelsynth":
             continue
         try:
-            found = _load(name, dataset, params)
+            found = loaded(name, dataset, params)
         except DataError as error:
             skipped.append(_skip(name, str(error), 1))
             print(f"datasets: {name}: skipped: {error}")
@@ -41,7 +41,8 @@ def main(params: Params) -> None:
     write_tables(OUT, rows, skipped, keep={row["dataset"] for row in rows})
 
 
-def _load(name: str, dataset: DataSet, params: Params) -> Loaded:
+def loaded(name: str, dataset: DataSet, params: Params) -> Loaded:
+    """The usable series of a data set that is not drawn by kernelsynth. Raises DataError where they are not at hand."""
     how: dict[str, Any] = {
         "min_length": params.datasets.min_length,
         "sample": (params.datasets.max_series, params.seed),

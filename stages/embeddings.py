@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from stages import DATA, planning
 from stages.params import Params
@@ -27,16 +28,22 @@ def plan(params: Params) -> Iterator[Planned]:
     for row in planning.dumps("tokens"):
         if row["model"] not in params.models or not row["n_windows"]:
             continue
-        spec = {
-            **planning.row_identity(row),
-            **planning.model_spec(models[row["model"]]),
-            "rows": params.embeddings.rows,
-            "batch": params.embeddings.batch,
-            "store_dtype": params.embeddings.store_dtype,
-            "format": "arrow",
-        }
-        if row["base_model"] in models:  # the same tokens, so that what differs is the model and not the sample
-            base = {"model": row["base_model"], "base_model": None, "rank": None}
-            spec["sampled_as"] = base | planning.model_spec(models[row["base_model"]])
         dump = Path(DATA, "tokens", row["path"])
-        yield Planned(Job(TASK, spec, planning.inputs(models[row["model"]], dump), group=row["model"]))
+        inputs = planning.inputs(models[row["model"]], dump)
+        yield Planned(Job(TASK, spec(params, row, models), inputs, group=row["model"]))
+
+
+def spec(params: Params, row: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Of the job of a token dump. row: its row of `dumps`; models: rows of `checkpoints` by model."""
+    found: dict[str, Any] = {
+        **planning.row_identity(row),
+        **planning.model_spec(models[row["model"]]),
+        "rows": params.embeddings.rows,
+        "batch": params.embeddings.batch,
+        "store_dtype": params.embeddings.store_dtype,
+        "format": "arrow",
+    }
+    if row["base_model"] in models:  # the same tokens, so that what differs is the model and not the sample
+        base = {"model": row["base_model"], "base_model": None, "rank": None}
+        found["sampled_as"] = base | planning.model_spec(models[row["base_model"]])
+    return found

@@ -31,16 +31,16 @@ def plan(params: Params) -> Iterator[Planned]:
     known = planning.checkpoints().items()
     models = {name: row for name, row in known if row["modality"] == "series"}  # text and images are not forecast
     for cell, studies in planning.cells(params, ["isotropy", "forecasts"], models).items():
-        spec = _spec(params, cell) | planning.model_spec(models[cell.model])
+        of_model = spec(params, cell) | planning.model_spec(models[cell.model])
         inputs = planning.inputs(models[cell.model], planning.series_file(params, cell.dataset))
-        yield Planned(Job(TASK, spec, inputs, group=cell.model), studies)
+        yield Planned(Job(TASK, of_model, inputs, group=cell.model), studies)
     for cell, studies in planning.cells(params, ["baselines"], instead=params.forecasts.baselines).items():
         series = planning.series_file(params, cell.dataset)
-        job = Job(BASELINE, _spec(params, cell), {series.as_posix(): fingerprint(series)}, group=cell.model)
+        job = Job(BASELINE, spec(params, cell), {series.as_posix(): fingerprint(series)}, group=cell.model)
         yield Planned(job, studies)
 
 
-def _spec(params: Params, cell: planning.Cell) -> dict[str, Any]:
+def spec(params: Params, cell: planning.Cell) -> dict[str, Any]:
     """What is forecast and how it is scored, whoever forecasts."""
     block = params.forecasts
     return {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from stages import DATA, planning
 from stages.params import Params
 from stages.sweeping import Planned, opened, sweep
-from store.dumps import last_layers, layers, read_states
+from store.dumps import Place, last_layers, layers, read_states
 from tasks.sweep.jobs import Job, Task
 
 TASK = Task("measure", 2, "tasks.geometry.measure:entry", table="geometry")
@@ -24,26 +25,27 @@ def main(params: Params) -> None:
 def plan(params: Params) -> Iterator[Planned]:
     """One job a layer of a dump; studies that ask for the last layer take each stack's last state."""
     asked = planning.cells(params, ["isotropy"])
-    measure = params.geometry.model_dump(exclude={"rows", "cai"})
     for row in planning.dumps("embeddings"):
         studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
         path = Path(DATA, "embeddings", row["path"])
         held = layers(path)
         last = last_layers(held)
-        for stack, layer, normed in held:
-            wanting = planning.wanting(params, studies, (stack, layer, normed), held)
-            if not wanting:
-                continue
-            spec = {
-                **planning.row_identity(row),
-                "stack": stack,
-                "layer": layer,
-                "normed": normed,
-                "weights_dtype": "float32",
-                "tokens": params.geometry.rows,
-                "measure": measure | {"presets": _presets(params.geometry.cai, (stack, layer, normed) in last)},
-            }
-            yield Planned(Job(TASK, spec, {path.as_posix(): row["fingerprint"]}), wanting)
+        for place in held:
+            if wanting := planning.wanting(params, studies, place, held):
+                of_layer = spec(params, row, place, is_last=place in last)
+                yield Planned(Job(TASK, of_layer, {path.as_posix(): row["fingerprint"]}), wanting)
+
+
+def spec(params: Params, row: Mapping[str, Any], place: Place, *, is_last: bool) -> dict[str, Any]:
+    """Of the job of a layer. row: that of its embedding dump in `dumps`; is_last: of its stack."""
+    measure = params.geometry.model_dump(exclude={"rows", "cai"})
+    return {
+        **planning.row_identity(row),
+        **dict(zip(("stack", "layer", "normed"), place, strict=True)),
+        "weights_dtype": "float32",
+        "tokens": params.geometry.rows,
+        "measure": measure | {"presets": _presets(params.geometry.cai, is_last)},
+    }
 
 
 def _presets(cai: str, is_last: bool) -> list[str]:

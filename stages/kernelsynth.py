@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from stages import DATA
+from stages.blocks import DataSet
 from stages.params import Params
 from stages.series_files import dataset_row, write_series, write_tables
 from tasks.series.kernels import parse_kernel
 from tasks.series.kernelsynth import synthetic_set
+from tasks.series.types import Series
 
 OUT = Path(DATA, "kernelsynth")
 
@@ -19,15 +21,20 @@ def main(params: Params) -> None:
     for name, dataset in params.datasets.sets.items():
         if dataset.source != "kernelsynth":
             continue
-        series = synthetic_set(
-            name,
-            parse_kernel(str(dataset.kernel)),
-            count=params.kernelsynth.series,
-            seed=params.seed,
-            length=params.kernelsynth.length,
-            domain=dataset.domain,
-        )
+        series = drawn(name, dataset, params)
         write_series(OUT, name, series)
         rows.append(dataset_row(name, dataset, series, available=len(series)))
         print(f"kernelsynth: {name}: {len(series)} series of {params.kernelsynth.length} steps, {dataset.kernel}")
     write_tables(OUT, rows, [], keep={row["dataset"] for row in rows})
+
+
+def drawn(name: str, dataset: DataSet, params: Params) -> list[Series]:
+    """The series of one named set."""
+    return synthetic_set(
+        name,
+        parse_kernel(str(dataset.kernel)),
+        count=params.kernelsynth.series,
+        seed=params.seed,
+        length=params.kernelsynth.length,
+        domain=dataset.domain,
+    )

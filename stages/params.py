@@ -181,6 +181,11 @@ def load(path: str | Path = PARAMS_FILE) -> Params:
         text = Path(path).read_text()
     except OSError as error:
         raise ParamsError(f"{path}: {error.strerror}; run from the repository's root, or name a params file") from None
+    return parse(text, path)
+
+
+def parse(text: str, path: str | Path = PARAMS_FILE) -> Params:
+    """Check the text of a params file; path: what a message calls it. Raises ParamsError as `load` does."""
     try:
         block = yaml.safe_load(text)
         if _values(block, {}) > MOST_VALUES:

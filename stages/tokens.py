@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -30,14 +30,19 @@ def plan(params: Params) -> Iterator[Planned]:
     models = planning.checkpoints()
     for cell, studies in planning.cells(params, set(get_args(Measure)) - WITHOUT_TOKENS, models).items():
         series = planning.series_file(params, cell.dataset)
-        spec = {
-            **planning.identity(params, cell),
-            **planning.windows_spec(params, cell, params.tokens.min_context),
-            **planning.model_spec(models[cell.model]),
-            "rows": params.tokens.rows,
-            "format": "arrow",
-        }
-        yield Planned(Job(TASK, spec, planning.inputs(models[cell.model], series), group=cell.model), studies)
+        job = Job(TASK, spec(params, cell, models[cell.model]), planning.inputs(models[cell.model], series), cell.model)
+        yield Planned(job, studies)
+
+
+def spec(params: Params, cell: planning.Cell, model: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the job of a cell. model: its row of `checkpoints`."""
+    return {
+        **planning.identity(params, cell),
+        **planning.windows_spec(params, cell, params.tokens.min_context),
+        **planning.model_spec(model),
+        "rows": params.tokens.rows,
+        "format": "arrow",
+    }
 
 
 def skipped() -> Iterator[dict[str, Any]]:

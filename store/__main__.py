@@ -49,14 +49,17 @@ app = typer.Typer(
 Database = Annotated[Path, typer.Option(help="The catalogue to ask.")]
 
 
-def main() -> None:
-    """Run a command; a first word that is none is a query, and nothing at all the prompt."""
-    arguments = sys.argv[1:]
+def main(arguments: Sequence[str] | None = None, name: str | None = None) -> None:
+    """Run a command; a first word that is none is a query, and nothing at all the prompt.
+
+    arguments: by default those of the process; name: of the program, as help is to call it.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
     names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     if not arguments or arguments[0] not in names | {"--help"}:
         arguments = ["query", *arguments]
     try:
-        app(arguments)
+        app(arguments, prog_name=name)
     except (StoreError, ValueError) as error:
         _complain(str(error))
         raise SystemExit(2) from error

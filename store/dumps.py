@@ -147,7 +147,11 @@ def layer_states(path: File, stack: str, layer: int, normed: bool) -> States:
     States of float32 are the file's own bytes, mapped and read-only; of an object that one batch is fetched. That they
     are those that were written is the caller's to know, by the file's fingerprint: a sweep compares it before each job.
     """
-    batch = layer_batch(path, (stack, layer, normed))
+    return batch_states(layer_batch(path, (stack, layer, normed)))
+
+
+def batch_states(batch: pa.RecordBatch) -> States:
+    """The tokens of a record batch of an embedding dump."""
     state, types, series = batch["state"], batch["type"], batch["series"].cast(pa.string())
     flat = state.flatten().to_numpy()
     return {

@@ -1,0 +1,163 @@
+"""`tsfm-lens look`: every layer of one model on one's own data, as a table, a picture or JSON."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stages.cli.output import Json, console, say_json, say_table
+from stages.params import PARAMS_FILE, Params, ParamsError, load
+
+if TYPE_CHECKING:
+    from stages.looking import Looked, Watch
+
+PICTURES = (".html", ".png", ".svg")
+COLUMNS = {  # of the table: heading -> column
+    "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted", "clusters": "k",
+    "d({share:g})": "effective_dimension", "rank({epsilon:g})": "numerical_rank", "width": "width",
+}  # fmt: skip
+MEANING = (
+    "ζ: mean cosine between tokens (0: every direction alike, 1: all one way); ζ′: the same inside clusters; "
+    "d({share:g}): directions that hold {percent:g} % of the variance; rank({epsilon:g}): singular values above "
+    "{epsilon:g} of the largest, of what the next layer is given; n′: after the final norm; –: none, --json says why."
+)
+
+
+def look(
+    model: Annotated[str, typer.Argument(help="A model of params.yaml, FAMILY:FOLDER, FAMILY:hub:ORG/NAME, a folder.")],
+    data: Annotated[str, typer.Argument(help="A CSV or Parquet file, a folder of them, or a data set such as nile.")],
+    family: Annotated[str | None, typer.Option(help="Of a model that is a folder.")] = None,
+    context: Annotated[
+        int | None, typer.Option(min=16, help="Steps of context; default: params.yaml's, or 500.")
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Steps after it; default: the data set's, or 24.")
+    ] = None,
+    noise: Annotated[float, typer.Option(min=0, max=10, help="On the context, in s.d. of the series.")] = 0.0,
+    rows: Annotated[int | None, typer.Option(min=3, help="Tokens of a layer; default: params.yaml's, or 2048.")] = None,
+    max_series: Annotated[int | None, typer.Option(min=1, help="A seeded sample where there are more.")] = None,
+    share: Annotated[float, typer.Option(min=0.01, max=1, help="Of the variance, ε of d(ε).")] = 0.9,
+    epsilon: Annotated[float, typer.Option(min=0, max=1, help="Of the largest singular value, for the rank.")] = 0.01,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of sampled series, tokens and clusters.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="A picture: .html (self-contained), .png or .svg.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Isotropy, effective dimension and rank of every layer of one model on one data set.
+
+    \b
+    tsfm-lens look chronos-bolt-nano nile
+    tsfm-lens look chronos-bolt-nano mine.csv --context 128 --horizon 12 --out look.html
+    tsfm-lens look chronos-bolt:checkpoints/chronos-bolt-nano mine.csv --json
+
+    Nothing is stored, Ray is not started, and params.yaml need not be there.
+    """
+    from stages.looking import Asked
+    from stages.looking import look as look_at
+
+    if out is not None and out.suffix not in PICTURES:
+        raise ParamsError(f"--out {out}: expected a name that ends in {', '.join(PICTURES)}")
+    asked = Asked(model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon)
+    with watched() as watch:
+        found = look_at(params_here(), asked, watch)
+        if out is not None:
+            watch("drawing", 0, 0)
+            _draw(found.rows, out)
+    if as_json:
+        say_json(found.rows)
+    else:
+        _show(found, share, epsilon)
+        if out is not None:
+            typer.echo(f"picture: {out}")
+
+
+def params_here() -> Params:
+    """Those of this folder, or bare ones where it has none."""
+    from stages.looking import bare
+
+    return load() if Path(PARAMS_FILE).exists() else bare()
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Watch]:
+    """Progress on stderr, where that is a terminal; gone at the end."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # its own bars would break into ours
+    bar = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    shown = console(stderr=True)
+    with Progress(*bar, console=shown, transient=True, disable=not shown.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+
+        def watch(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total or None)
+
+        yield watch
+
+
+def _show(found: Looked, share: float, epsilon: float) -> None:
+    first = found.rows[0]
+    values = {"share": share, "epsilon": epsilon, "percent": 100 * share}
+    title = (
+        f"{first['model']} on {first['dataset']}: {found.n_windows} windows of {found.n_series} series, "
+        f"context {first['context']}" + (f", noise {first['noise']:g}" if first["noise"] else "")
+    )
+    lines = [[_cell(row, column) for column in COLUMNS.values()] for row in found.rows]
+    say_table(title, [name.format(**values) for name in COLUMNS], lines)
+    typer.echo(MEANING.format(**values))
+    for line in flow(found.rows):
+        typer.echo(line)
+    for reason, n in found.skipped.items():
+        typer.echo(f"left out: {n} series: {reason}")
+
+
+def _cell(row: Mapping[str, Any], column: str) -> Any:
+    if column == "layer":
+        return f"{row['layer']}{'′' if row['normed'] else ''}"
+    if column == "numerical_rank" and row["meaningless"]:
+        return None  # ε is below what rounding leaves meaning
+    return row[column]
+
+
+def flow(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence a stack: how the rank goes from its first layer's input to its last block's output."""
+    for stack in dict.fromkeys(row["stack"] for row in rows):
+        of_stack = [row for row in rows if row["stack"] == stack and not row["normed"]]
+        first, last = of_stack[0], of_stack[-1]
+        change = last["numerical_rank"] - first["numerical_rank"]
+        how = "grows" if change > 0 else "falls" if change < 0 else "stays"
+        yield (
+            f"{stack}: rank {how} from {first['numerical_rank']} to {last['numerical_rank']} of "
+            f"{min(first['width'], first['n_tokens'])} over {last['layer']} layers; "
+            f"ζ from {_short(first['zeta'])} to {_short(last['zeta'])}"
+        )
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], out: Path) -> None:
+    """The picture, whole or not at all."""
+    import pandas as pd
+
+    from store.files import atomic
+    from tasks.report.looked import drawn, page
+    from tasks.report.static import still
+
+    first = rows[0]
+    figures = drawn(pd.DataFrame(rows))
+    if out.suffix == ".html":
+        data = page(f"{first['model']} on {first['dataset']}, context {first['context']}", figures).encode()
+    else:
+        data = still(figures)[out.suffix.removeprefix(".")]
+    try:
+        with atomic(out) as temporary:
+            temporary.write_bytes(data)
+    except OSError as error:
+        raise ParamsError(f"--out {out}: cannot be written ({error.strerror}); name another place") from None

@@ -1,0 +1,55 @@
+"""How commands speak: rows or facts as JSON for machines, tables for people, both on stdout; progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
+WIDE = 200  # columns where the output is no terminal, so that nothing is cut
+
+
+def say_json(found: Any) -> None:
+    """Facts as one JSON document; floats in full, none of them NaN."""
+    typer.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Rows as a table, numbers to three digits."""
+    table = Table(title=escape(title), title_justify="left")
+    lines = [[cell(value) for value in row] for row in rows]
+    for at, name in enumerate(columns):
+        right = all(_is_number(line[at]) for line in lines)
+        table.add_column(escape(name), justify="right" if right else "left", no_wrap=right)
+    for line in lines:
+        table.add_row(*map(escape, line))
+    console().print(table)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console as wide as the terminal, or wide enough where there is none."""
+    made = Console(highlight=False, stderr=stderr)
+    return made if made.is_terminal else Console(highlight=False, stderr=stderr, width=WIDE)
+
+
+def cell(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:.3g}"
+    return str(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not math.isnan(float(text))
+    except ValueError:
+        return text == "–"

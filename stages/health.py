@@ -1,0 +1,171 @@
+"""What `tsfm-lens doctor` looks at: packages, families, devices, Ray, DVC, params, data, room. Nothing is changed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from stages import DATA
+from stages.blocks import DATA_VARIABLE
+from stages.params import PARAMS_FILE, ParamsError, load
+from tasks.errors import ModelError
+from tasks.models import registry
+
+PACKAGE = "tsfm-lens"
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"  # of a checkout; an installed package has metadata
+LEAST_GB = 4.0  # of memory and of disk: what the default run was seen to need, with room
+ANSWER_S = 2.0  # of a Ray cluster's port
+
+
+class Check(NamedTuple):
+    """missing: a run cannot do without it; note: something to know, a part that is not there among it."""
+
+    what: str
+    state: Literal["ok", "note", "missing"]
+    found: str
+    mend: str = ""
+
+
+def checks() -> Iterator[Check]:
+    """Every check, those that a run cannot do without first."""
+    yield Check("python", "ok", sys.version.split()[0])
+    yield from packages()
+    yield from families()
+    yield from devices()
+    yield from tools()
+    yield from place()
+
+
+def packages() -> Iterator[Check]:
+    """A check for every requirement that is not met, or one that says that all are."""
+    from packaging.requirements import Requirement
+
+    wanted = [Requirement(text) for text in _requirements()]
+    wanted = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
+    wrong = 0
+    for one in wanted:
+        try:
+            version = importlib.metadata.version(one.name)
+        except importlib.metadata.PackageNotFoundError:
+            version = None
+        if version is None or not one.specifier.contains(version, prereleases=True):
+            wrong += 1
+            needs = f"{one.name}{one.specifier}"
+            yield Check(f"package {one.name}", "missing", version or "not installed", f"uv pip install '{needs}'")
+    if not wrong:
+        yield Check("packages", "ok", f"all {len(wanted)} that {PACKAGE} needs")
+
+
+def _requirements() -> list[str]:
+    """What the package asks for: the checkout's file where there is one, else the metadata of the installed one."""
+    if PROJECT.is_file():
+        found: list[str] = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
+        return found
+    return importlib.metadata.requires(PACKAGE) or []
+
+
+def families() -> Iterator[Check]:
+    """Whether the class of every family can be imported: ours, and those that installed packages add."""
+    for name, module in sorted(registry.families().items()):
+        whose = "" if name in registry.FAMILIES else f" of {module.partition(':')[0].partition('.')[0]}"
+        try:
+            found = registry.family_class(name)
+            yield Check(f"family {name}", "ok", f"reads {found.modality}{whose}")
+        except ModelError as error:
+            why, _, mend = str(error).partition("; ")
+            yield Check(f"family {name}", "note", why, mend)
+        except Exception as error:  # another's package may raise anything
+            yield Check(f"family {name}", "note", f"{type(error).__name__}: {error}", "mend or uninstall its package")
+
+
+def devices() -> Iterator[Check]:
+    """The GPUs that torch sees."""
+    import torch
+
+    for index in range(torch.cuda.device_count()):
+        facts = torch.cuda.get_device_properties(index)
+        yield Check(f"cuda:{index}", "ok", f"{facts.name}, {facts.total_memory / 2**30:.0f} GiB")
+    if not torch.cuda.is_available():
+        built = torch.version.cuda
+        mend = "check its driver" if built else "for one, install a torch built for CUDA"
+        how = f"built for CUDA {built}" if built else "built for CPUs alone"
+        yield Check("GPU", "note", f"none; torch {torch.__version__} is {how}", f"the CPU does; {mend}")
+    yield Check("cores", "ok", f"{len(os.sched_getaffinity(0))}, torch uses {torch.get_num_threads()}")
+
+
+def tools() -> Iterator[Check]:
+    """Ray and its cluster, git and DVC."""
+    yield _cluster(os.environ.get("RAY_ADDRESS", ""))
+    if shutil.which("git") is None:
+        yield Check("git", "missing", "not on PATH", "install git: DVC and the record of runs need it")
+    else:
+        yield Check("git", "ok", _said("git", "--version").removeprefix("git version "))
+    dvc = shutil.which("dvc", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if dvc is None:
+        yield Check("dvc", "missing", "no such command beside python or on PATH", "uv pip install dvc")
+    elif not Path(".dvc").is_dir():
+        yield Check("dvc", "note", "this folder is no DVC repository", "run in a checkout for `dvc repro`")
+    else:
+        yield Check("dvc", "ok", f"{importlib.metadata.version('dvc')}, a repository")
+
+
+def _cluster(address: str) -> Check:
+    """A Ray of our own, or whether the one that RAY_ADDRESS names listens."""
+    if not address:
+        return Check("ray", "ok", f"{_version('ray')}; sweeps start their own, unless resources.address says where")
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
+    except (OSError, ValueError) as error:
+        mend = "`ray start --head`, or unset RAY_ADDRESS"
+        return Check("ray", "note", f"RAY_ADDRESS {address}: nobody listens ({error})", mend)
+    return Check("ray", "ok", f"{_version('ray')}; a cluster listens at {address}")
+
+
+def place() -> Iterator[Check]:
+    """This folder's params, data and results, and the room for them."""
+    import psutil
+
+    if not Path(PARAMS_FILE).exists():
+        yield Check(PARAMS_FILE, "note", "not in this folder", "`look` does without; run in a checkout for the rest")
+    else:
+        try:
+            params = load()
+        except ParamsError as error:
+            yield Check(PARAMS_FILE, "missing", "not valid", str(error))
+        else:
+            yield Check(PARAMS_FILE, "ok", f"{len(params.models)} models, {len(params.studies)} studies")
+            root = params.data_root
+            if root is None or not root.is_dir():
+                said = "not set" if root is None else f"{root} is no folder"
+                yield Check("data root", "note", said, f"set {DATA_VARIABLE} or datasets.root for series of your own")
+            else:
+                yield Check("data root", "ok", str(root))
+            results = Path(DATA, "results.duckdb")
+            there = results.exists()
+            yield Check("results", "ok" if there else "note", str(results) if there else "none yet",
+                        "" if there else "`dvc repro` makes them")  # fmt: skip
+    for what, free in (("memory", psutil.virtual_memory().available), ("disk", shutil.disk_usage(".").free)):
+        gigabytes = free / 1e9
+        low = gigabytes < LEAST_GB
+        mend = f"the default run wants about {LEAST_GB:g} GB" if low else ""
+        yield Check(what, "note" if low else "ok", f"{gigabytes:.0f} GB free", mend)
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,0 +1,165 @@
+"""Series of one's own files, CSV or Parquet, in the layouts that people have: a column a series, or a row a value."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pandas.api import types
+
+from tasks.errors import DataError
+from tasks.series.hub import infer_freq
+from tasks.series.loading import MIN_LENGTH, Loaded, load_parquet, select
+from tasks.series.types import Series, Skip
+
+SUFFIXES = (".csv", ".tsv", ".csv.gz", ".parquet")
+DELIMITERS = ",;\t|"
+TIMES = {"ds", "date", "datetime", "time", "timestamp"}  # names of a column of times
+STEPS = {"", "index", "step", "t", "year", "unnamed: 0"}  # names of a column of numbers that counts the rows
+IDS = {"item_id", "unique_id", "id", "series", "series_id", "item"}  # names of a column that says whose value it is
+VALUES = {"target", "value", "values", "y"}
+OURS = {"item_id", "start", "freq", "target"}  # a row a series, see tasks.series.loading
+UTF8 = "utf-8-sig"  # with or without the mark that spreadsheets put first
+FREQ_STEPS = 10_000  # of a series, that its frequency is read from
+
+
+def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None) -> Loaded:
+    """The usable series of a file, or of the files of a folder, in their order.
+
+    Parquet of item_id, start, freq, target is read as the pipeline does. Any other table has a row a time: either
+    a column of ids (item_id, unique_id, series ... or the only column of text) and one of values (target, value, y, or
+    those of numbers); or each column of numbers is a series. A column of times orders the rows and gives the frequency,
+    one for all; one that counts rows (year, index, step) is left out. CSV: delimiter , ; tab or |, UTF-8, and a decimal
+    comma where numbers are so written between semicolons.
+    name: of the data set; min_length, sample: as in `loading.select`. Raises DataError that names file, what was
+    expected and what was found.
+    """
+    if path.is_dir():
+        files = sorted(one for one in path.iterdir() if one.is_file() and one.name.endswith(SUFFIXES))
+        if not files:
+            raise DataError(f"{path}: the folder holds no file of {', '.join(SUFFIXES)}; put some there, or name one")
+    elif path.is_file():
+        files = [path]
+    else:
+        raise DataError(f"{path}: no such file or folder; check the name")
+    found: list[Series] = []
+    skipped: list[Skip] = []
+    for file in files:
+        series, unusable = _of_file(file, name)
+        prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
+        found += [dataclasses.replace(one, series=prefix + one.series) for one in series]
+        skipped += [Skip(prefix + one.series, one.reason) for one in unusable]
+    freqs = sorted({one.freq for one in found} - {""})
+    if len(freqs) > 1:
+        raise DataError(f"{path}: series of several frequencies, {', '.join(freqs)}; look at those of one at a time")
+    common = freqs[0] if freqs else ""  # a short series, or one with gaps, shows none
+    kept = select((dataclasses.replace(one, freq=common) for one in found), min_length=min_length, sample=sample)
+    return Loaded(kept.series, skipped + kept.skipped, kept.available)
+
+
+def _of_file(path: Path, name: str) -> tuple[list[Series], list[Skip]]:
+    if not path.name.endswith(SUFFIXES):
+        raise DataError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}; convert it to one")
+    if path.suffix != ".parquet":
+        return list(_of_frame(_csv(path), path, name)), []
+    try:
+        if set(pq.read_schema(path).names) >= OURS:
+            loaded = load_parquet(path, dataset=name, min_length=1)
+            return loaded.series, loaded.skipped
+        frame = pq.read_table(path).to_pandas()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
+    return list(_of_frame(frame, path, name)), []
+
+
+def _csv(path: Path) -> pd.DataFrame:
+    try:
+        with gzip.open(path, "rt", encoding=UTF8) if path.suffix == ".gz" else path.open(encoding=UTF8) as file:
+            header, sample = file.readline(), file.read(10_000)
+        delimiter = max(DELIMITERS, key=header.count)
+        comma = delimiter == ";" and "," in sample and "." not in sample
+        return pd.read_csv(path, sep=delimiter, decimal="," if comma else ".", encoding=UTF8, low_memory=False)
+    except (OSError, EOFError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise DataError(f"{path}: expected a CSV table in UTF-8 with a header, got {_short(error)}") from error
+
+
+def _of_frame(frame: pd.DataFrame, path: Path, name: str) -> Iterator[Series]:
+    """The series of a table, a row a time."""
+    frame = frame.rename(columns=str)
+    if isinstance(frame.index, pd.DatetimeIndex):  # as pandas keeps it in Parquet
+        frame = frame.reset_index(names="timestamp")
+    frame = frame.reset_index(drop=True)  # another index may hold a label twice
+    if duplicated := sorted(frame.columns[frame.columns.duplicated()]):
+        raise DataError(f"{path}: column {duplicated[0]!r} stands twice; rename one")
+    named: list[str] = frame.columns.tolist()
+    numbers = [c for c in named if _is_number(frame[c]) and c.lower() not in STEPS | TIMES | IDS]
+    if not numbers:
+        kinds = ", ".join(f"{c} ({frame[c].dtype})" for c in frame) or "none"
+        raise DataError(f"{path}: expected at least one column of numbers, got {kinds}; check delimiter and header")
+    others = [c for c in named if c not in numbers and c.lower() not in STEPS]
+    times = _times(frame, [c for c in others if c.lower() not in IDS])
+    ids = _ids(frame, [c for c in others if times is None or c != times.name])
+    if times is not None:
+        times = times.sort_values(kind="stable")
+        frame = frame.loc[times.index]
+    if ids is not None and frame[ids].isna().any():
+        raise DataError(f"{path}, column {ids!r}: expected an id a row, got {frame[ids].isna().sum()} rows without")
+    columns = [c for c in numbers if ids is not None and c.lower() in VALUES][:1] or numbers
+    parts: Iterable[tuple[Any, pd.DataFrame]] = [(None, frame)] if ids is None else frame.groupby(ids, sort=False)
+    for item, rows in parts:
+        when = _when(None if times is None else times.loc[rows.index], path)
+        for column in columns:
+            series = column if item is None else str(item) if len(columns) == 1 else f"{item}:{column}"
+            values = rows[column].to_numpy(dtype=np.float32, na_value=np.nan)
+            yield Series(name, series, values, **when, provenance=f"file {path.name}")
+
+
+def _is_number(column: pd.Series) -> bool:
+    return bool(types.is_numeric_dtype(column) and not types.is_bool_dtype(column))
+
+
+def _times(frame: pd.DataFrame, among: list[str]) -> pd.Series | None:
+    """The column of times: of that type, or the first whose text is all times; those of a telling name first."""
+    for column in sorted(among, key=lambda one: one.lower() not in TIMES):
+        values = frame[column]
+        if not types.is_datetime64_any_dtype(values):
+            if _is_number(values) or values.empty or values.isna().all():
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that formats differ from row to row
+                try:
+                    values = pd.to_datetime(values, format="mixed", utc=True)
+                except (ValueError, TypeError, OverflowError):
+                    continue
+        times: pd.Series = values.dt.tz_localize(None).rename(column)
+        return times
+    return None
+
+
+def _ids(frame: pd.DataFrame, among: list[str]) -> str | None:
+    """The column that says whose value a row holds: of a telling name, or the only one of text."""
+    named = [c for c in among if c.lower() in IDS]
+    text = [c for c in among if not types.is_numeric_dtype(frame[c])]
+    return named[0] if named else text[0] if len(text) == 1 else None
+
+
+def _when(times: pd.Series | None, path: Path) -> dict[str, Any]:
+    """First time and frequency of a series. DataError where a time is missing or stands twice."""
+    if times is None:
+        return {}
+    if (absent := times.isna()).any() or times.duplicated().any():
+        worst = "one is missing" if absent.any() else f"{times[times.duplicated()].iloc[0]} stands twice"
+        raise DataError(f"{path}, column {times.name!r}: expected a time a row of each series, but {worst}")
+    return {"start": times.iloc[0].to_pydatetime(), "freq": infer_freq(times[:FREQ_STEPS].to_list())}
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,128 @@
+"""`tsfm-lens compress`: what it says of accuracy is recomputed by hand, and the last fifth is never calibrated on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+from typer.testing import CliRunner, Result
+
+from stages.cli.app import app
+from tasks.compression.truncation import compress as truncate
+from tasks.models.chronos_bolt import ChronosBolt
+from tasks.series.types import Windows
+
+ROOT = Path(__file__).parents[3]
+CHECKPOINT = ROOT / "checkpoints" / "chronos-bolt-nano"
+HOW = ("--data", "mine.csv", "--context", "64", "--horizon", "12")
+LEVELS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    write(series())
+    return tmp_path
+
+
+def series(seed: int = 0) -> np.ndarray:
+    rng, steps = np.random.default_rng(seed), np.arange(160)
+    waves = np.sin(steps[:, None] / [3, 5]) + 3 + 0.2 * rng.normal(size=(160, 2))
+    return waves.astype(np.float32)
+
+
+def write(values: np.ndarray, path: str = "mine.csv") -> None:
+    pd.DataFrame(values, columns=["a", "b"]).to_csv(path, index=False)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["compress", *arguments], catch_exceptions=False)
+
+
+def quantities(*arguments: str) -> dict[str, dict[str, Any]]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return {row["quantity"]: row for row in json.loads(done.stdout)}
+
+
+def naive_wql(model: ChronosBolt, values: np.ndarray) -> float:
+    """Of the last 12 steps of every series, from the 64 before."""
+    context, future = values[-76:-12].T.copy(), values[-12:].T.copy()
+    windows = Windows(context, future, ["a", "b"], np.full(2, len(values) - 12), "mine", "", 1)
+    found = model.forecast(windows, levels=LEVELS, seeds=[0, 0]).values
+    losses = 0.0
+    for index, level in enumerate(LEVELS):
+        less = future.astype(np.float64) - found[:, index]
+        losses += float(2 * np.maximum(level * less, (level - 1) * less).sum())
+    return losses / len(LEVELS) / float(np.abs(future).sum())
+
+
+def test_sizes_and_accuracy_before_and_after_are_as_computed_by_hand() -> None:
+    found = quantities("chronos-bolt-nano", "out", *HOW, "--to", "0.5", "--method", "joint")
+    dense, narrow = ChronosBolt.load(CHECKPOINT), ChronosBolt.load(CHECKPOINT)
+    truncate(narrow, {"method": "joint", "ranks": {"budget": 0.5}})
+    for name, model in (("before", dense), ("after", narrow)):
+        assert found["parameters"][name] == sum(one.numel() for one in model.network.parameters())
+        assert found["bytes"][name] == 4 * found["parameters"][name]
+        assert found["wql"][name] == pytest.approx(naive_wql(model, series()), rel=1e-5)
+        assert found["seconds"][name] > 0
+    assert found["attention_parameters"]["ratio"] <= 0.5
+    assert found["wql"]["before"] != found["wql"]["after"]
+    loaded = ChronosBolt.load(Path("out"))
+    assert naive_wql(loaded, series()) == pytest.approx(found["wql"]["after"], rel=1e-5)
+
+
+def test_calibration_sees_nothing_of_the_last_fifth_and_the_score_nothing_else_of_the_future() -> None:
+    values = series()
+    first = quantities("chronos-bolt-nano", "first", *HOW)
+    changed = values.copy()
+    changed[128:] = 7 - changed[128:]
+    write(changed)
+    second = quantities("chronos-bolt-nano", "second", *HOW)
+    ours, theirs = (load_file(Path(name, "compressed.safetensors")) for name in ("first", "second"))
+    assert ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert first["wql"]["before"] != second["wql"]["before"]
+    changed = values.copy()
+    changed[:128] = series(seed=1)[:128]
+    write(changed)
+    quantities("chronos-bolt-nano", "third", *HOW)
+    others = load_file(Path("third", "compressed.safetensors"))
+    assert any(ours[name].shape != others[name].shape or not np.array_equal(ours[name], others[name]) for name in ours)
+
+
+def test_the_folder_is_a_model_that_look_takes_without_its_family() -> None:
+    said = run("chronos-bolt-nano", "out", *HOW).stdout
+    assert "attention_parameters" in said and "saved: out" in said
+    done = CliRunner().invoke(app, ["look", "out", "mine.csv", "--context", "64", "--horizon", "12", "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert {row["model"] for row in json.loads(done.stdout)} == {"out"}
+    assert not [path for path in Path.cwd().iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("chronos-bolt-nano", "checkpoints", *HOW), 2, "checkpoints: is there already, and not empty"),
+        (("t5-text-nano", "out", "--data", "english"), 2, "family t5-text forecasts nothing"),
+        (("chronos-bolt-nano", "out", *HOW[:-1], "40"), 1, "no series can be judged on its last 20%"),
+        (("chronos-bolt-nano", "out", *HOW, "--to", "2"), 2, "--to"),
+        (
+            ("chronos-bolt-nano", "out", *HOW, "--to", "0.01"),
+            2,
+            "--to 0.01 --method aware: ranks budget: got 0.01, expected at least 0.06",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_what_cannot_be_done_is_said_and_leaves_no_folder(arguments: tuple[str, ...], code: int, said: str) -> None:
+    done = run(*arguments)
+    assert said in done.stderr
+    assert done.exit_code == code
+    assert not Path("out").exists()

@@ -1,0 +1,87 @@
+"""Every way to ask wrongly: stderr names the key, the value and the mend, and the exit code is the documented one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from stages.cli.app import app
+
+ROOT = Path(__file__).parents[3]
+BOLT = "chronos-bolt-nano"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"city": ["a", "b"], "word": ["x", "y"]}).to_csv("words.csv", index=False)
+    pd.DataFrame({"y": [1.0, 2.0, 4.0]}).to_csv("short.csv", index=False)
+    pd.DataFrame({"y": range(50)}).to_csv("long.csv", index=False)
+    pd.DataFrame({"y": [3.0] * 60, "z": [None] * 60}).to_csv("dull.csv", index=False)
+    Path("empty").mkdir()
+    Path("no.txt").write_text("1,2")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("look", "chronos-bold-nano", "nile"), 2, "did you mean chronos-bolt-nano"),
+        (("look", "chronos-bold:checkpoints/" + BOLT, "nile"), 2, "unknown family 'chronos-bold'; did you mean"),
+        (
+            ("look", "nothing", "nile", "--family", "patchtst"),
+            2,
+            "nothing: neither a model of params.yaml nor a folder",
+        ),
+        (("look", "empty", "nile"), 2, "empty: is a folder; say whose with --family"),
+        (("look", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the option out"),
+        (("look", BOLT, "nille"), 2, "got 'nille', which is no file, no folder and no data set; did you mean nile"),
+        (("look", BOLT, "missing.csv"), 2, "got 'missing.csv', which is no file"),
+        (("look", BOLT, "english"), 2, "english: text data, but model chronos-bolt-nano reads series"),
+        (("look", BOLT, "nile", "--device", "cuda:99"), 2, "--device cuda:99: "),
+        (("look", BOLT, "nile", "--out", "look.pdf"), 2, "expected a name that ends in .html, .png, .svg"),
+        (("look", BOLT, "nile", "--context", "4"), 2, "--context"),
+        (("look", BOLT), 2, "Missing argument"),
+        (("look", "chronos-bolt:empty", "nile"), 1, "not a checkpoint"),
+        (("look", "chronos-t5-nano@joint-0.25", "nile"), 1, "make it with `dvc repro compression`"),
+        (("look", "moirai:checkpoints/" + BOLT, "nile"), 1, "so this is no moirai checkpoint"),
+        (("look", BOLT, "words.csv"), 1, "expected at least one column of numbers, got city"),
+        (("look", BOLT, "short.csv"), 1, "short.csv: no usable series: 1 too short: under 32 steps"),
+        (("look", BOLT, "long.csv", "--horizon", "40"), 1, "too short for 16 steps of context and a horizon of 40"),
+        (("look", BOLT, "dull.csv"), 1, "1 constant"),
+        (("look", BOLT, "empty"), 1, "the folder holds no file of .csv"),
+        (("look", BOLT, "no.txt"), 1, "expected a file that ends in .csv"),
+        (("report",), 2, "no results in this folder; run `dvc repro`"),
+        (("sql", "select 1"), 2, "results.duckdb"),
+        (("new", "study", "grid", "--models", "all", "--measures", "weights"), 2, "there is such a study already"),
+        (("new", "study", "mine", "--models", "chronos-bold-nano", "--measures", "weights"), 2, "did you mean"),
+        (("new", "study", "mine", "--models", BOLT), 2, "datasets: got none, but data are needed for isotropy"),
+        (("new", "study", "a b", "--models", BOLT, "--measures", "weights"), 2, "'a b' is no name"),
+        (("new", "study", "mine", "--models", BOLT, "--measures", "weight"), 2, "studies.mine.measures.0"),
+        (("new", "study", "mine", "--models", BOLT, "--params", "other.yaml"), 2, "other.yaml: No such file"),
+        (("advice",), 2, "No such command 'advice'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_what_is_wrong_is_one_line_and_a_code(folder: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
+    before = {path.name for path in folder.iterdir()}, (folder / "params.yaml").read_bytes()
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert said in " ".join(done.stderr.split())
+    assert done.exit_code == code
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert ({path.name for path in folder.iterdir()}, (folder / "params.yaml").read_bytes()) == before
+
+
+def test_a_folder_without_params_yaml_says_how_a_model_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["look", "chronos-bolt-nano", "nile"])
+    assert done.exit_code == 2
+    assert "there is none here: write FAMILY:FOLDER" in done.stderr

@@ -1,0 +1,210 @@
+"""`tsfm-lens look`: its numbers are those of the stages' own functions on windows cut here, by a path of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+from stages.cli.app import app
+from stages.cli.look import flow
+from tasks.models.registry import family_class
+from tasks.models.types import TokenKind
+from tasks.series.bundled import load_bundled
+from tasks.series.types import Series, Windows
+from tasks.series.windows import spread_windows
+
+ROOT = Path(__file__).parents[3]
+MODEL = "chronos-bolt-nano"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    done = CliRunner().invoke(app, ["look", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def rows(*arguments: str) -> list[dict[str, Any]]:
+    """What --json prints, which must be all of stdout."""
+    found: list[dict[str, Any]] = json.loads(run(*arguments, "--json").stdout)
+    return found
+
+
+def wave(steps: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    values: np.ndarray = np.sin(np.arange(steps) / 3) + 0.3 * rng.normal(size=steps)
+    return values
+
+
+def layers_by_hand(model: str, windows: Windows) -> dict[tuple[str, int, bool], np.ndarray]:
+    """States of the tokens that stand for values, of a model that is loaded without the command's help."""
+    loaded = family_class("chronos-bolt").load(ROOT / "checkpoints" / model)
+    tokens = loaded.tokenize(windows)
+    valued = {k: np.isin(v, [TokenKind.OBSERVATION, TokenKind.FUTURE]) for k, v in tokens.kinds.items()}
+    return {
+        (one.stack, one.layer, one.normed): one.states[valued[one.stack]].astype(np.float64)
+        for one in loaded.hidden_states(tokens)
+    }
+
+
+def naive_cosine(states: np.ndarray) -> float:
+    units = states / np.linalg.norm(states, axis=1, keepdims=True)
+    upper = np.triu_indices(len(units), 1)
+    return float((units @ units.T)[upper].mean())
+
+
+def naive_dimension(states: np.ndarray, share: float) -> int:
+    variances = np.linalg.svd(states - states.mean(axis=0), compute_uv=False) ** 2
+    return int(np.searchsorted(np.cumsum(variances) / variances.sum(), share - 1e-12)) + 1
+
+
+def naive_rank(states: np.ndarray, epsilon: float) -> int:
+    values = np.linalg.svd(states, compute_uv=False)
+    return int((values > epsilon * values[0]).sum())
+
+
+def check_against_hand(found: list[dict[str, Any]], windows: Windows) -> None:
+    by_hand = layers_by_hand(MODEL, windows)
+    assert [(row["stack"], row["layer"], row["normed"]) for row in found] == list(by_hand)
+    for row in found:
+        states = by_hand[row["stack"], row["layer"], row["normed"]]
+        assert row["n_tokens"] == len(states) and row["width"] == states.shape[1]
+        assert row["zeta"] == pytest.approx(naive_cosine(states), abs=1e-5)
+        if row["effective_dimension"] is None:
+            assert np.ptp(states, axis=0).max() < 1e-6
+        else:
+            assert row["effective_dimension"] == naive_dimension(states, row["share"])
+        assert row["numerical_rank"] == naive_rank(states, row["epsilon"])
+
+
+def test_every_layer_of_a_bundled_set_is_as_computed_by_hand() -> None:
+    series = load_bundled("nile")
+    how = {"context": 500, "horizon": 8, "count": 100, "held_out": 0.2}
+    windows, _ = spread_windows(series, **how)
+    found = rows(MODEL, "nile", "--horizon", "8", "--share", "0.8", "--epsilon", "0.05")
+    check_against_hand(found, windows)
+    assert {(row["model"], row["dataset"], row["condition"]) for row in found} == {(MODEL, "nile", "context-500")}
+    assert {(row["share"], row["epsilon"]) for row in found} == {(0.8, 0.05)}
+
+
+def test_ones_own_csv_is_windowed_as_asked() -> None:
+    values = wave(90).astype(np.float32)
+    pd.DataFrame({"date": pd.date_range("2020-01-01", periods=90), "sales": values}).to_csv("mine.csv", index=False)
+    windows, _ = spread_windows([Series("mine", "sales", values, freq="D")], context=64, horizon=12, count=1000)
+    found = rows(MODEL, "mine.csv", "--context", "64", "--horizon", "12")
+    check_against_hand(found, windows)
+    assert {(row["dataset"], row["condition"], row["context"]) for row in found} == {("mine", "context-64", 64)}
+
+
+def test_csv_parquet_and_a_folder_of_the_same_series_look_the_same() -> None:
+    frame = pd.DataFrame({"a": wave(80).astype(np.float32)})
+    frame.to_csv("mine.csv", index=False)
+    Path("mine").mkdir()
+    frame.to_parquet("mine/mine.parquet")
+    how = ("--context", "32", "--horizon", "8")
+    assert rows(MODEL, "mine.csv", *how) == rows(MODEL, "mine", *how)
+
+
+def test_a_model_is_the_same_by_name_by_family_and_folder_and_without_params_yaml() -> None:
+    how = ("nile", "--rows", "512")  # all: which are sampled depends on the reference
+    named = rows(MODEL, *how)
+    folder = rows(f"checkpoints/{MODEL}", *how)  # its recipe says the family
+    Path("params.yaml").unlink()
+    bare = rows(f"chronos-bolt:checkpoints/{MODEL}", *how)
+    assert named == folder == bare
+
+
+def test_the_seed_alone_decides_what_is_sampled() -> None:
+    pd.DataFrame({name: wave(60, seed) for seed, name in enumerate("abcdefgh")}).to_csv("many.csv", index=False)
+    how = (MODEL, "many.csv", "--context", "32", "--horizon", "8", "--max-series", "3", "--rows", "20")
+    first = rows(*how, "--seed", "1")
+    assert first == rows(*how, "--seed", "1")
+    assert first != rows(*how, "--seed", "2")
+    assert {row["n_tokens"] for row in first if row["stack"] == "encoder"} == {20}
+    assert {row["n_series"] for row in first if row["stack"] == "encoder"} <= {1, 2, 3}
+
+
+def test_noise_changes_the_context_and_is_named_in_the_condition() -> None:
+    clean, noisy = rows(MODEL, "nile"), rows(MODEL, "nile", "--noise", "0.5", "--context", "500")
+    assert noisy[0]["condition"] == "context-500-noise-0.5" and noisy[0]["noise"] == 0.5
+    assert clean[3]["zeta"] != noisy[3]["zeta"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        ("t5-text-nano", "english"),
+        ("tabular-nano", "tables"),
+        ("lag-llama-nano-rope", "linear-1"),
+        ("vit-nano", "photographs"),
+    ],
+)
+def test_other_modalities_and_options_are_looked_at_under_their_own_condition(model: str, data: str) -> None:
+    found = rows(model, data, "--rows", "64", "--max-series", "8")
+    assert found and all(math.isfinite(row["zeta"]) for row in found)
+
+
+def test_the_table_says_what_its_numbers_mean_and_how_the_rank_flows() -> None:
+    said = run(MODEL, "nile").stdout
+    found = rows(MODEL, "nile")
+    assert "chronos-bolt-nano on nile: 15 windows of 1 series, context 500" in said
+    assert "ζ: mean cosine between tokens" in said
+    lines = [line for line in said.splitlines() if re.search(r"│ (encoder|decoder)", line)]
+    assert len(lines) == len(found)
+    for line, row in zip(lines, found, strict=True):
+        cells = [cell.strip() for cell in line.strip("│ ").split("│")]
+        assert cells[1] == f"{row['layer']}{'′' if row['normed'] else ''}"
+        assert float(cells[3]) == pytest.approx(row["zeta"], abs=5e-4)
+        assert cells[7] == str(row["numerical_rank"])
+    for line in flow(found):
+        assert line in said
+
+
+@pytest.mark.parametrize(("first", "last", "how"), [(3, 9, "grows from 3 to 9"), (9, 3, "falls"), (4, 4, "stays")])
+def test_the_flow_compares_a_stacks_first_input_with_its_last_blocks_output(first: int, last: int, how: str) -> None:
+    common = {"stack": "encoder", "width": 16, "n_tokens": 12, "zeta": 0.5}
+    made = [
+        common | {"layer": 0, "normed": False, "numerical_rank": first},
+        common | {"layer": 2, "normed": False, "numerical_rank": last, "zeta": None},
+        common | {"layer": 2, "normed": True, "numerical_rank": 1},
+    ]
+    (said,) = flow(made)
+    assert how in said and "of 12 over 2 layers" in said and said.endswith("ζ from 0.50 to –")
+
+
+def test_series_that_cannot_be_used_are_counted_with_their_reason() -> None:
+    pd.DataFrame({"good": wave(60), "flat": [1.0] * 60}).to_csv("two.csv", index=False)
+    said = run(MODEL, "two.csv", "--context", "32", "--horizon", "8").stdout
+    assert "of 1 series" in said and "left out: 1 series: constant" in said
+
+
+@pytest.mark.parametrize("suffix", ["html", "png", "svg"])
+def test_a_picture_is_one_file_that_needs_no_other(suffix: str) -> None:
+    said = run(MODEL, "nile", "--out", f"look.{suffix}").stdout
+    assert f"picture: look.{suffix}" in said
+    data = Path(f"look.{suffix}").read_bytes()
+    if suffix == "png":
+        assert data.startswith(b"\x89PNG")
+    elif suffix == "svg":
+        assert b"<svg" in data and b"http://www.w3.org" in data
+    else:
+        text = data.decode()
+        assert not re.search(r"<(script|link|img)[^>]*(src|href)=", text)
+        assert text.count('<div id="figure-') == 2 and "chronos-bolt-nano on nile" in text
+    assert {path.name for path in Path.cwd().iterdir()} == {"params.yaml", "checkpoints", f"look.{suffix}"}

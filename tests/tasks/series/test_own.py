@@ -1,0 +1,161 @@
+"""One's own files: every layout gives the series that its table says, and what cannot be read is named."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.errors import DataError
+from tasks.series.loading import Loaded
+from tasks.series.own import load_own
+
+A, B = np.arange(4.0), np.array([5.0, np.nan, 7.0, 9.0])
+TIMES = pd.date_range("2024-01-01", periods=4, freq="D")
+WIDE = pd.DataFrame({"date": TIMES, "a": A, "b": B})
+LONG = pd.DataFrame({"unique_id": list("xxxxyyyy"), "ds": [*TIMES, *TIMES], "y": [*A, *B]})
+
+
+def load(path: Path) -> Loaded:
+    return load_own(path, name="mine", min_length=2)
+
+
+def values(path: Path) -> dict[str, list[float | None]]:
+    return {one.series: [None if np.isnan(v) else float(v) for v in one.values] for one in load(path).series}
+
+
+def parquet(frame: pd.DataFrame) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pandas(frame), sink)
+    return bytes(sink.getvalue())
+
+
+AB = {"a": [0, 1, 2, 3], "b": [5, None, 7, 9]}
+XY = {"x": [0, 1, 2, 3], "y": [5, None, 7, 9]}
+LAYOUTS = {
+    "wide csv": ("a.csv", WIDE.to_csv(index=False).encode(), AB),
+    "wide csv, times backwards": ("a.csv", WIDE[::-1].to_csv(index=False).encode(), AB),
+    "with an index and a byte order mark": ("a.csv", b"\xef\xbb\xbf" + WIDE.to_csv().encode(), AB),
+    "semicolons and decimal commas": (
+        "a.csv",
+        b"when;a;b\n2024-01-01;0,5;5\n2024-01-02;1,5;\n2024-01-03;2;7\n",
+        {"a": [0.5, 1.5, 2], "b": [5, None, 7]},
+    ),
+    "tabs": ("a.tsv", b"a\tb\n1\t2\n2\t4\n", {"a": [1, 2], "b": [2, 4]}),
+    "bars": ("a.csv", b"a|b\n1|2\n2|4\n", {"a": [1, 2], "b": [2, 4]}),
+    "one column, no times": ("a.csv", b"a\n1\n2\n", {"a": [1, 2]}),
+    "a count of years is no series": ("a.csv", b"year,flow\n1871,1120\n1872,1160\n", {"flow": [1120, 1160]}),
+    "a flag is no series": ("a.csv", b"a,open\n1,True\n2,False\n", {"a": [1, 2]}),
+    "gzipped": ("a.csv.gz", gzip.compress(WIDE.to_csv(index=False).encode()), AB),
+    "wide parquet": ("a.parquet", parquet(WIDE), AB),
+    "parquet with times as its index": ("a.parquet", parquet(WIDE.set_index("date")), AB),
+    "parquet with an index of equal labels": ("a.parquet", parquet(WIDE.set_index(pd.Index([0, 0, 0, 0]))), AB),
+    "long csv": ("a.csv", LONG.to_csv(index=False).encode(), XY),
+    "long csv, rows mixed": ("a.csv", LONG.iloc[[3, 5, 0, 2, 7, 1, 6, 4]].to_csv(index=False).encode(), XY),
+    "long parquet with zones": ("a.parquet", parquet(LONG.assign(ds=LONG.ds.dt.tz_localize("Asia/Tokyo"))), XY),
+    "ids that are numbers": ("a.csv", b"item_id,ds,target,price\n7,2024-01-01,1,9\n7,2024-01-02,2,9\n", {"7": [1, 2]}),
+    "an only column of text is the id": ("a.csv", b"shop,ds,sold\nn,2024-01-01,1\nn,2024-01-02,2\n", {"n": [1, 2]}),
+    "several columns an id": ("a.csv", b"id,u,v\np,1,3\np,2,5\n", {"p:u": [1, 2], "p:v": [3, 5]}),
+    "the pipeline's own": (
+        "a.parquet",
+        parquet(pd.DataFrame({"item_id": "q", "start": datetime(2024, 1, 1), "freq": "D", "target": [[1.0, 2.0]]})),
+        {"q": [1, 2]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_gives_the_series_of_its_table(tmp_path: Path, layout: str) -> None:
+    name, data, expected = LAYOUTS[layout]
+    (tmp_path / name).write_bytes(data)
+    assert values(tmp_path / name) == expected
+    assert {one.dataset for one in load(tmp_path / name).series} == {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("freq", "expected"), [("h", "h"), ("D", "D"), ("W-SUN", "W-SUN"), ("MS", "MS"), ("15min", "15min")]
+)
+def test_times_give_the_frequency_and_the_start(tmp_path: Path, freq: str, expected: str) -> None:
+    times = pd.date_range("2023-12-31", periods=20, freq=freq)
+    pd.DataFrame({"timestamp": times, "a": np.arange(20.0)}).to_csv(tmp_path / "a.csv", index=False)
+    (one,) = load(tmp_path / "a.csv").series
+    assert (one.freq, one.start) == (expected, times[0].to_pydatetime())
+
+
+def test_a_series_with_gaps_takes_the_frequency_of_the_others(tmp_path: Path) -> None:
+    LONG.drop(index=5).to_csv(tmp_path / "a.csv", index=False)
+    assert {one.series: one.freq for one in load(tmp_path / "a.csv").series} == {"x": "D", "y": "D"}
+
+
+def test_a_folder_is_one_data_set_whose_series_say_their_file(tmp_path: Path) -> None:
+    WIDE.to_csv(tmp_path / "one.csv", index=False)
+    LONG.to_parquet(tmp_path / "two.parquet")
+    (tmp_path / "README.md").write_text("not a table")
+    assert list(values(tmp_path)) == ["one:a", "one:b", "two:x", "two:y"]
+
+
+def test_what_cannot_be_used_is_counted_and_a_sample_is_seeded(tmp_path: Path) -> None:
+    made = {f"s{n}": np.arange(40.0) * (n + 1) for n in range(9)} | {"flat": np.ones(40), "none": np.full(40, np.nan)}
+    pd.DataFrame(made).to_csv(tmp_path / "a.csv", index=False)
+    found = load_own(tmp_path / "a.csv", name="mine", sample=(4, 7))
+    assert {(one.series, one.reason) for one in found.skipped} == {("flat", "constant"), ("none", "all NaN")}
+    assert found.available == 9 and len(found.series) == 4
+    again = load_own(tmp_path / "a.csv", name="mine", sample=(4, 7))
+    assert [one.series for one in again.series] == [one.series for one in found.series]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "wrong"),
+    [
+        ("a.csv", b"", "expected a CSV table in UTF-8 with a header"),
+        ("a.csv", b"a,b\n1,2\n1,2,3\n", "expected a CSV table"),
+        ("a.csv", "a,b\n1,é\n".encode("latin-1"), "expected a CSV table in UTF-8"),
+        ("a.csv", b"a,b\nx,y\n", r"at least one column of numbers, got a \("),
+        ("a.csv", b"date,a\n2024-01-01,1\n2024-01-01,2\n", "column 'date': .* stands twice"),
+        ("a.csv", b"date,a\n2024-01-01,1\n,2\n", "column 'date': .* one is missing"),
+        ("a.csv", b"item_id,a\nx,1\n,2\n", "column 'item_id': expected an id a row, got 1 rows without"),
+        ("a.csv.gz", b"no gzip", "expected a CSV table"),
+        ("a.parquet", b"PAR1 not at all", "expected a Parquet file"),
+        ("a.json", b"{}", "expected a file that ends in"),
+        ("folder/none.txt", b"", "the folder holds no file of"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_what_was_expected(
+    tmp_path: Path, name: str, data: bytes, wrong: str
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=wrong) as error:
+        load(path.parent if "/" in name else path)
+    assert name.split("/")[0] in str(error.value)
+
+
+def test_files_of_several_frequencies_are_refused(tmp_path: Path) -> None:
+    WIDE.to_csv(tmp_path / "one.csv", index=False)
+    WIDE.assign(date=pd.date_range("2024-01-01", periods=4, freq="h")).to_csv(tmp_path / "two.csv", index=False)
+    with pytest.raises(DataError, match="several frequencies, D, h"):
+        load(tmp_path)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes_give_series_or_a_data_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    folder = tmp_path_factory.mktemp("bytes")
+    for suffix in ("csv", "parquet"):
+        path = folder / f"a.{suffix}"
+        path.write_bytes(data)
+        found, said = [], path.name
+        try:
+            found = load(path).series
+        except DataError as error:
+            said = str(error)
+        assert path.name in said and all(one.values.ndim == 1 for one in found)
