@@ -53,6 +53,12 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("geometri", {}, ["geometri", "unknown key", "did you mean 'geometry'"]),
         ("models/chronos-t5-nano/famly", "x", ["models.chronos-t5-nano.famly", "did you mean 'family'"]),
         ("models/chronos-t5-nano/family", None, ["models.chronos-t5-nano.family: missing"]),
+        (
+            "models/chronos-t5-nano/family",
+            "chronos_t5",
+            ["models.chronos-t5-nano.family: no family 'chronos_t5'", "did you mean 'chronos-t5'", "install"],
+        ),
+        ("checkpoints/recipes/chronos-t5-nano/family", "qqq", ["nano.family: no family 'qqq'; known: chronos-2, "]),
         ("conditions/context-100/context", "long", ["conditions.context-100.context", "'long'", "integer"]),
         ("conditions/context-100/context", 3, ["conditions.context-100.context", "got 3", "16"]),
         ("conditions/context-100/noise", -1, ["noise", "got -1"]),
