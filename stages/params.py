@@ -37,7 +37,6 @@ from stages.blocks import (
     Theory,
     Tokens,
 )
-from tasks.models.registry import FAMILIES, families
 from tasks.series.catalog import modality
 
 PARAMS_FILE = "params.yaml"
@@ -113,10 +112,7 @@ class Params(Strict):
                     _known(name, self._named(block), f"studies.{study}.{block}")
             for name in wanted.along:
                 _known(name, self.models, f"studies.{study}.along")
-        for recipe, made in self.checkpoints.recipes.items():
-            _family(made.family, f"checkpoints.recipes.{recipe}.family")
         for name, model in self.models.items():
-            _family(model.family, f"models.{name}.family")
             if model.base_model is not None:
                 _known(model.base_model, self.models, f"models.{name}.base_model")
             kind, _, recipe = model.ref.partition(":")
@@ -219,14 +215,6 @@ def _known(name: str, known: dict[str, Any], where: str) -> None:
         near = difflib.get_close_matches(name, known, 1)
         mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
         raise ValueError(f"{where} names {name!r}, which is not there; {mend}")
-
-
-def _family(name: str, where: str) -> None:
-    """As `_known`; installed packages are asked only for a name that is none of ours, and none is imported."""
-    if name not in FAMILIES and name not in (known := families()):
-        near = difflib.get_close_matches(name, known, 1)
-        mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
-        raise ValueError(f"{where}: no family {name!r}; {mend} If another package adds it, install that package")
 
 
 def _one_line(errors: list[ErrorDetails], block: dict[str, Any]) -> str:

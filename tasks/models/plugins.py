@@ -1,21 +1,16 @@
-"""Families that other packages add through an entry point; none of them is imported before its name is asked for."""
+"""Entry points through which other packages add families: what they are called, whose they are, what code is theirs."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import importlib.util
 from collections.abc import Collection, Iterator
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tasks.errors import ModelError
-
-if TYPE_CHECKING:
-    from tasks.models.base import Family
 
 GROUP = "tsfm_lens.families"  # of entry points in a package's metadata: NAME = "module:Class"
 
@@ -43,33 +38,6 @@ def entry_of(name: str, built_in: Collection[str]) -> EntryPoint | None:
     return claims[0] if claims else None
 
 
-def family_class(entry: EntryPoint) -> type[Family]:
-    """The class of an entry point.
-
-    ModelError naming the package and the mend where its module does not import, or the class is no usable Family; a
-    ModuleNotFoundError passes.
-    """
-    try:
-        module = importlib.import_module(entry.module)
-    except ModuleNotFoundError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"{described(entry)}: does not import ({type(error).__name__}: {error}); mend or update that package, or "
-            "uninstall it"
-        ) from error
-    from tasks.models.base import Family
-
-    found = getattr(module, entry.attr, None)
-    if found is None:
-        raise ModelError(f"{described(entry)}: module {entry.module} has no class {entry.attr!r}; mend its entry point")
-    if not (isinstance(found, type) and issubclass(found, Family)):
-        raise ModelError(f"{described(entry)}: is no subclass of tasks.models.base.Family; mend that package")
-    if lacking := sorted(getattr(found, "__abstractmethods__", ())):
-        raise ModelError(f"{described(entry)}: lacks {', '.join(lacking)}; write them (docs/plugins.md)")
-    return found
-
-
 def code(entry: EntryPoint) -> str:
     """NAME VERSION SHA256 of the package, over the code under its top-level module; imports nothing.
 
@@ -83,6 +51,18 @@ def code(entry: EntryPoint) -> str:
     for name, path in sorted(_files(spec)):
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return f"{package(entry)} {digest.hexdigest()}"
+
+
+def codes() -> dict[str, list[str]]:
+    """Name -> `code` of each package that adds a family of that name, or what keeps it from being read."""
+    found: dict[str, list[str]] = {}
+    for name, claims in entries().items():
+        for entry in claims:
+            try:
+                found.setdefault(name, []).append(code(entry))
+            except ModelError as error:
+                found.setdefault(name, []).append(str(error))
+    return found
 
 
 def described(entry: EntryPoint) -> str:

@@ -18,6 +18,8 @@ from tasks.models import hub, plugins
 from tasks.sweep.jobs import place
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from tasks.models.base import Family
     from tasks.sweep.jobs import Job
 
@@ -89,7 +91,7 @@ def family_class(name: str) -> type[Family]:
     entry = plugins.entry_of(name, FAMILIES)
     try:
         if entry is not None:
-            return plugins.family_class(entry)
+            return _theirs(entry)
         module, _, attribute = FAMILIES[name].partition(":")
         found: type[Family] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
@@ -113,6 +115,33 @@ def with_code(family: str, fingerprint: str) -> str:
     """
     code = code_of(family)
     return fingerprint if code is None else hashlib.sha256(f"{fingerprint}\n{code}".encode()).hexdigest()
+
+
+def _theirs(entry: EntryPoint) -> type[Family]:
+    """The class of an entry point.
+
+    ModelError naming the package and the mend where its module does not import, or the class is no usable Family; a
+    ModuleNotFoundError passes.
+    """
+    whose = plugins.described(entry)
+    try:
+        module = importlib.import_module(entry.module)
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"{whose}: does not import ({type(error).__name__}: {error}); mend or update that package, or uninstall it"
+        ) from error
+    from tasks.models.base import Family
+
+    found = getattr(module, entry.attr, None)
+    if found is None:
+        raise ModelError(f"{whose}: module {entry.module} has no class {entry.attr!r}; mend its entry point")
+    if not (isinstance(found, type) and issubclass(found, Family)):
+        raise ModelError(f"{whose}: is no subclass of tasks.models.base.Family; mend that package")
+    if lacking := sorted(getattr(found, "__abstractmethods__", ())):
+        raise ModelError(f"{whose}: lacks {', '.join(lacking)}; write them (docs/plugins.md)")
+    return found
 
 
 def missing_package(error: ModuleNotFoundError) -> str:

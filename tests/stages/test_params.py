@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from stages import STAGES
+from stages.__main__ import read
 from stages.blocks import Recipe
 from stages.checkpoints import recipes, training_job, training_jobs
 from stages.params import ParamsError, load
@@ -53,12 +54,6 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("geometri", {}, ["geometri", "unknown key", "did you mean 'geometry'"]),
         ("models/chronos-t5-nano/famly", "x", ["models.chronos-t5-nano.famly", "did you mean 'family'"]),
         ("models/chronos-t5-nano/family", None, ["models.chronos-t5-nano.family: missing"]),
-        (
-            "models/chronos-t5-nano/family",
-            "chronos_t5",
-            ["models.chronos-t5-nano.family: no family 'chronos_t5'", "did you mean 'chronos-t5'", "install"],
-        ),
-        ("checkpoints/recipes/chronos-t5-nano/family", "qqq", ["nano.family: no family 'qqq'; known: chronos-2, "]),
         ("conditions/context-100/context", "long", ["conditions.context-100.context", "'long'", "integer"]),
         ("conditions/context-100/context", 3, ["conditions.context-100.context", "got 3", "16"]),
         ("conditions/context-100/noise", -1, ["noise", "got -1"]),
@@ -289,3 +284,26 @@ def test_a_compressed_model_is_its_base_under_another_reference_and_has_the_numb
     assert made.ref == "compressed:lag-llama-nano-rope@mine"
     assert "lag-llama-nano-rope@mine" not in params.asked("ranks-flow", "models")
     assert params.compression.methods["mine"].plain()["method"] == "joint"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("models/chronos-t5-nano/family", "chronos_t5", "models.chronos-t5-nano.family: .*'chronos_t5'; did you mean"),
+        ("checkpoints/recipes/chronos-t5-nano/family", "qqq", "chronos-t5-nano.family: unknown family 'qqq'; known: "),
+    ],
+)
+def test_a_family_that_no_package_adds_is_named_before_any_work(
+    path: str, value: str, expected: str, tmp_path: Path
+) -> None:
+    block = changed(path, value)
+    both = {"models": block["models"]["chronos-t5-nano"], "recipes": block["checkpoints"]["recipes"]["chronos-t5-nano"]}
+    both["models"]["family"] = both["recipes"]["family"] = value  # they must say the same
+    if path.startswith("checkpoints"):
+        block["models"]["chronos-t5-nano"]["family"] = "chronos-t5"
+        block["models"]["chronos-t5-nano"]["ref"] = "folder"
+    file = tmp_path / "params.yaml"
+    file.write_text(yaml.safe_dump(block))
+    with pytest.raises(ParamsError, match=f"{file}: .*{expected}.*install the package that adds"):
+        read(file)
+    assert read(ROOT / "params.yaml").models

@@ -25,7 +25,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks.errors import ModelError
-from tasks.models.conformance import Subject, findings
+from tasks.models.conformance import findings
+from tasks.models.conformance.subject import Subject
 from tasks.models.conformance.verdict import Finding
 
 STYLES = {"pass": "green", "fail": "bold red", "not applicable": "dim"}
@@ -66,7 +67,7 @@ def _print(family: str, found: list[Finding]) -> None:
         seen = one.detail if one.verdict != "fail" else f"{one.detail}\nDemanded: {one.demand}"
         table.add_row(one.check.replace("-", " "), Text(one.verdict, STYLES[one.verdict]), Text(seen))
     console.print(table)
-    counts = Counter(one.verdict for one in found)
+    counts = Counter[str](one.verdict for one in found)
     console.print(", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES), highlight=False)
 
 

@@ -8,7 +8,14 @@ from typing import Any, TypeVar
 
 Model = TypeVar("Model")
 
-SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
+SHAPE: dict[str, float] = {
+    "d_model": 16,
+    "d_ff": 24,
+    "d_kv": 6,
+    "num_heads": 3,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+}
 STEPS = {"context_length": 48, "prediction_length": 12}
 T5 = {**SHAPE, **STEPS, "n_tokens": 128, "initializer_factor": 1.0}
 BOLT = {**SHAPE, **STEPS, "input_patch_size": 8, "input_patch_stride": 8, "initializer_factor": 1.0}
@@ -20,7 +27,7 @@ MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size":
 TOTEM = {"d_model": 16, "ffn_dim": 24, **HEADS, **STEPS, "num_codes": 32, "code_width": 8, "conv_width": 8}
 TOTEM |= {"residual_width": 4}
 LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24)}
-WIDTHS = {"hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, **HEADS}
+WIDTHS: dict[str, float] = {"hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, **HEADS}
 TIMESFM = {**WIDTHS, "head_dim": 6, "patch_length": 8, "context_length": 48, "horizon_length": 12}
 TIME_MOE = {**WIDTHS, "num_experts": 4, "horizon_lengths": [1, 8], "max_position_embeddings": 48}
 VISIONTS = {**WIDTHS, "image_size": 80, "patch_size": 4, "periodicity": 7, "decoder_hidden_size": 8}

@@ -139,4 +139,5 @@ def _later(windows: Windows, modality: str) -> Windows:
 
 
 def _before(tokens: Tokens, stack: str) -> np.ndarray:
-    return tokens.kinds[stack] != TokenKind.FUTURE
+    before: np.ndarray = tokens.kinds[stack] != TokenKind.FUTURE
+    return before

@@ -17,9 +17,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tasks.models import plugins
-from tasks.models.conformance import CHECKS, Subject, answers, findings
+from tasks.models.conformance import CHECKS, answers, findings
 from tasks.models.conformance.__main__ import app
 from tasks.models.conformance.examples import EXAMPLES
+from tasks.models.conformance.subject import Subject
 from tasks.models.conformance.verdict import Failed, demand_of, distance, judge, name_of
 from tasks.models.patchtst import PatchTST
 from tasks.models.registry import FAMILIES

@@ -112,7 +112,9 @@ def test_a_family_that_cannot_be_used_names_its_package_and_the_mend(
 
 def test_a_name_of_ours_cannot_be_taken_and_others_of_ours_stay(install: Install) -> None:
     install("their-package", "chronos-bolt", "their_module:Theirs", {"their_module.py": USABLE})
-    with pytest.raises(ModelError, match=r"chronos-bolt: package their-package 1.2 .* is built in; rename .* uninstall"):
+    with pytest.raises(
+        ModelError, match=r"chronos-bolt: package their-package 1.2 .* is built in; rename .* uninstall"
+    ):
         registry.family_class("chronos-bolt")
     assert registry.families()["chronos-bolt"] == registry.FAMILIES["chronos-bolt"]
     assert registry.family_class("chronos-t5") is ChronosT5
