@@ -47,8 +47,8 @@ _RESULTS = (
 STAGES: tuple[Stage, ...] = (
     Stage(
         "roots",
-        "names and checksums of the external data files",
-        writes=(_out("roots.json"),),
+        "names and checksums of the external data files, and of families that installed packages add",
+        writes=(_out("roots.json"), _out("plugins.json")),
     ),
     Stage(
         "kernelsynth",
@@ -66,6 +66,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "checkpoints",
         "every model's weights: committed, pretrained, from a folder or the hub; skill of the pretrained ones",
+        reads=(_out("plugins.json"),),
         writes=(_out("checkpoints"), _timings("checkpoints")),
         params=("seed", "models", "studies", "checkpoints"),
         sweeps=True,
@@ -82,6 +83,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "pretraining",
         "a search over rank schedules: one recipe, pretrained with each",
+        reads=(_out("plugins.json"),),
         writes=(_out("pretraining"), _timings("pretraining")),
         params=("seed", "checkpoints.recipes", "pretraining"),
         sweeps=True,

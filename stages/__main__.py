@@ -20,7 +20,7 @@ from stages.params import PARAMS_FILE, Params, ParamsError, load
 from stages.sweeping import TooManyFailures
 from store.errors import StoreError
 from tasks.errors import TsfmLensError
-from tasks.models.registry import family_class
+from tasks.models.registry import check_name, family_class
 from tasks.series.catalog import modality
 from tasks.sweep.cluster import Resources
 
@@ -39,9 +39,25 @@ class Format(StrEnum):
 Profile = Annotated[Path, typer.Argument(help="a params file")]
 
 
+def read(path: str | Path = PARAMS_FILE) -> Params:
+    """A params file, whose families exist: here or in an installed package. Raises ParamsError with one line.
+
+    Here and not in stages.params, because no stage depends on the names of all families.
+    """
+    params = load(path)
+    named = {f"models.{name}": model.family for name, model in params.models.items()}
+    named |= {f"checkpoints.recipes.{name}": one.family for name, one in params.checkpoints.recipes.items()}
+    for where, family in named.items():
+        try:
+            check_name(family)
+        except ValueError as error:
+            raise ParamsError(f"{path}: {where}.family: {error}; install the package that adds another") from None
+    return params
+
+
 def _stage(name: str) -> None:
     module = importlib.import_module(f"stages.{name}")
-    module.main(load())
+    module.main(read())
 
 
 for _name, _one in BY_NAME.items():
@@ -51,7 +67,7 @@ for _name, _one in BY_NAME.items():
 @app.command()
 def plan(profile: Profile = Path(PARAMS_FILE)) -> None:
     """Check a params file, offline, and say how much it asks for."""
-    params = load(profile)
+    params = read(profile)
     table = Table("study", "models", "data sets", "conditions", "cells", title=f"{profile}")
     for name in params.studies:
         counts = [len(params.asked(name, block)) for block in ("models", "datasets", "conditions")]
@@ -80,7 +96,7 @@ def keep(folder: Annotated[Path, typer.Argument(help="a folder that is kept in g
     """Copy the checkpoints that the stage `checkpoints` pretrained to where git keeps them."""
     from stages.checkpoints import keep as keep_checkpoints
 
-    keep_checkpoints(load(), folder)
+    keep_checkpoints(read(), folder)
 
 
 @app.command()
@@ -93,7 +109,7 @@ def export(
     """Write a model as a checkpoint for others: compressed as it is, or dense, which its own package loads."""
     from stages.exporting import export as export_model
 
-    typer.echo(export_model(load(), model, folder, dense=dense, family=family))
+    typer.echo(export_model(read(), model, folder, dense=dense, family=family))
 
 
 @app.command()

@@ -67,6 +67,8 @@ def recipes(params: Params) -> dict[str, Recipe]:
 def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
     """The job whose key ties a checkpoint, committed or not, to its recipe; source: that of recipe.embedding_from."""
     spec: dict[str, Any] = {"model": name, "recipe": recipe.spec()}
+    if code := registry.code_of(recipe.family):
+        spec["code"] = code
     if recipe.embedding_from is not None:
         assert source is not None
         spec["embedding"] = {"folder": (MODELS / recipe.embedding_from).as_posix(), "key": source.key}
@@ -132,7 +134,7 @@ def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
         "modality": registry.family_class(model.family).modality,
         "source": {True: "committed", False: "trained"}[committed] if job else found.source,
         "ref": found.pinned(ref),
-        "fingerprint": found.fingerprint,
+        "fingerprint": registry.with_code(model.family, found.fingerprint),
         **registry.facts(found.folder),
         "recipe": job.key if job else None,
         "options": json.dumps(model.options, sort_keys=True) if model.options else None,

@@ -113,7 +113,7 @@ def _checkpoint(bases: Mapping[str, Mapping[str, Any]], params: Params, name: st
     base = bases[str(params.models[name].base_model)]
     return {
         **{"model": name, "family": base["family"], "modality": base["modality"], "source": "compressed"},
-        **{"ref": (MODELS / name).as_posix(), "fingerprint": found.fingerprint},
+        **{"ref": (MODELS / name).as_posix(), "fingerprint": registry.with_code(base["family"], found.fingerprint)},
         **registry.facts(found.folder),
         **{"license": base["license"], "recipe": _made(name)["key"], "options": base["options"]},
     }

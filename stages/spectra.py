@@ -109,4 +109,5 @@ def _snapshots(model: Mapping[str, Any]) -> Iterator[tuple[int | None, dict[str,
     """The finished model as step None, then what its training kept, with the reference and fingerprint of each."""
     yield None, {"ref": model["ref"], "fingerprint": model["fingerprint"]}
     for step, path in registry.snapshots(Path(model["ref"])).items():
-        yield step, {"ref": path.as_posix(), "fingerprint": registry.fingerprint(path)}
+        fingerprint = registry.with_code(model["family"], registry.fingerprint(path))
+        yield step, {"ref": path.as_posix(), "fingerprint": fingerprint}

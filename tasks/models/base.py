@@ -6,6 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
@@ -39,6 +40,7 @@ class Family(ABC):
     idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()  # (stack, attention, matrix) that weigh nothing
     softmax_head: ClassVar[bool] = False  # forecasts are drawn from a softmax over ids, rows of the last stack
     zero_states: ClassVar[bool] = False  # a value of 0 has a state of 0: a constant series' may all be zero
+    example: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # config of a small model, for tests of the family
     network: torch.nn.Module  # what trains and what is saved
     batch: int  # windows of one forward pass; changes results by rounding only
     asked_tokens: int | None = None  # of a lagged family: steps that become tokens; None: as the checkpoint says

@@ -221,7 +221,7 @@ class Chronos2(Forecaster):
 
         context, factor = tamed(windows.context[:, -self.max_context :])
         pipeline, parts = Chronos2Pipeline(self.network.eval()), []
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):  # its DataLoader draws a seed, of no use
             warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
             for start in range(0, len(windows), self.batch):
                 part = torch.from_numpy(context[start : start + self.batch])[:, None]

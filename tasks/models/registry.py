@@ -10,15 +10,16 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.errors import ModelError, StaleInputError
-from tasks.models import hub
+from tasks.models import hub, plugins
 from tasks.sweep.jobs import place
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from tasks.models.base import Family
     from tasks.sweep.jobs import Job
 
@@ -41,7 +42,6 @@ FAMILIES = {
 }
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
 SNAPSHOTS = "snapshots"  # folder of a checkpoint with weights that its training kept, a checkpoint each
-ENTRY_POINTS = "tsfm_lens.families"  # group under which other packages name theirs: NAME = "module:Class"
 PICKLED = "lag-llama.ckpt"  # the one pickled file that is read, weights only: Lag-Llama was released in no other form
 READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")  # of text and images
 CHECKPOINT_FILES = (
@@ -69,28 +69,78 @@ class ResolvedRef:
 
 
 def families() -> dict[str, str]:
-    """Name -> "module:Class", ours and those of installed packages; ours win."""
-    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)} | FAMILIES
+    """Name -> "module:Class", ours and those of installed packages, of which nothing is imported."""
+    return {name: claims[0].value for name, claims in plugins.entries().items()} | FAMILIES
+
+
+def check_name(name: str) -> None:
+    """ValueError with near names and the list where no family has the name; imports no family."""
+    if name not in FAMILIES and name not in (known := families()):
+        near = difflib.get_close_matches(name, known, n=2)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ValueError(f"unknown family {name!r}; {hint}known: {', '.join(sorted(known))}")
 
 
 def family_class(name: str) -> type[Family]:
     """The class of a family.
 
     ValueError with near names and the list where the name is unknown; ModelError naming what to install where a
-    package is missing.
+    package is missing, and naming the package and the mend where what another package adds cannot be used.
     """
-    known = families()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=2)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise ValueError(f"unknown family {name!r}; {hint}known: {', '.join(sorted(known))}")
-    module, _, attribute = known[name].partition(":")
+    check_name(name)
+    entry = plugins.entry_of(name, FAMILIES)
     try:
+        if entry is not None:
+            return _theirs(entry)
+        module, _, attribute = FAMILIES[name].partition(":")
         found: type[Family] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        raise ModelError(f"family {name} ({known[name]}): {missing_package(error)}") from error
-    except AttributeError as error:
-        raise ModelError(f"family {name}: module {module} has no class {attribute!r}; mend its entry point") from error
+        whose = plugins.described(entry) if entry else f"family {name} ({FAMILIES[name]})"
+        raise ModelError(f"{whose}: {missing_package(error)}") from error
+    return found
+
+
+def code_of(family: str) -> str | None:
+    """Name, version and SHA-256 of the package whose code a family is; None of ours. ValueError for an unknown one."""
+    check_name(family)
+    entry = plugins.entry_of(family, FAMILIES)
+    return plugins.code(entry) if entry else None
+
+
+def with_code(family: str, fingerprint: str) -> str:
+    """Fingerprint of a checkpoint's files with the code that reads them: what the jobs of a model depend on.
+
+    Of ours that is the files' alone, since the version of a Task is held to our code. Other packages' code is taken in,
+    so that no job takes a row of older code.
+    """
+    code = code_of(family)
+    return fingerprint if code is None else hashlib.sha256(f"{fingerprint}\n{code}".encode()).hexdigest()
+
+
+def _theirs(entry: EntryPoint) -> type[Family]:
+    """The class of an entry point.
+
+    ModelError naming the package and the mend where its module does not import, or the class is no usable Family; a
+    ModuleNotFoundError passes.
+    """
+    whose = plugins.described(entry)
+    try:
+        module = importlib.import_module(entry.module)
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"{whose}: does not import ({type(error).__name__}: {error}); mend or update that package, or uninstall it"
+        ) from error
+    from tasks.models.base import Family
+
+    found = getattr(module, entry.attr, None)
+    if found is None:
+        raise ModelError(f"{whose}: module {entry.module} has no class {entry.attr!r}; mend its entry point")
+    if not (isinstance(found, type) and issubclass(found, Family)):
+        raise ModelError(f"{whose}: is no subclass of tasks.models.base.Family; mend that package")
+    if lacking := sorted(getattr(found, "__abstractmethods__", ())):
+        raise ModelError(f"{whose}: lacks {', '.join(lacking)}; write them (docs/plugins.md)")
     return found
 
 
@@ -175,9 +225,10 @@ def load_for_job(job: Job) -> Any:
     ref = job.spec["ref"]
     found = resolve(ref, allow_hub=True)
     planned = job.inputs.get(f"model:{ref}")
-    if planned is not None and planned != found.fingerprint:
+    now = with_code(job.spec["family"], found.fingerprint)
+    if planned is not None and planned != now:
         raise StaleInputError(
-            f"model {ref}: planned with {planned[:12]}, its files are now {found.fingerprint[:12]}; run the stage again"
+            f"model {ref}: planned with {planned[:12]}, its files are now {now[:12]}; run the stage again"
         )
     return family_class(job.spec["family"]).load(found.folder, device=place().device, **job.spec.get("options", {}))
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from stages import STAGES
+from stages.__main__ import read
 from stages.blocks import Recipe
 from stages.checkpoints import recipes, training_job, training_jobs
 from stages.params import ParamsError, load
@@ -292,3 +293,26 @@ def test_a_compressed_model_is_its_base_under_another_reference_and_has_the_numb
     assert made.ref == "compressed:lag-llama-nano-rope@mine"
     assert "lag-llama-nano-rope@mine" not in params.asked("ranks-flow", "models")
     assert params.compression.methods["mine"].plain()["method"] == "joint"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("models/chronos-t5-nano/family", "chronos_t5", "models.chronos-t5-nano.family: .*'chronos_t5'; did you mean"),
+        ("checkpoints/recipes/chronos-t5-nano/family", "qqq", "chronos-t5-nano.family: unknown family 'qqq'; known: "),
+    ],
+)
+def test_a_family_that_no_package_adds_is_named_before_any_work(
+    path: str, value: str, expected: str, tmp_path: Path
+) -> None:
+    block = changed(path, value)
+    both = {"models": block["models"]["chronos-t5-nano"], "recipes": block["checkpoints"]["recipes"]["chronos-t5-nano"]}
+    both["models"]["family"] = both["recipes"]["family"] = value  # they must say the same
+    if path.startswith("checkpoints"):
+        block["models"]["chronos-t5-nano"]["family"] = "chronos-t5"
+        block["models"]["chronos-t5-nano"]["ref"] = "folder"
+    file = tmp_path / "params.yaml"
+    file.write_text(yaml.safe_dump(block))
+    with pytest.raises(ParamsError, match=f"{file}: .*{expected}.*install the package that adds"):
+        read(file)
+    assert read(ROOT / "params.yaml").models

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tasks.models.base import Family
 from tasks.models.chronos_2 import Chronos2
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
+from tasks.models.conformance.examples import EXAMPLES, ready
 from tasks.models.lag_llama import LagLlama
 from tasks.models.moirai import Moirai
 from tasks.models.patchtst import PatchTST
+from tasks.models.registry import family_class
 from tasks.models.t5_text import T5Text
 from tasks.models.tabular import Tabular
 from tasks.models.time_moe import TimeMoE
@@ -24,123 +26,85 @@ from tasks.models.wavetoken import WaveToken
 from tasks.series import contrast
 from tasks.series.types import Windows
 
-SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 3, "num_decoder_layers": 2}
-T5 = {**SHAPE, "n_tokens": 128, "context_length": 48, "prediction_length": 12, "initializer_factor": 1.0}
-BOLT = {**SHAPE, "input_patch_size": 8, "input_patch_stride": 8, "context_length": 48, "prediction_length": 12}
-PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 3, "init_std": 0.2}
-PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
 
-MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
-
-TOTEM = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 3, "num_codes": 32}
-TOTEM |= {"code_width": 8, "conv_width": 8, "residual_width": 4, "context_length": 48, "prediction_length": 12}
-
-LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24)}
-
-VIT = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
-VIT |= {"image_size": 8, "patch_size": 2, "initializer_range": 0.2}
-TABULAR = {"dim": 16, "n_layers": 2, "n_heads": 2}
-
-
-def placed(family: Totem) -> Totem:
-    """With codes on what its own convolutions make of noise: all steps have the same of the small first ones."""
-    vqvae = family.network.vqvae
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        given = vqvae.quantise(torch.randn(8, family.max_context)).given
-        vqvae.place(given.detach().flatten(0, 1))
-    return family
-
-
-TIMESFM = {"hidden_size": 16, "intermediate_size": 24, "head_dim": 6, "num_attention_heads": 2, "num_hidden_layers": 3}
-TIMESFM |= {"patch_length": 8, "context_length": 48, "horizon_length": 12, "initializer_range": 0.2}
-CHRONOS_2 = {key: value for key, value in SHAPE.items() if key != "num_decoder_layers"} | {"context_length": 48}
-CHRONOS_2 |= {"input_patch_size": 8, "max_output_patches": 2, "initializer_factor": 0.5}
-TIME_MOE = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
-TIME_MOE |= {"num_experts": 4, "horizon_lengths": [1, 8], "max_position_embeddings": 48, "initializer_range": 0.2}
-
-VISIONTS = {"image_size": 80, "patch_size": 4, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3}
-VISIONTS |= {"num_attention_heads": 2, "decoder_hidden_size": 8, "decoder_intermediate_size": 12}
-VISIONTS |= {"decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2, "periodicity": 7}
-VISIONTS |= {"initializer_range": 0.2}
+def made(name: str) -> Any:
+    """The small random model that a family's conformance is tried on."""
+    return ready(family_class(name).new(EXAMPLES[name], seed=1))
 
 
 @pytest.fixture(scope="session")
 def t5() -> ChronosT5:
-    return ChronosT5.new(T5, seed=1)
+    return made("chronos-t5")
 
 
 @pytest.fixture(scope="session")
 def bolt() -> ChronosBolt:
-    return ChronosBolt.new(BOLT | {"initializer_factor": 1.0}, seed=1)
+    return made("chronos-bolt")
 
 
 @pytest.fixture(scope="session")
 def patchtst() -> PatchTST:
-    return PatchTST.new(PATCHTST, seed=1)
+    return made("patchtst")
 
 
 @pytest.fixture(scope="session")
 def moirai() -> Moirai:
-    return Moirai.new(MOIRAI, seed=1)
+    return made("moirai")
 
 
 @pytest.fixture(scope="session")
 def lag_llama() -> LagLlama:
-    return LagLlama.new(LAG_LLAMA, seed=1)
+    return made("lag-llama")
 
 
 @pytest.fixture(scope="session")
 def time_moe() -> TimeMoE:
-    return TimeMoE.new(TIME_MOE, seed=1)
+    return made("time-moe")
 
 
 @pytest.fixture(scope="session")
 def visionts() -> VisionTS:
-    return VisionTS.new(VISIONTS, seed=1)
+    return made("visionts")
 
 
 @pytest.fixture(scope="session")
 def timesfm() -> TimesFM:
-    return TimesFM.new(TIMESFM, seed=1)
+    return made("timesfm")
 
 
 @pytest.fixture(scope="session")
 def timesfm_25() -> TimesFM25:
-    family = TimesFM25.new(TIMESFM | {"output_quantile_len": 12}, seed=1)
-    with torch.no_grad():  # a new one's are 0, as are all its states of a constant series then
-        family.network.model.input_ff_layer.output_layer.bias.fill_(0.1)
-    return family
+    return made("timesfm-2.5")
 
 
 @pytest.fixture(scope="session")
 def chronos_2() -> Chronos2:
-    return Chronos2.new(CHRONOS_2, seed=1)
+    return made("chronos-2")
 
 
 @pytest.fixture(scope="session")
 def wavetoken() -> WaveToken:
-    return WaveToken.new(T5, seed=1)
+    return made("wavetoken")
 
 
 @pytest.fixture(scope="session")
 def totem() -> Totem:
-    return placed(Totem.new(TOTEM, seed=1))
+    return made("totem")
 
 
 @pytest.fixture(scope="session")
 def t5_text() -> T5Text:
-    return T5Text.new(SHAPE, seed=1)
+    return made("t5-text")
 
 
 @pytest.fixture(scope="session")
 def vit() -> ViT:
-    return ViT.new(VIT, seed=1)
+    return made("vit")
 
 
 @pytest.fixture(scope="session")
 def tabular() -> Tabular:
-    return Tabular.new(TABULAR, seed=1)
+    return made("tabular")
 
 
 FORECASTERS = [

@@ -37,16 +37,6 @@ def test_a_family_reads_its_own_modality_and_forecasts_nothing(name: str, modali
 
 
 @others
-def test_a_full_window_has_as_many_valued_rows_as_promised(any_family: Family, items: Make) -> None:
-    made = items(any_family)
-    tokens = any_family.tokenize(made)
-    promised = any_family.rows_per_window(made.context.shape[1], made.horizon)
-    assert set(promised) == set(any_family.stacks)
-    for stack, rows in promised.items():
-        assert (np.isin(tokens.kinds[stack], VALUED).sum(axis=1) == rows).all(), stack
-
-
-@others
 def test_items_go_the_whole_way_to_states_of_every_layer(any_family: Family, items: Make) -> None:
     made = items(any_family, count=4)
     whole = np.concatenate((made.context, made.future), axis=1)

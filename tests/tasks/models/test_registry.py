@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import hashlib
+import importlib
+import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tasks.errors import ModelError, StaleInputError
-from tasks.models import registry
+from tasks.models import plugins, registry
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
@@ -36,28 +39,122 @@ def test_an_unknown_name_is_answered_with_near_names_and_the_list() -> None:
         registry.family_class("qqq")
 
 
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Puts a package on the path as an installer does: install(NAME, FAMILY, "module:Class", {file: text})."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    before = set(sys.modules)
+
+    def put(package: str, family: str, value: str, files: Mapping[str, str] | None = None) -> None:
+        info = site / f"{package}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{family} = {value}\n")
+        for name, text in (files or {}).items():
+            (site / name).parent.mkdir(exist_ok=True)
+            (site / name).write_text(text)
+        plugins.entries.cache_clear()
+        importlib.invalidate_caches()
+
+    yield put
+    for name in set(sys.modules) - before:
+        if name.startswith("their"):
+            del sys.modules[name]
+    plugins.entries.cache_clear()
+
+
+USABLE = "from tasks.models.chronos_bolt import ChronosBolt\nclass Theirs(ChronosBolt):\n    name = 'theirs'\n"
+
+
+def test_an_entry_point_adds_a_family_which_is_imported_when_its_name_is_asked_for(install: Install) -> None:
+    install("their-package", "theirs", "their_module:Theirs", {"their_module.py": USABLE})
+    assert registry.families()["theirs"] == "their_module:Theirs"
+    with pytest.raises(ValueError, match=r"'their'; did you mean theirs\? .*, theirs"):
+        registry.family_class("their")
+    assert registry.code_of("theirs")
+    assert "their_module" not in sys.modules
+    found = registry.family_class("theirs")
+    assert issubclass(found, ChronosBolt)
+    assert found.__module__ == "their_module"
+
+
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("value", "text", "words"),
     [
-        ("no_such_package.models:Thing", "module 'no_such_package' is missing; install the package that holds"),
-        ("uni2ts.no_such_module:Thing", "install the extra moirai with uv"),
-        ("tasks.models.types:Thing", "module tasks.models.types has no class 'Thing'"),
+        ("no_such_package.models:Thing", "", "module 'no_such_package' is missing; install the package that holds"),
+        ("uni2ts.no_such_module:Thing", "", "install the extra moirai with uv"),
+        ("their_module:Thing", USABLE, "module their_module has no class 'Thing'; mend its entry point"),
+        ("their_module:Theirs", "import no_such_package", "module 'no_such_package' is missing"),
+        ("their_module:Theirs", "1 / 0", r"does not import \(ZeroDivisionError: .*uninstall it"),
+        ("their_module:Theirs", "class :", r"does not import \(SyntaxError"),
+        ("their_module:Theirs", "import math\nmath.nothing", r"does not import \(AttributeError"),
+        ("their_module:Theirs", "class Theirs: pass", "is no subclass of tasks.models.base.Family"),
+        (
+            "their_module:Theirs",
+            "from tasks.models.base import Family\nclass Theirs(Family): pass",
+            r"lacks _pass, _tokenize, layers, .*\(docs/plugins.md\)",
+        ),
     ],
 )
-def test_a_family_that_cannot_be_imported_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, value: str, text: str
+def test_a_family_that_cannot_be_used_names_its_package_and_the_mend(
+    install: Install, monkeypatch: pytest.MonkeyPatch, value: str, text: str, words: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "uni2ts", None)  # as where it is not installed
-    entry = EntryPoint(name="theirs", value=value, group=registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
-    with pytest.raises(ModelError, match=f"family theirs.*{text}"):
+    install("their-package", "theirs", value, {"their_module.py": text})
+    with pytest.raises(ModelError, match=rf"family theirs of package their-package 1.2 \({value}\): .*{words}"):
         registry.family_class("theirs")
 
 
-def test_an_entry_point_adds_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint(name="theirs", value="tasks.models.chronos_bolt:ChronosBolt", group=registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
-    assert registry.family_class("theirs") is ChronosBolt
+def test_a_name_of_ours_cannot_be_taken_and_others_of_ours_stay(install: Install) -> None:
+    install("their-package", "chronos-bolt", "their_module:Theirs", {"their_module.py": USABLE})
+    with pytest.raises(
+        ModelError, match=r"chronos-bolt: package their-package 1.2 .* is built in; rename .* uninstall"
+    ):
+        registry.family_class("chronos-bolt")
+    assert registry.families()["chronos-bolt"] == registry.FAMILIES["chronos-bolt"]
+    assert registry.family_class("chronos-t5") is ChronosT5
+    assert "their_module" not in sys.modules
+
+
+def test_a_name_that_two_packages_take_is_neithers(install: Install) -> None:
+    for package in ("their-package", "another"):
+        install(package, "theirs", "their_module:Theirs", {"their_module.py": USABLE})
+    with pytest.raises(ModelError, match=r"theirs: packages .*1.2 and .*1.2 both name a family so; uninstall one"):
+        registry.family_class("theirs")
+
+
+def test_fingerprints_of_ours_are_the_files_and_of_others_the_code_too(install: Install, tmp_path: Path) -> None:
+    files = {"their_module/__init__.py": USABLE, "their_module/part.py": "A = 1\n"}
+    install("their-package", "theirs", "their_module:Theirs", files)
+    assert registry.code_of("chronos-t5") is None
+    assert registry.with_code("chronos-t5", "f") == "f"
+    code, whole = registry.code_of("theirs"), registry.with_code("theirs", "f")
+    assert code is not None
+    assert re.fullmatch("their-package 1.2 [0-9a-f]{64}", code)
+    assert whole == hashlib.sha256(f"f\n{code}".encode()).hexdigest()
+    assert registry.with_code("theirs", "g") != whole
+    (tmp_path / "site/their_module/notes.txt").write_text("no code")
+    assert registry.code_of("theirs") == code
+    for change in ("A = 2\n", "A = 1\n"):
+        (tmp_path / "site/their_module/part.py").write_text(change)
+        assert (registry.code_of("theirs") == code) is (change == "A = 1\n")
+    with pytest.raises(ValueError, match="unknown family 'their'"):
+        registry.with_code("their", "f")
+
+
+def test_a_job_of_older_code_is_stale(install: Install, folder: Path, tmp_path: Path) -> None:
+    install("their-package", "theirs", "their_module:Theirs", {"their_module.py": USABLE})
+    planned = registry.with_code("theirs", registry.resolve(str(folder)).fingerprint)
+    job = Job(Task("t", 1, "m:f"), {"family": "theirs", "ref": str(folder)}, {f"model:{folder}": planned})
+    assert registry.load_for_job(job).name == "theirs"
+    (tmp_path / "site/their_module.py").write_text(USABLE + "A = 2\n")
+    with pytest.raises(StaleInputError, match=r"planned with .* run the stage again"):
+        registry.load_for_job(job)
 
 
 def test_a_folder_resolves_to_itself_with_a_fingerprint_of_its_files(folder: Path) -> None:

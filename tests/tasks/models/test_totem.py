@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from tasks.models.conformance.examples import ready
 from tasks.models.totem import DEFAULTS, Totem
 from tasks.models.totem_network import TotemNetwork, positions
 from tasks.models.types import TokenKind
 from tasks.series.types import Windows
-from tests.tasks.models.conftest import placed
 
 Make = Callable[..., Windows]
 TINY: dict[str, Any] = {"d_model": 8, "ffn_dim": 12, "num_attention_heads": 2, "num_hidden_layers": 2, "num_codes": 6}
@@ -27,7 +27,7 @@ SHAPE |= {"context_length": 96, "prediction_length": 96}
 
 @pytest.fixture
 def tiny() -> Totem:
-    return placed(Totem.new(TINY, seed=0))
+    return ready(Totem.new(TINY, seed=0))
 
 
 def convolved(x: np.ndarray, layer: Any, stride: int, padding: int) -> np.ndarray:

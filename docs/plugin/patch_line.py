@@ -1,0 +1,179 @@
+"""A family for tsfm-lens in a package of its own: self-attention over patches, and a line to every quantile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from tasks.errors import ModelError
+from tasks.models import folders
+from tasks.models.base import QUANTILES, Forecaster
+from tasks.models.capture import Pass, Stack
+from tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tasks.series.types import Windows
+
+CONFIG = ("width", "heads", "blocks", "patch", "context", "horizon")
+
+
+class Block(nn.Module):
+    """Self-attention and an MLP, each on a normed copy of the stream that it adds to."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.mlp_in, self.mlp_out = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """[B, T, d] and [B, 1, T, T], True where a row may look."""
+        normed = self.norm_1(x)
+        q, k, v = (part(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        x = x + self.o(nn.functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2))
+        return x + self.mlp_out(nn.functional.gelu(self.mlp_in(self.norm_2(x))))
+
+
+class Network(nn.Module):
+    """Patches of values and of what is observed -> states; the last state -> quantiles of the horizon."""
+
+    def __init__(self, width: int, heads: int, blocks: int, patch: int, context: int, horizon: int) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Linear(2 * patch, width), nn.Embedding(-(-context // patch), width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, len(QUANTILES) * horizon)
+
+    def encode(self, patches: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        """[B, T, 2 * patch] -> [B, T, d]. Places count from the last patch, and nothing looks at padding but itself."""
+        places = torch.arange(patches.shape[1] - 1, -1, -1, device=patches.device)
+        x = self.embed(patches) + self.place(places)
+        mask = ~padding[:, None, None, :] | torch.eye(len(places), dtype=torch.bool, device=x.device)
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.norm(x)
+
+    def forward(self, patches: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        """Quantiles [B, Q, H] in scaled units."""
+        return self.head(self.encode(patches, padding)[:, -1]).unflatten(-1, (len(QUANTILES), -1)).sort(dim=1).values
+
+
+class PatchLine(Forecaster):
+    """Rows of the encoder: one a patch, the last one ending with the context; a longer context is cut on the left."""
+
+    name: ClassVar[str] = "patch-line"
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    direct: ClassVar[bool] = True
+    plain_attention: ClassVar[bool] = True
+    example: ClassVar[Mapping[str, Any]] = dict(zip(CONFIG, (16, 2, 2, 8, 48, 12), strict=True))
+    network: Network
+
+    def __init__(self, config: Mapping[str, Any], network: Network, batch: int = 64) -> None:
+        self.config, self.network, self.batch = dict(config), network.eval(), batch
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Random weights. Keys: those of CONFIG."""
+        full = folders.filled_config(config, CONFIG, {}, cls.name)
+        return cls(full, folders.build(lambda: Network(**full), seed))
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Self:
+        """What `save` wrote; ModelError for anything else."""
+        config = folders.read_config(Path(folder), cls.name)
+        try:
+            model = cls.new(config, seed=0)
+            model.network.load_state_dict(load_file(Path(folder, folders.STOCK)))
+        except (SafetensorError, OSError, ValueError, RuntimeError, TypeError) as error:
+            raise ModelError(f"{folder}: no {cls.name} checkpoint ({error}); save it again") from error
+        model.network.to(device)
+        return model
+
+    def save(self, folder: Path) -> None:
+        """config.json and model.safetensors."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, "config.json").write_text(json.dumps(self.config, indent=2) + "\n")
+        save_file(self.network.state_dict(), Path(folder, folders.STOCK))
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Blocks."""
+        return {"encoder": len(self.network.blocks)}
+
+    @property
+    def width(self) -> int:
+        """Of the states."""
+        return int(self.config["width"])
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Patches, the first perhaps of fewer steps."""
+        return {"encoder": -(-min(context, self.config["context"]) // self.config["patch"])}
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """q, k, v, o, mlp_in, mlp_out of every block."""
+        for layer, block in enumerate(self.network.blocks, start=1):
+            for what in ("q", "k", "v", "o"):
+                part = getattr(block, what)
+                yield WeightMatrix.of(part, "encoder", layer, what, attention="self", heads=block.heads)
+            for what in ("mlp_in", "mlp_out"):
+                yield WeightMatrix.of(getattr(block, what), "encoder", layer, what)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Mean pinball loss of the observed steps of the future, over the context's scale."""
+        patches, padding, loc, scale = self._patches(context.cpu().numpy())
+        found = self.network(*self._placed(patches, padding))[:, :, : future.shape[1]]
+        target = (future.cpu().double().numpy() - loc) / scale
+        target = torch.from_numpy(target[:, None, : found.shape[2]]).to(found)
+        error, levels = target - found, torch.tensor(QUANTILES).to(found)[:, None]
+        return torch.maximum(levels * error, (levels - 1) * error).nanmean()
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        patches, padding, _, _ = self._patches(windows.context)
+        kinds = np.where(padding, TokenKind.PADDING, TokenKind.OBSERVATION).astype(np.int8)
+        return Tokens({"patches": patches}, {"encoder": kinds}, {}, windows.series, windows.origin)
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        network, padding = self.network.eval(), tokens.kinds["encoder"] == TokenKind.PADDING
+
+        def forward(part: slice) -> None:
+            network.encode(*self._placed(tokens.arrays["patches"][part], padding[part]))
+
+        queries = {"encoder": [block.q for block in network.blocks]}
+        return Pass({"encoder": Stack(network.blocks, network.norm)}, forward, queries)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        history, parts = windows.context.astype(np.float64), []
+        while sum(part.shape[2] for part in parts) < windows.horizon:  # what is forecast is appended, and read on
+            patches, padding, loc, scale = self._patches(history)
+            batches = [slice(n, n + self.batch) for n in range(0, len(patches), self.batch)]
+            with torch.inference_mode():
+                answers = [self.network(*self._placed(patches[part], padding[part])) for part in batches]
+            found = torch.cat(answers).double().cpu().numpy() * scale[:, None] + loc[:, None]
+            parts.append(found)
+            history = np.concatenate((history, found[:, QUANTILES.index(0.5)]), axis=1)
+        values = np.concatenate(parts, axis=2)[:, :, : windows.horizon]
+        quantiles = [np.apply_along_axis(lambda q, at=at: np.interp(at, QUANTILES, q), 1, values) for at in levels]
+        return np.stack(quantiles, axis=1)
+
+    def _patches(self, context: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Patches [W, T, 2 * patch] of scaled values and of what is observed, padding [W, T], loc and scale [W, 1]."""
+        size, values = self.config["patch"], context[:, -self.config["context"] :].astype(np.float64)
+        values = np.pad(values, ((0, 0), (-values.shape[1] % size, 0)), constant_values=np.nan)
+        observed = ~np.isnan(values)
+        count, filled = np.maximum(observed.sum(axis=1, keepdims=True), 1), np.where(observed, values, 0)
+        loc = filled.sum(axis=1, keepdims=True) / count
+        spread = np.sqrt((np.where(observed, values - loc, 0) ** 2).sum(axis=1, keepdims=True) / count)
+        scale = np.where(spread > 0, spread, 1)
+        scaled = np.where(observed, (filled - loc) / scale, 0)
+        both = np.stack((scaled, observed)).reshape(2, len(values), -1, size).astype(np.float32)
+        return np.concatenate(tuple(both), axis=2), ~both[1].any(axis=2), loc, scale
+
+    def _placed(self, *arrays: np.ndarray) -> tuple[torch.Tensor, ...]:
+        device = self.network.head.weight.device
+        return tuple(torch.tensor(one, device=device) for one in arrays)

@@ -1,0 +1,49 @@
+"""What every family keeps, as checks that an author of one runs: `python -m tasks.models.conformance my-family`.
+
+A check is a function of a Subject; its docstring is what it demands, its answer what it saw. docs/plugins.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tasks.models.conformance import answers, checkpoints, states, tokens
+from tasks.models.conformance.subject import Subject
+from tasks.models.conformance.verdict import Check, Finding, judge
+
+CHECKS: tuple[Check, ...] = (
+    checkpoints.the_class_says_what_it_is,
+    tokens.kinds_cover_windows,
+    tokens.rows_are_as_promised,
+    tokens.tokens_go_through_a_table,
+    tokens.padding_changes_nothing,
+    tokens.what_is_missing_is_no_observation,
+    tokens.the_future_changes_no_state_before_it,
+    tokens.the_future_changes_no_forecast,
+    states.layers_come_in_order,
+    states.layers_are_those_of_the_config,
+    states.states_flow_from_block_to_block,
+    states.states_are_finite,
+    states.the_same_input_gives_the_same_bits,
+    states.states_do_not_depend_on_the_batch,
+    states.a_window_changes_itself_alone,
+    states.chosen_rows_are_those_of_all,
+    checkpoints.a_seed_decides_the_weights,
+    checkpoints.a_wrong_config_is_named,
+    checkpoints.a_saved_model_loads_as_it_was,
+    checkpoints.a_checkpoint_is_safe_and_whole,
+    checkpoints.a_broken_checkpoint_is_refused,
+    checkpoints.half_precision_loads_in_float32,
+    answers.quantiles_are_in_order,
+    answers.seeds_decide_a_forecast,
+    answers.forecasts_do_not_depend_on_the_batch,
+    answers.matrices_are_named_once,
+    answers.attention_is_written_as_it_was_read,
+    answers.claims_are_kept,
+    answers.gradient_steps_lower_the_loss,
+)
+
+
+def findings(subject: Subject) -> Iterator[Finding]:
+    """Every check of a family, in their order."""
+    return (judge(check, subject) for check in CHECKS)

@@ -1,0 +1,146 @@
+"""Checks of what a model answers beside its states: forecasts, matrices, attention layers, logits, a loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tasks.models.conformance.subject import Subject, same_bits, states_of
+from tasks.models.conformance.verdict import SAME, NotApplicable, demand, distance
+from tasks.models.embed import in_batches
+from tasks.models.spectra import head_counts
+
+WHAT = ("q", "k", "v", "o", "mlp_in", "mlp_gate", "mlp_out")  # as WeightMatrix has it; experts as mlp_in.3
+STEPS, RATE = 20, 1e-3  # of gradient descent that must lower the loss of one batch
+LEVELS = (0.1, 0.4, 0.5, 0.9)
+CROSSED = 0.01  # share of quantiles below the one of a lower level that a trained quantile head may have
+
+
+def quantiles_are_in_order(subject: Subject) -> str:
+    """Quantiles of a forecast rise with their level, at levels that are asked for, and windows differ."""
+    model, windows = subject.forecaster, subject.windows()
+    found = model.forecast(windows, levels=LEVELS, seeds=list(range(len(windows))))
+    demand(not np.array_equal(found.values[0], found.values[1]), "two windows have the same forecast")
+    crossed = float((np.diff(found.values, axis=1) < 0).mean())
+    if crossed > CROSSED and model.direct and subject.config is not None:
+        raise NotApplicable(
+            f"{crossed:.0%} are out of order, which such a head must learn: name a trained --checkpoint"
+        )
+    demand(crossed <= CROSSED * model.direct, f"{crossed:.0%} of quantiles lie below the one of a lower level")
+    return f"levels {LEVELS}, {windows.horizon} steps"
+
+
+def seeds_decide_a_forecast(subject: Subject) -> str:
+    """A forecast is the same bit for bit under the same seeds, and leaves torch's own generator alone."""
+    import torch
+
+    model, windows, before = subject.forecaster, subject.windows(), torch.random.get_rng_state()
+    first, again = (model.forecast(windows, seeds=[3, 1, 4, 1, 5], samples=4).values for _ in range(2))
+    same_bits({"values": again}, {"values": first}, "forecasts under the same seeds")
+    demand(torch.equal(torch.random.get_rng_state(), before), "torch's global generator moved; see folders.build")
+    if model.direct:
+        return "direct: no sample is drawn"
+    other = model.forecast(windows, seeds=[9, 2, 6, 5, 3], samples=4).values
+    demand(not np.array_equal(other, first), "other seeds draw the same samples")
+    return "other seeds draw other samples"
+
+
+def forecasts_do_not_depend_on_the_batch(subject: Subject) -> str:
+    """One window at a time, with its own seed, is forecast as among the others, to rounding."""
+    model, windows, seeds = subject.forecaster, subject.windows(), [3, 1, 4, 1, 5]
+    together = model.forecast(windows, seeds=seeds, samples=4).values
+    with in_batches(model, 1):
+        singly = model.forecast(windows, seeds=seeds, samples=4).values
+    one = replace(windows, context=windows.context[:1], future=windows.future[:1], series=windows.series[:1])
+    alone = model.forecast(replace(one, origin=windows.origin[:1]), seeds=seeds[:1], samples=4).values
+    worst = max(distance(singly, together), distance(alone, together[:1]))
+    demand(worst <= SAME, f"differ by {worst:.1e} of the largest, expected at most {SAME:.0e}")
+    return f"differ by {worst:.1e} of the largest value"
+
+
+def matrices_are_named_once(subject: Subject) -> str:
+    """`weights` names each attention and MLP matrix of every block once, finite, with heads that divide it."""
+    model, seen = subject.model, {}
+    for one in model.weights():
+        key = (one.stack, one.layer, one.what, one.attention)
+        where = f"{one.stack} block {one.layer} {one.what}"
+        demand(key not in seen, f"{where} ({one.attention}) comes twice")
+        last = model.layers.get(one.stack, one.layer)  # a stack that is not looked into may have matrices
+        demand(1 <= one.layer <= last, f"{where}: blocks count from 1 to {last}")
+        demand(one.what.partition(".")[0] in WHAT, f"{where}: got {one.what!r}, expected one of {WHAT}")
+        demand(one.matrix.ndim == 2 and bool(np.isfinite(one.matrix).all()), f"{where}: no finite matrix [out, in]")
+        demand((one.attention is None) == one.what.startswith("mlp"), f"{where}: attention is {one.attention!r}")
+        seen[key] = one.matrix.size
+    if not seen:
+        raise NotApplicable("`weights` names no matrix")
+    for stack, blocks in model.layers.items():
+        left = set(range(1, blocks + 1)) - {layer for name, layer, *_ in seen if name == stack}
+        demand(not left, f"{stack}: blocks {sorted(left)} have no matrix")
+    head_counts(model)  # ValueError where heads do not divide q, k, v or o
+    held = sum(part.numel() for part in model.network.parameters())
+    demand(sum(seen.values()) <= held, f"matrices hold {sum(seen.values())} numbers, the network {held}")
+    return f"{len(seen)} matrices, {sum(seen.values()) / held:.0%} of the parameters"
+
+
+def attention_is_written_as_it_was_read(subject: Subject) -> str:
+    """Every attention layer that can be compressed, read and written back, leaves the states as they were."""
+    model = subject.copy()
+    layers = list(model.attentions())
+    if not layers:
+        raise NotApplicable("`attentions` names no layer: the family is not compressed")
+    names = [layer.name for layer in layers]
+    demand(len(set(names)) == len(names), f"layers {names} are not named once each")
+    queries = {(one.stack, one.layer, one.attention): one.matrix for one in model.weights() if one.what == "q"}
+    for layer in layers:
+        key = (layer.stack, layer.layer, layer.kind)
+        demand(key in queries, f"{layer.name}: `weights` has no q of it")
+        demand(queries[key].shape == layer.linear("q").weight.shape, f"{layer.name}: q is not that of `weights`")
+        layer.write(layer.read())
+    worst = max(distance(states, subject.states[key]) for key, states in states_of(model, subject.tokens).items())
+    demand(worst <= SAME, f"states differ by {worst:.1e} of the largest after nothing was changed")
+    return f"{len(layers)} layers"
+
+
+def claims_are_kept(subject: Subject) -> str:
+    """Where scores are plain q·k, each block's query input is there; where the head is a softmax, its logits are."""
+    model, tokens, seen = subject.model, subject.tokens, []
+    if model.plain_attention:
+        found = [(one.stack, one.layer) for one in model.attention_inputs(tokens)]
+        demand(bool(found), "plain_attention is True, and the pass names no query projection")
+        blocks = {(stack, layer) for stack, count in model.layers.items() for layer in range(1, count + 1)}
+        demand(set(found) <= blocks and len(set(found)) == len(found), f"queries of {found}, blocks are {blocks}")
+        seen.append(f"{len(found)} query inputs")
+    if model.softmax_head:
+        widths = {logits.shape[-1] for logits in model.forecast_logits(tokens)}
+        demand(len(widths) == 1, f"logits over {widths} ids, expected one number of them")
+        values = model.id_values()
+        demand(values is None or {len(values)} == widths, f"logits over {widths} ids, id_values says {values}")
+        seen.append(f"logits over {widths.pop()} ids")
+    if not seen:
+        raise NotApplicable("neither plain_attention nor softmax_head is claimed")
+    return ", ".join(seen)
+
+
+def gradient_steps_lower_the_loss(subject: Subject) -> str:
+    """The loss is a finite number of the batch, and steps of gradient descent lower it."""
+    import torch
+
+    model, windows = subject.copy(), subject.windows(count=8)
+    context, future = torch.from_numpy(windows.context), torch.from_numpy(windows.future)
+    optimizer = torch.optim.AdamW(model.network.parameters(), lr=RATE)
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # where patches are masked
+            try:
+                loss = model.loss(context, future)
+            except NotImplementedError as error:
+                raise NotApplicable(f"the family does not train: {error}") from error
+        demand(loss.ndim == 0 and bool(torch.isfinite(loss)), f"got a loss {loss}, expected one finite number")
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    demand(losses[-1] < losses[0], f"loss {losses[0]:.4f} is {losses[-1]:.4f} after {STEPS} steps")
+    return f"{losses[0]:.4f} to {losses[-1]:.4f} in {STEPS} steps"
