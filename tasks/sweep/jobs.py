@@ -82,7 +82,7 @@ class Result:
     """What an entry answers: rows for the task's table, and at most one dump (tables of one schema, a row group each).
 
     A job without rows would never be found done, so there is at least one; the dump's path, rows, bytes and
-    SHA-256 are added to the first row by the engine.
+    fingerprint are added to the first row by the engine.
     """
 
     rows: Sequence[Mapping[str, Any]]
