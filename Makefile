@@ -37,7 +37,7 @@ submit: $(READY)  ## the same on the Ray cluster at ADDRESS=http://HEAD:8265 (FO
 	  $(if $(NAME),--name "$(NAME)") -- $(COMMAND)
 
 retry: $(READY)  ## run again the jobs that failed for good
-	@TSFM_LENS_RETRY_FAILED=1 python -m stages retry
+	@python -m stages retry
 
 test: $(READY) lint  ## lint, types, walls and the fast tests
 	@python -m pytest -q -n 2 --dist loadfile

@@ -63,12 +63,14 @@ def batch(corpus: Any, step: int) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer series and shapes; under a minute")
     parser.add_argument("--series", type=int, default=2000)
     parser.add_argument("--steps", type=int, default=3)
     asked = parser.parse_args()
+    series, steps, shapes = (500, 1, ("toy",)) if asked.quick else (asked.series, asked.steps, tuple(SHAPES))
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
-        shard(Path(name), asked.series)
+        shard(Path(name), series)
         streamed = StreamedCorpus(Path(name), seed=0)
         turns = range(0, 1 + 8 * GROUP_STEPS)  # whole turns: each pays for the reading of its row group
         found = {"streamed": cpu(lambda step: batch(streamed, step), turns)}
@@ -76,14 +78,14 @@ def main() -> None:
         found["pool"] = cpu(lambda step: batch(pooled, step), range(33))
         print(", ".join(f"{kind}: {1000 * seconds:.2f} ms of CPU a batch of 32" for kind, seconds in found.items()))
         share = {}
-        for shape, config in SHAPES.items():
-            model = start(RECIPE | {"config": config | COMMON})
+        for shape in shapes:
+            model = start(RECIPE | {"config": SHAPES[shape] | COMMON})
             optimizer = torch.optim.AdamW(model.network.train().parameters(), lr=1e-3)
 
             def one(step: int, model: Any = model, optimizer: Any = optimizer) -> None:
                 _step(model, streamed, RECIPE, step, optimizer)
 
-            seconds = cpu(one, range(1, asked.steps + 2))
+            seconds = cpu(one, range(1, steps + 2))
             share[shape] = found["streamed"] / seconds
             print(f"{shape}: {seconds:.2f} s of CPU a step, of which its batch {100 * share[shape]:.2f} %")
     print(json.dumps({"share": share, "windows_per_s": 32 / found["streamed"]}))

@@ -175,8 +175,9 @@ def submit(
 @app.command()
 def retry() -> None:
     """Run the sweeping stages that have failures again, their failed jobs too."""
-    from stages.sweeping import stages_with_failures
+    from stages.sweeping import RETRY_VARIABLE, stages_with_failures
 
+    os.environ[RETRY_VARIABLE] = "1"
     named = stages_with_failures()
     typer.echo(f"retrying {', '.join(named)}" if named else "no stage has failures")
     for name in named:

@@ -27,7 +27,7 @@ from tasks.sweep.cluster import Resources
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.placement import Needs
 
-RETRY_VARIABLE = "TSFM_LENS_RETRY_FAILED"  # set by `make retry`: jobs that failed for good are tried again
+RETRY_VARIABLE = "TSFM_LENS_RETRY_FAILED"  # set by `stages retry`: jobs that failed for good are tried again
 
 
 class Planned(NamedTuple):
