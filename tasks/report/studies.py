@@ -52,7 +52,7 @@ def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], sti
     beside = published[published["verdict"] != "not measured"]  # these stand in the section of all printed numbers
     if study.picture == "dimension":
         beside = beside[beside["quantity"] != DIMENSION]
-    numbers = verdicts.numbers(beside).drop(columns=["figure", "n"], errors="ignore")
+    numbers = verdicts.numbers(beside).drop(columns=["figure", "condition", "n"], errors="ignore")
     if len(numbers):
         listings.append(Listing(f"{study.name}-published", "Printed numbers and ours", html_table(numbers)))
     if (tests := ranks.by_model(study)) is not None:
