@@ -49,8 +49,10 @@ def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], sti
     if study.picture == "dimension" and len(study.layers.frame):
         table = html_table(paper_table(require(study.layers, LAYERS), published))
         listings.append(Listing(f"{study.name}-layers", f"{DIMENSION} by layer, the paper's below ours", table))
-    beside = published[published["quantity"] != DIMENSION] if study.picture == "dimension" else published
-    numbers = verdicts.numbers(beside).drop(columns="figure", errors="ignore")
+    beside = published[published["verdict"] != "not measured"]  # these stand in the section of all printed numbers
+    if study.picture == "dimension":
+        beside = beside[beside["quantity"] != DIMENSION]
+    numbers = verdicts.numbers(beside).drop(columns=["figure", "condition", "n"], errors="ignore")
     if len(numbers):
         listings.append(Listing(f"{study.name}-published", "Printed numbers and ours", html_table(numbers)))
     if (tests := ranks.by_model(study)) is not None:

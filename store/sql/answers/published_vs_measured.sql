@@ -120,6 +120,7 @@ final as (
         figure,
         study,
         published is not null,
+        case when published is null then model end nulls last, -- of claims
         family,
         layer,
         source,
