@@ -39,7 +39,7 @@ SQL_TYPES = {
 }
 MEMORY = "2GB"  # beyond it DuckDB spills to the disk, beside the file: a build fits a machine that the results do not
 SOURCE = re.compile(r"\b(?:from|join)\s+(\w+)")  # what a query reads
-MADE_OF = ("datasets", "checkpoints", "forecasts", "geometry")  # kept tables; of a column in several the last one's word
+MADE_OF = ("datasets", "checkpoints", "forecasts", "geometry")  # kept tables; a later one's word counts
 SHOWN = 5  # rows of a failed check in its message
 ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
 
@@ -59,6 +59,7 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
     for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     with files.atomic(path) as temporary, duckdb.connect() as connection:
+        connection.execute("set enable_progress_bar = false")  # it draws where there is no terminal, too
         connection.execute(f"set memory_limit = '{MEMORY}'; set temp_directory = {_text(f'{temporary}.spilled')}")
         connection.execute(f"attach {_text(temporary)} as results (storage_version '{STORAGE_VERSION}')")
         connection.execute("use results")
