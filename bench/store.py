@@ -7,10 +7,12 @@ results.duckdb by store.catalogue. Then, each in a process of its own: every vie
 with two threads and MEMORY; ranks by layer over 100,000 and a million spectra of 768 singular values, at all six
 tolerances of flow_of_ranks; and questions to pandas, which reads of the same Parquet the columns that it needs.
 A view's seconds are the best of RUNS: `all` counts every column of every row, so that all are computed and none is
-fetched; `page` fetches the first thousand rows. Peaks are of the process that asked, its libraries included. What pandas
-answers is compared with what DuckDB does. With --folder the tables are made there and kept, and found again.
-The last line is JSON: slowest_view_s (of `all` and `page`), speedup_vs_pandas (geometric mean), peak_mb (of the views and
-ranks), build_s, build_mb, ranks_100k_s and ranks_1m_s (with --quick, of a tenth of so many rows and fewer).
+fetched; `page` fetches the first thousand rows. Peaks are of the process that asked, its libraries included. What
+pandas answers is compared with what DuckDB does. With --folder the tables are made there and kept, and found again.
+`cpu` is the CPU seconds of the last run of `all`, both threads together: on a busy machine, half of it is what a quiet
+one would take. The last line is JSON: slowest_view_s (of `all` and `page`), speedup_vs_pandas (geometric mean), peak_mb
+(of the views and ranks), cpu_s (the most of a view), build_s, build_mb, ranks_100k_s and ranks_1m_s (with --quick, of
+two and ten thousand spectra).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -52,20 +54,36 @@ RANKS = """
 
 
 def connect(path: Path) -> duckdb.DuckDBPyConnection:
-    """As store.open does, in so much memory."""
-    config = LOCKED | {"threads": str(THREADS), "memory_limit": MEMORY, "temp_directory": str(path.parent / "spilled")}
-    return duckdb.connect(str(path), read_only=True, config=config)
+    """As store.open does, in so much memory; unlocked, to draw no progress into the table."""
+    spilled = {"memory_limit": MEMORY, "temp_directory": str(path.parent / "spilled")}
+    config = LOCKED | spilled | {"threads": str(THREADS), "lock_configuration": "false"}
+    connection = duckdb.connect(str(path), read_only=True, config=config)
+    connection.execute("set enable_progress_bar = false")
+    return connection
 
 
-def timed(path: Path, asked: str) -> tuple[list[float], pa.Table]:
-    """Seconds of each run on a connection of its own, and what was answered."""
+class Timed(NamedTuple):
+    """Wall seconds of each run on a connection of its own, CPU seconds of the last, and what was answered."""
+
+    seconds: list[float]
+    cpu: float
+    found: pa.Table
+
+    def line(self) -> dict[str, float]:
+        """Its part of a row of the printed table."""
+        return {"all": min(self.seconds), "median": statistics.median(self.seconds), "cpu": self.cpu}
+
+
+def timed(path: Path, asked: str) -> Timed:
+    """Of a question."""
     seconds = []
     for _ in range(RUNS):
         with connect(path) as connection:
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             found = connection.sql(asked).to_arrow_table()
             seconds.append(time.perf_counter() - start)
-    return seconds, found
+            cpu = time.process_time() - cpu
+    return Timed(seconds, cpu, found)
 
 
 def views() -> list[str]:
@@ -77,16 +95,18 @@ def views() -> list[str]:
 def view(path: Path, name: str) -> dict[str, float]:
     """Rows, and seconds of both ways of asking."""
     held()
-    whole, _ = timed(path, f"select count(columns(*)) from {name}")
-    page, _ = timed(path, f"select * from {name} limit {PAGE}")
+    whole = timed(path, f"select count(columns(*)) from {name}")
+    page = timed(path, f"select * from {name} limit {PAGE}")
     with connect(path) as connection:
         ((rows,),) = connection.sql(f"select count(*) from {name}").fetchall()
-    return {"rows": rows, "all": min(whole), "median": statistics.median(whole), "page": min(page), "mb": peak() / MIB}
+    return {"rows": rows, **whole.line(), "page": min(page.seconds), "mb": peak() / MIB}
 
 
 def each_view(path: Path, names: list[str]) -> dict[str, dict[str, float]]:
     """The same of each; the table is printed."""
-    print(f"{'view':28s} {'rows':>10s} {'all s':>8s} {'median':>8s} {'page s':>8s} {'MB':>6s}")
+    print(
+        f"{'view':28s} {'rows':>10s} {'all s':>8s} {'median':>8s} {'cpu s':>8s} {'page s':>8s} {'MB':>6s}", flush=True
+    )
     found = {}
     for name in names or views():
         found[name] = view(path, name)
@@ -97,9 +117,8 @@ def each_view(path: Path, names: list[str]) -> dict[str, dict[str, float]]:
 def ranks(path: Path) -> dict[str, float]:
     """The same of the ranks by layer."""
     held()
-    seconds, found = timed(path, RANKS)
-    median = statistics.median(seconds)
-    return {"rows": len(found), "all": min(seconds), "median": median, "page": min(seconds), "mb": peak() / MIB}
+    asked = timed(path, RANKS)
+    return {"rows": len(asked.found), **asked.line(), "page": min(asked.seconds), "mb": peak() / MIB}
 
 
 def make(folder: Path, scale: Scale) -> dict[str, float]:
@@ -125,7 +144,8 @@ def build(folder: Path) -> dict[str, float]:
 
 def sources(folder: Path) -> dict[str, list[Path]]:
     """Table -> its files."""
-    return {one.name: sorted(one.glob("*.parquet")) for one in folder.iterdir() if one.is_dir() and any(one.glob("*.p*"))}
+    folders = [one for one in folder.iterdir() if any(one.glob("*.parquet"))]
+    return {one.name: sorted(one.glob("*.parquet")) for one in folders}
 
 
 def asked_of_pandas(folder: Path, name: str) -> dict[str, float]:
@@ -136,15 +156,15 @@ def asked_of_pandas(folder: Path, name: str) -> dict[str, float]:
     start = time.perf_counter()
     theirs = question.pandas(sources(folder))
     seconds, mb = time.perf_counter() - start, peak() / MIB
-    best, found = timed(folder / "results.duckdb", question.sql)
-    ours = found.to_pandas()
+    asked = timed(folder / "results.duckdb", question.sql)
+    ours = asked.found.to_pandas()
     order = list(theirs.columns[:-1])
     theirs, ours = (one.sort_values(order).reset_index(drop=True) for one in (theirs, ours[list(theirs.columns)]))
     same = len(ours) == len(theirs) and (ours[order].astype(str) == theirs[order].astype(str)).all(axis=None)
     apart = float((ours.iloc[:, -1] - theirs.iloc[:, -1]).abs().max()) if same else math.inf
     if not apart <= 1e-9:
         raise SystemExit(f"{name}: pandas and DuckDB differ: {len(theirs)} and {len(ours)} rows, by {apart}")
-    return {"rows": len(ours), "pandas": seconds, "duckdb": min(best), "mb": mb}
+    return {"rows": len(ours), "pandas": seconds, "duckdb": min(asked.seconds), "mb": mb}
 
 
 STEPS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -178,7 +198,8 @@ def prepared(folder: Path, scale: Scale) -> dict[str, float]:
         folder.mkdir(parents=True, exist_ok=True)
         if not sources(folder):
             made = step("make", folder, json.dumps(vars(scale)))
-            print(f"made {scale.geometry} geometry rows and {scale.spectra} spectra in {made['seconds']:.0f} s", flush=True)
+            rows = f"{scale.geometry} geometry rows and {scale.spectra} spectra"
+            print(f"made {rows} in {made['seconds']:.0f} s", flush=True)
         note.write_text(json.dumps(step("build", folder)))
     built = dict(json.loads(note.read_text()))
     print(f"built {built['gb']:.2f} GB in {built['seconds']:.1f} s, {built['mb']:.0f} MB", flush=True)
@@ -202,6 +223,7 @@ def run(folder: Path, scales: dict[str, Scale], only: list[str]) -> dict[str, An
     found: dict[str, dict[str, float]] = step("views", folder / "views", *only)
     slowest = max(max(one["all"], one["page"]) for one in found.values())
     answer: dict[str, Any] = {"slowest_view_s": round(slowest, 2)}
+    answer["cpu_s"] = round(max(one["cpu"] for one in found.values()), 2)
     if only:
         return answer
     million = prepared(folder / "million", scales["million"])
@@ -228,7 +250,7 @@ def run(folder: Path, scales: dict[str, Scale], only: list[str]) -> dict[str, An
 
 
 def _line(name: str, one: dict[str, float]) -> str:
-    seconds = f"{one['all']:8.3f} {one['median']:8.3f} {one['page']:8.3f}"
+    seconds = f"{one['all']:8.3f} {one['median']:8.3f} {one['cpu']:8.3f} {one['page']:8.3f}"
     return f"{name:28s} {one['rows']:10.0f} {seconds} {one['mb']:6.0f}"
 
 

@@ -99,7 +99,12 @@ QUESTIONS = {
         "select model, spearman from correlation_by_model where measure = 'zeta_adjusted'", correlations
     ),
     "ranks by layer": Question(
-        "select model, layer, avg(numerical_rank) as numerical_rank from flow_of_ranks where epsilon = 0.01 group by all",
+        """
+        select model, layer, avg(numerical_rank) as numerical_rank
+        from flow_of_ranks
+        where epsilon = 0.01
+        group by all
+        """,
         ranks_by_layer,
     ),
     "effective dimension": Question(

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from store import files
-from store.schema import TABLES, arrow_schema
+from store.schema import arrow_schema
 
 FAMILIES = ("chronos-t5", "chronos-bolt", "moirai", "patchtst", "lag-llama")
 PAPER = ("finance-1", "seasonality-1", "seasonality-2", "trend-1", "trend-2", "retail-1", "retail-2", "energy-1")
@@ -221,20 +221,28 @@ class Rows:
         n, cut = len(names), [i for i, base in enumerate(bases) if base is not None]
         family = pa.array([next(f for f in FAMILIES if name.startswith(f)) for name in names])
         source = pa.array(["hub" if base is None else "compressed" for base in bases])
-        yield "checkpoints", table("checkpoints", n, {"model": pa.array(names), "family": family, "modality": "series"} | {"source": source})
+        columns = {"model": pa.array(names), "family": family, "modality": "series", "source": source}
+        yield "checkpoints", table("checkpoints", n, columns)
         d = len(self.datasets)
         paper = pa.array([*PAPER[:d], *[None] * (d - len(PAPER))])
-        columns = {"dataset": pa.array(self.datasets), "domain": picked([f"domain-{k}" for k in range(10)], np.arange(d) % 10)}
-        yield "datasets", table("datasets", d, columns | {"paper": paper, "source": "folder"})
+        domain = picked([f"domain-{k}" for k in range(10)], np.arange(d) % 10)
+        columns = {
+            "dataset": pa.array(self.datasets, pa.string()),
+            "domain": domain,
+            "paper": paper,
+            "source": "folder",
+        }
+        yield "datasets", table("datasets", d, columns)
         columns = {"model": picked(names, np.array(cut)), "base_model": picked(bases, np.array(cut)), "method": "svd"}
         share = np.array([0.125, 0.25, 0.5])[np.arange(len(cut)) % 3]
-        columns |= {"attention_ratio": share, "rank_ratio": share, "size_ratio": share, "parameters": 1, "base_parameters": 2}
-        yield "compression", table("compression", len(cut), columns | {"attention_parameters": 1, "base_attention_parameters": 2})
+        columns |= {"attention_ratio": share, "rank_ratio": share, "size_ratio": share}
+        columns |= {"parameters": 1, "base_parameters": 2, "attention_parameters": 1, "base_attention_parameters": 2}
+        yield "compression", table("compression", len(cut), columns)
         studies = [f"study-{n}" for n in range(self.scale.studies)]
         figure = pa.array([FIGURES[n % len(FIGURES)] for n in range(len(studies))])
         yield "questions", table("questions", len(studies), {"study": pa.array(studies), "figure": figure})
-        steps = np.arange(100 * len(names))
-        yield "training", table("training", len(steps), {"model": picked(names, steps // 100), "step": steps % 100, "job_key": picked(names, steps // 100)})
+        step, runs = np.arange(100 * len(names)) % 100, picked(names, np.arange(100 * len(names)) // 100)
+        yield "training", table("training", len(step), {"model": runs, "step": step, "job_key": runs})
         yield "runs", table("runs", 1, {"stage": "forecasts", "seconds": 1e5})
 
 

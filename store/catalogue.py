@@ -59,6 +59,7 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
     for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     with files.atomic(path) as temporary, duckdb.connect() as connection:
+        connection.execute("set enable_progress_bar = false")  # it draws where there is no terminal, too
         connection.execute(f"set memory_limit = '{MEMORY}'; set temp_directory = {_text(f'{temporary}.spilled')}")
         connection.execute(f"attach {_text(temporary)} as results (storage_version '{STORAGE_VERSION}')")
         connection.execute("use results")
