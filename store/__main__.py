@@ -152,16 +152,32 @@ def status(folder: Annotated[Path, typer.Option(help="Where drivers write their 
     screen.console().print(table)
 
 
+def _tell_of_view(name: str, db: Path) -> None:
+    """A view's question and columns, which the catalogue knows, where there is one; else near names."""
+    comments: dict[str, str] = {}
+    if db.is_file():
+        with face.connect(db) as connection:
+            found = connection.execute(face.RELATIONS).fetchall()
+            comments = {relation: comment for relation, kind, comment in found if kind == "view"}
+            if name in comments:
+                typer.echo(f"{name}: {comments[name]}")
+                screen.show(connection.sql(face.COLUMNS, params=[name]).to_arrow_table())
+                return
+    alike = ", ".join(face.near(name, [*TABLES, *comments]))
+    told = f"near: {alike}" if alike else f"expected one of {', '.join(TABLES)}, or a view"
+    raise ValueError(f"unknown table {name!r}, {told}")
+
+
 @app.command()
 def tables(
-    name: Annotated[str | None, typer.Argument(help="One table; all where it is left out.")] = None,
+    name: Annotated[str | None, typer.Argument(help="One table or view; all tables where it is left out.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="As docs/tables.md has it, views included.")] = False,
+    db: Database = face.DATABASE,
 ) -> None:
-    """List tables and their columns with meaning, unit and source."""
+    """List tables and their columns with meaning, unit and source; of a view its question and columns."""
     if name is not None and name not in TABLES:
-        alike = face.near(name, TABLES)
-        told = f"near: {', '.join(alike)}" if alike else f"expected one of {', '.join(TABLES)}"
-        raise ValueError(f"unknown table {name!r}, {told}")
+        _tell_of_view(name, db)
+        return
     if markdown:
         typer.echo(pages.tables([TABLES[name]] if name else list(TABLES.values())), nl=False)
         return

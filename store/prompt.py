@@ -28,10 +28,6 @@ SQL ends with a semicolon and may take several lines; Tab completes, the arrow k
   .sql NAME        the text of a view
   .format FORMAT   how rows are printed: table, csv, json, markdown
   .quit            leave, as does Ctrl-D"""
-COLUMNS = """
-    select column_name as "column", lower(data_type) as type, comment as meaning
-    from duckdb_columns() where not internal and table_name = $1 order by column_index
-"""
 VIEW = "select sql from duckdb_views() where not internal and view_name = $1"
 
 
@@ -70,7 +66,7 @@ class Session:
         if command == ".tables":
             self._ask(query.RELATIONS)
         elif command == ".columns" and len(names) == 1:
-            self._ask(COLUMNS, self._known(names[0]))
+            self._ask(query.COLUMNS, self._known(names[0]))
         elif command == ".sql" and len(names) == 1:
             rows = self._connection.execute(VIEW, [self._known(names[0])]).fetchall()
             self._say(rows[0][0] if rows else f"{names[0]} is a table: .columns {names[0]} says what it holds")

@@ -37,6 +37,10 @@ RELATIONS = """
     select view_name, 'view', comment from duckdb_views() where not internal
     order by kind, name
 """
+COLUMNS = """
+    select column_name as "column", lower(data_type) as type, comment as meaning
+    from duckdb_columns() where not internal and table_name = $1 order by column_index
+"""
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found|does not have a column named "([^"]+)"')
 MANY = 8  # tables that a message names

@@ -188,7 +188,7 @@ TABLES = (
             C("source", TEXT, "committed, trained, hub, folder or compressed"),
             C("ref", TEXT, "hub id, folder or name that it was loaded by"),
             C("fingerprint", TEXT, "SHA-256 of its files"),
-            C("parameters", I64, "numbers in its weights: parameters, and buffers that are saved with them", "parameters"),
+            C("parameters", I64, "numbers in its weights: parameters, and saved buffers", "parameters"),
             C("bytes", I64, "size of its weights", "bytes"),
             C("recipe", TEXT, "key of the job that trained or compressed it, where we did", null=True),
             C("license", TEXT, "licence of the weights", null=True),

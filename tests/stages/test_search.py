@@ -107,6 +107,8 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
         logged = [one for one in curves if one["model"] == name]
         assert [one["step"] for one in logged] == list(range(1, row["steps_done"] + 1))
         assert row["steps_done"] == 20 if name in finished else row["steps_done"] % 5 == 0
+        drawn = (out / "curves" / name / "plots" / "metrics" / "loss.tsv").read_text().splitlines()
+        assert drawn == ["step\tloss", *(f"{one['step']}\t{one['loss']!r}" for one in logged)]
     with threads(resources(asked).of("pretrain").threads):  # sums of other parts are other sums
         whole = pretrain(jobs[finished[0]], tmp_path / "here", None)  # the trial is the job
     assert [one["loss"] for one in curves if one["model"] == finished[0]] == [row["loss"] for row in whole.rows]
@@ -118,8 +120,10 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
         assert np.array_equal(weight, same[name]), name
     assert family_class("chronos-t5").load(out / "models" / finished[0]).compression
     stamp = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    bytes_of_curves = {path: path.read_bytes() for path in out.rglob("*.tsv")}
     assert run() == first  # of what the store holds, and nothing is done again
     assert stamp == {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    assert bytes_of_curves == {path: path.read_bytes() for path in out.rglob("*.tsv")}
 
 
 @pytest.mark.slow
@@ -139,6 +143,7 @@ def test_a_checkpoint_whose_embedding_is_taken_over_is_trained_first(tmp_path: P
     assert done.returncode == 0, done.stderr
     out = tmp_path / "data" / "checkpoints"
     (row,) = read_rows(out, "checkpoints").to_pylist()
+    assert {path.name for path in (out / "curves").iterdir()} == {"dense", "reused"}
     assert json.loads(row["heads"]) == {"flat": 2, "factors": "head"}
     source = family_class("chronos-t5").load(out / "models" / "dense").network.shared.weight
     began = family_class("chronos-t5").load(out / "models" / "reused" / "snapshots" / "step-0").network.shared.weight

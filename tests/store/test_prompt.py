@@ -44,6 +44,8 @@ def typed(
         complaints: list[str] = []
 
         def show(rows: pa.Table, form: str) -> None:
+            if rows.column_names == ["stopped"]:
+                raise KeyboardInterrupt  # as a pager does
             shown.append((rows.column_names, form))
 
         session = prompt.Session(connection, show, said.append)
@@ -65,16 +67,30 @@ def test_ctrl_d_leaves_and_ctrl_c_drops_what_is_typed(typed) -> None:
     assert typed("select nonsense \x03select 1 as one;\n\x04") == ([(["one"], "table")], [], [])
 
 
-def test_a_statement_that_is_interrupted_ends_and_the_prompt_goes_on(
-    typed, connection: duckdb.DuckDBPyConnection
-) -> None:
-    """Ctrl-C while DuckDB works interrupts the connection: so does the timer."""
-    endless = "select count(*) from range(10000000000) as a(i), range(1000) as b(j) where i % 7 = j;"
-    timer = threading.Timer(0.3, connection.interrupt)
-    timer.start()
-    shown, _, complaints = typed(f"{endless}\nselect 1 as one;\n\x04")
-    timer.join()
-    assert (shown, complaints) == ([(["one"], "table")], ["interrupted"])
+def test_a_statement_that_is_interrupted_raises_what_ctrl_c_does(connection: duckdb.DuckDBPyConnection) -> None:
+    """Ctrl-C while DuckDB works interrupts the connection; the thread does so until it has found the statement."""
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.05):
+            connection.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            query.query(
+                connection, "select count(*) from range(10000000000) as a(i), range(1000) as b(j) where i % 7 = j"
+            )
+    finally:
+        over.set()
+        thread.join()
+    assert query.query(connection, "select 1 as one").to_pylist() == [{"one": 1}]
+
+
+def test_ctrl_c_while_a_statement_is_done_or_shown_ends_it_and_the_prompt_goes_on(typed) -> None:
+    shown, _, complaints = typed("select 1 as stopped;\nselect 2 as two;\n\x04")
+    assert (shown, complaints) == ([(["two"], "table")], ["interrupted"])
 
 
 @pytest.mark.parametrize(
