@@ -40,6 +40,7 @@ from stages.blocks import (
 from tasks.series.catalog import modality
 
 PARAMS_FILE = "params.yaml"
+MOST_VALUES = 1_000_000  # of a params file; the paper's profile has two thousand
 COMPRESSED = "compressed:"  # opens the reference of a model that the stage compression makes, BASE@METHOD
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@=+-]*$"  # names become file names
 
@@ -187,7 +188,9 @@ def parse(text: str, path: str | Path = PARAMS_FILE) -> Params:
     """Check the text of a params file; path: what a message calls it. Raises ParamsError as `load` does."""
     try:
         block = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        if _values(block, {}) > MOST_VALUES:
+            raise ParamsError(f"{path}: stands for more than {MOST_VALUES} values; an alias (*name) repeats too much")
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # the last: a number of thousands of digits
         raise ParamsError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(block, dict):
         blocks = ", ".join(Params.model_fields)
@@ -198,6 +201,16 @@ def parse(text: str, path: str | Path = PARAMS_FILE) -> Params:
         raise ParamsError(f"{path}: {_one_line(error.errors(), block)}") from None
     _check_names(params, path)
     return params
+
+
+def _values(node: object, seen: dict[int, int]) -> int:
+    """How many values YAML stands for with its aliases written out; seen: of lists and mappings, by their id."""
+    if not isinstance(node, dict | list):
+        return 1
+    if id(node) not in seen:
+        seen[id(node)] = MOST_VALUES + 1  # of one that holds itself
+        seen[id(node)] = 1 + sum(_values(one, seen) for one in (node.values() if isinstance(node, dict) else node))
+    return seen[id(node)]
 
 
 def _check_names(params: Params, path: str | Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,13 @@ from tasks.errors import ModelError
 
 Network = TypeVar("Network")
 STOCK = "model.safetensors"  # where every package looks for weights
+LARGEST_CONFIG = 2**24  # bytes; the largest released one, a tokenizer's words included, has a thousandth
+SIZES = (  # keys of config.json that count something of which there is at least one, in one family or another
+    *("num_layers", "num_decoder_layers", "num_hidden_layers", "decoder_num_hidden_layers", "n_layer", "n_layers"),
+    *("num_heads", "num_attention_heads", "decoder_num_attention_heads", "n_head", "n_heads"),
+    *("d_model", "d_ff", "d_kv", "hidden_size", "intermediate_size", "ffn_dim", "dim", "n_embd_per_head"),
+)
+SPARE = 2**20  # numbers that a network may have beyond those of its file, several times over
 COMPRESSED = "compressed.safetensors"  # of narrower or factored weights: where none does, so that none reads them wrong
 
 
@@ -43,16 +51,53 @@ def read_config(folder: Path, family: str) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(f"{path}: file is missing; a {family} checkpoint needs it beside its *.safetensors")
+    if (size := path.stat().st_size) > LARGEST_CONFIG:
+        raise ModelError(f"{path}: got {size} bytes, expected {LARGEST_CONFIG} at most; this is no {family} checkpoint")
     try:
         config = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{path}: not valid JSON ({error}); fetch or save the checkpoint again") from error
     if not isinstance(config, dict):
         raise ModelError(f"{path}: holds {type(config).__name__}, expected an object; this is no {family} checkpoint")
+    given = {key: config[key] for key in SIZES if config.get(key) is not None}
+    if wrong := {key: n for key, n in given.items() if isinstance(n, bool) or not isinstance(n, int) or n < 1}:
+        raise ModelError(f"{path}: got {wrong}, expected whole numbers from 1; fetch or save the checkpoint again")
     if not any(folder.glob("*.safetensors")):
         found = sorted(p.name for p in folder.iterdir())
         raise ModelError(f"{folder}: got {found}, expected *.safetensors; convert pickled weights to safetensors first")
     return config
+
+
+@contextmanager
+def bounded(folder: Path) -> Iterator[None]:
+    """While open, a network may be made that fits the folder's weights; ModelError where it grows far beyond, or fails.
+
+    A config.json that asks for a billion layers would otherwise be obeyed until the memory is full.
+    """
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    weights = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".ckpt"))
+    most, made = 4 * weights + SPARE, 0
+
+    def count(module: Any, name: str, parameter: Any) -> None:
+        nonlocal made
+        made += 0 if parameter is None else parameter.numel()
+        if made > most:
+            raise ModelError(
+                f"{folder / 'config.json'}: asks for more than {most} numbers, but the weights have {weights} bytes; "
+                "use the config that they were saved with"
+            )
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    except (ValueError, TypeError, RuntimeError, AssertionError, ArithmeticError, MemoryError) as error:
+        raise ModelError(
+            f"{folder / 'config.json'}: no model can be made of it ({type(error).__name__}: {error}); "
+            "fetch or save the checkpoint again"
+        ) from error
+    finally:
+        handle.remove()
 
 
 def load_network(model_class: Any, folder: Path, device: str, **changes: Any) -> Any:
@@ -68,15 +113,16 @@ def load_network(model_class: Any, folder: Path, device: str, **changes: Any) ->
             config = model_class.config_class.from_pretrained(folder, local_files_only=True, **changes)
             config.transformers_weights = COMPRESSED  # transformers' own way to name the file; a save drops it
             changes = {"config": config}
-        network, info = model_class.from_pretrained(
-            folder,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            dtype=torch.float32,
-            output_loading_info=True,
-            **changes,
-        )
+        with bounded(folder):
+            network, info = model_class.from_pretrained(
+                folder,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                dtype=torch.float32,
+                output_loading_info=True,
+                **changes,
+            )
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, AssertionError) as error:
         raise ModelError(
             f"{folder}: weights or config.json cannot be read ({type(error).__name__}: {error}); "

@@ -139,7 +139,7 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
 
     released = (folder / RELEASED).is_file() and not any(folder.glob("*.safetensors"))
     config, state, block = (*_released(folder / RELEASED), None) if released else _written(folder)
-    with torch.device("meta"):
+    with torch.device("meta"), folders.bounded(folder):
         network = make_network(config)
         attention.fit(network, attentions(network), block, str(folder / "config.json"))
     wanted = {f"{PREFIX}{name}": value.shape for name, value in network.state_dict().items()}

@@ -30,6 +30,7 @@ DEFAULTS = {  # uni2ts, cli/conf/pretrain/model/moirai_{small,base,large}.yaml
     "scaling": True,
     "patch_size": None,  # ours: None takes the frequency's
 }
+LONGEST = 65_536  # patches; the released ones have 512
 HEAD = 64  # uni2ts makes d_model // 64 heads, and rotates pairs in half of each
 
 
@@ -58,7 +59,8 @@ def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
     try:
         if wrong := _unusable(full):
             raise ValueError(wrong)
-        network = _module(full)
+        with folders.bounded(folder):
+            network = _module(full)
     except (ValueError, TypeError, RuntimeError, AssertionError) as error:
         raise ModelError(
             f"{path}: cannot be read ({type(error).__name__}: {error}); fetch or save the checkpoint again"
@@ -144,6 +146,8 @@ def _unusable(config: Mapping[str, Any]) -> str | None:
         return f"got patch_sizes {sizes!r}, expected a list of lengths in steps, such as [8, 16, 32, 64, 128]"
     if config["patch_size"] is not None and config["patch_size"] not in sizes:
         return f"got patch_size {config['patch_size']!r}, expected one of patch_sizes {list(sizes)}, or null"
+    if type(config["max_seq_len"]) is not int or not 1 <= config["max_seq_len"] <= LONGEST:
+        return f"got max_seq_len {config['max_seq_len']!r}, expected a whole number of patches from 1 to {LONGEST}"
     width = config["d_model"]
     heads = width // HEAD if type(width) is int else 0
     if heads < 1 or width % heads or width // heads % 4:

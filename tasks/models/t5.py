@@ -121,7 +121,13 @@ class T5Family(T5Stacks, Forecaster):
             )
         if wrong := cls._foreign(own):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; name the family that the checkpoint belongs to")
-        return cls(folders.load_network(narrowed(cls._network_class(config), attentions), folder, device))
+        ids, words = own.get("n_tokens", 0), config.get("vocab_size")
+        if isinstance(ids, int) and isinstance(words, int) and ids > words:
+            raise ModelError(
+                f"{folder / 'config.json'}: got n_tokens {ids} of {cls.block}, more than vocab_size {words}"
+            )
+        with folders.bounded(folder):
+            return cls(folders.load_network(narrowed(cls._network_class(config), attentions), folder, device))
 
     @classmethod
     @abstractmethod

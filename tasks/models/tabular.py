@@ -82,7 +82,8 @@ class Tabular(Family):
         shape = {name: config[name] for name in names}
         if wrong := _unusable(shape):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
-        network = folders.build(lambda: Tab2D(**shape), 0)
+        with folders.bounded(folder):
+            network = folders.build(lambda: Tab2D(**shape), 0)
         fit(network, attentions(network), config.get(BLOCK), str(folder / "config.json"))
         _read_weights(network, folder)
         return cls(network.to(device), shape | {"task": CLASSIFICATION})

@@ -78,7 +78,7 @@ def read(folder: Path) -> tuple[TimeMoENetwork, dict[str, Any]]:
 
     config, block = _config(folder)
     state = _state(folder)
-    with torch.device("meta"):
+    with torch.device("meta"), folders.bounded(folder):
         network = TimeMoENetwork(config)
         attention.fit(network, attentions(network), block, str(folder / "config.json"))
     wanted = {name: value.shape for name, value in network.state_dict().items()}

@@ -39,6 +39,7 @@ OWN = ("context_length", "prediction_length", "n_tokens", "wavelet", "levels", "
 SAMPLING = ("temperature", "top_k", "top_p")
 PAD, EOS, SPECIAL = 0, 1, 2  # ids of padding and end, number of special ids
 THRESHOLDS = ("none", "universal")
+DEEPEST, LONGEST = 16, 65_536  # levels; steps: of the matrix that turns coefficients into steps
 
 
 class Coded(NamedTuple):
@@ -222,6 +223,9 @@ def _unusable(config: Mapping[str, Any]) -> str | None:
         return f"got threshold {config['threshold']!r}, expected one of {list(THRESHOLDS)}"
     if config["wavelet"] not in pywt.wavelist(kind="discrete"):
         return f"got wavelet {config['wavelet']!r}, expected a discrete one of PyWavelets, such as 'bior2.2'"
+    for key, most in (("levels", DEEPEST), ("context_length", LONGEST), ("prediction_length", LONGEST)):
+        if type(config[key]) is not int or not 0 <= config[key] <= most:
+            return f"got {key} {config[key]!r}, expected a whole number up to {most}"
     cell = 2 ** config["levels"]
     for key in ("context_length", "prediction_length"):
         if config[key] < cell or config[key] % cell:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ from tasks.series.types import Series, Skip
 from tasks.series.windows import seasonality
 
 MIN_LENGTH = 32  # steps of a usable series
+BYTES = 16  # of memory that a value of a file takes while it is read
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def _read(path: Path) -> pa.Table:
         if len(got) != 1 or not fits(got[0]):
             what = ", ".join(map(str, got)) if got else f"none (columns: {', '.join(schema.names)})"
             raise DataError(f"{path.name}, column {column!r}: expected one of type {expected}, got {what}")
+    _check_room(file, path)
     try:
         table = file.read(columns=list(_COLUMNS))
         table.validate(full=True)  # text that is not UTF-8, list offsets that lead astray
@@ -133,6 +136,19 @@ def _read(path: Path) -> pa.Table:
             f"{path.name}, column 'item_id': expected every id once and none null, got {worst!r} {times} times"
         )
     return table
+
+
+def _check_room(file: pq.ParquetFile, path: Path) -> None:
+    """DataError where what the file unpacks to has no room in memory: equal values take a bit each in a file."""
+    metadata = file.metadata
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    numbers = sum(group.column(index).num_values for group in groups for index in range(group.num_columns))
+    free = psutil.virtual_memory().available
+    if (needed := BYTES * numbers) > free:
+        raise DataError(
+            f"{path.name}: unpacks to {numbers} values, which take {needed / 1e9:.1f} GB to read, and {free / 1e9:.1f} "
+            "are free; split it into several files"
+        )
 
 
 def _matches(ids: Sequence[str], items: str | Sequence[str] | None, path: Path) -> list[bool]:

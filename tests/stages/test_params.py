@@ -163,6 +163,10 @@ def test_a_wrong_file_is_one_line_that_says_what_to_mend(
         assert text in message
 
 
+# ten lists, each of ten times the one before
+LAUGHS = "a0: &a0 [l]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 11))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -170,6 +174,11 @@ def test_a_wrong_file_is_one_line_that_says_what_to_mend(
         ("- a\n", "expected a mapping"),
         ("a: [1", "not YAML"),
         ("a: !!python/object:x {}", "not YAML"),
+        ("a: !!python/object/apply:os.system [exit]", "not YAML"),
+        ("a: " + "[" * 5000 + "]" * 5000, "not YAML: maximum recursion depth"),
+        ("seed: " + "9" * 5000, "not YAML: Exceeds the limit"),
+        (LAUGHS, r"stands for more than 1000000 values; an alias \(\*name\) repeats too much"),
+        ("a: &a [*a]", "stands for more than 1000000 values"),
     ],
 )
 def test_a_file_that_is_no_mapping_says_so(tmp_path: Path, text: str, expected: str) -> None:

@@ -4,9 +4,11 @@ import os
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -81,6 +83,18 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
     content = {"text": b"not parquet at all", "empty": b"", "truncated": whole[:-100], "scrambled": bytes(scrambled)}
     path.write_bytes(content[damage])
     with pytest.raises(DataError, match=r"bad\.parquet: (expected a Parquet file|the file is damaged)"):
+        load_parquet(path)
+
+
+def test_a_small_file_that_unpacks_to_more_than_the_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zeros = pa.array([np.zeros(1_000_000)] * 3, pa.list_(pa.float64()))
+    path = _write(tmp_path / "bomb.parquet", target=zeros)
+    assert path.stat().st_size < 100_000
+    assert load_parquet(path).skipped == [(item, "constant") for item in "abc"]
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=40_000_000))
+    with pytest.raises(DataError, match=r"bomb.parquet: unpacks to 3000009 values, .* 0.0 are free; split it into"):
         load_parquet(path)
 
 

@@ -1,0 +1,117 @@
+"""Files with some bytes or values changed at random: every reader answers, or raises the one error that it says."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from stages.params import ParamsError, load
+from tasks.errors import DataError, ModelError
+from tasks.models.registry import family_class
+from tasks.series.loading import load_parquet
+
+ROOT = Path(__file__).resolve().parents[1]
+some = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+Edit = tuple[float, bytes]  # where, as a share of the file, and what stands there instead
+edits = st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), min_size=1, max_size=4)
+
+
+def edited(content: bytes, changes: list[Edit], first: int | None = None) -> bytes:
+    """The content with some bytes changed, of its first so many."""
+    made = bytearray(content)
+    for share, what in changes:
+        start = int(share * (min(first or len(made), len(made)) - 1))
+        made[start : start + len(what)] = what
+    return bytes(made)
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> bytes:
+    """A good Parquet file of series."""
+    table = pa.table(
+        {
+            "item_id": ["a", "b"],
+            "start": pa.array([0, 0], pa.timestamp("ms")),
+            "freq": ["D", "h"],
+            "target": pa.array([np.arange(100.0), np.arange(50.0)], pa.list_(pa.float32())),
+        }
+    )
+    pq.write_table(table, tmp_path / "good.parquet")
+    return (tmp_path / "good.parquet").read_bytes()
+
+
+@some
+@given(edits, st.floats(0, 1))
+@example([(0.0, b"P")], 0.5)
+def test_a_damaged_file_of_series(tmp_path: Path, series: bytes, changes: list[Edit], kept: float) -> None:
+    path = tmp_path / "damaged.parquet"
+    for content in (edited(series, changes), series[: int(kept * len(series))]):
+        path.write_bytes(content)
+        with suppress(DataError):
+            load_parquet(path)
+
+
+@pytest.mark.parametrize("family", ["totem", "lag-llama"])  # transformers' reader, and our own
+@some
+@given(edits, st.booleans())
+def test_a_damaged_checkpoint(tmp_path: Path, family: str, changes: list[Edit], weights: bool) -> None:
+    folder = tmp_path / "model"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "checkpoints" / f"{family}-nano", folder)
+    path = folder / ("model.safetensors" if weights else "config.json")
+    path.write_bytes(edited(path.read_bytes(), changes, first=4000))  # headers: other numbers are other weights
+    with suppress(ModelError):
+        family_class(family).load(folder)
+
+
+def leaves(block: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where every value of a params file stands."""
+    items = block.items() if isinstance(block, dict) else enumerate(block) if isinstance(block, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from leaves(value, (*path, key))
+
+
+GOOD = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
+PLACES = list(leaves(GOOD))
+odd = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.dates(), st.binary(max_size=4)
+)
+values = st.recursive(
+    odd, lambda held: st.lists(held, max_size=3) | st.dictionaries(st.text(max_size=5), held), max_leaves=5
+)
+
+
+@some
+@given(st.sampled_from(PLACES), values)
+def test_a_params_file_with_something_odd_in_it(tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
+    block = copy.deepcopy(GOOD)
+    at = block
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(block, allow_unicode=True))
+    with suppress(ParamsError):
+        load(path)
+
+
+@some
+@given(st.text())
+def test_any_text_as_a_params_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    with suppress(ParamsError):
+        load(path)
