@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 PICTURES = (".html", ".png", ".svg")
 COLUMNS = {  # of the table: heading -> column
-    "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted", "clusters": "k",
+    "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted", "K": "k",
     "d({share:g})": "effective_dimension", "rank({epsilon:g})": "numerical_rank", "width": "width",
 }  # fmt: skip
 MEANING = (
-    "ζ: mean cosine between tokens (0: every direction alike, 1: all one way); ζ′: the same inside clusters; "
+    "ζ: mean cosine between tokens (0: every direction alike, 1: all one way); ζ′: the same inside K clusters; "
     "d({share:g}): directions that hold {percent:g} % of the variance; rank({epsilon:g}): singular values above "
     "{epsilon:g} of the largest, of what the next layer is given; n′: after the final norm; –: none, --json says why."
 )

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
+SHORT = 12  # characters of a column that is never broken
 WIDE = 200  # columns where the output is no terminal, so that nothing is cut
 
 
@@ -23,11 +25,13 @@ def say_json(found: Any) -> None:
 
 def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Rows as a table, numbers to three digits."""
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=escape(title) or None, title_justify="left", box=box.SIMPLE_HEAD)
     lines = [[cell(value) for value in row] for row in rows]
     for at, name in enumerate(columns):
         right = all(_is_number(line[at]) for line in lines)
-        table.add_column(escape(name), justify="right" if right else "left", no_wrap=right)
+        table.add_column(
+            escape(name), justify="right" if right else "left", no_wrap=right or _is_short(line[at] for line in lines)
+        )
     for line in lines:
         table.add_row(*map(escape, line))
     console().print(table)
@@ -46,6 +50,10 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:.3g}"
     return str(value)
+
+
+def _is_short(texts: Iterable[str]) -> bool:
+    return max(map(len, texts), default=0) <= SHORT
 
 
 def _is_number(text: str) -> bool:

@@ -17,7 +17,7 @@ from pandas.api import types
 
 from tasks.errors import DataError
 from tasks.series.hub import infer_freq
-from tasks.series.loading import MIN_LENGTH, Loaded, load_parquet, select
+from tasks.series.loading import MIN_LENGTH, Loaded, _check_room, load_parquet, select
 from tasks.series.types import Series, Skip
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".parquet")
@@ -74,7 +74,9 @@ def _of_file(path: Path, name: str) -> tuple[list[Series], list[Skip]]:
         if set(pq.read_schema(path).names) >= OURS:
             loaded = load_parquet(path, dataset=name, min_length=1)
             return loaded.series, loaded.skipped
-        frame = pq.read_table(path).to_pandas()
+        file = pq.ParquetFile(path)
+        _check_room(file, path)
+        frame = file.read().to_pandas()
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
     return list(_of_frame(frame, path, name)), []

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -144,6 +146,16 @@ def test_files_of_several_frequencies_are_refused(tmp_path: Path) -> None:
     WIDE.assign(date=pd.date_range("2024-01-01", periods=4, freq="h")).to_csv(tmp_path / "two.csv", index=False)
     with pytest.raises(DataError, match="several frequencies, D, h"):
         load(tmp_path)
+
+
+def test_a_wide_file_that_unpacks_to_more_than_the_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(parquet(pd.DataFrame({"a": np.zeros(100_000), "b": np.zeros(100_000)})))
+    assert len(load(tmp_path / "a.parquet").skipped) == 2
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1_000_000))
+    with pytest.raises(DataError, match=r"a\.parquet: unpacks to 200000 values"):
+        load(tmp_path / "a.parquet")
 
 
 @settings(max_examples=40, deadline=None)
