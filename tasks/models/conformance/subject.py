@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -123,10 +123,6 @@ class Subject:
     def copy(self) -> Family:
         """Another model of the same weights, to be changed: from `saved`."""
         return self.family.load(self.saved)
-
-    def with_model(self, model: Family) -> Self:
-        """The same with another model."""
-        return replace(self, model=model)
 
 
 def windows_of(context: np.ndarray, future: np.ndarray) -> Windows:
