@@ -41,10 +41,10 @@ from store import catalogue
 from store.query import LOCKED
 
 THREADS, MEMORY, RUNS, PAGE = 2, "2GB", 3, 1000
-FULL = {"views": Scale(), "million": Scale(studies=10, models=100, datasets=0, windows=0, spectra=1_000_000)}
+FULL = {"views": Scale(), "million": Scale(measured=False, spectra=1_000_000)}
 QUICK = {
     "views": Scale(studies=2, models=20, datasets=20, spectra=2_000),
-    "million": Scale(studies=2, models=20, datasets=0, windows=0, spectra=10_000),
+    "million": Scale(studies=2, models=20, datasets=20, measured=False, spectra=10_000),
 }
 RANKS = """
     select model, stack, layer, epsilon, avg(numerical_rank) as numerical_rank, avg(share) as share

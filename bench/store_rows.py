@@ -31,7 +31,10 @@ FILLED = {"string": "x", "bool": False, "double": 0.5, "timestamp[us, tz=UTC]": 
 
 @dataclass(frozen=True)
 class Scale:
-    """How many of what; geometry has studies * models * datasets * 4 * 25 rows. width: of the states."""
+    """How many of what; geometry has studies * models * datasets * 4 * 25 rows. width: of the states.
+
+    measured: no, where spectra and what names them are all.
+    """
 
     studies: int = 10
     models: int = 100
@@ -40,11 +43,12 @@ class Scale:
     windows: int = 5
     spectra: int = 100_000
     spectrum: int = 768
+    measured: bool = True
 
     @property
     def geometry(self) -> int:
         """Rows of geometry."""
-        return self.studies * self.models * self.cells * LAYERS
+        return self.studies * self.models * self.cells * LAYERS * self.measured
 
     @property
     def cells(self) -> int:
@@ -113,7 +117,9 @@ class Rows:
     def write(self, folder: Path) -> dict[str, list[Path]]:
         """Table -> its files."""
         found: dict[str, list[Path]] = {}
-        makers = [self.geometry(), self.forecasts(), self.spectra(), self.weights(), self.small()]
+        makers = [self.spectra(), self.weights(), self.small()]
+        if self.scale.measured:
+            makers = [self.geometry(), self.forecasts(), *makers]
         for n, (name, made) in enumerate(one for maker in makers for one in maker):
             path = folder / name / f"{n:04d}.parquet"
             files.write_parquet(path, made)

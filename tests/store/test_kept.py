@@ -97,6 +97,7 @@ def test_decay_is_the_least_squares_line_of_those_above_the_floor(connection, na
             assert r2 == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2 if np.ptp(y) else 1, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_bench_asks_every_view_and_pandas_agrees(tmp_path: Path) -> None:
     Rows(Scale(studies=1, models=6, datasets=4, width=8, windows=2, spectra=300, spectrum=12)).write(tmp_path)
     built = bench.build(tmp_path)
