@@ -86,6 +86,10 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "wql_ratio": "WQL over seasonal naive's, geometric mean over cells [ratio] (science.md 5)",
         "mase_ratio": "MASE over seasonal naive's, geometric mean over cells [ratio] (science.md 5)",
     },
+    "pretrained_loss": {
+        "line": "models of one recipe with narrow heads, whatever their seeds",
+        "ratio": "the score over that of the dense model of the same seed, geometric mean [ratio]",
+    },
     "head_ranks": {
         "head_width": "the most that a head's matrix allows [dimensions]",
         "head_rank": "mean numerical rank of the heads' matrices [dimensions] (rank_structure.md Fig. 9)",
@@ -129,6 +133,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "reason": "why log Z is null",
     },
     "published_vs_measured": {
+        "note": "why there is no interval, or what else belongs to the number",
+        "run": "what to run for the paper's own number",
         "figure": "figure, table or section of a paper",
         "claim": "what the paper says, or the number that it prints",
         "source": "where in the paper it stands",
