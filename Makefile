@@ -40,7 +40,7 @@ retry: $(READY)  ## run again the jobs that failed for good
 	@python -m stages retry
 
 test: $(READY) lint  ## lint, types, walls and the fast tests
-	@python -m pytest -q -n 2 --dist loadfile
+	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile  # more threads than cores wait for each other by spinning
 
 test-slow: $(READY)  ## faults, several nodes, whole pipelines, wheel
 	@python -m pytest -q -m slow --durations 20

@@ -55,6 +55,7 @@ def series(tmp_path: Path) -> bytes:
 @some
 @given(edits, st.floats(0, 1))
 @example([(0.0, b"P")], 0.5)
+@example([(0.48046875, b"\x80")], 0.0)  # a column's name that is not UTF-8
 def test_a_damaged_file_of_series(tmp_path: Path, series: bytes, changes: list[Edit], kept: float) -> None:
     path = tmp_path / "damaged.parquet"
     for content in (edited(series, changes), series[: int(kept * len(series))]):

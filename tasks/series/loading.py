@@ -111,14 +111,15 @@ def _read(path: Path) -> pa.Table:
     try:
         file = pq.ParquetFile(path)
         schema = file.schema_arrow
+        names = schema.names  # which need not be UTF-8
     except FileNotFoundError as error:
         raise DataError(f"{path.name}: no such file in {path.parent}; check the name and datasets.root") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path.name}: expected a Parquet file, got {_short(error)}") from error
     for column, (expected, fits) in _COLUMNS.items():
         got = [field.type for field in schema if field.name == column]
         if len(got) != 1 or not fits(got[0]):
-            what = ", ".join(map(str, got)) if got else f"none (columns: {', '.join(schema.names)})"
+            what = ", ".join(map(str, got)) if got else f"none (columns: {', '.join(names)})"
             raise DataError(f"{path.name}, column {column!r}: expected one of type {expected}, got {what}")
     _check_room(file, path)
     try:

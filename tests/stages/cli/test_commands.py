@@ -113,7 +113,7 @@ class TestDoctor:
         monkeypatch.setattr(health.registry, "FAMILIES", {"theirs": "no_such_module:Model", "broken": "json:Nothing"})
         found = {one.what: one for one in health.families()}
         assert found["family theirs"].state == "note" and found["family theirs"].mend.startswith("install the package")
-        assert found["family broken"].mend == "mend its entry point"
+        assert found["family broken"].mend == "mend or uninstall its package"
 
     def test_params_that_are_not_valid_are_missing_and_make_exit_code_1(self, folder: Path) -> None:
         text = Path("params.yaml").read_text()
