@@ -133,6 +133,8 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
         connection.execute(f"comment on {kind} {name} is {_text(question(texts[name]))}")
     connection.execute("reset threads")
     _describe(connection, reads, {name: set(SOURCE.findall(text)) & set(TABLES) for name, text in texts.items()})
+    for name, text in kept.items():
+        _comment_rest(connection, name, question(text))
 
 
 def _describe(
@@ -152,6 +154,13 @@ def _describe(
             if view in views and (said := answers.meaning(view, column, tables_of[view]))
         )
     )
+
+
+def _comment_rest(connection: duckdb.DuckDBPyConnection, name: str, asked: str) -> None:
+    """Comment the columns of a kept table that no table and no answer has by the question that they answer."""
+    rest = "select column_name from duckdb_columns() where table_name = $1 and comment is null order by column_index"
+    for (column,) in connection.execute(rest, [name]).fetchall():
+        connection.execute(f'comment on column {name}."{column}" is {_text(f"answers: {asked}")}')
 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:

@@ -59,9 +59,12 @@ def read_config(folder: Path, family: str) -> dict[str, Any]:
         raise ModelError(f"{path}: not valid JSON ({error}); fetch or save the checkpoint again") from error
     if not isinstance(config, dict):
         raise ModelError(f"{path}: holds {type(config).__name__}, expected an object; this is no {family} checkpoint")
-    given = {key: config[key] for key in SIZES if config.get(key) is not None}
-    if wrong := {key: n for key, n in given.items() if isinstance(n, bool) or not isinstance(n, int) or n < 1}:
-        raise ModelError(f"{path}: got {wrong}, expected whole numbers from 1; fetch or save the checkpoint again")
+    for key in SIZES:
+        n = config.get(key, 1)
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+            raise ModelError(
+                f"{path}: {key}: got {n!r}, expected a whole number from 1; fetch or save the checkpoint again"
+            )
     if not any(folder.glob("*.safetensors")):
         found = sorted(p.name for p in folder.iterdir())
         raise ModelError(f"{folder}: got {found}, expected *.safetensors; convert pickled weights to safetensors first")
@@ -93,7 +96,7 @@ def bounded(folder: Path) -> Iterator[None]:
         yield
     except (ValueError, TypeError, RuntimeError, AssertionError, ArithmeticError, MemoryError) as error:
         raise ModelError(
-            f"{folder / 'config.json'}: no model can be made of it ({type(error).__name__}: {error}); "
+            f"{folder / 'config.json'}: cannot be read as a model ({type(error).__name__}: {error}); "
             "fetch or save the checkpoint again"
         ) from error
     finally:
