@@ -92,7 +92,8 @@ def compressing(studies: Sequence[StudyTables]) -> list[str]:
 def _lost(rows: pd.DataFrame) -> list[str]:
     """A sentence an original model: by each method at the largest size up to a quarter, the error over its own."""
     ours = rows[(rows["whose"] == "measured") & (rows["size"] <= QUARTER + 1e-9)]
-    ours = ours[ours["wql_ratio"].notna()].assign(base=ours["model"].str.partition("@")[0])
+    ours = ours[ours["wql_ratio"].notna()]
+    ours = ours.assign(base=[model.partition("@")[0] for model in ours["model"]])
     said = []
     for base, part in ours.groupby("base", sort=True):
         best = part.sort_values("size").groupby("method", sort=True).last()
