@@ -82,6 +82,7 @@ def test_what_a_quarter_of_the_attention_costs_is_told_by_method(tables: ReportT
     (told,) = rank_summary.compressing([study(tables, compressed=pd.concat([frame, printed]))])
     assert told.startswith("Cut to 25 % of its attention's parameters, m has")
     assert f"1 by joint, {svd} by svd; {kept} 5 %." in told
+    assert rank_summary.compressing([study(tables, compressed=printed)]) == []  # none of ours
 
 
 def test_theorems_are_counted_as_printed_and_repaired(tables: ReportTables) -> None:
