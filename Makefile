@@ -1,7 +1,7 @@
 # `make repro` and `make test` set up by themselves on a fresh machine; see README.md.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup repro submit retry test test-slow lint profile pins bench clean
+.PHONY: help setup repro submit retry test test-slow lint docs profile pins bench clean
 
 # uv does not read pip's own setting for local wheels; where it is empty everything comes from the index.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
@@ -51,6 +51,10 @@ lint: $(READY)
 	@mypy
 	@lint-imports >.lint-imports.log || (cat .lint-imports.log; rm -f .lint-imports.log; exit 1); rm -f .lint-imports.log
 
+docs: $(READY)  ## the documentation as pages that need no network: site/index.html
+	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet --strict
+	@echo 'documentation: site/index.html'
+
 profile: $(READY)  ## make params.yaml the profile NAME of params/ (NAME=smoke, NAME=paper)
 	@python -m stages plan params/$(NAME).yaml && cp params/$(NAME).yaml params.yaml
 
@@ -64,4 +68,4 @@ bench: $(READY)  ## every bench, quick
 	@for b in $$(grep -l "^def main" bench/*.py | xargs -n 1 basename -s .py); do python -m bench.$$b --quick || exit 1; done
 
 clean:  ## everything that can be made again, the DVC cache apart
-	rm -rf data .venv .uv
+	rm -rf data site .venv .uv

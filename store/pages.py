@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files as resources
 
+import pyarrow as pa
+
 from store.catalogue import queries, question
 from store.schema import TABLES
 from store.tables.columns import Table
@@ -32,8 +34,14 @@ def about(table: Table) -> str:
 
 def columns(table: Table) -> list[tuple[str, ...]]:
     """A row a column, as under HEADINGS."""
-    found: list[tuple[str, ...]] = [(c.name, str(c.type), c.unit, c.meaning, c.source) for c in table.columns]
+    found: list[tuple[str, ...]] = [(c.name, _type(c.type), c.unit, c.meaning, c.source) for c in table.columns]
     return [STUDY, *found] if table.by_study else found
+
+
+def _type(kind: pa.DataType) -> str:
+    """A type in words; Arrow's own `list<item: float>` is a tag where Markdown is shown as HTML."""
+    listed = isinstance(kind, pa.ListType | pa.FixedSizeListType)
+    return f"list of {_type(kind.value_type)}" if listed else str(kind)
 
 
 def tables(asked: Sequence[Table]) -> str:

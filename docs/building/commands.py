@@ -1,0 +1,59 @@
+"""The page of every command and option, from what --help says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+import typer.main
+
+LEAD = """# Every command and option
+
+Made from what `--help` says. [The command tsfm-lens](../cli.md) explains the first group with examples; the second runs
+the pipeline and what belongs to it, the third asks its results.
+"""
+
+
+def page() -> str:
+    """All three programs."""
+    from stages.__main__ import app as pipeline
+    from stages.cli.app import app as lens
+    from store.__main__ import app as results
+
+    parts = [LEAD]
+    for name, program in (("tsfm-lens", lens), ("python -m stages", pipeline), ("python -m store", results)):
+        parts += _described(name, typer.main.get_command(program), level=2)
+    return "\n".join(parts)
+
+
+def _described(name: str, command: Any, level: int) -> Iterator[str]:
+    """A command's help, its arguments and options, and its own commands."""
+    yield f"{'#' * level} `{name}`\n"
+    yield _prose(command.help or "")
+    rows = [_row(one) for one in command.params if one.name != "help" and not getattr(one, "hidden", False)]
+    if rows:
+        yield "| argument or option | meaning | default |\n| --- | --- | --- |"
+        yield "\n".join(rows) + "\n"
+    for inner in getattr(command, "commands", {}).values():
+        yield from _described(f"{name} {inner.name}", inner, level=min(level + 1, 4))
+
+
+def _prose(text: str) -> str:
+    """Help as Markdown: what click is told not to wrap is code."""
+    parts = [part.strip("\n") for part in re.split(r"\n\s*\n", text.replace("\b\n", "\b"))]
+    shown = [f"```text\n{part[1:]}\n```" if part.startswith("\b") else part for part in parts if part]
+    return "\n\n".join(shown) + "\n"
+
+
+def _row(parameter: Any) -> str:
+    names = ", ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
+    if parameter.param_type_name == "argument":
+        names = f"`{parameter.name.upper()}`"
+    default = parameter.default
+    shown = "" if default is None or callable(default) or default in ((), [], False) else f"`{default}`"
+    if parameter.required:
+        shown = "required"
+    meaning = (getattr(parameter, "help", None) or "").replace("|", "\\|")
+    return f"| {names} | {meaning} | {shown} |"

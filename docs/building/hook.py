@@ -1,0 +1,56 @@
+"""mkdocs' hook: pages that are made, links that leave docs/, equations as MathML."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # mkdocs may be started from anywhere, and by its own script
+
+from docs.building import links, made  # noqa: E402
+from docs.building.equations import with_mathml  # noqa: E402
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the made pages where the navigation says @KIND."""
+    config.nav = _filled(config.nav, made.navigation())
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the made pages, and a page for every file of the repository that a page links to."""
+    pages = made.pages()
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    texts = {file.src_uri: file.content_string for file in files.documentation_pages()}
+    for path, text in links.sources(ROOT, texts).items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links out of docs/ lead to pages of the site."""
+    return links.inside(markdown, page.file.src_uri)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Equations as MathML, which needs no script."""
+    return with_mathml(html, page.file.src_uri)
+
+
+def _filled(nav: Any, made_nav: dict[str, list[Any]]) -> Any:
+    """The navigation with every @KIND replaced: in a list by several entries, under a title by a list."""
+    if isinstance(nav, list):
+        found = []
+        for entry in nav:
+            found += made_nav[entry] if isinstance(entry, str) and entry in made_nav else [_filled(entry, made_nav)]
+        return found
+    if isinstance(nav, dict):
+        return {title: _filled(entry, made_nav) for title, entry in nav.items()}
+    return made_nav.get(nav, nav)

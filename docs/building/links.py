@@ -1,0 +1,98 @@
+"""Links of pages to files of the repository that are no pages: each such file becomes one."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+FENCE = re.compile(r"^( *)(`{3,}).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
+ORIGINS = {  # page -> the file that it is made from, whose links are relative to that
+    "overview.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "checkpoints.md": "checkpoints/README.md",
+}
+PAGES = {origin: page for page, origin in ORIGINS.items()} | {
+    "checkpoints": "checkpoints.md",
+    "docs/results.ipynb": "results.md",
+    "docs/results/ranks": "studies/index.md",
+    "stages/blocks": "reference/params.md",
+    "store/tables": "tables.md",
+}
+LISTED = ("deploy", "docs/plugin", "store/sql")  # folders whose page lists their files
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".sql": "sql", ".cff": "yaml"}
+SOURCES = "files/"  # pages of files
+
+
+def origin(page: str) -> str:
+    """The repository's file whose text a page has."""
+    if page.startswith("measurements/"):
+        return f"bench/results/{page.removeprefix('measurements/')}"
+    return ORIGINS.get(page, f"docs/{page}")
+
+
+def page_of(file: str) -> str:
+    """The page that a file or folder of the repository is in the site."""
+    if file.startswith("bench/results/"):
+        return f"measurements/{file.removeprefix('bench/results/')}"
+    if file in PAGES:
+        return PAGES[file]
+    if file.startswith("docs/") and not file.startswith("docs/plugin"):
+        return file.removeprefix("docs/")
+    return f"{SOURCES}{file}.md"
+
+
+def inside(markdown: str, page: str) -> str:
+    """The text with its relative links leading to pages of the site; those in code stay."""
+
+    def led(found: re.Match[str]) -> str:
+        opened, target, anchor, closed = found.groups(default="")
+        if ":" in target:
+            return found[0]
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(origin(page)), target))
+        return f"{opened}{posixpath.relpath(page_of(file), posixpath.dirname(page))}{anchor}{closed}"
+
+    if page.startswith(("reference/", "studies/", SOURCES)):  # made for the site, with its links
+        return markdown
+    return "".join(part if code else LINK.sub(led, part) for code, part in _parts(markdown))
+
+
+def sources(root: Path, pages: Mapping[str, str]) -> dict[str, str]:
+    """A page for each file of the repository that is linked to and is no page, and for the files of folders."""
+    wanted = {found for page, text in pages.items() for found in _targets(text, page)}
+    files: set[str] = set()
+    made = {}
+    for path in sorted(wanted):
+        folder = path.removeprefix(SOURCES).removesuffix(".md")
+        if folder in LISTED:
+            inner = [str(one.relative_to(root)) for one in sorted((root / folder).rglob("*")) if one.is_file()]
+            inner = [one for one in inner if Path(one).suffix in LANGUAGES]
+            files |= set(inner)
+            lines = [f"- [`{one}`]({posixpath.relpath(page_of(one), posixpath.dirname(path))})" for one in inner]
+            made[path] = f"# `{folder}`\n\n" + "\n".join(lines) + "\n"
+        elif (root / folder).is_file():
+            files.add(folder)
+    for file in sorted(files):
+        text = (root / file).read_text("utf-8")
+        made[page_of(file)] = f"# `{file}`\n\n````{LANGUAGES.get(Path(file).suffix, 'text')}\n{text}\n````\n"
+    return made
+
+
+def _targets(text: str, page: str) -> set[str]:
+    """Pages under SOURCES that a page's text, once led inside, links to."""
+    at = posixpath.dirname(page)
+    parts = [part for code, part in _parts(inside(text, page)) if not code]
+    found = {posixpath.normpath(posixpath.join(at, one[2])) for part in parts for one in LINK.finditer(part)}
+    return {one for one in found if one.startswith(SOURCES)}
+
+
+def _parts(markdown: str) -> list[tuple[bool, str]]:
+    """The text cut into fenced blocks (True) and what lies between."""
+    parts, at = [], 0
+    for found in FENCE.finditer(markdown):
+        parts += [(False, markdown[at : found.start()]), (True, found[0])]
+        at = found.end()
+    return [*parts, (False, markdown[at:])]

@@ -1,0 +1,99 @@
+"""The page of every key of params.yaml, from the typed blocks that parse it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+LEAD = """# Every key of params.yaml
+
+Made from the blocks that parse it, `stages/blocks`. A key that is unknown, a value of a wrong type, a name
+that leads nowhere are one line that says what to mend, from `python -m stages plan`, before any work. A block may be
+left out where every key of it has a default; a key without one has to be said.
+"""
+VALUE = re.compile(r'^    "([\w-]+)",(?:  # (.*))?$', re.MULTILINE)
+HEAD = "| key | type | default | meaning |\n| --- | --- | --- | --- |"
+CHOICES = {"Measure": "What a study may measure", "Picture": "How a study may be drawn"}
+
+
+def page() -> str:
+    """The whole file first, then a section a block, in the order in which they are met."""
+    from stages.blocks import study
+    from stages.params import Params
+
+    sections = list(_sections(Params, "The whole file", set()))
+    source = inspect.getsource(study)
+    for name, title in CHOICES.items():
+        block = source[source.index(f"{name} = Literal[") :]
+        rows = [f"| `{value}` | {said or ''} |" for value, said in VALUE.findall(block[: block.index("\n]")])]
+        sections.append(f"## {title}\n\n| value | |\n| --- | --- |\n" + "\n".join(rows) + "\n")
+    return "\n".join([LEAD, *sections])
+
+
+def _sections(block: type[BaseModel], title: str, seen: set[type]) -> Iterator[str]:
+    """A table of the block's keys, then the blocks inside it; none twice."""
+    seen.add(block)
+    rows = [_row(name, field) for name, field in block.model_fields.items()]
+    lead = inspect.cleandoc(block.__doc__ or "")
+    said = "" if lead.rstrip(".") == title else f"{lead}\n"
+    yield "\n".join([f"## {title}\n", said, HEAD, *rows, ""])
+    for name, field in block.model_fields.items():
+        for inner in _blocks(field.annotation):
+            if inner not in seen:
+                yield from _sections(inner, f"{_heading(title)}{name}", seen)
+
+
+def _heading(title: str) -> str:
+    return "" if title == "The whole file" else f"{title}."
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    if default is PydanticUndefined:
+        shown = "to be said"
+    elif isinstance(default, BaseModel):
+        shown = "its own"
+    else:
+        shown = f"`{'null' if default is None else default}`"
+    limits = ", ".join(
+        f"{sign} {getattr(one, key):g}"
+        for one in field.metadata
+        for key, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+        if getattr(one, key, None) is not None
+    )
+    meaning = "; ".join(part for part in (field.description or "", limits) if part)
+    return f"| `{name}` | {_type(field.annotation)} | {shown} | {meaning} |".replace("\n", " ")
+
+
+def _type(kind: Any) -> str:
+    """A type as the file has it."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _type(inner[0])
+    if origin is Literal:
+        return "one of those below" if len(inner) > 8 else " or ".join(f"`{one}`" for one in inner)
+    if origin in (Union, types.UnionType):
+        return " or ".join("null" if one is type(None) else _type(one) for one in inner)
+    if origin is dict:
+        return f"{_type(inner[0])} → {_type(inner[1])}"
+    if origin in (list, tuple):
+        return f"list of {_type(inner[0])}"
+    names = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}
+    if kind in names:
+        return names[kind]
+    return "block" if inspect.isclass(kind) and issubclass(kind, BaseModel) else getattr(kind, "__name__", str(kind))
+
+
+def _blocks(kind: Any) -> Iterator[type[BaseModel]]:
+    """Blocks that a type holds, at any depth."""
+    if inspect.isclass(kind) and issubclass(kind, BaseModel):
+        yield kind
+    for one in get_args(kind):
+        yield from _blocks(one)

@@ -1,0 +1,204 @@
+"""A page for each study of the params files: its question, picture, claims, block and SQL."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+PROFILES = {"default": "params.yaml", "ranks": "params/ranks.yaml", "compression": "params/compression.yaml"}
+GROUPS = {  # of the navigation: how the names of its studies begin, and its title
+    "isotropy": "Isotropy",
+    "ranks": "Rank",
+    "theory": "Theorems",
+    "": "Compression",
+}
+SHARED = "ranks-fig12"  # of two profiles: each has its page
+Notes = dict[str, dict[str, str]]  # page -> label, paper, see
+RUN = {
+    "default": "`make repro` runs it.",
+    "ranks": "`make profile NAME=ranks` puts it into `params.yaml`; then `dvc repro` runs it, in about an hour of one "
+    "core.",
+    "compression": "`make profile NAME=compression` puts it into `params.yaml`; nobody has run that profile whole yet, "
+    "so there is no picture here: `dvc repro` draws it into `data/figures` and into the report.",
+}
+THEORY = {  # sections of the report that no block of a params file asks for: the stage `theory` does
+    "theory-compression": ("Attention matrices are compressible on low-rank inputs", "ranks Fig. 15"),
+    "theory-sketch": ("Sparse sketches, a few rows a head", "ranks Fig. 16"),
+    "theory-flow": ("More heads lift more singular values", "ranks Fig. 17"),
+    "theory-bounds": ("Do the theorems hold at every instance?", "ranks Theorems 1 to 6"),
+}
+
+
+class Page(NamedTuple):
+    """One study of one profile; block None: a section on theory."""
+
+    name: str
+    profile: str
+    title: str
+    figure: str | None
+    block: dict[str, Any] | None
+
+
+def found(root: Path) -> list[Page]:
+    """Every study of the params files, and the sections on theory."""
+    pages = [
+        Page(name, profile, block["title"], block.get("figure"), block)
+        for profile, file in PROFILES.items()
+        for name, block in yaml.safe_load((root / file).read_text("utf-8"))["studies"].items()
+    ]
+    return [*pages, *(Page(name, "default", title, figure, None) for name, (title, figure) in THEORY.items())]
+
+
+def key(page: Page) -> str:
+    """The page's name in the site and in the notes."""
+    return f"{page.name}-{page.profile}" if page.profile != "default" and page.name == SHARED else page.name
+
+
+def path(page: Page) -> str:
+    """Where the page lies in the site."""
+    return f"studies/{key(page)}.md"
+
+
+def navigation(root: Path) -> list[Any]:
+    """An overview, then the pages in groups."""
+    grouped: dict[str, list[dict[str, str]]] = {title: [] for title in GROUPS.values()}
+    notes = _notes(root)["studies"]
+    for page in _in_order(found(root)):
+        grouped[_group(page)].append({_short(page, notes): path(page)})
+    return ["studies/index.md", *({title: pages} for title, pages in grouped.items())]
+
+
+def pages(root: Path) -> dict[str, str]:
+    """Every page, and the overview with all pictures."""
+    notes = _notes(root)
+    every = _in_order(found(root))
+    made = {path(page): _page(page, root, notes["studies"].get(key(page), {})) for page in every}
+    made["studies/index.md"] = notes["lead"] + "\n" + "\n".join(_cards(every, root, notes["studies"]))
+    return made
+
+
+def _notes(root: Path) -> dict[str, Any]:
+    noted: dict[str, Any] = yaml.safe_load((root / "docs/studies/notes.yaml").read_text("utf-8"))
+    return noted
+
+
+def _in_order(every: list[Page]) -> list[Page]:
+    """By number of the figure inside its paper; what is no figure stays first."""
+
+    def place(page: Page) -> tuple[int, str]:
+        number = re.search(r"Fig\. (\d+)(\w?)", page.figure or "")
+        return (int(number[1]), number[2]) if number else (99 if "Appendix" in (page.figure or "") else 0, "")
+
+    return sorted(every, key=place)
+
+
+def picture(page: Page, root: Path) -> str | None:
+    """The picture's path under docs/, if the profile's run has left one."""
+    file = f"results/{page.profile}/{page.name}.png"
+    return file if (root / "docs" / file).is_file() else None
+
+
+def _page(page: Page, root: Path, note: dict[str, str]) -> str:
+    parts = [f"# {page.title}", f"*{_figure(page)}; study `{page.name}` of `{PROFILES[page.profile]}`*"]
+    parts += [f"**The paper.** {note['paper']}"] if "paper" in note else []
+    if (file := picture(page, root)) is not None:
+        parts.append(f"[![{page.title}](../{file})](../{file})")
+    elif page.profile == "default":
+        parts.append(f"The picture is the section `study-{page.name}` of `data/report.html` after a run.")
+    parts += [f"**The picture.** {note['see']}"] if "see" in note else []
+    if claims := _claims(page, root):
+        parts += ["## What the paper claims, and what we measured", claims]
+    parts += ["## Ask it again", RUN[page.profile]]
+    if page.block is not None:
+        block = yaml.safe_dump(
+            {"studies": {page.name: page.block}},
+            sort_keys=False,
+            allow_unicode=True,
+            width=100,
+            default_flow_style=None,
+        )
+        parts.append(f"```yaml\n{block}```")
+    parts += [f"Behind the picture: {title[0].lower()}{title[1:]}.\n\n```sql\n{sql}\n```" for title, sql in sqls(page)]
+    return "\n\n".join(parts) + "\n"
+
+
+def sqls(page: Page) -> list[tuple[str, str]]:
+    """Title and SQL of the queries that the report draws the picture from."""
+    from tasks.report.queries import QUERIES, study_queries
+    from tasks.report.rank_queries import rank_queries
+
+    if page.block is None:
+        name = "theory_violations" if page.name == "theory-bounds" else page.name.replace("-", "_")
+        return [(QUERIES[name].title, QUERIES[name].sql)]
+    drawn = page.block.get("picture", "domains")
+    asked = {key: one for key, one in rank_queries(page.name, drawn).items() if key != "tests"}
+    if drawn == "islands":
+        title, names = "The files whose states the picture shows", ", ".join(f"'{one}'" for one in page.block["models"])
+        return [
+            (title, f"select path\nfrom dumps\nwhere model in ({names})\n    and kind = 'embeddings'\norder by path")
+        ]
+    if not asked:
+        wanted = "layers" if drawn == "dimension" else "points"
+        asked = {key: one for key, one in study_queries(page.name).items() if key == wanted}
+    return [(one.title, one.sql) for one in asked.values()]
+
+
+def _claims(page: Page, root: Path) -> str:
+    """The rows of the profile's kept `published_vs_measured` that are about the study."""
+    file = root / f"docs/results/{page.profile}/claims.csv"
+    if not file.is_file():
+        return ""
+    with file.open(encoding="utf-8", newline="") as opened:
+        rows = [row for row in csv.DictReader(opened) if row["study"] == page.name]
+    lines = [
+        f"| {row['claim']} | {row['published_text']} | {_number(row['measured'])} | "
+        f"{_interval(row)} | {_number(row['p'])} | {row['n']} | {row['verdict']} |"
+        for row in rows
+    ]
+    head = "| claim | says | ours | 95 % interval | p | n | verdict |\n| --- | --- | --- | --- | --- | --- | --- |"
+    return "\n".join([head, *lines]) if lines else ""
+
+
+def _number(text: str) -> str:
+    return f"{float(text):.3g}" if text else ""
+
+
+def _interval(row: dict[str, str]) -> str:
+    return f"{_number(row['low'])} to {_number(row['high'])}" if row["low"] else ""
+
+
+def _cards(every: list[Page], root: Path, notes: Notes) -> list[str]:
+    lines = []
+    for title in GROUPS.values():
+        lines += [f"## {title}", '<div class="cards" markdown="0">']
+        for page in (one for one in every if _group(one) == title):
+            file = picture(page, root)
+            image = f'<img alt="" loading="lazy" src="../{file}">' if file else ""
+            target = path(page).removeprefix("studies/").removesuffix(".md")
+            lines.append(f'<a href="{target}.html">{image}<b>{_short(page, notes)}</b>{page.title}</a>')
+        lines.append("</div>\n")
+    return lines
+
+
+def _group(page: Page) -> str:
+    if page.name.startswith("compression") or page.profile == "compression":
+        return "Compression"
+    return next(title for start, title in GROUPS.items() if page.name.startswith(start))
+
+
+def _figure(page: Page) -> str:
+    paper, _, rest = (page.figure or "").partition(" ")
+    names = {"isotropy": "the isotropy paper", "ranks": "the rank paper", "rank": "the rank paper"}
+    return f"{rest[:1].upper()}{rest[1:]} of {names[paper]}" if rest else "A question of our own"
+
+
+def _short(page: Page, notes: Notes) -> str:
+    """What the navigation calls it: the figure, or the note's label."""
+    note = notes.get(key(page), {})
+    if page.profile == "ranks" and page.name == SHARED:
+        return "Fig. 12, by heads"
+    return note.get("label") or (page.figure or page.name).partition(" ")[2] or page.name

@@ -1,0 +1,93 @@
+"""Who runs each command of the documentation: tests/e2e/test_docs.py, another test, or nobody, for a reason."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+IN_ORDER = (  # pages whose commands and Python are run here, one after another, in one copy of the smoke run
+    "docs/index.md",
+    "README.md",
+    "docs/published.md",
+    "docs/sql.md",
+    "docs/compression.md",
+    "docs/own_model.md",
+    "docs/own_data.md",
+    "docs/paper_scale.md",
+)
+TUTORIAL = "docs/tutorial.md"  # in a copy of its own: what it prints is compared
+REASON = "reason: "
+CLUSTER = (
+    "tests/e2e/test_submit.py::test_results_and_lock_are_in_the_shared_folder_after_a_submitted_repro"  # on two raylets
+)
+STOPPED = "tests/e2e/test_submit.py::test_a_stopped_job_has_time_to_end_well_and_is_no_success"
+CLONE = "tests/e2e/test_dvc.py::test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_only"
+ROOTED = "tests/e2e/test_dvc.py::test_a_data_root_reruns_what_depends_on_it_and_nothing_else"
+EXPORTED = "tests/stages/test_exporting.py::test_the_command_writes_a_dense_folder_in_a_process_of_its_own"
+SET_UP = REASON + "sets up an environment from a package index, which the suite itself runs in"
+
+
+class Elsewhere(NamedTuple):
+    """Commands of a page that begin so: by, a test that does what they do, or REASON and why none can."""
+
+    page: str
+    begins: str
+    by: str
+
+
+ELSEWHERE = (
+    Elsewhere(TUTORIAL, "make setup", SET_UP),
+    Elsewhere(TUTORIAL, "source", SET_UP),
+    Elsewhere("README.md", "make test", REASON + "it is what runs this"),
+    Elsewhere("README.md", "python -m store  ", "tests/store/test_prompt.py"),
+    Elsewhere("README.md", "xdg-open", REASON + "opens a window; tests/tasks/report/test_browser.py opens the page"),
+    Elsewhere("README.md", "export TSFM_LENS_DATA", ROOTED),
+    Elsewhere("README.md", "python -m stages export", EXPORTED),
+    Elsewhere("README.md", "python -m stages corpus", "tests/stages/test_corpus.py"),
+    Elsewhere("README.md", "dvc exp run", "tests/e2e/test_dvc.py::test_an_experiment_runs_and_is_kept"),
+    Elsewhere("README.md", "dvc remote add", CLONE),
+    Elsewhere("README.md", "dvc pull", CLONE),
+    Elsewhere(
+        "docs/cli.md",
+        "tsfm-lens",
+        "tests/stages/cli/test_commands.py::test_the_commands_of_the_docs_run_one_after_another",
+    ),
+    Elsewhere(
+        "docs/plugins.md", "python -m tasks.models", "tests/test_plugin.py::test_it_passes_the_conformance_suite"
+    ),
+    Elsewhere("docs/compression.md", "python -m stages export chronos", EXPORTED),
+    Elsewhere("docs/own_data.md", "dvc repro", ROOTED),
+    Elsewhere("docs/paper_scale.md", "export TSFM_LENS_DATA", ROOTED),
+    Elsewhere("docs/paper_scale.md", "make repro", REASON + "needs released checkpoints and GPUs"),
+    Elsewhere("docs/paper_scale.md", "dvc repro geometry", REASON + "needs released checkpoints and GPUs"),
+    Elsewhere("docs/paper_scale.md", "make submit", CLUSTER),
+    Elsewhere("docs/cluster.md", "cd /shared", SET_UP),
+    Elsewhere("docs/cluster.md", "ray get-auth-token", CLUSTER),
+    Elsewhere("docs/cluster.md", "export RAY_AUTH_MODE", CLUSTER),
+    Elsewhere("docs/cluster.md", ".venv/bin/ray", CLUSTER),
+    Elsewhere("docs/cluster.md", "make submit", CLUSTER),
+    Elsewhere("docs/cluster.md", "ray job list", REASON + "Ray's own; it lists what the next one follows"),
+    Elsewhere("docs/cluster.md", "ray job logs", CLUSTER),
+    Elsewhere("docs/cluster.md", "ray job stop", STOPPED),
+    Elsewhere(
+        "docs/cluster.md", "python -m store status", "tests/e2e/test_smoke.py::test_status_says_that_all_is_done"
+    ),
+    Elsewhere("docs/cluster.md", "ray stop", REASON + "would end every Ray of the machine, other people's too"),
+    Elsewhere("CONTRIBUTING.md", "python -m tests.task_versions", "tests/test_task_versions.py"),
+    Elsewhere("docs/results/ranks/README.md", "make profile", REASON + "pretrains 27 models: an hour of one core"),
+)
+
+
+def elsewhere(page: str, line: str) -> Elsewhere | None:
+    """The entry that a command falls under; None: it is run here."""
+    return next((one for one in ELSEWHERE if one.page == page and line.startswith(one.begins)), None)
+
+
+def here(page: str) -> bool:
+    """Whether the page's commands are run here."""
+    return page in IN_ORDER or page == TUTORIAL
+
+
+def words_only(line: str) -> str:
+    """A printed line with its numbers, times and spaces out of the way: those differ between machines."""
+    return re.sub(r"\s+", " ", re.sub(r"[\d.,:]*\d[\d.,:]*(e[+-]?\d+)?", "#", line)).replace("-#", "#").strip()

@@ -1,0 +1,116 @@
+"""Every command and snippet of the documentation is run by a test, or says in accounts.py why not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+
+from docs.building import studies
+from stages.__main__ import read
+from store import catalogue, query
+from tests.docs import accounts
+from tests.docs.blocks import FENCE, PROMPT, ROOT, SHOWN, TRIED, Block, blocks, commands, every, pages
+
+UNFENCED = re.compile(r"^ {4,}(?:\$ )?(?:make|python3?|dvc|tsfm-lens|uv|pip|ray) [a-z-]", re.MULTILINE)
+COMMANDS = [one for path in pages() for one in commands(str(path.relative_to(ROOT)))]
+OWN = {"sales": {"source": "folder", "file": "sales.parquet", "horizon": 24, "domain": "retail"}}  # README names it
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Every table and view of a run, without rows."""
+    path = tmp_path_factory.mktemp("docs") / "results.duckdb"
+    catalogue.build(path, {})
+    with query.connect(path) as opened:
+        yield opened
+
+
+def test_every_block_has_a_language_that_says_whether_it_is_tried() -> None:
+    unknown = [
+        f"{one}: {one.language}" for path in pages() for one in blocks(path) if one.language not in TRIED + SHOWN
+    ]
+    assert not unknown
+    hidden = [
+        f"{one}: a command in a block that is no console" for one in every(*SHOWN) if f"\n{PROMPT}" in f"\n{one.text}"
+    ]
+    assert not hidden
+
+
+def test_no_command_hides_outside_a_fence() -> None:
+    texts = {path.name: FENCE.sub("", path.read_text("utf-8")) for path in pages()}
+    found = [f"{name}: {line}" for name, text in texts.items() for line in UNFENCED.findall(text)]
+    assert not found
+
+
+@pytest.mark.parametrize("page", sorted({one.page for one in COMMANDS}))
+def test_every_command_is_run_here_or_is_accounted_for(page: str) -> None:
+    missing = [one.line for one in COMMANDS if one.page == page and not accounts.elsewhere(page, one.line)]
+    assert accounts.here(page) or not missing, f"name them in tests/docs/accounts.py: {missing}"
+
+
+def test_every_python_block_is_run_here() -> None:
+    assert {one.page for one in every("python")} <= {*accounts.IN_ORDER, accounts.TUTORIAL}
+    assert not every("sh", "bash"), "write commands as console blocks, with a prompt"
+
+
+@pytest.mark.parametrize("entry", accounts.ELSEWHERE, ids=lambda one: f"{one.page} {one.begins}".strip())
+def test_an_account_is_of_a_command_that_is_there_and_names_a_test_that_is(entry: accounts.Elsewhere) -> None:
+    assert any(one.page == entry.page and one.line.startswith(entry.begins) for one in COMMANDS)
+    if entry.by.startswith(accounts.REASON):
+        assert len(entry.by) > len(accounts.REASON) + 10
+        return
+    file, _, name = entry.by.partition("::")
+    assert (ROOT / file).is_file()
+    assert f"\ndef {name}(" in (ROOT / file).read_text() if name else True
+
+
+@pytest.mark.parametrize("block", [pytest.param(one, id=str(one)) for one in every("yaml")])
+def test_a_block_of_params_is_taken_beside_the_default(block: Block, tmp_path: Path) -> None:
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["datasets"]["sets"] |= OWN
+    given = yaml.safe_load(block.text)
+    merge(params, given)
+    file = tmp_path / "params.yaml"
+    file.write_text(yaml.safe_dump(params, sort_keys=False))
+    read(file)
+    assert given
+
+
+@pytest.mark.parametrize("block", [pytest.param(one, id=str(one)) for one in every("sql")])
+def test_sql_of_a_page_is_answered(connection: duckdb.DuckDBPyConnection, block: Block) -> None:
+    assert query.query(connection, block.text).num_columns > 1
+
+
+def test_the_sql_behind_every_picture_is_answered(connection: duckdb.DuckDBPyConnection) -> None:
+    for page in studies.found(ROOT):
+        asked = studies.sqls(page)
+        assert asked, page.name
+        for _, sql in asked:
+            assert query.query(connection, sql).num_columns >= 1, page.name
+
+
+def test_every_study_has_its_page_and_every_note_and_picture_its_study() -> None:
+    made = studies.pages(ROOT)
+    names = {path.removeprefix("studies/").removesuffix(".md") for path in made} - {"index"}
+    for file in ("params.yaml", "params/ranks.yaml", "params/compression.yaml"):
+        assert set(yaml.safe_load((ROOT / file).read_text())["studies"]) <= names
+    notes = yaml.safe_load((ROOT / "docs/studies/notes.yaml").read_text())["studies"]
+    assert set(notes) == names
+    pictures = {path.stem for path in (ROOT / "docs/results").glob("*/*.png")}
+    assert pictures <= names
+    assert sum(path.stat().st_size for path in (ROOT / "docs/results").glob("*/*.png")) < 1.8e6
+
+
+def merge(into: dict[str, Any], given: dict[str, Any]) -> None:
+    """Put given keys into a block, blocks inside it likewise."""
+    for key, value in given.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            merge(into[key], value)
+        else:
+            into[key] = value

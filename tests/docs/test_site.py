@@ -1,0 +1,145 @@
+"""The site builds without a warning, needs no network, and works from a folder in a browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from docs.building import equations, links
+from tests.docs.blocks import ROOT
+from tests.tasks.report import chromium
+
+KINDS = (  # a page of every kind
+    "index.html", "overview.html", "tutorial.html", "science.html", "tables.html", "results.html", "changelog.html",
+    "reference/commands.html", "reference/params.html", "reference/python/isotropy.html", "studies/index.html",
+    "studies/isotropy.html", "studies/theory-bounds.html", "files/tasks/series/catalog.yaml.html",
+    "measurements/store.html",
+)  # fmt: skip
+FETCHED = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe": "src", "video": "src"}
+
+
+class Fetches(HTMLParser):
+    """What a page asks a browser to fetch, where its links lead, and what can be led to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.linked: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids.add(given.get("id") or "")
+        if tag in FETCHED and given.get("rel") != "canonical":
+            self.fetched.append(given.get(FETCHED[tag]) or "")
+        if tag == "a":
+            self.linked.append(given.get("href") or "")
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make docs` builds, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("site") / "a folder"
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr.strip()
+    return folder
+
+
+@pytest.mark.slow
+def test_no_page_asks_for_anything_but_files_of_the_site_and_no_link_is_dead(site: Path) -> None:
+    read = {path: Fetches(path.read_text("utf-8")) for path in site.rglob("*.html")}
+    assert len(read) > 80
+    for path, page in read.items():
+        for wanted in (*page.fetched, *page.linked):
+            parts = urlsplit(wanted)
+            if parts.scheme in ("http", "https") and wanted in page.linked:
+                continue  # where a reader may go
+            assert not parts.scheme and not parts.netloc, f"{path.name} asks for {wanted}"
+            if path.name == "404.html":  # has absolute links: it is shown wherever nothing is
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            assert target.is_file(), f"{path.relative_to(site)}: {wanted}"
+            if parts.fragment and target in read and not parts.fragment.startswith("__"):
+                assert unquote(parts.fragment) in read[target].ids, f"{path.relative_to(site)}: {wanted}"
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(\s*[\"']?(https?:)?//", style.read_text("utf-8")), style
+
+
+@pytest.mark.slow
+def test_equations_are_mathml_and_none_is_left_as_latex(site: Path) -> None:
+    text = (site / "science.html").read_text("utf-8")
+    assert text.count("<math ") > 60
+    assert "arithmatex" not in text and "\\frac" not in re.sub(r'alttext="[^"]*"', "", text)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[chromium.Browser]:
+    if chromium.MISSING:
+        pytest.skip(chromium.LACKING)
+    with chromium.started() as opened:
+        yield opened
+
+
+@pytest.mark.slow
+def test_pages_of_every_kind_work_from_a_folder_wide_and_narrow(site: Path, browser: chromium.Browser) -> None:
+    for name in KINDS:
+        browser.open(site / name)
+        browser.settle()
+        for width in (1280, 390):
+            with browser.screen(width, 844):
+                assert browser.js("return document.documentElement.scrollWidth <= innerWidth"), (name, width)
+        loaded = (
+            "return [...document.images].filter(i => i.loading !== 'lazy').every(i => i.complete && i.naturalWidth)"
+        )
+        assert browser.js(loaded), name
+    asked = browser.requests()
+    assert len(asked) > len(KINDS)
+    assert all(url.startswith("file://") for url in asked), asked
+    assert browser.complaints() == []
+
+
+@pytest.mark.slow
+def test_search_finds_a_page_without_a_server(site: Path, browser: chromium.Browser) -> None:
+    browser.open(site / "studies" / "isotropy.html")
+    browser.js(
+        "const box = document.querySelector('[data-md-component=search-query]'); box.focus();"
+        "box.value = 'inter-token cosine'; box.dispatchEvent(new Event('keyup', {bubbles: true}));"
+        "box.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    for _ in range(100):
+        browser.settle()
+        found = browser.js("return [...document.querySelectorAll('.md-search-result__link')].map(one => one.href)")
+        if found:
+            break
+    assert any("science.html" in one for one in found)
+    assert browser.complaints() == []
+
+
+def test_a_link_out_of_docs_leads_to_a_page_of_the_site() -> None:
+    text = "[a](../stages/blocks) [b](../README.md#x) [e](https://e.example) [f](../deploy/kuberay.yaml)\n"
+    code = "```text\n[c](../README.md)\n```\n"
+    led = "[a](reference/params.md) [b](overview.md#x) [e](https://e.example) [f](files/deploy/kuberay.yaml.md)\n"
+    assert links.inside(text + code, "cluster.md") == led + code
+    assert links.inside("[a](docs/sql.md) [b](bench/results/store.md)", "overview.md") == (
+        "[a](sql.md) [b](measurements/store.md)"
+    )
+    assert set(links.sources(ROOT, {"cluster.md": text})) == {"files/deploy/kuberay.yaml.md"}
+
+
+def test_what_is_no_equation_is_named_with_its_page() -> None:
+    good = equations.with_mathml(r'<span class="arithmatex">\(a_1 &lt; b\)</span>', "p.md")
+    assert good.startswith("<math ") and "<mo>&#x0003C;</mo>" in good
+    with pytest.raises(ValueError, match=r"p\.md: '\\\\frac\{' is no equation"):
+        equations.with_mathml(r'<span class="arithmatex">\(\frac{\)</span>', "p.md")
