@@ -24,6 +24,8 @@ STOPPED = "tests/e2e/test_submit.py::test_a_stopped_job_has_time_to_end_well_and
 CLONE = "tests/e2e/test_dvc.py::test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_only"
 ROOTED = "tests/e2e/test_dvc.py::test_a_data_root_reruns_what_depends_on_it_and_nothing_else"
 EXPORTED = "tests/stages/test_exporting.py::test_the_command_writes_a_dense_folder_in_a_process_of_its_own"
+REPRO = "tests/e2e/test_smoke.py::test_a_second_repro_runs_roots_only"
+SHOWN = "tests/e2e/test_smoke.py::test_dvc_shows_the_headline_numbers_the_plots_and_the_graph"
 SET_UP = REASON + "sets up an environment from a package index, which the suite itself runs in"
 
 
@@ -38,6 +40,12 @@ class Elsewhere(NamedTuple):
 ELSEWHERE = (
     Elsewhere(TUTORIAL, "make setup", SET_UP),
     Elsewhere(TUTORIAL, "source", SET_UP),
+    Elsewhere("README.md", "make repro", REPRO),
+    Elsewhere("docs/index.md", "make repro", REPRO),
+    Elsewhere("README.md", "dvc repro", REPRO),
+    Elsewhere("README.md", "dvc dag", SHOWN),
+    Elsewhere("README.md", "dvc metrics show", SHOWN),
+    Elsewhere("README.md", "dvc plots show", SHOWN),
     Elsewhere("README.md", "make test", REASON + "it is what runs this"),
     Elsewhere("README.md", "python -m store  ", "tests/store/test_prompt.py"),
     Elsewhere("README.md", "xdg-open", REASON + "opens a window; tests/tasks/report/test_browser.py opens the page"),
@@ -74,6 +82,9 @@ ELSEWHERE = (
     ),
     Elsewhere("docs/cluster.md", "ray stop", REASON + "would end every Ray of the machine, other people's too"),
     Elsewhere("CONTRIBUTING.md", "python -m tests.task_versions", "tests/test_task_versions.py"),
+    Elsewhere(
+        "docs/results/default/README.md", "make repro", REASON + "the default run, which .ci/run makes from nothing"
+    ),
     Elsewhere("docs/results/ranks/README.md", "make profile", REASON + "pretrains 27 models: an hour of one core"),
 )
 

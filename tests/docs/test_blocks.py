@@ -95,6 +95,26 @@ def test_the_sql_behind_every_picture_is_answered(connection: duckdb.DuckDBPyCon
             assert query.query(connection, sql).num_columns >= 1, page.name
 
 
+def test_every_function_and_answer_that_the_page_of_the_science_names_is_there() -> None:
+    text = (ROOT / "docs/science.md").read_text("utf-8")
+    named = set(re.findall(r"`(tasks(?:\.\w+)+)`", text))
+    assert len(named) > 25
+    missing = [name for name in sorted(named) if not defined(name)]
+    assert not missing
+    listed = {name for found in re.findall(r"answers? ((?:`\w+`(?:, )?)+)", text) for name in re.findall(r"\w+", found)}
+    assert len(listed) > 10
+    assert listed <= {path.stem for path in (ROOT / "store/sql/answers").glob("*.sql")}
+
+
+def defined(name: str) -> bool:
+    """Whether a dotted name is a module, or a function or class of one; nothing is imported."""
+    parts = name.split(".")
+    if ROOT.joinpath(*parts).with_suffix(".py").is_file():
+        return True
+    file = ROOT.joinpath(*parts[:-1]).with_suffix(".py")
+    return file.is_file() and re.search(rf"^(?:def|class) {parts[-1]}\b", file.read_text(), re.MULTILINE) is not None
+
+
 def test_every_study_has_its_page_and_every_note_and_picture_its_study() -> None:
     made = studies.pages(ROOT)
     names = {path.removeprefix("studies/").removesuffix(".md") for path in made} - {"index"}

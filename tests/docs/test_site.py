@@ -18,11 +18,11 @@ from tests.docs.blocks import ROOT
 from tests.tasks.report import chromium
 
 KINDS = (  # a page of every kind
-    "index.html", "overview.html", "tutorial.html", "science.html", "tables.html", "results.html", "changelog.html",
-    "reference/commands.html", "reference/params.html", "reference/python/isotropy.html", "studies/index.html",
-    "studies/isotropy.html", "studies/theory-bounds.html", "files/tasks/series/catalog.yaml.html",
-    "measurements/store.html",
+    "index.html", "tutorial.html", "science.html", "tables.html", "reference/commands.html",
+    "reference/python/isotropy.html", "studies/index.html", "studies/isotropy.html",
+    "files/tasks/series/catalog.yaml.html",
 )  # fmt: skip
+FITS = "return document.documentElement.scrollWidth <= innerWidth"
 FETCHED = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe": "src", "video": "src"}
 
 
@@ -97,9 +97,9 @@ def test_pages_of_every_kind_work_from_a_folder_wide_and_narrow(site: Path, brow
     for name in KINDS:
         browser.open(site / name)
         browser.settle()
-        for width in (1280, 390):
-            with browser.screen(width, 844):
-                assert browser.js("return document.documentElement.scrollWidth <= innerWidth"), (name, width)
+        assert browser.js(FITS), name
+        with browser.screen(390, 844):
+            assert browser.js(FITS), f"{name} on a phone"
         loaded = (
             "return [...document.images].filter(i => i.loading !== 'lazy').every(i => i.complete && i.naturalWidth)"
         )
