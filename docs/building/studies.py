@@ -154,13 +154,14 @@ def _claims(page: Page, root: Path) -> str:
         return ""
     with file.open(encoding="utf-8", newline="") as opened:
         rows = [row for row in csv.DictReader(opened) if row["study"] == page.name]
-    lines = [
-        f"| {row['claim']} | {row['published_text']} | {_number(row['measured'])} | "
-        f"{_interval(row)} | {_number(row['p'])} | {row['n']} | {row['verdict']} |"
-        for row in rows
-    ]
-    head = "| claim | says | ours | 95 % interval | p | n | verdict |\n| --- | --- | --- | --- | --- | --- | --- |"
-    return "\n".join([head, *lines]) if lines else ""
+    named = any(row.get("model") for row in rows)  # a claim about single models has a row a model
+    columns = ["claim", *(["of"] if named else []), "says", "ours", "95 % interval", "p", "n", "verdict"]
+    lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
+    for row in rows:
+        numbers = [row["published_text"], _number(row["measured"]), _interval(row), _number(row["p"]), row["n"]]
+        cells = [row["claim"], *([row["model"]] if named else []), *numbers, row["verdict"]]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) if rows else ""
 
 
 def _number(text: str) -> str:

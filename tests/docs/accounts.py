@@ -46,6 +46,7 @@ ELSEWHERE = (
     Elsewhere("README.md", "dvc dag", SHOWN),
     Elsewhere("README.md", "dvc metrics show", SHOWN),
     Elsewhere("README.md", "dvc plots show", SHOWN),
+    Elsewhere("README.md", "make docs", "tests/docs/test_site.py"),
     Elsewhere("README.md", "make test", REASON + "it is what runs this"),
     Elsewhere("README.md", "python -m store  ", "tests/store/test_prompt.py"),
     Elsewhere("README.md", "xdg-open", REASON + "opens a window; tests/tasks/report/test_browser.py opens the page"),
