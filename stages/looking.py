@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from stages import embeddings, geometry, kernelsynth, planning, spectra, tokens
 from stages.blocks import Condition, DataSet, DataSets, Model
 from stages.datasets import loaded
-from stages.naming import Source, find
+from stages.naming import Source, find, plain
 from stages.params import Params, ParamsError
 from store.dumps import Place as LayerPlace
 from store.dumps import batch_states
@@ -134,7 +133,7 @@ def _data(params: Params, asked: Asked) -> tuple[str, DataSet]:
         near = difflib.get_close_matches(text, {**CATALOG, **known}, 2)
         mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known or CATALOG)}"
         raise ParamsError(f"DATA: got {text!r}, which is no file, no folder and no data set; {mend}")
-    name = re.sub(r"[^A-Za-z0-9._@=+-]", "-", Path(text).resolve().name.partition(".")[0]).lstrip("._@=+-") or "data"
+    name = plain(Path(text).resolve().name.partition(".")[0]) or "data"
     return name, DataSet(source="folder", file=text, horizon=asked.horizon or HORIZON)
 
 
