@@ -21,7 +21,7 @@ from store.files import write_rows
 from tasks.statistics import advice, means
 from tasks.statistics.adjust import adjust
 from tasks.statistics.study import Options, changes, correlations, signs
-from tasks.statistics.units import Unit, Units
+from tasks.statistics.units import Unit, Units, tabulate
 
 if TYPE_CHECKING:
     import duckdb
@@ -126,10 +126,8 @@ def _of_ranks(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterat
 def _advice(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
     columns = "study, measure, dataset, model, condition, isotropy, log_nmse, log_nmse_earlier, context"
     for names, candidates in _groups(connection, f"select {columns} from advice_candidates order by all", 2):
-        error = Units.of(Unit(*one[:5]) for one in candidates)
-        past = Units.of(Unit(*one[:3], one[5], one[6]) for one in candidates)
-        tables = error.isotropy, error.log_nmse, past.isotropy, past.log_nmse
-        for row in advice.compare(*tables, options, names):
+        isotropy, error, earlier, contexts = tabulate(candidates, 4)[1]
+        for row in advice.compare(isotropy, error, earlier, contexts, options, names):
             yield {"study": names[0], "measure": names[1]} | row
 
 
