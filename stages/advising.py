@@ -7,6 +7,7 @@ trust is that of answer advice_regret: what such advice was worth where the erro
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import store
 from stages import DATA, heads, planning
 from stages.looking import CONTEXT, Asked, AtHand, Watch, at_hand, isotropy, place_of, placed, states, token_dump, under
+from stages.naming import find
 from stages.params import Params, ParamsError
 from store.dumps import last_layers
 from store.query import query
@@ -70,6 +72,9 @@ def ranked(params: Params, asked: Asked, choice: Choice, watch: Watch) -> list[d
             f"--models {','.join(choice.models)}, --contexts {pairs[0][1] if pairs else 'none'}: one candidate is "
             "nothing to choose from; name another model or context"
         )
+    for model in choice.models:  # a wrong name is said before the first pass
+        with contextlib.suppress(ModelError):
+            find(params, model)
     with placed(asked.device):
         seen: list[Seen] = []
         for done, model in enumerate(dict.fromkeys(choice.models)):

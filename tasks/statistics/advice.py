@@ -37,8 +37,8 @@ def choices(values: Float[np.ndarray, "*orders dataset model condition"], what: 
     order, candidates = AXES[what]
     lead = values.ndim - len(order)
     moved = np.transpose(values, (*range(lead), *(lead + axis for axis in order)))
-    shape = moved.shape
-    return moved.reshape(*shape[: lead + 1], -1 if candidates == 1 else 1, int(np.prod(shape[-candidates:])))
+    *leading, first, second = moved.shape
+    return moved.reshape(*leading, *((first, second) if candidates == 1 else (1, first * second)))
 
 
 def regret(
