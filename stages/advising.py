@@ -122,12 +122,12 @@ def trust(path: Path, by: Measure, grouping: str, study: str | None = None) -> l
 def beats_chance(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the advice is better than chance, also where models change places in all data sets at once.
 
-    A measure that is fond of one model is better than chance wherever that model happens to be good; of other models
-    that says nothing.
+    And after Benjamini-Hochberg over all that the answer tests: there are several measures to choose from. A measure
+    that is fond of one model is better than chance wherever that model happens to be good; of others that says nothing.
     """
     chance = next(row for row in rows if row["rule"] == "chance")
     fond = chance["p_models"] is not None and chance["p_models"] > LEVEL
-    return chance["advice_is"] == "better" and not fond
+    return chance["advice_is"] == "better" and chance["p_bh"] <= LEVEL and not fond
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -136,15 +136,15 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     names = ("advised_less", "advised_less_low", "advised_less_high")
     ratio, low, high = (None if chance[name] is None else math.exp(chance[name]) for name in names)
     between = f", 95 % interval {low:.2f} to {high:.2f}" if low is not None and high is not None else ", no interval"
-    p = "" if chance["p"] is None else f", p = {chance['p']:.3g}"
+    p = "" if chance["p"] is None else f", p = {chance['p']:.3g}, {chance['p_bh']:.3g} of {chance['n_tests']} tests"
     found = f"NMSE {ratio:.2f} of chance's{between}{p}"
     models = "" if chance["p_models"] is None else f" (p = {chance['p_models']:.3g} where models change places)"
     if beats_chance(rows):
         return f"On {chance['n']} data sets this advice beats chance: {found}{models}."
     if chance["advice_is"] == "better":
         return (
-            f"On {chance['n']} data sets this advice beats chance with the models of that study: {found}; with models "
-            f"in other places it would as well{models}, so it is not shown for other models."
+            f"On {chance['n']} data sets this advice is better than chance, but that is not shown to be its own doing: "
+            f"{found}{models}. It may be one test of many, or a taste for a model that happens to be good there."
         )
     worse = "is worse than" if chance["advice_is"] == "worse" else "does not beat"
     return (

@@ -34,7 +34,8 @@ def plan(params: Params) -> Iterator[Planned]:
     for task, measures in ((TASK, ["isotropy", "forecasts"]), (EARLIER, ["validation"])):
         for cell, studies in planning.cells(params, measures, models).items():
             of_model = spec(params, cell) | planning.model_spec(models[cell.model])
-            of_model |= {"earlier": of_model["horizon"]} if task is EARLIER else {}
+            if task is EARLIER:
+                of_model |= {"earlier": of_model["horizon"], "max_series": params.forecasts.validation_series}
             inputs = planning.inputs(models[cell.model], planning.series_file(params, cell.dataset))
             yield Planned(Job(task, of_model, inputs, group=cell.model), studies)
     for cell, studies in planning.cells(params, ["baselines"], instead=params.forecasts.baselines).items():

@@ -73,7 +73,7 @@ def test_a_validation_window_is_another_job_of_another_table(tmp_path: Path, mon
     last, earlier = forecasts.plan(params)
     assert (last.job.task.table, last.studies) == ("forecasts", ["both", "last"])
     assert (earlier.job.task.table, earlier.studies) == ("validation", ["both"])
-    assert earlier.job.spec == last.job.spec | {"earlier": last.job.spec["horizon"]}
+    assert earlier.job.spec == last.job.spec | {"earlier": last.job.spec["horizon"], "max_series": 32}
     assert earlier.job.inputs == last.job.inputs and earlier.job.key != last.job.key
 
 

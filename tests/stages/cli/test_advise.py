@@ -116,24 +116,30 @@ def test_advice_that_beats_chance_says_so_and_of_what(results: Callable[..., Pat
     assert lacking["trust"] is None and "has no study none in which the model and context could be" in lacking["said"]
 
 
-def row(advice_is: str | None, p_models: float | None) -> list[dict[str, Any]]:
-    nats = {"advised_less": -0.5, "advised_less_low": -0.8, "advised_less_high": -0.1}
-    return [{"rule": "chance", "n": 9, "p": 0.01, "p_models": p_models, "advice_is": advice_is, **nats}]
-
-
 @pytest.mark.parametrize(
-    ("advice_is", "p_models", "beats", "said"),
+    ("advice_is", "p_models", "p_bh", "beats", "said"),
     [
-        ("better", 0.01, True, "this advice beats chance: NMSE 0.61 of chance's, 95 % interval 0.45 to 0.90, p = 0.01"),
-        ("better", None, True, "this advice beats chance"),
-        ("better", 0.4, False, "not shown for other models"),
-        ("undecided", 0.01, False, "does not beat chance"),
-        ("worse", 0.01, False, "is worse than chance"),
-        (None, None, False, "does not beat chance"),
+        (
+            "better",
+            0.01,
+            0.02,
+            True,
+            "advice beats chance: NMSE 0.61 of chance's, 95 % interval 0.45 to 0.90, p = 0.01, ",
+        ),
+        ("better", None, 0.02, True, "advice beats chance"),
+        ("better", 0.4, 0.02, False, "better than chance, but that is not shown to be its own doing"),
+        ("better", 0.01, 0.06, False, "better than chance, but that is not shown to be its own doing"),
+        ("undecided", 0.01, 0.02, False, "does not beat chance"),
+        ("worse", 0.01, 0.02, False, "is worse than chance"),
+        (None, None, 0.02, False, "does not beat chance"),
     ],
 )
-def test_a_taste_for_a_model_is_no_skill(advice_is: str | None, p_models: float | None, beats: bool, said: str) -> None:
-    rows = row(advice_is, p_models)
+def test_one_test_of_many_and_a_taste_for_a_model_are_no_skill(
+    advice_is: str | None, p_models: float | None, p_bh: float, beats: bool, said: str
+) -> None:
+    nats = {"advised_less": -0.5, "advised_less_low": -0.8, "advised_less_high": -0.1}
+    tests = {"p": 0.01, "p_bh": p_bh, "n_tests": 53, "p_models": p_models}
+    rows = [{"rule": "chance", "n": 9, "advice_is": advice_is, **tests, **nats}]
     assert beats_chance(rows) is beats
     assert said in verdict(rows)
 
