@@ -34,7 +34,6 @@ Measure = Literal[  # as in view `isotropy`, and advice_regret
 LARGER = ("log_isotropy_scaled", "isoscore")  # is more isotropic; of the others, nearer to 0 is
 FROM_VOCABULARY = ("chronos-t5", "wavetoken")  # whose last layer is the decoder's, as in last_layer.sql
 NO_HEAD = "log_partition_spread: no softmax head; chronos-t5 and wavetoken have one"
-LEVEL = 0.05
 SHOWN = ("zeta_adjusted", "zeta_adjusted_corrected", "zeta", "log_isotropy_scaled", "isoscore", "k", "n_tokens")
 RESULTS = Path(DATA, "results.duckdb")
 
@@ -66,15 +65,7 @@ def ranked(params: Params, asked: Asked, choice: Choice, watch: Watch) -> list[d
     asked: of `look`, but for model and context. Raises ParamsError for a name or value that cannot be meant, or where
     there is nothing to choose from, and what the first candidate raised where none can be looked at.
     """
-    pairs = list(itertools.product(dict.fromkeys(choice.models), contexts(params, choice)))
-    if len(pairs) < 2:
-        raise ParamsError(
-            f"--models {','.join(choice.models)}, --contexts {pairs[0][1] if pairs else 'none'}: one candidate is "
-            "nothing to choose from; name another model or context"
-        )
-    for model in choice.models:  # a wrong name is said before the first pass
-        with contextlib.suppress(ModelError):
-            find(params, model)
+    pairs = candidates(params, choice)
     with placed(asked.device):
         seen: list[Seen] = []
         for done, model in enumerate(dict.fromkeys(choice.models)):
@@ -92,7 +83,21 @@ def ranked(params: Params, asked: Asked, choice: Choice, watch: Watch) -> list[d
     return _in_order(rows)
 
 
-def contexts(params: Params, choice: Choice) -> list[int]:
+def candidates(params: Params, choice: Choice) -> list[tuple[str, int]]:
+    """Model and context of every candidate; ParamsError where there are not two, or a name cannot be meant."""
+    pairs = list(itertools.product(dict.fromkeys(choice.models), _contexts(params, choice)))
+    if len(pairs) < 2:
+        raise ParamsError(
+            f"--models {','.join(choice.models)}, --contexts {pairs[0][1] if pairs else 'none'}: one candidate is "
+            "nothing to choose from; name another model or context"
+        )
+    for model in choice.models:
+        with contextlib.suppress(ModelError):  # one that is not to be had costs itself only
+            find(params, model)
+    return pairs
+
+
+def _contexts(params: Params, choice: Choice) -> list[int]:
     """Those asked for, else those of params.yaml's conditions without noise, else the usual one."""
     if choice.contexts is not None:
         return list(dict.fromkeys(choice.contexts))
@@ -100,10 +105,10 @@ def contexts(params: Params, choice: Choice) -> list[int]:
     return list(dict.fromkeys(one.context for one in plain)) or [CONTEXT]
 
 
-def what_varies(rows: Sequence[Mapping[str, Any]]) -> str:
+def what_varies(pairs: Sequence[tuple[str, int]]) -> str:
     """Grouping of advice_regret that the choice is like."""
-    several = [name for name in ("model", "context") if len({row[name] for row in rows}) > 1]
-    return "_and_".join(several)
+    sides = zip(("model", "context"), zip(*pairs, strict=True), strict=True)
+    return "_and_".join(name for name, values in sides if len(set(values)) > 1)
 
 
 def trust(path: Path, by: Measure, grouping: str, study: str | None = None) -> list[dict[str, Any]]:
@@ -126,8 +131,8 @@ def beats_chance(rows: Sequence[Mapping[str, Any]]) -> bool:
     that is fond of one model is better than chance wherever that model happens to be good; of others that says nothing.
     """
     chance = next(row for row in rows if row["rule"] == "chance")
-    fond = chance["p_models"] is not None and chance["p_models"] > LEVEL
-    return chance["advice_is"] == "better" and chance["p_bh"] <= LEVEL and not fond
+    fond = chance["p_models"] is not None and chance["p_models"] > chance["alpha"]
+    return chance["advice_is"] == "better" and chance["p_bh"] <= chance["alpha"] and not fond
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -135,7 +140,8 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     chance = next(row for row in rows if row["rule"] == "chance")
     names = ("advised_less", "advised_less_low", "advised_less_high")
     ratio, low, high = (None if chance[name] is None else math.exp(chance[name]) for name in names)
-    between = f", 95 % interval {low:.2f} to {high:.2f}" if low is not None and high is not None else ", no interval"
+    made = low is not None and high is not None
+    between = f", {100 - 100 * chance['alpha']:g} % interval {low:.2f} to {high:.2f}" if made else ", no interval"
     p = "" if chance["p"] is None else f", p = {chance['p']:.3g}, {chance['p_bh']:.3g} of {chance['n_tests']} tests"
     found = f"NMSE {ratio:.2f} of chance's{between}{p}"
     models = "" if chance["p_models"] is None else f" (p = {chance['p_models']:.3g} where models change places)"
@@ -163,8 +169,10 @@ def _passed(params: Params, asked: Asked, model: str, wanted: Sequence[int]) -> 
     for context in wanted:
         try:
             yield _seen(under(first, params, replace(asked, model=model, context=context)), model, context)
-        except (DataError, ModelError, HealthError, ValueError) as error:  # ValueError: a context that a family refuses
+        except (DataError, ModelError, HealthError) as error:
             yield Seen(model, context, error=error)
+        except ValueError as error:  # what a family says to a context that it cannot take
+            yield Seen(model, context, error=ModelError(f"{model} at context {context}: {error}"))
 
 
 def _seen(it: AtHand, model: str, context: int) -> Seen:

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from stages.advising import RESULTS, Choice, beats_chance, ranked, trust, verdict, what_varies
+from stages.advising import RESULTS, Choice, beats_chance, candidates, ranked, trust, verdict, what_varies
 from stages.cli.look import params_here, watched
 from stages.cli.output import Json, say_json, say_table
 from stages.params import ParamsError
+from store.errors import QueryError
 
 
 class By(StrEnum):
@@ -33,7 +34,7 @@ COLUMNS = {  # of the table: heading -> column
 }  # fmt: skip
 MEANING = (
     "1 is the most isotropic by {by}. ζ′: mean cosine between tokens of the last layer inside K clusters (0: every "
-    "direction alike), ζ: without clusters, s.d. log Z: of a softmax head's log-partition; all on {tokens} tokens."
+    "direction alike), ζ: without clusters, s.d. log Z: of a softmax head's log-partition; on {tokens} tokens."
 )
 RULES = {
     "advised": "this advice",
@@ -77,9 +78,10 @@ def advise(
     asked = Asked("", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device)
     if results is not None and not results.is_file():
         raise ParamsError(f"--results {results}: no such file; `make repro` makes {RESULTS}, or leave the option out")
+    params = params_here()
+    rules, said = _trust(results, choice, what_varies(candidates(params, choice)), study)
     with watched() as watch:
-        found = ranked(params_here(), asked, choice, watch)
-    rules, said = _trust(results, choice, what_varies(found), study)
+        found = ranked(params, asked, choice, watch)
     best = [{"model": row["model"], "context": row["context"]} for row in found if row["rank"] == 1]
     if as_json:
         beats = beats_chance(rules) if rules else None
@@ -110,7 +112,13 @@ def _trust(path: Path | None, choice: Choice, varies: str, study: str | None) ->
     where = path or RESULTS
     if not where.is_file():
         return [], f"How far to trust this is not known here: there is no {where}; `make repro` makes it."
-    rules = trust(where, choice.by, varies, study)
+    try:
+        rules = trust(where, choice.by, varies, study)
+    except QueryError as error:
+        why = f"{where} does not answer ({str(error).splitlines()[0]}); `make repro` makes it anew"
+        if path is not None:
+            raise ParamsError(f"--results {why}") from None
+        return [], f"How far to trust this is not known here: {why}."
     if not rules:
         of = f"no study {study}" if study else "no study"
         asked = varies.replace("_and_", " and ")
@@ -126,8 +134,10 @@ def _show(data: str, choice: Choice, found: Sequence[Mapping[str, Any]], best: S
     if choice.by not in columns.values():
         columns = {**columns, choice.by: choice.by}
     say_table(f"{data}, by {choice.by}", list(columns), [[row[one] for one in columns.values()] for row in found])
-    tokens = max((row["n_tokens"] for row in found if row["n_tokens"] is not None), default=0)
-    typer.echo(MEANING.format(by=choice.by, tokens=tokens))
+    sizes = sorted({row["n_tokens"] for row in found if row["n_tokens"] is not None})
+    typer.echo(MEANING.format(by=choice.by, tokens=" to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))))
+    if len(sizes) > 1:
+        typer.echo("candidates with so few tokens cannot be compared with the others: ζ, ζ′ and K depend on the number")
     named = " or ".join(f"{one['model']} at context {one['context']}" for one in best)
     typer.echo(f"advice: {named}" if best else f"advice: none, no candidate has {choice.by}")
 

@@ -55,7 +55,8 @@ final as (
         models.method as method_models,
         tests.interval_method,
         coalesce(tests.reason, case when rules.rule = 'advised' or less.estimate is null then regrets.reason end) as reason,
-        tests.seed
+        regrets.alpha,
+        regrets.seed
     from advice_estimates as estimates
     inner join rules
         on estimates.statistic = 'regret_' || rules.rule
