@@ -12,7 +12,7 @@ import difflib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,8 +86,8 @@ def look(params: Params, asked: Asked, watch: Watch = lambda what, done, total: 
     with placed(asked.device):
         it = at_hand(params, asked, watch)
         watch("tokens and hidden states", 0, 0)
-        table, skipped = _tokens(it)
-        tables = list(_states(it, table))
+        table, skipped = token_dump(it)
+        tables = list(states(it, table))
         rows = []
         for done, one in enumerate(tables):
             watch("measuring layers", done, len(tables))
@@ -121,6 +121,13 @@ def at_hand(params: Params, asked: Asked, watch: Watch) -> AtHand:
         raise ParamsError(f"{asked.data}: {kind} data, but model {asked.model} reads {model.modality}; name other data")
     watch("reading the data", 0, 0)
     return AtHand(params, cell, row, source, model, _series(params, asked, name, dataset))
+
+
+def under(it: AtHand, params: Params, asked: Asked) -> AtHand:
+    """The same model and series under another condition. params: those that `at_hand` was given."""
+    dataset = it.params.datasets.sets[it.cell.dataset]
+    own, cell, row = _as_params(params, asked, it.source, it.cell.dataset, dataset)
+    return replace(it, params=own, cell=cell, row=row)
 
 
 def _data(params: Params, asked: Asked) -> tuple[str, DataSet]:
@@ -224,7 +231,7 @@ def _counted(reasons: Mapping[str, int]) -> str:
     return "; ".join(f"{n} {reason}" for reason, n in reasons.items()) or "there are none"
 
 
-def _tokens(it: AtHand) -> tuple[pa.Table, dict[str, int]]:
+def token_dump(it: AtHand) -> tuple[pa.Table, dict[str, int]]:
     """The token dump, and the series that gave no window, by reason. DataError where none did."""
     from tasks.models.tokenize import tokenize
     from tasks.series.tables import series_table
@@ -243,7 +250,7 @@ def _tokens(it: AtHand) -> tuple[pa.Table, dict[str, int]]:
     return table, skipped
 
 
-def _states(it: AtHand, table: pa.Table) -> Iterator[pa.Table]:
+def states(it: AtHand, table: pa.Table) -> Iterator[pa.Table]:
     """A table of the embedding dump a layer."""
     from tasks.models.embed import embed
 
@@ -253,21 +260,35 @@ def _states(it: AtHand, table: pa.Table) -> Iterator[pa.Table]:
     return iter(result.dump)
 
 
+def place_of(batch: pa.RecordBatch) -> LayerPlace:
+    """Which layer a record batch of an embedding dump holds."""
+    stack, layer, normed = (batch[name][0].as_py() for name in ("stack", "layer", "normed"))
+    return stack, layer, normed
+
+
+def isotropy(params: Params, cell: planning.Cell, table: pa.Table) -> dict[str, Any]:
+    """The row of one layer as the stage geometry makes it."""
+    from tasks.geometry.measure import entry
+
+    (batch,) = table.combine_chunks().to_batches()
+    spec = geometry.spec(params, planning.identity(params, cell), place_of(batch), is_last=False)
+    (row,) = entry(Job(geometry.TASK, spec), batch_states(batch), None).rows
+    return {name: value for name, value in row.items() if name != "job_key"}
+
+
 def _measured(it: AtHand, table: pa.Table, asked: Asked) -> dict[str, Any]:
     """The row of one layer: what `geometry` has of it, its d(ε) and the numerical rank of its tokens."""
     from tasks.geometry.dimension import effective_dimension
-    from tasks.geometry.measure import entry
     from tasks.ranks.entry import input_spectrum
     from tasks.ranks.spectrum import numerical_rank
 
     (batch,) = table.combine_chunks().to_batches()
-    where: LayerPlace = (batch["stack"][0].as_py(), batch["layer"][0].as_py(), batch["normed"][0].as_py())
-    data, identity = batch_states(batch), planning.identity(it.params, it.cell)
-    (row,) = entry(Job(geometry.TASK, geometry.spec(it.params, identity, where, is_last=False)), data, None).rows
-    spec = identity | dict(zip(("stack", "layer", "normed"), where, strict=True))
-    (spectrum,) = input_spectrum(Job(spectra.INPUT, spec), data).rows
+    row = isotropy(it.params, it.cell, table)
+    where = zip(("stack", "layer", "normed"), place_of(batch), strict=True)
+    spec = planning.identity(it.params, it.cell) | dict(where)
+    (spectrum,) = input_spectrum(Job(spectra.INPUT, spec), batch_states(batch)).rows
     variances = row["eigenvalues"]
-    found = {name: value for name, value in row.items() if name not in LISTS and name != "job_key"}
+    found = {name: value for name, value in row.items() if name not in LISTS}
     return found | {
         "width": spectrum["n_columns"],
         "share": asked.share,
