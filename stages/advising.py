@@ -142,11 +142,17 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     ratio, low, high = (None if chance[name] is None else math.exp(chance[name]) for name in names)
     made = low is not None and high is not None
     between = f", {100 - 100 * chance['alpha']:g} % interval {low:.2f} to {high:.2f}" if made else ", no interval"
-    p = "" if chance["p"] is None else f", p = {chance['p']:.3g}, {chance['p_bh']:.3g} of {chance['n_tests']} tests"
+    p = (
+        ""
+        if chance["p"] is None
+        else f", p = {chance['p']:.3g}, corrected for {chance['n_tests']} tests {chance['p_bh']:.3g}"
+    )
     found = f"NMSE {ratio:.2f} of chance's{between}{p}"
     models = "" if chance["p_models"] is None else f" (p = {chance['p_models']:.3g} where models change places)"
     if beats_chance(rows):
-        return f"On {chance['n']} data sets this advice beats chance: {found}{models}."
+        still = any(row["rule"] == "validation" and row["advice_is"] == "worse" for row in rows)
+        but = " Errors on an earlier window of the series choose better still." if still else ""
+        return f"On {chance['n']} data sets this advice beats chance: {found}{models}.{but}"
     if chance["advice_is"] == "better":
         return (
             f"On {chance['n']} data sets this advice is better than chance, but that is not shown to be its own doing: "

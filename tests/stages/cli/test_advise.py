@@ -142,6 +142,8 @@ def test_one_test_of_many_and_a_taste_for_a_model_are_no_skill(
     tests = {"p": 0.01, "p_bh": p_bh, "n_tests": 53, "p_models": p_models, "alpha": 0.05}
     rows = [{"rule": "chance", "n": 9, "advice_is": advice_is, **tests, **nats}]
     assert beats_chance(rows) is beats
+    lost = [*rows, {"rule": "validation", "advice_is": "worse"}]
+    assert verdict(lost).endswith("choose better still.") is beats
     assert said in verdict(rows)
 
 
