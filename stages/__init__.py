@@ -143,7 +143,10 @@ STAGES: tuple[Stage, ...] = (
         "statistics",
         "intervals, permutation and sign tests, corrections of every study's correlations",
         reads=tuple(
-            map(_out, ("kernelsynth", "datasets", "checkpoints", "compression", "geometry", "spectra", "forecasts"))
+            map(
+                _out,
+                ("kernelsynth", "datasets", "checkpoints", "compression", "geometry", "heads", "spectra", "forecasts"),
+            )
         ),
         writes=(_out("statistics"),),
         params=("seed", "studies", "statistics"),

@@ -60,7 +60,7 @@ def _follow(curves: Path, jobs: Mapping[str, Job], over: threading.Event) -> Non
                 for row in rows:
                     if row["step"] > lives[name].step:
                         _log(lives[name], row)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # ValueError: a line that a kill cut off
                 logger.warning("curve of %s: %s", name, error)
 
 

@@ -1,4 +1,4 @@
-"""Forecasts of the last window of every series by every model, and by local baselines, scored by the same code."""
+"""Forecasts of the last window of every series, or of the one before, by models and local baselines, scored alike."""
 
 from __future__ import annotations
 
@@ -17,23 +17,27 @@ from tasks.sweep.jobs import Job, Task
 ENTRY = "tasks.forecasting.evaluate:evaluate"
 LOCAL = "tasks.forecasting.local"
 TASK = Task("evaluate", 2, ENTRY, "tasks.models.registry:load_for_job", table="forecasts")
+EARLIER = Task("validate", 1, ENTRY, "tasks.models.registry:load_for_job", table="validation")
 BASELINE = Task("baseline", 1, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_for_job", table="forecasts")
 
 
 def main(params: Params) -> None:
     """Write data/forecasts."""
-    with opened("forecasts", ["forecasts"], params) as out:
+    with opened("forecasts", ["forecasts", "validation"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """One job a cell, a row a series."""
+    """One job a cell and kind of window, a row a series."""
     known = planning.checkpoints().items()
     models = {name: row for name, row in known if row["modality"] == "series"}  # text and images are not forecast
-    for cell, studies in planning.cells(params, ["isotropy", "forecasts"], models).items():
-        of_model = spec(params, cell) | planning.model_spec(models[cell.model])
-        inputs = planning.inputs(models[cell.model], planning.series_file(params, cell.dataset))
-        yield Planned(Job(TASK, of_model, inputs, group=cell.model), studies)
+    for task, measures in ((TASK, ["isotropy", "forecasts"]), (EARLIER, ["validation"])):
+        for cell, studies in planning.cells(params, measures, models).items():
+            of_model = spec(params, cell) | planning.model_spec(models[cell.model])
+            if task is EARLIER:
+                of_model |= {"earlier": of_model["horizon"], "max_series": params.forecasts.validation_series}
+            inputs = planning.inputs(models[cell.model], planning.series_file(params, cell.dataset))
+            yield Planned(Job(task, of_model, inputs, group=cell.model), studies)
     for cell, studies in planning.cells(params, ["baselines"], instead=params.forecasts.baselines).items():
         series = planning.series_file(params, cell.dataset)
         job = Job(BASELINE, spec(params, cell), {series.as_posix(): fingerprint(series)}, group=cell.model)

@@ -10,17 +10,16 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages import embeddings, geometry, kernelsynth, planning, spectra, tokens
 from stages.blocks import Condition, DataSet, DataSets, Model
 from stages.datasets import loaded
-from stages.naming import Source, find
+from stages.naming import Source, find, plain
 from stages.params import Params, ParamsError
 from store.dumps import Place as LayerPlace
 from store.dumps import batch_states
@@ -87,8 +86,8 @@ def look(params: Params, asked: Asked, watch: Watch = lambda what, done, total: 
     with placed(asked.device):
         it = at_hand(params, asked, watch)
         watch("tokens and hidden states", 0, 0)
-        table, skipped = _tokens(it)
-        tables = list(_states(it, table))
+        table, skipped = token_dump(it)
+        tables = list(states(it, table))
         rows = []
         for done, one in enumerate(tables):
             watch("measuring layers", done, len(tables))
@@ -124,6 +123,13 @@ def at_hand(params: Params, asked: Asked, watch: Watch) -> AtHand:
     return AtHand(params, cell, row, source, model, _series(params, asked, name, dataset))
 
 
+def under(it: AtHand, params: Params, asked: Asked) -> AtHand:
+    """The same model and series under another condition. params: those that `at_hand` was given."""
+    dataset = it.params.datasets.sets[it.cell.dataset]
+    own, cell, row = _as_params(params, asked, it.source, it.cell.dataset, dataset)
+    return replace(it, params=own, cell=cell, row=row)
+
+
 def _data(params: Params, asked: Asked) -> tuple[str, DataSet]:
     """Name and facts of the data: a set of params.yaml, of catalog.yaml, or a file or folder of one's own."""
     text, known = asked.data, params.datasets.sets
@@ -134,7 +140,7 @@ def _data(params: Params, asked: Asked) -> tuple[str, DataSet]:
         near = difflib.get_close_matches(text, {**CATALOG, **known}, 2)
         mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known or CATALOG)}"
         raise ParamsError(f"DATA: got {text!r}, which is no file, no folder and no data set; {mend}")
-    name = re.sub(r"[^A-Za-z0-9._@=+-]", "-", Path(text).resolve().name.partition(".")[0]).lstrip("._@=+-") or "data"
+    name = plain(Path(text).resolve().name.partition(".")[0]) or "data"
     return name, DataSet(source="folder", file=text, horizon=asked.horizon or HORIZON)
 
 
@@ -225,7 +231,7 @@ def _counted(reasons: Mapping[str, int]) -> str:
     return "; ".join(f"{n} {reason}" for reason, n in reasons.items()) or "there are none"
 
 
-def _tokens(it: AtHand) -> tuple[pa.Table, dict[str, int]]:
+def token_dump(it: AtHand) -> tuple[pa.Table, dict[str, int]]:
     """The token dump, and the series that gave no window, by reason. DataError where none did."""
     from tasks.models.tokenize import tokenize
     from tasks.series.tables import series_table
@@ -244,7 +250,7 @@ def _tokens(it: AtHand) -> tuple[pa.Table, dict[str, int]]:
     return table, skipped
 
 
-def _states(it: AtHand, table: pa.Table) -> Iterator[pa.Table]:
+def states(it: AtHand, table: pa.Table) -> Iterator[pa.Table]:
     """A table of the embedding dump a layer."""
     from tasks.models.embed import embed
 
@@ -254,21 +260,35 @@ def _states(it: AtHand, table: pa.Table) -> Iterator[pa.Table]:
     return iter(result.dump)
 
 
+def place_of(batch: pa.RecordBatch) -> LayerPlace:
+    """Which layer a record batch of an embedding dump holds."""
+    stack, layer, normed = (batch[name][0].as_py() for name in ("stack", "layer", "normed"))
+    return stack, layer, normed
+
+
+def isotropy(params: Params, cell: planning.Cell, table: pa.Table) -> dict[str, Any]:
+    """The row of one layer as the stage geometry makes it."""
+    from tasks.geometry.measure import entry
+
+    (batch,) = table.combine_chunks().to_batches()
+    spec = geometry.spec(params, planning.identity(params, cell), place_of(batch), is_last=False)
+    (row,) = entry(Job(geometry.TASK, spec), batch_states(batch), None).rows
+    return {name: value for name, value in row.items() if name != "job_key"}
+
+
 def _measured(it: AtHand, table: pa.Table, asked: Asked) -> dict[str, Any]:
     """The row of one layer: what `geometry` has of it, its d(ε) and the numerical rank of its tokens."""
     from tasks.geometry.dimension import effective_dimension
-    from tasks.geometry.measure import entry
     from tasks.ranks.entry import input_spectrum
     from tasks.ranks.spectrum import numerical_rank
 
     (batch,) = table.combine_chunks().to_batches()
-    where: LayerPlace = (batch["stack"][0].as_py(), batch["layer"][0].as_py(), batch["normed"][0].as_py())
-    data, identity = batch_states(batch), planning.identity(it.params, it.cell)
-    (row,) = entry(Job(geometry.TASK, geometry.spec(it.params, identity, where, is_last=False)), data, None).rows
-    spec = identity | dict(zip(("stack", "layer", "normed"), where, strict=True))
-    (spectrum,) = input_spectrum(Job(spectra.INPUT, spec), data).rows
+    row = isotropy(it.params, it.cell, table)
+    where = zip(("stack", "layer", "normed"), place_of(batch), strict=True)
+    spec = planning.identity(it.params, it.cell) | dict(where)
+    (spectrum,) = input_spectrum(Job(spectra.INPUT, spec), batch_states(batch)).rows
     variances = row["eigenvalues"]
-    found = {name: value for name, value in row.items() if name not in LISTS and name != "job_key"}
+    found = {name: value for name, value in row.items() if name not in LISTS}
     return found | {
         "width": spectrum["n_columns"],
         "share": asked.share,

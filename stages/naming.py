@@ -47,19 +47,19 @@ def find(params: Params, name: str, family: str | None = None) -> Source:
         folder, reference = _folder(params, name, named)
         return Source(name, named.family, folder, reference, dict(named.options), named.base_model, named.rank)
     family, reference = _split(params, name, family)
-    if family not in registry.families():
-        near = difflib.get_close_matches(family, registry.families(), 2)
-        mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(sorted(registry.families()))}"
-        raise ParamsError(f"{name}: unknown family {family!r}; {mend}")
+    try:
+        registry.check_name(family)
+    except ValueError as error:
+        raise ParamsError(f"{name}: {error}") from error
     found = registry.resolve(reference, allow_hub=True)
-    short = re.sub(
-        r"[^A-Za-z0-9._@=+-]",
-        "-",
-        found.folder.resolve().name
-        if found.source == "folder"
-        else reference.removeprefix(hub.PREFIX).partition("@")[0].rpartition("/")[2],
-    ).lstrip("._@=+-")
+    last = reference.removeprefix(hub.PREFIX).partition("@")[0].rpartition("/")[2]
+    short = plain(found.folder.resolve().name if found.source == "folder" else last)
     return Source(short or "model", family, found.folder, found.pinned(reference))
+
+
+def plain(text: str) -> str:
+    """As a name that folders and params.yaml can have; may be empty."""
+    return re.sub(r"[^A-Za-z0-9._@=+-]", "-", text).lstrip("._@=+-")
 
 
 def _split(params: Params, name: str, family: str | None) -> tuple[str, str]:

@@ -178,7 +178,9 @@ class Params(Strict):
 def load(path: str | Path = PARAMS_FILE) -> Params:
     """Read and check a params file. Raises ParamsError with one line: key, value, what would be right."""
     try:
-        text = Path(path).read_text()
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ParamsError(f"{path}: not UTF-8 text ({error}); save it as UTF-8") from None
     except OSError as error:
         raise ParamsError(f"{path}: {error.strerror}; run from the repository's root, or name a params file") from None
     return parse(text, path)

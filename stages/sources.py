@@ -28,6 +28,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     "planes": ("spectra",),
     "angles": ("spectra",),
     "forecasts": ("forecasts",),
+    "validation": ("forecasts",),
     "theory": ("theory",),
     "studies": ("compression", "geometry", "spectra", "forecasts"),
     "inference": ("statistics",),

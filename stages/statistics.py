@@ -1,4 +1,4 @@
-"""Intervals, tests and corrections of every study's correlations."""
+"""Intervals, tests and corrections of every study's correlations, and of advice by isotropy."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from stages.params import Params
 from stages.sources import sources
 from store import catalogue
 from store.files import write_rows
-from tasks.statistics import means
+from tasks.statistics import advice, means
 from tasks.statistics.adjust import adjust
 from tasks.statistics.study import Options, changes, correlations, signs
-from tasks.statistics.units import Unit, Units
+from tasks.statistics.units import Unit, Units, tabulate
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,8 +34,10 @@ READ = (
     "compression",
     "fidelity",
     "geometry",
+    "partition",
     "spectra",
     "forecasts",
+    "validation",
     "studies",
 )  # tables that units are made from
 KINDS = {  # of pairs: the answer that shows them, and what is flipped as a whole
@@ -75,7 +77,7 @@ def question(name: str, study: Study) -> dict[str, Any]:
 def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[str, Any]]:
     """All rows of `inference`, from the views of a catalogue that has none yet; p adjusted over each printed table."""
     rows = [*_correlations(connection, options), *_signs(connection, options), *_changes(connection, options)]
-    rows += _of_ranks(connection, options)
+    rows += [*_of_ranks(connection, options), *_advice(connection, options)]
     rows = [{name: None if _is_nan(value) else value for name, value in row.items()} for row in rows]
     printed: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
@@ -119,6 +121,14 @@ def _of_ranks(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterat
         row = dict(zip(KEY, (names[0], *names[1:]), strict=True))
         samples, x, values = ([unit[n] for unit in units] for n in range(3))
         yield row | means.infer(row["statistic"], samples, _numbers(x), _numbers(values), alpha=options.alpha)
+
+
+def _advice(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    columns = "study, measure, dataset, model, condition, isotropy, log_nmse, log_nmse_earlier, context"
+    for names, candidates in _groups(connection, f"select {columns} from advice_candidates order by all", 2):
+        isotropy, error, earlier, contexts = tabulate(candidates, 4)[1]
+        for row in advice.compare(isotropy, error, earlier, contexts, options, names):
+            yield {"study": names[0], "measure": names[1]} | row
 
 
 def _numbers(values: list[float | None]) -> np.ndarray:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from store.tables import compression, inputs, ranks, results, runs, theory
+from store.tables import compression, forecasts, inputs, ranks, results, runs, theory
 from store.tables.columns import Table
 
-PARTS = (inputs, results, ranks, compression, theory, runs)
+PARTS = (inputs, results, forecasts, ranks, compression, theory, runs)
 TABLES: Mapping[str, Table] = {table.name: table for part in PARTS for table in part.TABLES}
 
 

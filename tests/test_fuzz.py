@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -64,6 +66,52 @@ def test_a_damaged_file_of_series(tmp_path: Path, series: bytes, changes: list[E
             load_parquet(path)
 
 
+def test_no_byte_of_a_file_of_series_ends_the_process(tmp_path: Path, series: bytes) -> None:
+    """pyarrow 26 aborts where a footer's histograms are of another length than the column's levels."""
+    (tmp_path / "good").write_bytes(series)
+    done = subprocess.run([sys.executable, "-c", EVERY_BYTE, tmp_path], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > len(series) // 4
+
+
+EVERY_BYTE = """
+import sys
+from pathlib import Path
+from tasks.errors import DataError
+from tasks.series.loading import load_parquet
+
+folder, refused = Path(sys.argv[1]), 0
+content = (folder / "good").read_bytes()
+for at in range(len(content)):
+    (folder / "damaged.parquet").write_bytes(content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :])
+    try:
+        load_parquet(folder / "damaged.parquet")
+    except DataError:
+        refused += 1
+print(refused)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["csv", "csv.gz", "parquet", "params", "config", "sql"])
+def test_fuzzing_led_by_coverage_finds_nothing(tmp_path: Path, target: str) -> None:
+    done = fuzzed(target, tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_fuzzing_led_by_coverage_finds_a_planted_error(tmp_path: Path) -> None:
+    done = fuzzed("planted", tmp_path)
+    assert done.returncode != 0
+    assert "AssertionError: planted" in done.stderr + done.stdout
+
+
+def fuzzed(target: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("atheris", reason="atheris has wheels for Linux on x86-64 alone")
+    command = [sys.executable, "-m", "tests.fuzz", target, "--seconds", "3", "--corpus", folder / "corpus"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+
+
 @pytest.mark.parametrize("family", ["totem", "lag-llama"])  # transformers' reader, and our own
 @some
 @given(edits, st.booleans())
@@ -116,3 +164,9 @@ def test_any_text_as_a_params_file(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     with suppress(ParamsError):
         load(path)
+
+
+def test_a_params_file_that_is_not_utf_8_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_bytes(b"seed: \x9f")
+    with pytest.raises(ParamsError, match=r"not UTF-8 text .*; save it as UTF-8"):
+        load(tmp_path / "params.yaml")

@@ -140,6 +140,7 @@ class Forecasts(Strict):
     batch: int = Field(64, ge=1, description="windows a call")
     keep_quantiles: bool = False
     min_context: int = Field(16, ge=1)
+    validation_series: int = Field(32, ge=1, description="series of a validation window, the first ones")
     baselines: list[Baseline] = Field([], description="local models, fitted series by series, of studies that ask")
 
 

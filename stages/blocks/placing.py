@@ -25,6 +25,7 @@ TASKS = (  # of every stage, in the order of the stages; the name of each kind o
     "token_angles",
     "row_angles",
     "evaluate",
+    "validate",
     "baseline",
     "theory_bounds",
     "theory_points",

@@ -17,6 +17,7 @@ Measure = Literal[  # what a study may ask for
     "row_angles",  # between the rows of the first query projection
     "constant",  # singular values of every layer's input on one window, with special tokens and without
     "forecasts",  # forecasts of every cell alone
+    "validation",  # forecasts of the window before the last: what one may choose a model by
     "baselines",  # forecasts of forecasts.baselines on the same windows
     "fidelity",  # of compressed models: how far their forecasts and states are from those of their base
 ]
@@ -40,7 +41,7 @@ Picture = Literal[  # how the report draws a study
     "none",
 ]
 OF_WEIGHTS = {"weights", "row_angles"}  # measures that look at no data set
-WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity", "baselines"}  # measures that read no token dump
+WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity", "validation", "baselines"}  # measures that read no token dump
 
 
 class Study(Strict):

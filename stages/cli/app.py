@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from stages.cli import compress, doctor, look, page, sql, study
+from stages.cli import advise, compress, doctor, look, page, sql, study
 from stages.params import ParamsError
 from store.errors import StoreError
 from tasks.errors import TsfmLensError
@@ -36,6 +36,7 @@ HELP = """Look inside time-series foundation models.
 \b
 tsfm-lens doctor                           # what is installed here, and what to do about what is not
 tsfm-lens look chronos-bolt-nano nile      # isotropy, dimension and rank of every layer
+tsfm-lens advise nile --models chronos-bolt-nano,patchtst-nano --contexts 32,64
 tsfm-lens compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
 tsfm-lens sql "select 6 * 7 as answer"     # SQL over the results
 tsfm-lens report                           # where the page of the results is
@@ -56,6 +57,7 @@ app = typer.Typer(
 new = typer.Typer(help="Add to params.yaml.", rich_markup_mode=None, no_args_is_help=True)
 app.command("doctor")(doctor.doctor)
 app.command("look")(look.look)
+app.command("advise")(advise.advise)
 app.command("compress")(compress.compress)
 app.command("sql", context_settings=sql.SETTINGS)(sql.sql)
 app.command("report")(page.report)

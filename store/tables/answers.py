@@ -57,6 +57,21 @@ MEANINGS: Mapping[str, str] = {  # a column of this name in any answer
     "verdict": "agrees, differs or undecided, by the interval; not comparable where ours is another thing",
 }
 OWN: Mapping[str, Mapping[str, str]] = {
+    "advice_regret": {
+        "grouping": "what is chosen: the model, the context of each model, or both at once",
+        "rule": "how: the most isotropic, the least error on the window before, the largest context, by chance",
+        "n": "data sets with the rule's choice, and the advice's [data sets]",
+        "n_choices": "choices: one a data set, or one for each of its conditions or models [choices]",
+        "n_candidates": "candidates of all choices [candidates]",
+        "regret": "log NMSE of what is chosen less that of the best in hindsight, mean over data sets [nats]",
+        "ratio": "exp of it: NMSE over the best's, geometric mean [ratio]",
+        "advised_less": "the advice's regret less the rule's, mean over data sets; negative: it is better [nats]",
+        "advised_less_low": "lower end of its interval [nats]",
+        "advised_less_high": "upper end of its interval [nats]",
+        "p_models": "p of advised_less of chance, models changing places in all data sets at once",
+        "advice_is": "better or worse than the rule where interval and p agree on it, else undecided",
+        "method_models": "how p_models was made",
+    },
     "compression_frontier": {
         "method": "how it was compressed, as in table compression",
         "error": "error of the compressed attention, relative, as its method measures it",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 
 from store.tables.columns import (
-    F32,
     F64,
     FLAG,
     I16,
@@ -17,7 +16,6 @@ from store.tables.columns import (
     NORMED,
     REASON,
     SEED,
-    SERIES,
     STACK,
     TEXT,
     Table,
@@ -193,54 +191,6 @@ TABLES = (
         ),
     ),
     Table(
-        "forecasts",
-        "the forecast of one window: one (study, model, dataset, condition, series, origin)",
-        (
-            *IDENTITY,
-            SERIES,
-            C("origin", I64, "first forecast step", "steps from the series' start"),
-            C("horizon", I32, "steps forecast", "steps"),
-            C("n_context", I32, "observed steps of context", "steps"),
-            C("n_future", I32, "observed targets", "steps"),
-            C("nmse", F64, "squared error over squared distance from the context's mean", "", "science.md 5", True),
-            C("nmse_power", F64, "squared error over the sum of squared targets", "", "science.md 5", True),
-            C("squared_error", F64, "sum of squared errors of the median", "squared data units"),
-            C("nmse_denominator", F64, "sum of squared distances from the context's mean", "squared data units"),
-            C("wql", F64, "weighted quantile loss", "", "Ansari et al. 2024, Appendix D", True),
-            C("quantile_loss", F64, "sum of twice the pinball loss over levels and steps", "data units"),
-            C("target_abs", F64, "sum of absolute targets", "data units"),
-            C(
-                "mase",
-                F64,
-                "absolute error over seasonal_error",
-                "",
-                "Ansari et al. 2024, App. D",
-                True,
-            ),
-            C(
-                "seasonal_error",
-                F64,
-                "seasonal naive's mean absolute error over the whole history before the forecast",
-                "data units",
-                "science.md 5",
-                True,
-            ),
-            REASON,
-            C(
-                "quantiles",
-                pa.list_(pa.list_(F32)),
-                "a list a level, where asked for",
-                "data units",
-                null=True,
-            ),
-            C("levels", pa.list_(F64), "quantile levels"),
-            C("samples", I32, "sample paths; null where quantiles are direct", "paths", null=True),
-            C("batch", I32, "windows in one forward pass", "windows"),
-            KEY,
-        ),
-        by_study=True,
-    ),
-    Table(
         "inference",
         "one statistic of one study",
         (
@@ -261,7 +211,7 @@ TABLES = (
                 "statistic",
                 TEXT,
                 "spearman, kendall, double_centred, agreement, more_isotropic, more_error, changes_spearman, slope, "
-                "mean, difference, trend",
+                "mean, difference, trend, regret_RULE, advised_less_RULE, advised_less_chance_models",
             ),
             C(
                 "n",
@@ -273,8 +223,8 @@ TABLES = (
             C(
                 "estimate",
                 F64,
-                "correlation, share, mean, difference or slope",
-                "the measure's; a slope's nats per s.d.",
+                "correlation, share, mean, difference, slope or regret",
+                "the measure's; a slope's nats per s.d.; a regret's nats",
                 null=True,
             ),
             C("low", F64, "lower end of the interval", null=True),

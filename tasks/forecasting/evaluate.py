@@ -30,7 +30,8 @@ def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:
 
     data: the series of one data set. job.spec: identity, horizon, min_context, held_out (share at the end in which the
     future must lie, or null), seed (of the noise), levels, samples, batch (windows a call), keep_quantiles; optional
-    season (by default that of the frequency) and max_series (the first ones). Noise lies on the context that the model
+    season (by default that of the frequency), max_series (the first ones) and earlier (steps before the last window at
+    which the window lies: a score that was known before the last). Noise lies on the context that the model
     sees; the mean and the seasonal error that scores divide by, and the targets, are clean, so that a condition changes
     the forecast alone. Raises DataError where there are no series.
     """
@@ -46,6 +47,7 @@ def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:
         season=spec.get("season"),
         min_context=spec["min_context"],
         held_out=spec["held_out"],
+        earlier=spec.get("earlier", 0),
     )
     rows = {skip.series: unscored(skip.reason) for skip in skipped}
     histories = {one.series: one.values for one in series}
@@ -95,7 +97,7 @@ def _row(job: Job, model: Forecaster, one: Series, scored: Mapping[str, Any]) ->
     spec = job.spec
     row = {name: spec[name] for name in IDENTITY} | {"series": one.series, "horizon": spec["horizon"], **scored}
     if row["origin"] is None:  # where the window would have begun
-        row["origin"] = max(0, len(one.values) - spec["horizon"])
+        row["origin"] = max(0, len(one.values) - spec["horizon"] - spec.get("earlier", 0))
     samples = None if model.direct else spec["samples"]
     return row | {"levels": list(spec["levels"]), "samples": samples, "batch": spec["batch"]}
 

@@ -20,6 +20,15 @@ SIZES = (  # keys of config.json that count something of which there is at least
     *("d_model", "d_ff", "d_kv", "hidden_size", "intermediate_size", "ffn_dim", "dim", "n_embd_per_head"),
 )
 SPARE = 2**20  # numbers that a network may have beyond those of its file, several times over
+WRONG = (
+    ValueError,
+    TypeError,
+    RuntimeError,
+    AssertionError,
+    ArithmeticError,
+    MemoryError,
+    OSError,
+)  # of packages
 COMPRESSED = "compressed.safetensors"  # of narrower or factored weights: where none does, so that none reads them wrong
 
 
@@ -77,6 +86,7 @@ def bounded(folder: Path) -> Iterator[None]:
 
     A config.json that asks for a billion layers would otherwise be obeyed until the memory is full.
     """
+    from safetensors import SafetensorError
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
     weights = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".ckpt"))
@@ -94,9 +104,9 @@ def bounded(folder: Path) -> Iterator[None]:
     handle = register_module_parameter_registration_hook(count)
     try:
         yield
-    except (ValueError, TypeError, RuntimeError, AssertionError, ArithmeticError, MemoryError) as error:
+    except (*WRONG, SafetensorError) as error:
         raise ModelError(
-            f"{folder / 'config.json'}: cannot be read as a model ({type(error).__name__}: {error}); "
+            f"{folder}: weights or config.json cannot be read ({type(error).__name__}: {error}); "
             "fetch or save the checkpoint again"
         ) from error
     finally:
@@ -109,28 +119,21 @@ def load_network(model_class: Any, folder: Path, device: str, **changes: Any) ->
     model_class: one of transformers' kind; changes: what config.json shall say instead.
     """
     import torch
-    from safetensors import SafetensorError
 
-    try:
+    with bounded(folder):
         if (folder / COMPRESSED).is_file():
             config = model_class.config_class.from_pretrained(folder, local_files_only=True, **changes)
             config.transformers_weights = COMPRESSED  # transformers' own way to name the file; a save drops it
             changes = {"config": config}
-        with bounded(folder):
-            network, info = model_class.from_pretrained(
-                folder,
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=False,
-                dtype=torch.float32,
-                output_loading_info=True,
-                **changes,
-            )
-    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, AssertionError) as error:
-        raise ModelError(
-            f"{folder}: weights or config.json cannot be read ({type(error).__name__}: {error}); "
-            "fetch or save the checkpoint again"
-        ) from error
+        network, info = model_class.from_pretrained(
+            folder,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **changes,
+        )
     missing = sorted(info["missing_keys"])
     if missing or info["mismatched_keys"]:
         raise ModelError(

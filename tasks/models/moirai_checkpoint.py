@@ -56,15 +56,10 @@ def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
             "checkpoint belongs to"
         )
     full = {**DEFAULTS, **{key: value for key, value in config.items() if key in DEFAULTS or key in REQUIRED}}
-    try:
+    with folders.bounded(folder):
         if wrong := _unusable(full):
             raise ValueError(wrong)
-        with folders.bounded(folder):
-            network = _module(full)
-    except (ValueError, TypeError, RuntimeError, AssertionError) as error:
-        raise ModelError(
-            f"{path}: cannot be read ({type(error).__name__}: {error}); fetch or save the checkpoint again"
-        ) from error
+        network = _module(full)
     attention.fit(network, attentions(network), config.get(attention.BLOCK), str(path))
     _fill(network, folder)
     return network.to(device).eval(), full

@@ -126,8 +126,7 @@ class T5Family(T5Stacks, Forecaster):
             raise ModelError(
                 f"{folder / 'config.json'}: got n_tokens {ids} of {cls.block}, more than vocab_size {words}"
             )
-        with folders.bounded(folder):
-            return cls(folders.load_network(narrowed(cls._network_class(config), attentions), folder, device))
+        return cls(folders.load_network(narrowed(cls._network_class(config), attentions), folder, device))
 
     @classmethod
     @abstractmethod

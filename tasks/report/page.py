@@ -10,7 +10,7 @@ from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from tasks.report import figures, published, ranks, studies, theory, timeline
+from tasks.report import advice, figures, published, ranks, studies, theory, timeline
 from tasks.report.html_table import html_table
 from tasks.report.sections import Drawn, Section, section
 from tasks.report.summary import not_the_papers, summarise
@@ -95,6 +95,7 @@ def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Sect
 def _sections(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
     yield published.section(tables.printed)
     yield _correlation(tables.correlation)
+    yield advice.section(tables.advice)
     yield _scatter(tables.nmse_against_isotropy, models(tables))
     yield _listing("alignment", tables.alignment, ALIGNMENT, empty=NO_HEADS)
     yield _listing("partition", tables.partition, PARTITION, empty=NO_HEADS)

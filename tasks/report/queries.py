@@ -64,6 +64,26 @@ anti join baselines
     on baselines.model = forecasts.model
 where study = {study}""",
     ),
+    "advice": Query(
+        "What is advice by isotropy worth?",
+        """select
+    measure,
+    "grouping",
+    rule,
+    n,
+    exp(regret) as times,
+    exp(low) as low,
+    exp(high) as high,
+    exp(advised_less) as advice_over_it,
+    exp(advised_less_low) as advice_over_it_low,
+    exp(advised_less_high) as advice_over_it_high,
+    p,
+    p_bh,
+    p_models,
+    advice_is
+from advice_regret
+where study = {study}""",
+    ),
     "correlation": Query(
         "Does isotropy go with lower error?",
         """select

@@ -52,6 +52,7 @@ class ReportTables:
     printed: Answer
     scope: Answer
     correlation: Answer
+    advice: Answer
     nmse_against_isotropy: Answer
     alignment: Answer
     partition: Answer

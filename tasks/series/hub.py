@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from tasks.errors import DataError
 from tasks.models.hub import download
-from tasks.series.loading import MIN_LENGTH, Loaded, select
+from tasks.series.loading import DAMAGED, MIN_LENGTH, Loaded, select
 from tasks.series.tables import list_values
 from tasks.series.types import Series
 
@@ -59,7 +59,7 @@ def infer_freq(times: Sequence[datetime]) -> str:
 def _series(shard: Path, name: str, domain: str, provenance: str) -> list[Series]:
     try:
         table = pq.read_table(shard)
-    except (pa.ArrowException, OSError) as error:
+    except DAMAGED as error:
         raise DataError(f"{name}/{shard.name}: expected a Parquet file, got {' '.join(str(error).split())}") from error
     variates = [field.name for field in table.schema if _is_number_list(field.type)]
     if "id" not in table.schema.names or "timestamp" not in table.schema.names or not variates:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas.api import types
 
 from tasks.errors import DataError
 from tasks.series.hub import infer_freq
-from tasks.series.loading import MIN_LENGTH, Loaded, _check_room, load_parquet, select
+from tasks.series.loading import DAMAGED, MIN_LENGTH, Loaded, check_room, load_parquet, numbers_of, select
 from tasks.series.types import Series, Skip
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".parquet")
@@ -28,6 +28,7 @@ IDS = {"item_id", "unique_id", "id", "series", "series_id", "item"}  # names of 
 VALUES = {"target", "value", "values", "y"}
 OURS = {"item_id", "start", "freq", "target"}  # a row a series, see tasks.series.loading
 UTF8 = "utf-8-sig"  # with or without the mark that spreadsheets put first
+HEADER, CHUNK = 2**20, 2**22  # characters of a header's line at most, bytes that are unpacked at a time
 FREQ_STEPS = 10_000  # of a series, that its frequency is read from
 
 
@@ -74,23 +75,38 @@ def _of_file(path: Path, name: str) -> tuple[list[Series], list[Skip]]:
         if set(pq.read_schema(path).names) >= OURS:
             loaded = load_parquet(path, dataset=name, min_length=1)
             return loaded.series, loaded.skipped
-        file = pq.ParquetFile(path)
-        _check_room(file, path)
-        frame = file.read().to_pandas()
-    except (pa.ArrowException, OSError) as error:
+        check_room(numbers_of(path), path)
+        frame = pq.ParquetFile(path).read().to_pandas()
+    except DAMAGED as error:
         raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
     return list(_of_frame(frame, path, name)), []
 
 
 def _csv(path: Path) -> pd.DataFrame:
     try:
+        check_room(_characters(path) // 2, path)  # a digit and a delimiter each, at least
         with gzip.open(path, "rt", encoding=UTF8) if path.suffix == ".gz" else path.open(encoding=UTF8) as file:
-            header, sample = file.readline(), file.read(10_000)
+            header, sample = file.readline(HEADER), file.read(10_000)
         delimiter = max(DELIMITERS, key=header.count)
         comma = delimiter == ";" and "," in sample and "." not in sample
         return pd.read_csv(path, sep=delimiter, decimal="," if comma else ".", encoding=UTF8, low_memory=False)
-    except (OSError, EOFError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except (
+        OSError,
+        EOFError,
+        zlib.error,
+        UnicodeDecodeError,
+        pd.errors.ParserError,
+        pd.errors.EmptyDataError,
+    ) as error:
         raise DataError(f"{path}: expected a CSV table in UTF-8 with a header, got {_short(error)}") from error
+
+
+def _characters(path: Path) -> int:
+    """Bytes of its text: a gzipped file may hold a thousand times its own size, and its footer need not say so."""
+    if path.suffix != ".gz":
+        return path.stat().st_size
+    with gzip.open(path) as file:
+        return sum(map(len, iter(lambda: file.read(CHUNK), b"")))
 
 
 def _of_frame(frame: pd.DataFrame, path: Path, name: str) -> Iterator[Series]:

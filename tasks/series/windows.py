@@ -23,16 +23,20 @@ def last_windows(
     season: int | None = None,
     min_context: int = MIN_CONTEXT,
     held_out: float | None = None,
+    earlier: int = 0,
 ) -> tuple[Windows, list[Skip]]:
-    """The last window of every series, for forecasts: its future is the series' last `horizon` steps."""
+    """The last window of every series, for forecasts: its future is the series' last `horizon` steps.
+
+    earlier: the window that lies so many steps before it; `held_out` is still a share of the whole series.
+    """
     how = _How(context, horizon, min_context, held_out)
-    found = [how.origins(one) for one in series]
     picked, skipped = [], []
-    for index, (one, origins) in enumerate(zip(series, found, strict=True)):
-        if len(origins) and origins[-1] == len(one.values) - horizon:
-            picked.append((index, int(origins[-1])))
+    for index, one in enumerate(series):
+        origin = len(one.values) - horizon - earlier
+        if origin in how.origins(one):
+            picked.append((index, origin))
         else:
-            skipped.append(Skip(one.series, how.reason(one)))
+            skipped.append(Skip(one.series, how.reason(one, earlier)))
     return _gather(series, picked, how, season), skipped
 
 
@@ -135,16 +139,17 @@ class _How:
         none = [one for one, origins in zip(series, found, strict=True) if not len(origins)]
         return found, usable, [Skip(one.series, self.reason(one)) for one in none]
 
-    def reason(self, one: Series) -> str:
-        """Why the series' last window is not usable, or none is."""
-        steps, origin = len(one.values), len(one.values) - self.horizon
+    def reason(self, one: Series, earlier: int = 0) -> str:
+        """Why the series' last window, or the one so many steps before it, is not usable, or none is."""
+        steps, origin = len(one.values), len(one.values) - self.horizon - earlier
+        before = f" {earlier} steps before the end" if earlier else ""
         if np.isinf(one.values).any():
             return "infinite"
-        if steps < self.horizon + self.min_context:
-            return f"too short for {self.min_context} steps of context and a horizon of {self.horizon}"
+        if origin < self.min_context:
+            return f"too short for {self.min_context} steps of context and a horizon of {self.horizon}{before}"
         if origin < self.first(steps):
-            return f"the held-out part is shorter than the horizon of {self.horizon}"
-        if np.isnan(one.values[origin:]).all():
+            return f"the held-out part is shorter than the horizon of {self.horizon + earlier}"
+        if np.isnan(one.values[origin : origin + self.horizon]).all():
             return "nothing is observed in the future"
         return f"fewer than {self.min_context} observed steps in the context"
 

@@ -53,6 +53,33 @@ def sign_flips(
     )
 
 
+class Flipped(NamedTuple):
+    """A sign-flip test of a mean. smallest: the smallest p that the flips can give; how: which flips, in words."""
+
+    p: float
+    smallest: float
+    how: str
+
+
+def flip_mean(values: Float[np.ndarray, " unit"], *, permutations: int, generator: np.random.Generator) -> Flipped:
+    """Test mean of the values = 0 against flips of their signs: all 2^n, or random ones where those are too many.
+
+    p is two-sided, (1 + b) / (1 + B), or the share of all flips. Exact where a value and its negative are as likely
+    under the null: differences of two rules that choose among two candidates are, others nearly.
+    """
+    n = len(values)
+    if n < 63 and 2**n <= permutations + 1:
+        signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+        how = f"all 2^{n} sign flips"
+    else:
+        drawn = 1 - 2 * generator.integers(2, size=(permutations, n))
+        signs, how = np.concatenate([np.ones((1, n), dtype=drawn.dtype), drawn]), f"{permutations} random sign flips"
+    sums = np.abs(signs @ values)
+    same = 1e-12 * float(np.abs(values).sum())  # sums in another order differ in the last bits
+    p = float((sums >= sums[0] - same).mean())
+    return Flipped(p, float((sums >= sums.max() - same).mean()), how)
+
+
 def cluster_sums(
     values: Float[np.ndarray, " unit"], cluster: Int[np.ndarray, " unit"]
 ) -> tuple[Float[np.ndarray, " cluster"], Float[np.ndarray, " cluster"]]:

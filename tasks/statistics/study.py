@@ -155,7 +155,7 @@ def signs(
         "p_unclustered": found.binomial,
         "critical": found.critical,
         "method": f"all 2^{found.clusters} sign flips of {what}",
-        **_ends(interval),
+        **ends(interval),
         "reason": interval.reason,
     }
 
@@ -207,10 +207,11 @@ def _tested(
         return {**row, "reason": why}
     numbers = {"estimate": test.estimate, "p": test.p, "p_smallest": test.smallest}
     sizes = {"critical": test.critical, "detectable": test.detectable}
-    return {**row, **numbers, **sizes, **_ends(interval), "method": f"{what}: {test.how}", "reason": interval.reason}
+    return {**row, **numbers, **sizes, **ends(interval), "method": f"{what}: {test.how}", "reason": interval.reason}
 
 
-def _ends(interval: bootstrap.Interval) -> dict[str, Any]:
+def ends(interval: bootstrap.Interval) -> dict[str, Any]:
+    """Columns of `inference` of an interval."""
     made = not math.isnan(interval.low)
     return {"low": interval.low, "high": interval.high, "interval_method": interval.method if made else None}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -32,13 +32,18 @@ class Units:
     @classmethod
     def of(cls, units: Iterable[Unit]) -> Units:
         """The tables that hold these units; a (data set, model, condition) without one is NaN."""
-        listed = list(units)
-        labels = zip(*((unit.dataset, unit.model, unit.condition) for unit in listed), strict=True)
-        names = [sorted(set(some)) for some in labels] or [[], [], []]
-        places = [{name: n for n, name in enumerate(some)} for some in names]
-        isotropy, log_nmse = (np.full([len(some) for some in names], np.nan) for _ in range(2))
-        for unit in listed:
-            place = (places[0][unit.dataset], places[1][unit.model], places[2][unit.condition])
-            isotropy[place] = np.nan if unit.isotropy is None else unit.isotropy
-            log_nmse[place] = np.nan if unit.log_nmse is None else unit.log_nmse
+        names, (isotropy, log_nmse) = tabulate(list(units), 2)
         return cls(names[0], names[1], isotropy, log_nmse)
+
+
+def tabulate(rows: Sequence[Sequence[Any]], numbers: int) -> tuple[list[list[str]], list[np.ndarray]]:
+    """Rows (data set, model, condition, so many numbers) as the sorted names, and a table [dataset, model, condition]
+    a number; NaN where there is no row, or None in it."""
+    names = [sorted(set(some)) for some in zip(*(row[:3] for row in rows), strict=True)] or [[], [], []]
+    places = [{name: n for n, name in enumerate(some)} for some in names]
+    tables = [np.full([len(some) for some in names], np.nan) for _ in range(numbers)]
+    for row in rows:
+        at = tuple(place[name] for place, name in zip(places, row, strict=False))
+        for table, value in zip(tables, row[3:], strict=True):
+            table[at] = np.nan if value is None else value
+    return names, tables

@@ -60,6 +60,23 @@ def test_a_job_a_baseline_and_data_set_of_series_where_a_study_asks(
     assert not planning.cells(none, ["baselines"], instead=none.forecasts.baselines)
 
 
+def test_a_validation_window_is_another_job_of_another_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _series(tmp_path, "nile")
+    made = {"model": "chronos-bolt-nano", "family": "chronos-bolt", "modality": "series", "options": None}
+    made |= {"ref": "checkpoints/chronos-bolt-nano", "fingerprint": "f"}
+    monkeypatch.setattr(planning, "checkpoints", lambda: {"chronos-bolt-nano": made})
+    study = {"title": "v", "models": ["chronos-bolt-nano"], "datasets": ["nile"], "conditions": ["c"]}
+    studies = {"both": study | {"measures": ["forecasts", "validation"]}, "last": study | {"measures": ["forecasts"]}}
+    models = {"chronos-bolt-nano": {"family": "chronos-bolt", "ref": "checkpoints/chronos-bolt-nano"}}
+    params = _params(tmp_path, models=models, studies=studies, report={"study": "both"})
+    last, earlier = forecasts.plan(params)
+    assert (last.job.task.table, last.studies) == ("forecasts", ["both", "last"])
+    assert (earlier.job.task.table, earlier.studies) == ("validation", ["both"])
+    assert earlier.job.spec == last.job.spec | {"earlier": last.job.spec["horizon"], "max_series": 32}
+    assert earlier.job.inputs == last.job.inputs and earlier.job.key != last.job.key
+
+
 def test_a_planned_job_answers_rows_of_forecasts_under_the_baselines_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import store
 from stages.params import load
+from stages.sources import HOLDERS
 from stages.statistics import infer, main
 from store import catalogue, files
 from store.errors import CheckFailed
@@ -40,15 +41,23 @@ STUDIES: dict[str, dict[str, Any]] = {
 }
 STATISTICS = {"spearman", "kendall", "double_centred", "agreement", "more_isotropic", "more_error"}
 STATISTICS |= {"changes_spearman"}
+RULES = ("advised", "validation", "largest_context", "chance")
+STATISTICS |= {f"regret_{rule}" for rule in RULES} | {f"advised_less_{rule}" for rule in (*RULES[1:], "chance_models")}
 Tables = dict[str, list[dict[str, Any]]]
 
 
 def tables(names: list[str]) -> Tables:
     """Tables of these studies. Data sets `a-1` and `a-2` share domain `a`; one measure is rounded, two are constant."""
-    made: Tables = {name: [] for name in ("geometry", "forecasts", "studies")}
+    made: Tables = {name: [] for name in ("geometry", "forecasts", "validation", "partition", "studies")}
     for study in names:
+        past = np.random.default_rng(len(study))
         for n, (identity, zeta, nmse) in enumerate(units(seed=len(study), **STUDIES[study])):
             keys = {stage: f"{study}-{stage}-{n}" for stage in ("geometry", "forecasts")}
+            if study in ("whole", "few-holes") and past.uniform() < 0.97:
+                earlier = {"nmse": float(past.integers(1, 9)), "job_key": keys["forecasts"]}
+                made["validation"].append(ROWS["forecasts"] | identity | earlier)
+            if study == "few-holes":
+                made["partition"].append(ROWS["partition"] | identity | {"log_z_sd": past.uniform(), "job_key": "k"})
             why = {"reason": None if zeta is not None and nmse is not None else "made so"}
             measures = {"zeta": zeta, "zeta_adjusted": None if zeta is None else round(zeta, 1)}
             measures |= {"zeta_adjusted_corrected": 0.5, "log_isotropy_scaled": -1.0}
@@ -199,7 +208,7 @@ def test_the_stage_writes_the_same_bytes_again_and_the_same_numbers_whatever_els
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, lines in tables(["few-holes"]).items():
-        stage = "geometry" if name == "studies" else name
+        stage = HOLDERS[name][0] if name != "studies" else "geometry"
         files.write_rows(tmp_path / "data" / stage / f"{name}.parquet", name, lines)
     params = load(ROOT / "params.yaml")
     quick = params.statistics.model_copy(update={"permutations": QUICK.permutations, "bootstrap": QUICK.resamples})

@@ -1,5 +1,13 @@
 -- A forecast without NMSE says why.
-with final as (
+with scored as (
+    select *
+    from forecasts
+    union all
+    select *
+    from validation
+),
+
+final as (
     select
         study,
         model,
@@ -8,7 +16,7 @@ with final as (
         series,
         origin,
         nmse
-    from forecasts
+    from scored
     where (nmse is null or isnan(nmse))
         and reason is null
 )

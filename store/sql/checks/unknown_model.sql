@@ -10,6 +10,10 @@ with measured as (
     union
     select
         coalesce(base_model, model) as model
+    from validation
+    union
+    select
+        coalesce(base_model, model) as model
     from alignment
     union
     select

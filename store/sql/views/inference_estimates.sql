@@ -72,6 +72,17 @@ final as (
         n,
         estimate
     from rank_estimates
+    union all
+    select
+        study,
+        answer,
+        measure,
+        "grouping",
+        block,
+        statistic,
+        n,
+        estimate
+    from advice_estimates
 )
 
 select * from final

@@ -25,7 +25,7 @@ from stages.cli.output import cell
 from store import catalogue
 
 ROOT = Path(__file__).parents[3]
-COMMANDS = ((), ("doctor",), ("look",), ("compress",), ("sql",), ("report",), ("new", "study"))
+COMMANDS = ((), ("doctor",), ("look",), ("advise",), ("compress",), ("sql",), ("report",), ("new", "study"))
 EXAMPLE = re.compile(r"^\s+tsfm-lens (.*?)(\s+#.*)?$", re.MULTILINE)
 
 

@@ -64,6 +64,18 @@ def _rows(model: Any = None, data: pa.Table | None = None, **change: Any) -> lis
     return [dict(row) for row in evaluate(job, _data() if data is None else data, model or _Median()).rows]
 
 
+def test_an_earlier_window_is_scored_as_if_the_series_ended_there() -> None:
+    cut = [Series("made-up", f"s{n}", np.array(one[:-8], np.float32), freq="h") for n, one in enumerate(_values())]
+    earlier, before = _rows(earlier=8), _rows(data=series_table(cut))
+    assert earlier == before
+    assert [row["origin"] for row in earlier] == [row["origin"] - 8 for row in _rows()]
+
+
+def _values() -> list[list[float]]:
+    values: list[list[float]] = _data()["values"].to_pylist()
+    return values
+
+
 def test_there_is_a_row_a_series_with_the_scores_of_its_last_window() -> None:
     rows, data = _rows(), _data()
     assert [row["series"] for row in rows] == data["series"].to_pylist()

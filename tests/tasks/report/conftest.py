@@ -50,6 +50,7 @@ def made_up(rename: Callable[[str], str] = str, *, models: tuple[str, ...] = MOD
             [{"models": len(models), "datasets": 17, "conditions": 2, "forecasts": 4352, "series": 1280}]
         ),
         "correlation": _correlation(rng, named),
+        "advice": _advice(),
         "nmse_against_isotropy": _points(rng, named, datasets),
         "layers": _layers(rng, named),
         "states": _islands(rng, named, rename),
@@ -233,6 +234,23 @@ def tables() -> ReportTables:
 def hostile() -> ReportTables:
     """The same with names that would run if anything read them as HTML or as a template."""
     return report_tables(made_up(lambda name: name + HOSTILE), study=HOSTILE)
+
+
+def _advice() -> pd.DataFrame:
+    rules = {"advised": (1.6, None), "validation": (1.2, 1.4), "largest_context": (3.0, 0.9), "chance": (2.5, 0.7)}
+    return pd.DataFrame(
+        [
+            {"measure": measure, "grouping": grouping, "rule": rule, "n": 17, "times": times, "low": times / 1.3}
+            | {"high": times * 1.3}
+            | dict.fromkeys(("advice_over_it", "advice_over_it_low", "advice_over_it_high"), ratio)
+            | dict.fromkeys(("p", "p_bh", "p_models"), None if ratio is None else 0.03)
+            | {"advice_is": None if ratio is None else "undecided"}
+            for measure in ("zeta", "zeta_adjusted")
+            for grouping in ("model", "context", "model_and_context")
+            for rule, (times, ratio) in rules.items()
+            if (grouping, rule) != ("model", "largest_context")
+        ]
+    )
 
 
 def _correlation(rng: np.random.Generator, models: list[str]) -> pd.DataFrame:

@@ -50,6 +50,7 @@ def test_a_good_file_is_read_with_missing_values_as_nan(tmp_path: Path) -> None:
         ({"target": pa.array([1.0] * 3)}, "'target': expected one of type list<float>, got double"),
         ({"target": pa.array([[True]] * 3)}, "'target': expected one of type list<float>, got list<.*bool>"),
         ({"start": pa.array(["2020-01-01"] * 3)}, "'start': expected one of type timestamp, got string"),
+        ({"start": pa.array([2**49] * 3, pa.timestamp("ms"))}, "'start': expected times of the years 1 to 9999"),
         ({"item_id": pa.array([1, 2, 3])}, "'item_id': expected one of type string, got int64"),
         ({"freq": pa.array([1, 2, 3])}, "'freq': expected one of type string, got int64"),
         ({"freq": pa.array(["D", "D", "often"])}, "'freq': freq: expected a pandas alias .*, got 'often'"),

@@ -125,6 +125,7 @@ def test_what_cannot_be_used_is_counted_and_a_sample_is_seeded(tmp_path: Path) -
         ("a.csv", b"date,a\n2024-01-01,1\n,2\n", "column 'date': .* one is missing"),
         ("a.csv", b"item_id,a\nx,1\n,2\n", "column 'item_id': expected an id a row, got 1 rows without"),
         ("a.csv.gz", b"no gzip", "expected a CSV table"),
+        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n")[:10] + bytes(range(200, 240)), "expected a CSV table"),
         ("a.parquet", b"PAR1 not at all", "expected a Parquet file"),
         ("a.json", b"{}", "expected a file that ends in"),
         ("folder/none.txt", b"", "the folder holds no file of"),
@@ -156,6 +157,18 @@ def test_a_wide_file_that_unpacks_to_more_than_the_memory_is_refused_before_it_i
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1_000_000))
     with pytest.raises(DataError, match=r"a\.parquet: unpacks to 200000 values"):
         load(tmp_path / "a.parquet")
+
+
+def test_a_gzipped_table_that_unpacks_to_more_than_the_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bomb = gzip.compress(b"a\n" + b"1\n" * 1_000_000)
+    (tmp_path / "a.csv.gz").write_bytes(bomb)
+    assert len(bomb) < 10_000
+    assert len(load(tmp_path / "a.csv.gz").skipped) == 1  # constant
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1_000_000))
+    with pytest.raises(DataError, match=r"a\.csv\.gz: unpacks to 1000001 values"):
+        load(tmp_path / "a.csv.gz")
 
 
 @settings(max_examples=40, deadline=None)

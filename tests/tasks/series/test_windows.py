@@ -44,6 +44,21 @@ def _cases(draw: st.DrawFn) -> tuple[list[Series], dict]:
     return series, how
 
 
+@given(_cases(), st.integers(0, 30))
+@settings(deadline=None, max_examples=60)
+def test_an_earlier_window_is_the_last_of_the_series_cut_short_but_held_out_is_of_the_whole(
+    case: tuple[list[Series], dict], earlier: int
+) -> None:
+    series, how = case
+    windows, skipped = last_windows(series, **how, earlier=earlier)
+    origins = {one.series: len(one.values) - how["horizon"] - earlier for one in series}
+    usable = [one.series for one in series if origins[one.series] in _naively_usable(one, how)]
+    assert windows.series == usable
+    assert windows.origin.tolist() == [origins[name] for name in usable]
+    assert sorted([*usable, *(skip.series for skip in skipped)]) == sorted(origins)
+    _check(windows, series, how)
+
+
 def _check(windows: Windows, series: list[Series], how: dict) -> None:
     by_name = {one.series: one for one in series}
     pairs = list(zip(windows.series, windows.origin.tolist(), strict=True))

@@ -1,0 +1,60 @@
+-- Which model and context could have been chosen for each data set, how isotropic was it, and how did it err, then and before?
+-- Compressed models and noise are no choices. A softmax head's log-partition counts as isotropic where it spreads little.
+with measured as (
+    select
+        study,
+        measure,
+        model,
+        base_model,
+        dataset,
+        condition,
+        context,
+        noise,
+        isotropy,
+        log_nmse
+    from nmse_against_isotropy
+),
+
+spreads as (
+    select
+        measured.* replace ('log_partition_spread' as measure, -partition.log_z_sd as isotropy)
+    from measured
+    inner join partition
+        on partition.model = measured.model
+        and partition.dataset = measured.dataset
+        and partition.condition = measured.condition
+    where measured.measure = 'zeta'
+),
+
+candidates as (
+    select *
+    from measured
+    union all
+    select *
+    from spreads
+),
+
+final as (
+    select
+        candidates.study,
+        candidates.measure,
+        candidates.model,
+        candidates.dataset,
+        candidates.condition,
+        candidates.context,
+        candidates.isotropy,
+        candidates.log_nmse,
+        earlier.log_nmse as log_nmse_earlier
+    from candidates
+    left join validation_scores as earlier
+        on earlier.study = candidates.study
+        and earlier.model = candidates.model
+        and earlier.dataset = candidates.dataset
+        and earlier.condition = candidates.condition
+    where candidates.isotropy is not null
+        and candidates.log_nmse is not null
+        and candidates.noise = 0
+        and candidates.base_model is null
+)
+
+select * from final
