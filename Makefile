@@ -52,7 +52,7 @@ lint: $(READY)
 	@lint-imports >.lint-imports.log || (cat .lint-imports.log; rm -f .lint-imports.log; exit 1); rm -f .lint-imports.log
 
 docs: $(READY)  ## the documentation as pages that need no network: site/index.html
-	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet --strict
+	@python -m mkdocs build --strict >.docs.log 2>&1 || (cat .docs.log; rm -f .docs.log; exit 1); rm -f .docs.log
 	@echo 'documentation: site/index.html'
 
 profile: $(READY)  ## make params.yaml the profile NAME of params/ (NAME=smoke, NAME=paper)

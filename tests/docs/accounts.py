@@ -10,6 +10,7 @@ IN_ORDER = (  # pages whose commands and Python are run here, one after another,
     "README.md",
     "docs/published.md",
     "docs/sql.md",
+    "docs/advice.md",
     "docs/compression.md",
     "docs/own_model.md",
     "docs/own_data.md",
@@ -26,6 +27,7 @@ ROOTED = "tests/e2e/test_dvc.py::test_a_data_root_reruns_what_depends_on_it_and_
 EXPORTED = "tests/stages/test_exporting.py::test_the_command_writes_a_dense_folder_in_a_process_of_its_own"
 REPRO = "tests/e2e/test_smoke.py::test_a_second_repro_runs_roots_only"
 SHOWN = "tests/e2e/test_smoke.py::test_dvc_shows_the_headline_numbers_the_plots_and_the_graph"
+CLI = "tests/stages/cli/test_commands.py::test_the_commands_of_the_docs_run_one_after_another"
 SET_UP = REASON + "sets up an environment from a package index, which the suite itself runs in"
 
 
@@ -56,11 +58,10 @@ ELSEWHERE = (
     Elsewhere("README.md", "dvc exp run", "tests/e2e/test_dvc.py::test_an_experiment_runs_and_is_kept"),
     Elsewhere("README.md", "dvc remote add", CLONE),
     Elsewhere("README.md", "dvc pull", CLONE),
-    Elsewhere(
-        "docs/cli.md",
-        "tsfm-lens",
-        "tests/stages/cli/test_commands.py::test_the_commands_of_the_docs_run_one_after_another",
-    ),
+    Elsewhere("docs/cli.md", "tsfm-lens", CLI),
+    Elsewhere("README.md", "tsfm-lens advise", CLI),
+    Elsewhere("docs/advice.md", "tsfm-lens advise mine.csv", CLI),
+    Elsewhere("docs/advice.md", "tsfm-lens advise nile", "tests/stages/cli/test_advise.py"),
     Elsewhere(
         "docs/plugins.md", "python -m tasks.models", "tests/test_plugin.py::test_it_passes_the_conformance_suite"
     ),
