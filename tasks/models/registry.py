@@ -117,14 +117,16 @@ def code_of(family: str) -> str | None:
     return plugins.code(entry) if entry else None
 
 
-def with_code(family: str, fingerprint: str) -> str:
+def with_code(family: str, fingerprint: str, environment: str = "") -> str:
     """Fingerprint of a checkpoint's files with the code that reads them: what the jobs of a model depend on.
 
     Of ours that is the files' alone, since the version of a Task is held to our code. Other packages' code is taken in,
-    so that no job takes a row of older code.
+    so that no job takes a row of older code; and so is the digest of an environment that the model runs in.
     """
-    code = code_of(family)
-    return fingerprint if code is None else hashlib.sha256(f"{fingerprint}\n{code}".encode()).hexdigest()
+    for code in (code_of(family), environment or None):
+        if code is not None:
+            fingerprint = hashlib.sha256(f"{fingerprint}\n{code}".encode()).hexdigest()
+    return fingerprint
 
 
 def _theirs(entry: EntryPoint) -> type[Family]:
@@ -235,10 +237,10 @@ def load_for_job(job: Job) -> Any:
     ref = job.spec["ref"]
     found = resolve(ref, allow_hub=True)
     planned = job.inputs.get(f"model:{ref}")
-    now = with_code(job.spec["family"], found.fingerprint)
+    now = with_code(job.spec["family"], found.fingerprint, place().environment)
     if planned is not None and planned != now:
         raise StaleInputError(
-            f"model {ref}: planned with {planned[:12]}, its files are now {now[:12]}; run the stage again"
+            f"model {ref}: planned with {planned[:12]}, its files and packages are now {now[:12]}; run the stage again"
         )
     return family_class(job.spec["family"]).load(found.folder, device=place().device, **job.spec.get("options", {}))
 

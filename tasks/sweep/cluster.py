@@ -6,12 +6,14 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tasks.errors import SweepError
+from tasks.sweep.environments import Environment
+from tasks.sweep.jobs import Job
 from tasks.sweep.placement import Needs
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package `tasks`
@@ -41,6 +43,7 @@ class Resources:
     labels: Mapping[str, str] = field(default_factory=dict)
     memory_mb: int | None = None
     tasks: Mapping[str, Needs] = field(default_factory=dict)  # of actors for the jobs of these tasks, in its place
+    environments: Mapping[str, Environment] = field(default_factory=dict)  # of jobs of these groups
     local_cpus: int | None = None  # of a Ray of our own; None: all
     local_gpus: int | None = None
     object_store_mb: int = OBJECT_STORE_MB  # of a Ray of our own
@@ -72,6 +75,11 @@ class Resources:
     def of(self, task: str) -> Needs:
         """What an actor takes that does jobs of a task."""
         return self.tasks.get(task, self.needs)
+
+    def of_job(self, job: Job) -> Needs:
+        """The same, in the environment of the job's group where that has one of its own."""
+        needs, own = self.of(job.task.name), self.environments.get(job.group)
+        return needs if own is None else replace(needs, environment=own)
 
 
 def worker_environment(threads: int) -> dict[str, str]:
@@ -123,8 +131,11 @@ def actor_options(needs: Needs) -> dict[str, Any]:
         options["label_selector"] = dict(needs.labels)
     if needs.memory_mb:
         options["memory"] = needs.memory_mb * 2**20
-    if ray.get_runtime_context().namespace != NAMESPACE.format(needs.threads):
+    own = needs.environment
+    if own is not None or ray.get_runtime_context().namespace != NAMESPACE.format(needs.threads):
         options["runtime_env"] = runtime_environment(needs.threads)
+    if own is not None:
+        options["runtime_env"]["py_executable"] = str(own.python)
     return options
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from tasks.sweep.actor import Outcome
 from tasks.sweep.backlog import Attempt, Backlog, Shelf
 from tasks.sweep.cluster import Resources, connect
-from tasks.sweep.fleet import Call, Fleet, Slot, What
+from tasks.sweep.fleet import NOWHERE, Call, Fleet, Slot, What
 from tasks.sweep.interrupts import caught_signals, leave
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.policy import Action, Failure, decide, fatal
@@ -39,7 +39,7 @@ def run(jobs: Iterable[Job], port: Port, resources: Resources, *, report: Report
     what finished is stored in each case.
     """
     began = time.monotonic()
-    backlog = Backlog(jobs, port.missing, resources.chunk, lambda job: resources.of(job.task.name))
+    backlog = Backlog(jobs, port.missing, resources.chunk, resources.of_job)
     ledger = Ledger(port.append, resources.flush_seconds)
     backlog.refill(1)
     acted: tuple[int, ...] = ()
@@ -81,6 +81,7 @@ class _Sweep:
             last.callback(self._ledger.flush, force=True)  # the first of them: stored even if the cluster has gone
             while (len(self._backlog) or self._fleet.busy) and not caught:
                 self._fleet.top_up(self._backlog)
+                self._give_up()
                 self._dispatch()
                 self._turn()
                 self._backlog.plan_ahead()
@@ -278,6 +279,13 @@ class _Sweep:
         slot.calls.clear()
         self.restarts += 1
         return calls
+
+    def _give_up(self) -> None:
+        """Record the jobs whose environment could not be made, with why."""
+        for needs, failure in self._fleet.unmade(self._backlog):
+            for shelf in self._backlog.shelves(needs):
+                while self._backlog.peek(shelf) is not None:
+                    self._ledger.add(self._backlog.pop(shelf).job, unanswered(failure, NOWHERE, seconds=0.0), 1)
 
     def _record_doomed(self, shelf: Shelf, slot: Slot) -> None:
         """Record the failure of a load for each job that waits for it, without another load."""
