@@ -82,10 +82,10 @@ class Resources:
         return needs if own is None else replace(needs, environment=own)
 
 
-def worker_environment(threads: int) -> dict[str, str]:
+def worker_environment(threads: int, code: Path = ROOT) -> dict[str, str]:
     """Environment of the workers: our code as the driver finds it, as many threads as the actor has CPUs, MEMORY."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    path = dict.fromkeys([str(ROOT), *(str(Path(p).resolve()) for p in inherited if p)])
+    path = dict.fromkeys([str(code), *(str(Path(p).resolve()) for p in inherited if p)])
     return {
         "PYTHONPATH": os.pathsep.join(path),
         "OMP_NUM_THREADS": str(threads),
@@ -94,8 +94,10 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
-def runtime_environment(threads: int) -> dict[str, Any]:
-    """What Ray is told of workers that it starts on a cluster's nodes."""
+def runtime_environment(threads: int, own: Environment | None = None) -> dict[str, Any]:
+    """What Ray is told of workers that it starts on a cluster's nodes, or in an environment of their own."""
+    if own is not None:
+        return {"env_vars": worker_environment(threads, own.code), "py_executable": str(own.python)}
     told: dict[str, Any] = {"env_vars": worker_environment(threads)}
     if python := os.environ.get(PYTHON_VARIABLE):
         told["py_executable"] = python
@@ -133,9 +135,7 @@ def actor_options(needs: Needs) -> dict[str, Any]:
         options["memory"] = needs.memory_mb * 2**20
     own = needs.environment
     if own is not None or ray.get_runtime_context().namespace != NAMESPACE.format(needs.threads):
-        options["runtime_env"] = runtime_environment(needs.threads)
-    if own is not None:
-        options["runtime_env"]["py_executable"] = str(own.python)
+        options["runtime_env"] = runtime_environment(needs.threads, own)
     return options
 
 

@@ -24,6 +24,8 @@ from pathlib import Path
 from tasks.errors import EnvironmentFailed
 from tasks.sweep.policy import Failure
 
+ROOT = Path(__file__).resolve().parents[2]  # the folder that holds our packages: a checkout, or all of site-packages
+OURS = ("stages", "store", "tasks")
 FOLDER = ".environments"  # in the driver's folder, which all nodes share
 # What every worker imports before a job says what it needs: ray, the sweep, the store's readers and writers.
 NEEDED = ("blake3", "numpy", "pyarrow", "pydantic", "pyyaml", "threadpoolctl")
@@ -49,7 +51,7 @@ class Environment:
     @cached_property
     def folder(self) -> Path:
         """Where it is made: another one for other packages, another Ray or another Python."""
-        beside = (self.digest, _ray(), sys.version, sys.base_prefix, NEEDED)
+        beside = (self.digest, _ray(), sys.version, sys.base_prefix, NEEDED, str(ROOT))
         return Path(FOLDER, f"{self.name}-{hashlib.sha256(repr(beside).encode()).hexdigest()[:12]}").absolute()
 
     @property
@@ -61,6 +63,11 @@ class Environment:
     def python(self) -> Path:
         """Its interpreter."""
         return self.folder / "bin" / "python"
+
+    @property
+    def code(self) -> Path:
+        """Where it finds our packages and nothing else, also where they are installed among all others."""
+        return self.folder / "code"
 
 
 def _ray() -> str:
@@ -134,6 +141,9 @@ class Maker:
         self._call(environment, end, uv, *resolve, *target, *options)
         self._call(environment, end, uv, "pip", "install", *target, *options, "--requirements", str(pins))
         self._call(environment, end, str(environment.python), "-c", CHECK, _ray())
+        environment.code.mkdir()
+        for name in OURS:
+            (environment.code / name).symlink_to(ROOT / name)
         (folder / READY).touch()
 
     def _call(self, environment: Environment, end: float, *command: str) -> None:
