@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from tasks.sweep.actor import Outcome
+from tasks.sweep.actor import Outcome, Site
 from tasks.sweep.backlog import Attempt, Backlog, Shelf
 from tasks.sweep.cluster import Resources, connect
 from tasks.sweep.fleet import NOWHERE, Call, Fleet, Slot, What
@@ -120,7 +120,7 @@ class _Sweep:
                 return []
             shelf = other
         if shelf in self._doomed:
-            self._record_doomed(shelf, slot)
+            self._record_all(shelf, self._doomed[shelf], slot.site, self._load_failures[shelf])
             return self._next(slot)
         attempt = self._backlog.peek(shelf)
         if attempt is None or not slot.takes(attempt, self._resources.max_in_flight):
@@ -284,14 +284,12 @@ class _Sweep:
         """Record the jobs whose environment could not be made, with why."""
         for needs, failure in self._fleet.unmade(self._backlog):
             for shelf in self._backlog.shelves(needs):
-                while self._backlog.peek(shelf) is not None:
-                    self._ledger.add(self._backlog.pop(shelf).job, unanswered(failure, NOWHERE, seconds=0.0), 1)
+                self._record_all(shelf, failure, NOWHERE, 1)
 
-    def _record_doomed(self, shelf: Shelf, slot: Slot) -> None:
-        """Record the failure of a load for each job that waits for it, without another load."""
+    def _record_all(self, shelf: Shelf, failure: Failure, site: Site, attempts: int) -> None:
+        """Record one failure, of a load or an environment, for each job that waits for it."""
         while self._backlog.peek(shelf) is not None:
-            outcome = unanswered(self._doomed[shelf], slot.site, seconds=0.0)
-            self._ledger.add(self._backlog.pop(shelf).job, outcome, self._load_failures[shelf])
+            self._ledger.add(self._backlog.pop(shelf).job, unanswered(failure, site, seconds=0.0), attempts)
 
     def _tell(self, *, force: bool = False) -> None:
         now = time.monotonic()

@@ -30,6 +30,7 @@ FOLDER = ".environments"  # in the driver's folder, which all nodes share
 # What every worker imports before a job says what it needs: ray, the sweep, the store's readers and writers.
 NEEDED = ("blake3", "numpy", "pyarrow", "pydantic", "pyyaml", "threadpoolctl")
 READY = ".ready"  # comes last into an environment
+CLOSE_S = 5  # for taking away what was half made
 SAID = 12  # last lines of uv that an error repeats
 CHECK = "import ray, sys; sys.exit(ray.__version__ != sys.argv[1])"
 
@@ -105,7 +106,7 @@ class Maker:
         for child in list(self._children):
             child.kill()
         for thread in self._threads.values():
-            thread.join()
+            thread.join(timeout=CLOSE_S)
 
     def _make(self, environment: Environment) -> None:
         try:
@@ -148,6 +149,8 @@ class Maker:
 
     def _call(self, environment: Environment, end: float, *command: str) -> None:
         """Run it away from the checkout, whose own overrides uv would take for this environment's."""
+        if self._closed:
+            raise EnvironmentFailed(f"environment {environment.name}: the sweep ended while it was made")
         left = end - time.monotonic()
         with tempfile.TemporaryDirectory() as away:
             child = subprocess.Popen(

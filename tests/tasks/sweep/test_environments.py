@@ -87,3 +87,13 @@ def test_the_environment_of_a_group_makes_a_kind_of_actor_of_its_own_and_leaves_
     assert resources.of_job(theirs) == Needs(cpus=2, environment=own)
     assert ours.key == theirs.key
     assert "environment older" in str(resources.of_job(theirs))
+
+
+def test_what_is_being_made_when_a_sweep_ends_is_left_undone_at_once() -> None:
+    maker, own = Maker(), Environment("older", (f"six=={OTHER}",))
+    assert not maker.ready(own)
+    began = time.monotonic()
+    maker.close()
+    assert time.monotonic() - began < 6
+    assert not (own.folder / READY).exists()
+    assert maker.failure(own) is None
