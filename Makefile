@@ -1,7 +1,7 @@
 # `make repro` and `make test` set up by themselves on a fresh machine; see README.md.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup repro submit retry test test-slow lint docs profile pins bench clean
+.PHONY: help setup repro submit retry test test-slow lint docs profile pins bench dist clean
 
 # uv does not read pip's own setting for local wheels; where it is empty everything comes from the index.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
@@ -67,5 +67,9 @@ pins:  ## resolve constraints.txt anew
 bench: $(READY)  ## every bench, quick
 	@for b in $$(grep -l "^def main" bench/*.py | xargs -n 1 basename -s .py); do python -m bench.$$b --quick || exit 1; done
 
+dist:  ## the sdist, and from it the wheel, into dist/
+	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi
+	$(UV) build --quiet --out-dir dist
+
 clean:  ## everything that can be made again, the DVC cache apart
-	rm -rf data site .venv .uv
+	rm -rf data dist site .venv .uv

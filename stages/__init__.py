@@ -68,7 +68,7 @@ STAGES: tuple[Stage, ...] = (
         "every model's weights: committed, pretrained, from a folder or the hub; skill of the pretrained ones",
         reads=(_out("plugins.json"),),
         writes=(_out("checkpoints"), _timings("checkpoints")),
-        params=("seed", "models", "studies", "checkpoints"),
+        params=("seed", "models", "environments", "studies", "checkpoints"),
         sweeps=True,
     ),
     Stage(
@@ -76,7 +76,7 @@ STAGES: tuple[Stage, ...] = (
         "compressed models that studies name as BASE@METHOD, and how far they are from their base",
         reads=(_out("kernelsynth"), _out("datasets"), _out("checkpoints")),
         writes=(_out("compression"), _timings("compression")),
-        params=("seed", "models", "datasets.sets", "conditions", "studies", "compression"),
+        params=("seed", "models", "environments", "datasets.sets", "conditions", "studies", "compression"),
         sweeps=True,
         figures=("ranks Table 2",),
     ),

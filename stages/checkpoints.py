@@ -12,7 +12,7 @@ from stages import DATA, curves
 from stages.blocks import Recipe
 from stages.folders import WORK, drop_others, key_of, settle, work_folder
 from stages.params import COMPRESSED, Params
-from stages.sweeping import Planned, nothing, opened, resources, run, sweep
+from stages.sweeping import Planned, environments, nothing, opened, resources, run, sweep
 from store.files import fingerprint
 from store.out import Out
 from store.published import read_rows
@@ -119,7 +119,7 @@ def _at_hand(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
 
 
 def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
-    model = params.models[name]
+    model, own = params.models[name], environments(params).get(name)
     kind, _, recipe = model.ref.partition(":")
     ref = (MODELS / recipe).as_posix() if kind == "checkpoint" else model.ref
     found = registry.resolve(ref, allow_hub=True)
@@ -134,11 +134,12 @@ def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
         "modality": registry.family_class(model.family).modality,
         "source": {True: "committed", False: "trained"}[committed] if job else found.source,
         "ref": found.pinned(ref),
-        "fingerprint": registry.with_code(model.family, found.fingerprint),
+        "fingerprint": registry.with_code(model.family, found.fingerprint, own.digest if own else ""),
         **registry.facts(found.folder),
         "recipe": job.key if job else None,
         "options": json.dumps(model.options, sort_keys=True) if model.options else None,
         "heads": json.dumps(heads, sort_keys=True) if heads else None,
+        "environment": own.described if own else None,
     }
 
 

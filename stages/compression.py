@@ -10,7 +10,7 @@ from stages import DATA, planning
 from stages.blocks.compression import Method
 from stages.folders import drop_others, key_of, recipe, settle, work_folder
 from stages.params import Params, ParamsError
-from stages.sweeping import Planned, opened, resources, run, sweep
+from stages.sweeping import Planned, environments, opened, resources, run, sweep
 from store.dumps import read_table
 from store.files import read_parquet
 from store.out import Out
@@ -109,11 +109,13 @@ def _made(name: str) -> dict[str, Any]:
 
 def _checkpoint(bases: Mapping[str, Mapping[str, Any]], params: Params, name: str) -> dict[str, Any]:
     """The row of `checkpoints` of a compressed model: its base's, with files of its own."""
-    found = registry.resolve((MODELS / name).as_posix())
+    found, own = registry.resolve((MODELS / name).as_posix()), environments(params).get(name)
     base = bases[str(params.models[name].base_model)]
     return {
         **{"model": name, "family": base["family"], "modality": base["modality"], "source": "compressed"},
-        **{"ref": (MODELS / name).as_posix(), "fingerprint": registry.with_code(base["family"], found.fingerprint)},
+        "ref": (MODELS / name).as_posix(),
+        "fingerprint": registry.with_code(base["family"], found.fingerprint, own.digest if own else ""),
+        "environment": own.described if own else None,
         **registry.facts(found.folder),
         **{"license": base["license"], "recipe": _made(name)["key"], "options": base["options"]},
     }

@@ -15,12 +15,11 @@ from typing import Literal, NamedTuple
 
 from stages import DATA
 from stages.blocks import DATA_VARIABLE
+from stages.defaults import PACKAGE, PROJECT, version
 from stages.params import PARAMS_FILE, ParamsError, load
 from tasks.errors import ModelError
 from tasks.models import registry
 
-PACKAGE = "tsfm-lens"
-PROJECT = Path(__file__).parents[1] / "pyproject.toml"  # of a checkout; an installed package has metadata
 LEAST_GB = 4.0  # of memory and of disk: what the default run was seen to need, with room
 ANSWER_S = 2.0  # of a Ray cluster's port
 
@@ -36,6 +35,7 @@ class Check(NamedTuple):
 
 def checks() -> Iterator[Check]:
     """Every check, those that a run cannot do without first."""
+    yield Check(PACKAGE, "ok", version())
     yield Check("python", "ok", sys.version.split()[0])
     yield from packages()
     yield from families()
@@ -78,6 +78,7 @@ def families() -> Iterator[Check]:
         whose = "" if name in registry.FAMILIES else f" of {module.partition(':')[0].partition('.')[0]}"
         try:
             found = registry.family_class(name)
+            registry.check_packages(name)
             yield Check(f"family {name}", "ok", f"reads {found.modality}{whose}")
         except ModelError as error:
             why, _, mend = str(error).partition("; ")
@@ -135,7 +136,12 @@ def place() -> Iterator[Check]:
     import psutil
 
     if not Path(PARAMS_FILE).exists():
-        yield Check(PARAMS_FILE, "note", "not in this folder", "`look` does without; run in a checkout for the rest")
+        yield Check(
+            PARAMS_FILE,
+            "note",
+            "not in this folder",
+            "`look` and `compress` take the package's own; run in a checkout for the rest",
+        )
     else:
         try:
             params = load()

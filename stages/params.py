@@ -27,6 +27,7 @@ from stages.blocks import (
     Heads,
     KernelSynth,
     Model,
+    Packages,
     Pretraining,
     Report,
     Resources,
@@ -54,6 +55,7 @@ class Params(Strict):
 
     profile: str = Field("default", description="what the report calls this file")
     seed: int = Field(0, ge=0)
+    environments: dict[str, Packages] = Field({})
     models: dict[str, Model]
     datasets: DataSets
     conditions: dict[str, Condition]
@@ -114,6 +116,8 @@ class Params(Strict):
             for name in wanted.along:
                 _known(name, self.models, f"studies.{study}.along")
         for name, model in self.models.items():
+            if model.environment is not None:
+                _known(model.environment, self.environments, f"models.{name}.environment")
             if model.base_model is not None:
                 _known(model.base_model, self.models, f"models.{name}.base_model")
             kind, _, recipe = model.ref.partition(":")

@@ -8,7 +8,7 @@ from typing import Any
 
 from stages import DATA, planning
 from stages.params import Params
-from stages.sweeping import Planned, opened, sweep
+from stages.sweeping import Planned, environments, opened, sweep
 from store.dumps import layers, read_states, read_table
 from tasks.models import registry
 from tasks.sweep.jobs import Job, Task
@@ -83,7 +83,8 @@ def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
         identity = {"model": name, "base_model": params.models[name].base_model, "rank": params.models[name].rank}
         spec = identity | NO_DATA | planning.model_spec(model)
         if name in weights:
-            for step, snapshot in _snapshots(model):
+            own = environments(params).get(name)
+            for step, snapshot in _snapshots(model, own.digest if own else ""):
                 inputs = planning.inputs(snapshot)
                 yield Planned(Job(WEIGHTS, spec | {"ref": snapshot["ref"], "step": step}, inputs, name), weights[name])
         if name in rows:
@@ -105,9 +106,9 @@ def _models(params: Params, measure: str) -> dict[str, list[str]]:
     return asked
 
 
-def _snapshots(model: Mapping[str, Any]) -> Iterator[tuple[int | None, dict[str, str]]]:
+def _snapshots(model: Mapping[str, Any], digest: str) -> Iterator[tuple[int | None, dict[str, str]]]:
     """The finished model as step None, then what its training kept, with the reference and fingerprint of each."""
     yield None, {"ref": model["ref"], "fingerprint": model["fingerprint"]}
     for step, path in registry.snapshots(Path(model["ref"])).items():
-        fingerprint = registry.with_code(model["family"], registry.fingerprint(path))
+        fingerprint = registry.with_code(model["family"], registry.fingerprint(path), digest)
         yield step, {"ref": path.as_posix(), "fingerprint": fingerprint}

@@ -24,6 +24,7 @@ from store.shelf import place
 from store.status import Status, write_status
 from tasks.sweep import engine, progress
 from tasks.sweep.cluster import Resources
+from tasks.sweep.environments import Environment
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.placement import Needs
 
@@ -154,10 +155,20 @@ def resources(params: Params) -> Resources:
         actors=block.actors,
         **usual,
         tasks={name: Needs(**(usual | own.model_dump(exclude_none=True))) for name, own in block.tasks.items()},
+        environments=environments(params),
         max_attempts=block.max_attempts,
         job_timeout_s=block.job_timeout_s,
         flush_seconds=block.flush_s,
     )
+
+
+def environments(params: Params) -> dict[str, Environment]:
+    """The environments of the models that run in one of their own, by model."""
+    made = {
+        name: Environment(name, tuple(one.packages), tuple(one.options), one.timeout_s)
+        for name, one in params.environments.items()
+    }
+    return {name: made[model.environment] for name, model in params.models.items() if model.environment}
 
 
 def stages_with_failures() -> list[str]:

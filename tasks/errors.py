@@ -6,6 +6,7 @@ TsfmLensError
 │   └── HubError        the model hub does not answer, or refuses
 ├── HealthError         hidden states or forecasts are not what they must be (NaN, all zero, wrong count)
 ├── StaleInputError     an input changed between planning and the start of a job
+├── EnvironmentFailed   packages of a model's own could not be installed
 └── SweepError          the cluster or the code on it is such that every further job would fail
 """
 
@@ -32,6 +33,10 @@ class HealthError(TsfmLensError):
 
 class StaleInputError(TsfmLensError):
     """An input changed between planning and the start of a job."""
+
+
+class EnvironmentFailed(TsfmLensError):
+    """The environment that a job asks for could not be made."""
 
 
 class SweepError(TsfmLensError):

@@ -1,27 +1,99 @@
-"""The wheel holds what the packages read beside their code."""
+"""Wheel and sdist: what they hold, and that the wheel runs in an empty environment, in an empty folder."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import uv
 
 ROOT = Path(__file__).parents[1]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+PARTS = {"store/sql/answers/correlation.sql", "tasks/series/catalog.yaml", "tasks/report/page.html.j2"} | {
+    f"tasks/report/page.{kind}" for kind in ("css", "js")
+}
+NOT_OURS = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "TSFM_LENS_DATA", "RAY_ADDRESS"}
+
+
+def call(*command: str | Path, at: Path, code: int = 0) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
+    environment.setdefault("UV_FIND_LINKS", os.environ.get("PIP_FIND_LINKS", ""))  # as the Makefile does
+    done = subprocess.run(
+        command, cwd=at, capture_output=True, text=True, check=False, env=environment | {"COLUMNS": "200"}
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist, and the wheel that was built from nothing but it."""
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t"]
+    call(*build, "sdist", at=ROOT)
+    (sdist,) = folder.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    call(*build, "wheel", at=folder / sdist.name.removesuffix(".tar.gz"))
+    (wheel,) = folder.glob("*.whl")
+    return sdist, wheel
+
+
+def tracked(*under: str) -> set[str]:
+    found = call("git", "ls-files", "--cached", "--others", "--exclude-standard", *under, at=ROOT).splitlines()
+    return {name for name in found if (ROOT / name).is_file() and name != ".venv"}
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_queries_catalog_and_page(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {"store/sql/answers/correlation.sql", "tasks/series/catalog.yaml", "tasks/report/page.html.j2"}
-    assert wanted <= names
-    code = {
-        path.relative_to(ROOT).as_posix() for top in ("stages", "tasks", "store") for path in (ROOT / top).rglob("*.py")
-    }
-    assert code <= names
-    assert not {name for name in names if name.startswith(("tests/", "data/", "checkpoints/"))}
+def test_the_wheel_holds_code_queries_page_params_and_checkpoints(built: tuple[Path, Path]) -> None:
+    names = set(zipfile.ZipFile(built[1]).namelist())
+    assert tracked("stages", "tasks", "store") <= names
+    assert names >= PARTS
+    assert {f"stages/default/{name}" for name in tracked("checkpoints", "params.yaml")} <= names
+    assert {name.partition("/")[0] for name in names} == {"stages", "tasks", "store", f"tsfm_lens-{VERSION}.dist-info"}
+
+
+@pytest.mark.slow
+def test_the_sdist_is_the_checkout(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names - {"PKG-INFO"} == tracked()
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple[Path, Path], tmp_path: Path) -> None:
+    python, here = tmp_path / "venv" / "bin" / "python", tmp_path / "here"
+    here.mkdir()
+    tool = (uv.find_uv_bin(), "--quiet", "--no-config")  # without the checkout's overrides, as pip is without
+    call(*tool, "venv", "--python", sys.executable, tmp_path / "venv", at=here)
+    install = (*tool, "pip", "install", "--python", python, "--constraint", ROOT / "constraints.txt")
+    call(*install, f"{built[1]}[moirai,s3,environments]", at=here)
+    lens = python.with_name("tsfm-lens")
+    assert call(lens, "--version", at=here) == f"tsfm-lens {VERSION}\n"
+    assert "pip install --no-deps uni2ts" in call(lens, "look", "moirai-nano", "nile", at=here, code=1)
+    call(*install, "--no-deps", "uni2ts", at=here)
+
+    found = {one["what"]: one["state"] for one in json.loads(call(lens, "doctor", "--json", at=here))}
+    assert found["family moirai"] == found["packages"] == "ok"
+    assert "missing" not in found.values()
+    for model in ("chronos-bolt-nano", "moirai-nano"):
+        assert json.loads(call(lens, "look", model, "nile", "--json", at=here))
+    call(lens, "look", "chronos-bolt-nano", "nile", "--out", "look.html", at=here)
+    call(lens, "compress", "chronos-bolt-nano", "small", "--to", "0.5", "--data", "nile", "--context", "64", at=here)
+    assert "zeta" in call(python, "-m", "store", "tables", "geometry", at=here)
+    assert "no database at" in call(python, "-m", "store", "select 1", at=here, code=2)
+    assert "run from the repository's root" in call(
+        lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here, code=2
+    )
+    (default,) = (tmp_path / "venv").rglob("stages/default/params.yaml")
+    (here / "params.yaml").write_text(default.read_text())
+    call(lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here)
+    assert "mine" in call(python, "-m", "stages", "plan", at=here)
+    assert {path.name for path in here.iterdir()} == {"look.html", "small", "params.yaml"}

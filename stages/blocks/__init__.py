@@ -14,7 +14,7 @@ from stages.blocks.measuring import (
     Theory,
     Tokens,
 )
-from stages.blocks.placing import TASKS
+from stages.blocks.placing import TASKS, Packages
 from stages.blocks.strict import Strict
 from stages.blocks.study import WITHOUT_TOKENS, Baseline, Measure, Study
 from stages.blocks.training import Checkpoints, FlowRanks, HeadRanks, Pretraining, Recipe
@@ -39,6 +39,7 @@ __all__ = [
     "KernelSynth",
     "Measure",
     "Model",
+    "Packages",
     "Pretraining",
     "Recipe",
     "Report",

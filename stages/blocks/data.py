@@ -23,6 +23,7 @@ class Model(Strict):
         None, description="the model that this one is made from (compressed, read otherwise); `all` leaves it out"
     )
     rank: float | None = Field(None, gt=0, description="for a compressed model: the number of its ranks, see Ranks")
+    environment: str | None = Field(None, description="of `environments`, whose packages its jobs run with; null: ours")
 
 
 class DataSet(Strict):

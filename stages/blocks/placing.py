@@ -39,6 +39,14 @@ def whole_or_fraction(gpus: float | None) -> float | None:
     return gpus
 
 
+class Packages(Strict):
+    """An environment of its own, for models whose packages cannot live beside ours; docs/environments.md."""
+
+    packages: list[str] = Field(min_length=1, description="requirements, as pip takes them: what its families import")
+    options: list[str] = Field([], description="of `uv pip install` and `uv pip compile`, such as --prerelease=allow")
+    timeout_s: float = Field(1800, gt=0, description="for all of resolving, downloading and installing, once")
+
+
 class Placing(Strict):
     """What an actor for the jobs of one task takes; what is left out is as for all others."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -63,6 +63,21 @@ app.command("sql", context_settings=sql.SETTINGS)(sql.sql)
 app.command("report")(page.report)
 app.add_typer(new, name="new")
 new.command("study")(study.study)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from stages.defaults import PACKAGE, version
+
+        typer.echo(f"{PACKAGE} {version()}")
+        raise typer.Exit()
+
+
+@app.callback()
+def about(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Before any command."""
 
 
 def main() -> None:

@@ -76,10 +76,11 @@ def look(
 
 
 def params_here() -> Params:
-    """Those of this folder, or bare ones where it has none."""
+    """Those of this folder; where it has none, those that come with the package, or bare ones."""
+    from stages import defaults
     from stages.looking import bare
 
-    return load() if Path(PARAMS_FILE).exists() else bare()
+    return load() if Path(PARAMS_FILE).exists() else defaults.params() or bare()
 
 
 @contextlib.contextmanager

@@ -192,6 +192,7 @@ TABLES = (
             C("bytes", I64, "size of its weights", "bytes"),
             C("recipe", TEXT, "key of the job that trained or compressed it, where we did", null=True),
             C("license", TEXT, "licence of the weights", null=True),
+            C("environment", TEXT, "name and packages of an environment of its own, where it ran in one", null=True),
             C("options", TEXT, "how it is read, where not as its files say (JSON)", null=True),
             C("heads", TEXT, "schedule of ranks that its heads were pretrained with, if any (JSON)", null=True),
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import math
 import re
@@ -40,7 +41,8 @@ FAMILIES = {
     "time-moe": "tasks.models.time_moe:TimeMoE",
     "visionts": "tasks.models.visionts:VisionTS",
 }
-EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs it
+EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs what it needs
+PACKAGES = {"moirai": ("uni2ts",)}  # family -> what it imports that this project does not depend on
 SNAPSHOTS = "snapshots"  # folder of a checkpoint with weights that its training kept, a checkpoint each
 PICKLED = "lag-llama.ckpt"  # the one pickled file that is read, weights only: Lag-Llama was released in no other form
 READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")  # of text and images
@@ -100,6 +102,14 @@ def family_class(name: str) -> type[Family]:
     return found
 
 
+def check_packages(name: str) -> None:
+    """Raise ModelError naming what to install where a package that a family of ours imports late is missing."""
+    for package in PACKAGES.get(name, ()):
+        if importlib.util.find_spec(package) is None:
+            missing = ModuleNotFoundError(f"No module named {package!r}", name=package)
+            raise ModelError(f"family {name}: {missing_package(missing)}")
+
+
 def code_of(family: str) -> str | None:
     """Name, version and SHA-256 of the package whose code a family is; None of ours. ValueError for an unknown one."""
     check_name(family)
@@ -107,14 +117,16 @@ def code_of(family: str) -> str | None:
     return plugins.code(entry) if entry else None
 
 
-def with_code(family: str, fingerprint: str) -> str:
+def with_code(family: str, fingerprint: str, environment: str = "") -> str:
     """Fingerprint of a checkpoint's files with the code that reads them: what the jobs of a model depend on.
 
     Of ours that is the files' alone, since the version of a Task is held to our code. Other packages' code is taken in,
-    so that no job takes a row of older code.
+    so that no job takes a row of older code; and so is the digest of an environment that the model runs in.
     """
-    code = code_of(family)
-    return fingerprint if code is None else hashlib.sha256(f"{fingerprint}\n{code}".encode()).hexdigest()
+    for code in (code_of(family), environment or None):
+        if code is not None:
+            fingerprint = hashlib.sha256(f"{fingerprint}\n{code}".encode()).hexdigest()
+    return fingerprint
 
 
 def _theirs(entry: EntryPoint) -> type[Family]:
@@ -148,9 +160,9 @@ def missing_package(error: ModuleNotFoundError) -> str:
     """What to install for a module that is not there."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)
-    # pip cannot: what uni2ts declares conflicts with today's torch and numpy, and only uv has overrides
+    # without its dependencies: what uni2ts declares conflicts with today's torch and numpy
     what = (
-        f"the extra {extra} with uv, whose overrides pyproject.toml holds (CONTRIBUTING.md, Dependencies)"
+        f"it with `pip install 'tsfm-lens[{extra}]'`, then `pip install --no-deps {package}` (docs/install.md)"
         if extra
         else f"the package that holds {package!r}"
     )
@@ -225,10 +237,10 @@ def load_for_job(job: Job) -> Any:
     ref = job.spec["ref"]
     found = resolve(ref, allow_hub=True)
     planned = job.inputs.get(f"model:{ref}")
-    now = with_code(job.spec["family"], found.fingerprint)
+    now = with_code(job.spec["family"], found.fingerprint, place().environment)
     if planned is not None and planned != now:
         raise StaleInputError(
-            f"model {ref}: planned with {planned[:12]}, its files are now {now[:12]}; run the stage again"
+            f"model {ref}: planned with {planned[:12]}, its files and packages are now {now[:12]}; run the stage again"
         )
     return family_class(job.spec["family"]).load(found.folder, device=place().device, **job.spec.get("options", {}))
 

@@ -44,6 +44,8 @@ class Setting:
     folder: str  # the driver's
     devices: int | None = None  # GPUs that it should see; None: as many as Ray assigns
     notice_seconds: float = 20  # from SIGTERM until what runs is handed back
+    environment: str = ""  # digest of its packages, where they are its own
+    prefix: str | None = None  # sys.prefix of the Python that has them
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,11 @@ class Worker:
                 f"node {ray.util.get_node_ip_address()} has not got the driver's folder {self._setting.folder} "
                 f"({error}); run from a folder that all nodes share"
             ) from error
+        if self._setting.prefix not in (None, sys.prefix):
+            raise SweepError(
+                f"node {ray.util.get_node_ip_address()} runs {sys.prefix}, expected {self._setting.prefix}: its Ray "
+                "heeds no py_executable; start the node with the Ray of constraints.txt"
+            )
         for variable in THREAD_VARIABLES:
             os.environ[variable] = str(self._setting.threads)
         ids = ray.get_gpu_ids()
@@ -125,7 +132,7 @@ class Worker:
         self._model, self._spoilt = None, False
         gc.collect()  # two models at once may not fit
         began = time.monotonic()
-        outcome = self._guarded(lambda: self._load(job), Place(self._torch_device))
+        outcome = self._guarded(lambda: self._load(job), self._place())
         self._load_seconds = time.monotonic() - began
         return outcome
 
@@ -135,7 +142,7 @@ class Worker:
             return self._unbegun()
         if self._spoilt and job.task.loader:
             return Outcome([], None, {}, undone=True)
-        outcome = self._guarded(lambda: self._run(job), Place(self._torch_device, divisor))
+        outcome = self._guarded(lambda: self._run(job), self._place(divisor))
         if outcome.failure is not None and outcome.failure.transient:
             self._spoilt = True
         if outcome.failure is not None and outcome.failure.of_memory:
@@ -175,6 +182,9 @@ class Worker:
             return result
         info = used(partial(self._port.write_dump, job), result.dump)
         return Result(rows=[{**result.rows[0], **info}, *result.rows[1:]], tokens=result.tokens)
+
+    def _place(self, divisor: int = 1) -> Place:
+        return Place(self._torch_device, divisor, self._setting.environment)
 
     def _unbegun(self) -> Outcome:
         return Outcome([], None, {}, leaving=True, undone=True)

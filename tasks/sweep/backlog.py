@@ -166,10 +166,14 @@ class Backlog:
             del self._shelves[shelf]
         return attempt
 
+    def shelves(self, needs: Needs) -> list[Shelf]:
+        """Those whose jobs need such an actor."""
+        return [shelf for shelf in self._shelves if shelf.needs == needs]
+
     def choose(self, served: Mapping[Shelf, int], needs: Needs) -> Shelf | None:
         """The shelf for an idle actor of this kind: the first that none serves, else the longest queue an actor."""
         if not self.ready[needs]:
             return None
-        mine = [shelf for shelf in self._shelves if shelf.needs == needs]
+        mine = self.shelves(needs)
         unserved = next((shelf for shelf in mine if not served.get(shelf)), None)
         return unserved or max(mine, key=lambda shelf: len(self._shelves[shelf]) / served[shelf])

@@ -6,12 +6,14 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tasks.errors import SweepError
+from tasks.sweep.environments import Environment
+from tasks.sweep.jobs import Job
 from tasks.sweep.placement import Needs
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package `tasks`
@@ -41,6 +43,7 @@ class Resources:
     labels: Mapping[str, str] = field(default_factory=dict)
     memory_mb: int | None = None
     tasks: Mapping[str, Needs] = field(default_factory=dict)  # of actors for the jobs of these tasks, in its place
+    environments: Mapping[str, Environment] = field(default_factory=dict)  # of jobs of these groups
     local_cpus: int | None = None  # of a Ray of our own; None: all
     local_gpus: int | None = None
     object_store_mb: int = OBJECT_STORE_MB  # of a Ray of our own
@@ -73,11 +76,16 @@ class Resources:
         """What an actor takes that does jobs of a task."""
         return self.tasks.get(task, self.needs)
 
+    def of_job(self, job: Job) -> Needs:
+        """The same, in the environment of the job's group where that has one of its own."""
+        needs, own = self.of(job.task.name), self.environments.get(job.group)
+        return needs if own is None else replace(needs, environment=own)
 
-def worker_environment(threads: int) -> dict[str, str]:
+
+def worker_environment(threads: int, code: Path = ROOT) -> dict[str, str]:
     """Environment of the workers: our code as the driver finds it, as many threads as the actor has CPUs, MEMORY."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    path = dict.fromkeys([str(ROOT), *(str(Path(p).resolve()) for p in inherited if p)])
+    path = dict.fromkeys([str(code), *(str(Path(p).resolve()) for p in inherited if p)])
     return {
         "PYTHONPATH": os.pathsep.join(path),
         "OMP_NUM_THREADS": str(threads),
@@ -86,8 +94,10 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
-def runtime_environment(threads: int) -> dict[str, Any]:
-    """What Ray is told of workers that it starts on a cluster's nodes."""
+def runtime_environment(threads: int, own: Environment | None = None) -> dict[str, Any]:
+    """What Ray is told of workers that it starts on a cluster's nodes, or in an environment of their own."""
+    if own is not None:
+        return {"env_vars": worker_environment(threads, own.code), "py_executable": str(own.python)}
     told: dict[str, Any] = {"env_vars": worker_environment(threads)}
     if python := os.environ.get(PYTHON_VARIABLE):
         told["py_executable"] = python
@@ -123,8 +133,9 @@ def actor_options(needs: Needs) -> dict[str, Any]:
         options["label_selector"] = dict(needs.labels)
     if needs.memory_mb:
         options["memory"] = needs.memory_mb * 2**20
-    if ray.get_runtime_context().namespace != NAMESPACE.format(needs.threads):
-        options["runtime_env"] = runtime_environment(needs.threads)
+    own = needs.environment
+    if own is not None or ray.get_runtime_context().namespace != NAMESPACE.format(needs.threads):
+        options["runtime_env"] = runtime_environment(needs.threads, own)
     return options
 
 

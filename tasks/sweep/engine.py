@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from tasks.sweep.actor import Outcome
+from tasks.sweep.actor import Outcome, Site
 from tasks.sweep.backlog import Attempt, Backlog, Shelf
 from tasks.sweep.cluster import Resources, connect
-from tasks.sweep.fleet import Call, Fleet, Slot, What
+from tasks.sweep.fleet import NOWHERE, Call, Fleet, Slot, What
 from tasks.sweep.interrupts import caught_signals, leave
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.policy import Action, Failure, decide, fatal
@@ -39,7 +39,7 @@ def run(jobs: Iterable[Job], port: Port, resources: Resources, *, report: Report
     what finished is stored in each case.
     """
     began = time.monotonic()
-    backlog = Backlog(jobs, port.missing, resources.chunk, lambda job: resources.of(job.task.name))
+    backlog = Backlog(jobs, port.missing, resources.chunk, resources.of_job)
     ledger = Ledger(port.append, resources.flush_seconds)
     backlog.refill(1)
     acted: tuple[int, ...] = ()
@@ -81,6 +81,7 @@ class _Sweep:
             last.callback(self._ledger.flush, force=True)  # the first of them: stored even if the cluster has gone
             while (len(self._backlog) or self._fleet.busy) and not caught:
                 self._fleet.top_up(self._backlog)
+                self._give_up()
                 self._dispatch()
                 self._turn()
                 self._backlog.plan_ahead()
@@ -119,7 +120,7 @@ class _Sweep:
                 return []
             shelf = other
         if shelf in self._doomed:
-            self._record_doomed(shelf, slot)
+            self._record_all(shelf, self._doomed[shelf], slot.site, self._load_failures[shelf])
             return self._next(slot)
         attempt = self._backlog.peek(shelf)
         if attempt is None or not slot.takes(attempt, self._resources.max_in_flight):
@@ -279,11 +280,16 @@ class _Sweep:
         self.restarts += 1
         return calls
 
-    def _record_doomed(self, shelf: Shelf, slot: Slot) -> None:
-        """Record the failure of a load for each job that waits for it, without another load."""
+    def _give_up(self) -> None:
+        """Record the jobs whose environment could not be made, with why."""
+        for needs, failure in self._fleet.unmade(self._backlog):
+            for shelf in self._backlog.shelves(needs):
+                self._record_all(shelf, failure, NOWHERE, 1)
+
+    def _record_all(self, shelf: Shelf, failure: Failure, site: Site, attempts: int) -> None:
+        """Record one failure, of a load or an environment, for each job that waits for it."""
         while self._backlog.peek(shelf) is not None:
-            outcome = unanswered(self._doomed[shelf], slot.site, seconds=0.0)
-            self._ledger.add(self._backlog.pop(shelf).job, outcome, self._load_failures[shelf])
+            self._ledger.add(self._backlog.pop(shelf).job, unanswered(failure, site, seconds=0.0), attempts)
 
     def _tell(self, *, force: bool = False) -> None:
         now = time.monotonic()

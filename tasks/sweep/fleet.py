@@ -15,6 +15,7 @@ from tasks.errors import SweepError
 from tasks.sweep.actor import Setting, Site, Worker
 from tasks.sweep.backlog import Attempt, Backlog, Shelf
 from tasks.sweep.cluster import Resources, actor_options
+from tasks.sweep.environments import Maker
 from tasks.sweep.jobs import Port
 from tasks.sweep.nodes import Nodes, Request
 from tasks.sweep.placement import Needs, allot, fits, within
@@ -128,6 +129,7 @@ class Fleet:
         self._failed_starts = 0
         self._absent: dict[Needs, float] = {}  # kinds that no actor is up of, though jobs wait, and since when
         self._request = Request()
+        self._maker = Maker()
         self.nodes = Nodes()
         self.slots: list[Slot] = []
 
@@ -174,7 +176,17 @@ class Fleet:
         wanted = Counter(backlog.ready)
         for slot in self.slots:
             wanted[slot.shelf.needs] += sum(len(call.attempts) for call in slot.calls) if slot.open else 0
-        return dict(+wanted)
+        return {needs: count for needs, count in (+wanted).items() if self._has_environment(needs)}
+
+    def _has_environment(self, needs: Needs) -> bool:
+        """Whether actors of this kind can start; an environment that is not there is made meanwhile."""
+        return needs.environment is None or self._maker.ready(needs.environment)
+
+    def unmade(self, backlog: Backlog) -> Iterator[tuple[Needs, Failure]]:
+        """The kinds of actor that jobs wait for in vain, with why their environment could not be made."""
+        for needs in list(+backlog.ready):
+            if needs.environment is not None and (failure := self._maker.failure(needs.environment)):
+                yield needs, failure
 
     def _staying(self) -> Counter[Needs]:
         return Counter(slot.shelf.needs for slot in self.slots if slot.leaves is None)
@@ -201,7 +213,7 @@ class Fleet:
         since, self._absent = self._absent, {}
         for needs in +backlog.ready:
             fit = fits(needs, self.nodes.open)
-            if needs in up or (fit and not self._targets[needs]):  # the second: other kinds are before it
+            if needs in up or (fit and not self._targets.get(needs)):  # others are before it, or its environment
                 continue
             self._absent[needs] = since.get(needs, now)
             patience = 0.0 if fit == 0 and self._resources.address is None else self._resources.start_timeout_s
@@ -217,7 +229,9 @@ class Fleet:
         name = f"{self._name}-{self._made}"
         known = f"{shelf.group} {name} {self._run}".strip()
         remote = self._ray.remote(Worker).options(name=known, **actor_options(needs))
-        setting = Setting(needs.threads, os.getcwd(), needs.devices, self._resources.notice_seconds)
+        own = needs.environment
+        place = (own.digest, str(own.folder)) if own else ("", None)
+        setting = Setting(needs.threads, os.getcwd(), needs.devices, self._resources.notice_seconds, *place)
         slot = Slot(name, remote.remote(name, self._port, setting), shelf)
         self._made += 1
         slot.send("start")
@@ -248,7 +262,8 @@ class Fleet:
         self._counted = float("-inf")
 
     def close(self) -> None:
-        """End all actors."""
+        """End all actors, and the making of environments."""
+        self._maker.close()
         for slot in list(self.slots):
             self.drop(slot)
         with contextlib.suppress(Exception):  # a cluster that has gone may not hide why

@@ -92,10 +92,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an entry or loader runs; no part of any key, so no result may depend on it beyond rounding."""
+    """Where an entry or loader runs; no part of any key but by the fingerprint of a model with an environment.
+
+    So no result may depend on it beyond rounding.
+    """
 
     device: str = "cpu"  # for torch: "cpu" or "cuda:0"
     divisor: int = 1  # doubled each time the job has run out of memory
+    environment: str = ""  # digest of the packages that the process runs with; "": the driver's. See Environment
 
     def batch(self, size: int) -> int:
         """The batch size to use where `size` is the usual one."""

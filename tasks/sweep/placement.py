@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.sweep.environments import Environment
 
 SLACK = 1e-9  # ray counts resources in ten-thousandths
 
@@ -22,6 +26,7 @@ class Needs:
     custom: Mapping[str, float] = field(default_factory=dict, hash=False)  # custom resources of nodes, as ray counts
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)  # of nodes, as ray selects: see Node.matches
     actors: int | None = None  # at most so many; None: all that fit
+    environment: Environment | None = None  # packages of its own; None: the driver's
 
     def __post_init__(self) -> None:
         if self.actors is not None and self.actors < 1:
@@ -51,7 +56,8 @@ class Needs:
 
     def __str__(self) -> str:
         labels = f" on nodes with labels {dict(self.labels)}" if self.labels else ""
-        return f"{self.amounts}{labels}"
+        own = f" in environment {self.environment.name}" if self.environment else ""
+        return f"{self.amounts}{labels}{own}"
 
 
 @dataclass(frozen=True)

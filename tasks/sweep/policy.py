@@ -21,6 +21,7 @@ TRANSIENT = frozenset(  # class names anywhere in an error's ancestry; by name, 
         "TimeoutError",
         "ConnectionError",
         "AcceleratorError",  # torch: the CUDA context of the process is lost
+        "EnvironmentFailed",  # an index that does not answer, packages of which a version appears
         "PlaceError",  # store.errors: an object store does not answer, which it may do again
     }
 )

@@ -53,6 +53,9 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
     [
         ("geometri", {}, ["geometri", "unknown key", "did you mean 'geometry'"]),
         ("models/chronos-t5-nano/famly", "x", ["models.chronos-t5-nano.famly", "did you mean 'family'"]),
+        ("models/chronos-t5-nano/environment", "pins", ["models.chronos-t5-nano.environment", "'pins'"]),
+        ("environments/pins", {"packages": []}, ["environments.pins.packages"]),
+        ("environments/pins", {"packages": ["six"], "timeout": 9}, ["environments.pins.timeout", "timeout_s"]),
         ("models/chronos-t5-nano/family", None, ["models.chronos-t5-nano.family: missing"]),
         ("conditions/context-100/context", "long", ["conditions.context-100.context", "'long'", "integer"]),
         ("conditions/context-100/context", 3, ["conditions.context-100.context", "got 3", "16"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pandas as pd
@@ -94,10 +95,20 @@ def test_what_is_wrong_is_one_line_and_a_code(folder: Path, arguments: tuple[str
     assert ({path.name for path in folder.iterdir()}, (folder / "params.yaml").read_bytes()) == before
 
 
-def test_a_folder_without_params_yaml_says_how_a_model_is_named(
+def test_a_folder_without_params_yaml_takes_the_packages_own_or_says_how_a_model_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from stages import defaults
+
     monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["look", "chronos-bolt-nano", "nile"]).exit_code == 0
+    monkeypatch.setattr(defaults, "params", lambda: None)  # a wheel that was built without them
     done = CliRunner().invoke(app, ["look", "chronos-bolt-nano", "nile"])
     assert done.exit_code == 2
     assert "there is none here: write FAMILY:FOLDER" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_version_is_pyproject_tomls() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert done.stdout == f"tsfm-lens {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}\n"

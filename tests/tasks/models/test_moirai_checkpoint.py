@@ -135,5 +135,5 @@ def test_a_wrong_config_is_named(changes: dict[str, Any], text: str) -> None:
 
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uni2ts.model.moirai.module", None)
-    with pytest.raises(ModelError, match=r"family moirai: module 'uni2ts.* is missing; install the extra.*moirai"):
+    with pytest.raises(ModelError, match=r"family moirai: module 'uni2ts.* is missing; install it.*moirai"):
         Moirai.new(CONFIG, seed=0)

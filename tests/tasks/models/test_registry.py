@@ -15,7 +15,7 @@ from tasks.models import plugins, registry
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
-from tasks.sweep.jobs import Job, Task
+from tasks.sweep.jobs import PLACE, Job, Place, Task
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_an_entry_point_adds_a_family_which_is_imported_when_its_name_is_asked_f
     ("value", "text", "words"),
     [
         ("no_such_package.models:Thing", "", "module 'no_such_package' is missing; install the package that holds"),
-        ("uni2ts.no_such_module:Thing", "", "install the extra moirai with uv"),
+        ("uni2ts.no_such_module:Thing", "", r"tsfm-lens\[moirai\].*--no-deps uni2ts"),
         ("their_module:Thing", USABLE, "module their_module has no class 'Thing'; mend its entry point"),
         ("their_module:Theirs", "import no_such_package", "module 'no_such_package' is missing"),
         ("their_module:Theirs", "1 / 0", r"does not import \(ZeroDivisionError: .*uninstall it"),
@@ -196,7 +196,7 @@ def test_a_job_loads_its_model_and_a_changed_one_is_stale(folder: Path) -> None:
     job = Job(Task("t", 1, "m:f"), spec, {f"model:{folder}": fingerprint})
     assert isinstance(registry.load_for_job(job), ChronosBolt)
     stale = Job(job.task, spec, {f"model:{folder}": "0" * 64})
-    with pytest.raises(StaleInputError, match="planned with 000000000000, its files are now"):
+    with pytest.raises(StaleInputError, match="planned with 000000000000, its files and packages are now"):
         registry.load_for_job(stale)
 
 
@@ -224,3 +224,29 @@ def test_importing_the_registry_imports_no_heavy_package() -> None:
     code = f"import sys, tasks.models.registry; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_packages_of_an_environment_are_part_of_a_models_fingerprint() -> None:
+    assert registry.with_code("moirai", "abc") == registry.with_code("moirai", "abc", "") == "abc"
+    assert len({registry.with_code("moirai", "abc", own) for own in ("", "d1", "d2")}) == 3
+
+
+def test_a_job_planned_with_other_packages_than_its_process_has_is_refused() -> None:
+    folder = str(Path(__file__).parents[3] / "checkpoints" / "chronos-bolt-nano")
+    planned = registry.with_code("chronos-bolt", registry.fingerprint(Path(folder)), "digest")
+    job = Job(Task("t", 1, "m:f"), {"family": "chronos-bolt", "ref": folder}, {f"model:{folder}": planned})
+    with pytest.raises(StaleInputError, match="its files and packages are now"):
+        registry.load_for_job(job)
+    token = PLACE.set(Place(environment="digest"))
+    try:
+        assert registry.load_for_job(job).name == "chronos-bolt"
+    finally:
+        PLACE.reset(token)
+
+
+def test_a_family_whose_package_is_missing_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.check_packages("moirai")
+    monkeypatch.setitem(sys.modules, "uni2ts", None)
+    with pytest.raises(ModelError, match=r"family moirai: module 'uni2ts' is missing; install it with .*--no-deps"):
+        registry.check_packages("moirai")
+    registry.check_packages("chronos-bolt")
