@@ -28,6 +28,7 @@ EXPORTED = "tests/stages/test_exporting.py::test_the_command_writes_a_dense_fold
 REPRO = "tests/e2e/test_smoke.py::test_a_second_repro_runs_roots_only"
 SHOWN = "tests/e2e/test_smoke.py::test_dvc_shows_the_headline_numbers_the_plots_and_the_graph"
 CLI = "tests/stages/cli/test_commands.py::test_the_commands_of_the_docs_run_one_after_another"
+WHEEL = "tests/test_wheel.py::test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder"
 SET_UP = REASON + "sets up an environment from a package index, which the suite itself runs in"
 
 
@@ -83,6 +84,19 @@ ELSEWHERE = (
         "docs/cluster.md", "python -m store status", "tests/e2e/test_smoke.py::test_status_says_that_all_is_done"
     ),
     Elsewhere("docs/cluster.md", "ray stop", REASON + "would end every Ray of the machine, other people's too"),
+    Elsewhere("docs/install.md", "pip install tsfm_lens", WHEEL),
+    Elsewhere("docs/install.md", "tsfm-lens", WHEEL),
+    Elsewhere(
+        "docs/install.md", "pip install 'tsfm_lens", REASON + "pip asks an index for what uni2ts needs; see the page"
+    ),
+    Elsewhere("docs/install.md", "pip install --no-deps uni2ts", REASON + "as the line before it"),
+    Elsewhere(
+        "docs/install.md", "docker", REASON + "needs a builder and its base image; tests/test_release.py lints the file"
+    ),
+    Elsewhere(
+        "docs/install.md", "podman", REASON + "needs a builder and its base image; tests/test_release.py lints the file"
+    ),
+    Elsewhere("docs/environments.md", "python -m pytest -m download", REASON + "downloads some three gigabytes"),
     Elsewhere("CONTRIBUTING.md", "python -m tests.task_versions", "tests/test_task_versions.py"),
     Elsewhere(
         "docs/results/default/README.md", "make repro", REASON + "the default run, which .ci/run makes from nothing"
