@@ -114,10 +114,16 @@ class VqVae(nn.Module):
         return Quantised(ids, self.codebook(ids), given)
 
     def nearest(self, given: Float[torch.Tensor, "*token code"]) -> Int[torch.Tensor, "*token"]:
-        """Ids of the nearest vectors of the codebook."""
+        """Ids of the nearest vectors of the codebook, the lowest where several are equal."""
         book = self.codebook.weight
         distances = given.square().sum(-1, keepdim=True) + book.square().sum(-1) - 2 * given @ book.T
-        return distances.argmin(dim=-1)
+        return self._first_alike()[distances.argmin(dim=-1)]
+
+    def _first_alike(self) -> Int[torch.Tensor, " id"]:
+        """Of every id, the lowest with the same vector: a product's columns are rounded differently on some CPUs."""
+        kinds = torch.unique(self.codebook.weight, dim=0, return_inverse=True)[1]
+        ids = torch.arange(len(kinds), device=kinds.device)
+        return torch.full_like(ids, len(ids)).scatter_reduce(0, kinds, ids, "amin")[kinds]
 
     @torch.no_grad()
     def place(self, given: Float[torch.Tensor, "token code"]) -> None:
