@@ -42,8 +42,12 @@ retry: $(READY)  ## run again the jobs that failed for good
 test: $(READY) lint  ## lint, types, walls and the fast tests
 	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile  # more threads than cores wait for each other by spinning
 
+# Slow tests of one process each, which two may run at once; the others start clusters or measure time.
+BESIDE := tests/tasks/test_hostile_series.py tests/tasks/statistics tests/tasks/models tests/test_fuzz.py
+
 test-slow: $(READY)  ## faults, several nodes, whole pipelines, wheel
-	@python -m pytest -q -m slow --durations 20
+	@OMP_NUM_THREADS=1 python -m pytest -q -m slow -n 2 --dist loadfile --durations 10 $(BESIDE)
+	@python -m pytest -q -m slow --durations 40 $(BESIDE:%=--ignore %)
 
 lint: $(READY)
 	@ruff check -q .
