@@ -126,7 +126,9 @@ class T5Family(T5Stacks, Forecaster):
             raise ModelError(
                 f"{folder / 'config.json'}: got n_tokens {ids} of {cls.block}, more than vocab_size {words}"
             )
-        return cls(folders.load_network(narrowed(cls._network_class(config), attentions), folder, device))
+        network = folders.load_network(narrowed(cls._network_class(config), attentions), folder, device)
+        with folders.bounded(folder):  # the package's tokeniser checks the rest of its block
+            return cls(network)
 
     @classmethod
     @abstractmethod
