@@ -1,7 +1,7 @@
 # `make repro` and `make test` set up by themselves on a fresh machine; see README.md.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup repro submit retry test test-slow lint docs profile pins bench dist clean
+.PHONY: help setup repro submit retry test test-slow test-long lint docs profile pins bench dist clean
 
 # uv does not read pip's own setting for local wheels; where it is empty everything comes from the index.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
@@ -46,8 +46,11 @@ test: $(READY) lint  ## lint, types, walls and the fast tests
 BESIDE := tests/tasks/test_hostile_series.py tests/tasks/statistics tests/tasks/models tests/test_fuzz.py
 
 test-slow: $(READY)  ## faults, several nodes, whole pipelines, wheel
-	@OMP_NUM_THREADS=1 python -m pytest -q -m slow -n 2 --dist loadfile --durations 10 $(BESIDE)
-	@python -m pytest -q -m slow --durations 40 $(BESIDE:%=--ignore %)
+	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --durations 10 $(BESIDE)
+	@python -m pytest -q -m 'slow and not long' --durations 40 $(BESIDE:%=--ignore %)
+
+test-long: $(READY)  ## what .ci/run has no time for
+	@python -m pytest -q -m long
 
 lint: $(READY)
 	@ruff check -q .
