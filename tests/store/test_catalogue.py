@@ -54,7 +54,7 @@ def test_the_catalogue_holds_every_table_and_view_with_its_comment(build) -> Non
     kept = {path.stem for path in (Path(catalogue.__file__).parent / "sql" / "kept").glob("*.sql")}
     assert {name for name, _ in tables} == {name for name, table in TABLES.items() if table.in_catalogue} | kept
     assert dict(tables)["training"] == "A row is one logged step of one pretraining run."
-    assert dict(tables)["scores"].startswith("How well does each model forecast") and len(kept) == 11
+    assert dict(tables)["scores"].startswith("How well does each model forecast") and len(kept) == 12
     assert columns == [("inter-token cosine, every type weighing the same [cosine] (isotropy.md eq. 1)",)]
     assert study == ("study",)
     assert {"correlation", "correlation_by_model", "effective_dimension"} <= set(views)

@@ -10,7 +10,7 @@ with asked as ( -- studies of figures with printed numbers: no other is read
     where figure in (select figure from published_numbers)
 ),
 
-cells as not materialized (  -- DuckDB 2.0 never ends where a limit stops a reader of half a million kept rows early
+cells as (
     select
         study,
         family,
