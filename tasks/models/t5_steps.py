@@ -1,6 +1,6 @@
 """T5 without gradients, a step at a time: an encoder that holds few windows, a decoder over preallocated caches.
 
-Whatever the widths of the heads. The decoder's states stand in columns, [d, paths]: MKL multiplies W X a tenth faster
+Whatever the widths of the heads. The decoder's states stand in columns, [d, paths]: W X is multiplied a tenth faster
 than X^T W^T at the hundred or so paths of a forecast, and these products are most of its time.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from tasks.models.onednn import times_transposed
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +35,7 @@ class StepDecoder:
         for part, encoded in encode(network.encoder, ids, mask):
             for attention, (keys, values) in zip(cross, self._cross, strict=True):
                 for cache, linear in ((keys, attention.k), (values, attention.v)):
-                    heads = _split(linear(encoded), attention.n_heads)
+                    heads = _split(_rows(linear, encoded), attention.n_heads)
                     cache[part, :, :, : heads.shape[-1]] = heads
         self._own = [self._own_cache(attention) for attention in own]
         width = self._stack.config.d_model
@@ -57,7 +59,7 @@ class StepDecoder:
         hidden = self._normed(self._stack.final_layer_norm, hidden)
         if self.network.config.scale_decoder_outputs:
             hidden *= self.network.model_dim**-0.5
-        logits: torch.Tensor = self.network.lm_head(hidden.t())
+        logits: torch.Tensor = _rows(self.network.lm_head, hidden.t())
         return logits.view(self.windows, self.samples, -1)
 
     def _normed(self, norm: Any, hidden: torch.Tensor) -> torch.Tensor:
@@ -70,7 +72,7 @@ class StepDecoder:
 
     def _feed(self, dense: Any, normed: torch.Tensor, hidden: torch.Tensor) -> None:
         inner = [_columns(getattr(dense, name), normed) for name in ("wi", "wi_0", "wi_1") if hasattr(dense, name)]
-        _add(dense.wo, _activated(dense, *inner), hidden)
+        hidden += _columns(dense.wo, _activated(dense, *inner))
 
     def _attend_own(self, attention: Any, normed: torch.Tensor, index: int, step: int, hidden: torch.Tensor) -> None:
         import torch
@@ -84,13 +86,13 @@ class StepDecoder:
         scores = torch.matmul((query * attention.scaling)[:, :, None], keys[:, :, :seen].transpose(2, 3))
         weights = torch.softmax(scores.add_(self._bias[:, step:seen, :seen]), dim=-1)
         out = torch.matmul(weights, values[:, :, :seen])[:, :, 0]  # [paths, h, d]
-        _add(attention.o, out.flatten(1).t(), hidden)
+        hidden += _columns(attention.o, out.flatten(1).t())
 
     def _attend_cross(self, attention: Any, normed: torch.Tensor, index: int, hidden: torch.Tensor) -> None:
         query = _columns(attention.q, normed).unflatten(0, (attention.n_heads, -1))
         query = query.unflatten(2, (self.windows, self.samples)).permute(2, 0, 3, 1).contiguous()  # [W, h, S, d]
         out = _attend(query, *self._cross[index], self._masked, attention)
-        _add(attention.o, out.permute(1, 3, 0, 2).reshape(-1, self.windows * self.samples), hidden)
+        hidden += _columns(attention.o, out.permute(1, 3, 0, 2).reshape(-1, self.windows * self.samples))
 
     def _cross_cache(self, attention: Any, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Of equal widths, zeros where the narrower has none: torch's fused attention asks for that."""
@@ -119,13 +121,13 @@ def _encoded(stack: Any, ids: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         own, dense = block.layer
         attention, normed = own.SelfAttention, _normed_rows(own.layer_norm, hidden, stack.config)
         query, key, value = (
-            _split(part(normed), attention.n_heads) for part in (attention.q, attention.k, attention.v)
+            _split(_rows(part, normed), attention.n_heads) for part in (attention.q, attention.k, attention.v)
         )
         out = _attend(query, key, value, bias, attention)
-        hidden += attention.o(out.transpose(1, 2).flatten(2))
+        hidden += _rows(attention.o, out.transpose(1, 2).flatten(2))
         normed, mlp = _normed_rows(dense.layer_norm, hidden, stack.config), dense.DenseReluDense
-        inner = [getattr(mlp, name)(normed) for name in ("wi", "wi_0", "wi_1") if hasattr(mlp, name)]
-        hidden += mlp.wo(_activated(mlp, *inner))
+        inner = [_rows(getattr(mlp, name), normed) for name in ("wi", "wi_0", "wi_1") if hasattr(mlp, name)]
+        hidden += _rows(mlp.wo, _activated(mlp, *inner))
     return _normed_rows(stack.final_layer_norm, hidden, stack.config)
 
 
@@ -149,28 +151,24 @@ def _activated(dense: Any, inner: torch.Tensor, gated: torch.Tensor | None = Non
     return active if gated is None else active.mul_(gated)
 
 
-def _columns(linear: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """A Linear on columns [in, n], answering columns [out, n]; of two factors one after the other."""
-    import torch
-
+def _rows(linear: Any, rows: torch.Tensor) -> torch.Tensor:
+    """A Linear on rows [..., in], answering rows [..., out]; of two factors one after the other."""
     from tasks.models.low_rank import LowRank
 
     if isinstance(linear, LowRank):
-        return _columns(linear.wide, _columns(linear.narrow, hidden))
-    if linear.bias is None:
-        return torch.mm(linear.weight, hidden)
-    return torch.addmm(linear.bias[:, None], linear.weight, hidden)
+        return _rows(linear.wide, _rows(linear.narrow, rows))
+    product = times_transposed(rows, linear.weight)
+    return product if linear.bias is None else product.add_(linear.bias)
 
 
-def _add(linear: Any, columns: torch.Tensor, hidden: torch.Tensor) -> None:
-    """What a Linear, or two factors, make of columns, added to `hidden`."""
+def _columns(linear: Any, columns: torch.Tensor) -> torch.Tensor:
+    """The same on columns: [in, n] to [out, n]."""
     from tasks.models.low_rank import LowRank
 
     if isinstance(linear, LowRank):
-        linear, columns = linear.wide, _columns(linear.narrow, columns)
-    hidden.addmm_(linear.weight, columns)
-    if linear.bias is not None:
-        hidden += linear.bias[:, None]
+        return _columns(linear.wide, _columns(linear.narrow, columns))
+    product = times_transposed(linear.weight, columns.t())
+    return product if linear.bias is None else product.add_(linear.bias[:, None])
 
 
 def _normed_rows(norm: Any, hidden: torch.Tensor, config: Any) -> torch.Tensor:

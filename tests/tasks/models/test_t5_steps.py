@@ -146,7 +146,8 @@ def test_caches_hold_what_the_heads_need(windows: Make) -> None:
     """Own keys and values at their widths, cross ones once a window, at the wider of the two."""
     model = narrow(5, 2)
     ids, mask = inputs(model, windows(count=3), gaps=False)
-    decoder = t5_steps.StepDecoder(model.network, ids, mask, SAMPLES, STEPS)
+    with torch.inference_mode():
+        decoder = t5_steps.StepDecoder(model.network, ids, mask, SAMPLES, STEPS)
     read = [(layer.kind, layer.read().widths) for layer in model.attentions() if layer.stack == "decoder"]
     own = sum(sum(widths) * 3 * SAMPLES * STEPS * 3 for kind, widths in read if kind == "self")
     cross = sum(2 * max(widths) * 3 * ids.shape[1] * 3 for kind, widths in read if kind == "cross")
