@@ -42,11 +42,13 @@ retry: $(READY)  ## run again the jobs that failed for good
 test: $(READY) lint  ## lint, types, walls and the fast tests
 	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile  # more threads than cores wait for each other by spinning
 
-# Slow tests of one process each, which two may run at once; the others start clusters or measure time.
-BESIDE := tests/tasks/test_hostile_series.py tests/tasks/statistics tests/tasks/models tests/test_fuzz.py
+# Slow tests of which two may run at once: those of one process each, and whole pipelines, which mostly wait for a Ray
+# to start. The others start clusters of several nodes, kill processes or measure time.
+BESIDE := tests/tasks/test_hostile_series.py tests/tasks/statistics tests/tasks/models tests/test_fuzz.py tests/docs \
+  tests/test_wheel.py tests/e2e/test_dvc.py tests/e2e/test_hostile.py tests/e2e/test_docs.py tests/e2e/test_object_store.py
 
 test-slow: $(READY)  ## faults, several nodes, whole pipelines, wheel
-	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --durations 10 $(BESIDE)
+	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --durations 40 $(BESIDE)
 	@python -m pytest -q -m 'slow and not long' --durations 40 $(BESIDE:%=--ignore %)
 
 test-long: $(READY)  ## what .ci/run has no time for

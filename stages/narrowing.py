@@ -32,7 +32,7 @@ class Narrowing:
     """How: a method of docs/compression.md, the share of attention parameters that is left, calibration windows."""
 
     to: float
-    method: str = "aware"
+    method: str = "aware-both"
     windows: int = 32
 
 

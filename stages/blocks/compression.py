@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from stages.blocks.strict import Strict
 from stages.blocks.training import FlowRanks
 
-CALIBRATED = {"aware", "aware-svd", "project"}  # methods of compression that look at data
+CALIBRATED = {"aware", "aware-svd", "aware-both", "project"}  # methods of compression that look at data
 
 NARROWING = ("joint", "aware")  # methods that make heads narrower, which a measured time needs
 
@@ -48,15 +48,17 @@ class Ranks(Strict):
 class Method(Strict):
     """How a model is compressed: tasks/compression/truncation.py."""
 
-    method: Literal["svd", "aware-svd", "joint", "aware", "project"] = Field(
-        description="svd: every matrix alone; joint: products of a head; aware: those on calibration data; aware-svd"
+    method: Literal["svd", "aware-svd", "joint", "aware", "aware-both", "project"] = Field(
+        description="svd: every matrix alone; joint: products of a head; aware, aware-svd: those on calibration data"
     )
     ranks: Ranks
 
     @model_validator(mode="after")
-    def _can_be_timed(self) -> Method:
+    def _fits_its_ranks(self) -> Method:
         if self.ranks.time is not None and self.method not in NARROWING:
             raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
+        if self.method == "aware-both" and self.ranks.budget is None:
+            raise ValueError("ranks: got no budget, which method aware-both splits; say {budget: SHARE}")
         return self
 
     @property

@@ -15,6 +15,7 @@ from stages.cli.output import Json, say_json, say_table
 class Method(StrEnum):
     """Of docs/compression.md, that take a budget."""
 
+    aware_both = "aware-both"
     aware = "aware"
     joint = "joint"
     svd = "svd"
@@ -28,7 +29,7 @@ def compress(
     to: Annotated[
         float, typer.Option(min=0.01, max=1, help="Share of the attention's parameters that is left.")
     ] = 0.25,
-    method: Annotated[Method, typer.Option(help="See docs/compression.md.")] = Method.aware,
+    method: Annotated[Method, typer.Option(help="See docs/compression.md.")] = Method.aware_both,
     windows: Annotated[int, typer.Option(min=1, help="That calibrate.")] = 32,
     family: Annotated[str | None, typer.Option(help="Of a model that is a folder.")] = None,
     context: Annotated[

@@ -10,6 +10,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 
+class BudgetError(ValueError):
+    """A budget that rank 1 of everything is beyond."""
+
+
 class Curve(NamedTuple):
     """Of one part, by rank 1, 2, ...: its cost, never falling, and its error, never growing."""
 
@@ -22,11 +26,11 @@ def allocate(curves: Sequence[Curve], budget: int) -> list[int]:
 
     From rank 1 on, the step that gains most for its cost is taken, of any length that the budget allows. Optimal where
     every rank costs the same and gains never grow (squared singular values); elsewhere less than the gain of one
-    step from it. ValueError where rank 1 of every part is beyond the budget.
+    step from it. BudgetError where rank 1 of every part is beyond the budget.
     """
     left = budget - sum(int(curve.costs[0]) for curve in curves)
     if left < 0:
-        raise ValueError(f"budget: got {budget}, expected at least {budget - left}, which rank 1 of every part costs")
+        raise BudgetError(f"budget: got {budget}, expected at least {budget - left}, which rank 1 of every part costs")
     ranks = [1] * len(curves)
     waiting = [step for place, curve in enumerate(curves) if (step := _best(place, curve, 1, left))]
     heapq.heapify(waiting)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks.compression import both
 from tasks.compression.calibration import gather
 from tasks.compression.choices import WEIGHED
 from tasks.compression.clock import forecast_seconds, measure
@@ -43,13 +44,7 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     """
     spec, folder = job.spec, Path(data["folder"])
     before = sizes(model)
-    moments = saved = None
-    if spec["method"]["method"] in WEIGHED:
-        moments = gather(model, *calibration_tokens(model, data["series"], spec["calibration"]))
-    if "time" in spec["method"]["ranks"]:
-        windows = calibration_windows(model, data["series"], spec["calibration"] | {"windows": TIMED})[0]
-        saved = measure(model, forecast_seconds(windows))
-    parts = truncate(model, spec["method"], moments, saved)
+    parts = _truncate(model, spec, data["series"])
     identity = {name: spec[name] for name in ("model", "base_model", "rank")}
     row = {**identity, **described(spec["method"]), **compared(before, sizes(model)), **summed(parts)}
     named = [{"model": spec["model"], "base_model": spec["base_model"], **part} for part in parts]
@@ -59,6 +54,19 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     said = {"key": job.key, "recipe": dict(spec), "row": row, "parts": named}
     (folder / "recipe.json").write_text(json.dumps(said, indent=2) + "\n")
     return Result([row])
+
+
+def _truncate(model: Family, spec: Mapping[str, Any], series: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """Rows of the parts of a model that is compressed in place."""
+    method, moments, saved = spec["method"], None, None
+    if method["method"] == both.METHOD:
+        return both.compress(model, method["ranks"]["budget"], calibration_tokens(model, series, spec["calibration"]))
+    if method["method"] in WEIGHED:
+        moments = gather(model, *calibration_tokens(model, series, spec["calibration"]))
+    if "time" in method["ranks"]:
+        windows = calibration_windows(model, series, spec["calibration"] | {"windows": TIMED})[0]
+        saved = measure(model, forecast_seconds(windows))
+    return truncate(model, method, moments, saved)
 
 
 def sizes(model: Family) -> dict[str, int]:

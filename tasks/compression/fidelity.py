@@ -78,7 +78,7 @@ def measure(job: Job, data: pa.Table, models: Pair) -> Result:
     with ExitStack() as batches:
         for model in pair:
             batches.enter_context(in_batches(model, place().batch(pass_windows(tokens, place().device))))
-        row |= {"state_error": _state_error(pair, tokens)} | _next_tokens(pair, tokens, block["top"])
+        row |= {"state_error": state_error(*pair, tokens)} | _next_tokens(pair, tokens, block["top"])
     return Result([row], tokens=sum(kinds.size for kinds in tokens.kinds.values()))
 
 
@@ -140,11 +140,11 @@ def _copied(models: Pair, tokens: Tokens, top: int) -> Iterator[Copied]:
         yield Copied(len(kept), overlap.sum(), surprise(ours, kept).sum(), surprise(theirs, kept).sum())
 
 
-def _state_error(models: Pair, tokens: Tokens) -> float:
-    """‖X' − X‖_F / ‖X‖_F of the last states of the last stack that holds tokens of values."""
+def state_error(model: Family, base: Family, tokens: Tokens) -> float:
+    """‖X' − X‖_F / ‖X‖_F of the last states of the last stack that holds tokens of values, X those of the base."""
     valued = {stack: np.flatnonzero(np.isin(kinds, VALUED)) for stack, kinds in tokens.kinds.items()}
-    stack = [name for name in models.base.stacks if len(valued[name])][-1]
-    ours, theirs = (_last_states(model, tokens, stack, valued[stack]) for model in models)
+    stack = [name for name in base.stacks if len(valued[name])][-1]
+    ours, theirs = (_last_states(one, tokens, stack, valued[stack]) for one in (model, base))
     return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.compression import clock
-from tasks.compression.budget import allocate
+from tasks.compression.budget import BudgetError, allocate
 from tasks.compression.choices import Choice, choices, stored
 from tasks.compression.products import absorbed
 from tasks.compression.schedules import of_attention
@@ -118,9 +118,9 @@ def _budgeted(share: float, found: Sequence[Choice], layers: Sequence[AttentionL
     curves = [one.curve() for one in found]
     try:
         return allocate(curves, int(share * whole) - fixed)
-    except ValueError as error:
+    except BudgetError as error:
         least = (fixed + sum(int(one.costs[0]) for one in curves)) / whole
-        raise ValueError(f"ranks budget: got {share}, expected at least {least:.4f}, which rank 1 costs") from error
+        raise BudgetError(f"ranks budget: got {share}, expected at least {least:.4f}, which rank 1 costs") from error
 
 
 def _apply(layer: AttentionLayer, chosen: Sequence[tuple[Choice, int]]) -> None:

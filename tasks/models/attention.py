@@ -139,6 +139,8 @@ class AttentionLayer:
     def put(self, what: str, module: Any) -> None:
         """Another module in the place of the Linear of q, k, v or o, of the same shape."""
         setattr(self.module, self.parts[what], module)
+        if self.widths.key != self.widths.value:  # what fills the narrower up may hang on the one that went
+            self.resize(self.module, self.widths)
 
     def shape(self) -> dict[str, Any]:
         """What config.json says of it, and `shape_as` reads."""
@@ -148,7 +150,7 @@ class AttentionLayer:
     @property
     def widths(self) -> Widths:
         """Of its heads."""
-        return Widths(*(self.linear(what).weight.shape[0] // self.groups for what in ("k", "v")))
+        return Widths(*(int(self.linear(what).out_features) // self.groups for what in ("k", "v")))
 
     def _refuse(self, widths: Widths) -> None:
         if not self.plain and widths.key != self.widths.key:

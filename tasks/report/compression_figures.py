@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-METHODS = ("svd", "joint", "aware", "aware-svd", "project", "other")  # in this order, colours of figures.COLOURS
+METHODS = (
+    "svd",
+    "joint",
+    "aware",
+    "aware-svd",
+    "project",
+    "aware-both",
+    "other",
+)  # in this order, colours of figures.COLOURS
 BASELINES = ("seasonal-naive", "auto-ets", "auto-theta", "auto-arima")
 QUANTITIES = {"wql_ratio": "WQL", "mase_ratio": "MASE", "overlap": "top-10 overlap", "lppl": "LPPL"}
 FRONTIER = "nothing is faster and better"

@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+from pathlib import Path
+
 import pytest
 
 from tests.e2e.checkout import Checkout, checkout, commit
 
 
 @pytest.fixture(scope="session")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The smoke profile, run once from nothing with bundled data only; tests that change it copy it."""
+def smoke(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Checkout:
+    """The smoke profile, run once from nothing with bundled data only; tests that change it copy it.
+
+    Kept in pytest's cache for the next session that has the very same files, so that `make test` and `make test-slow`
+    run it once.
+    """
     made = checkout(tmp_path_factory.mktemp("smoke") / "repository")
+    assert pytestconfig.cache is not None
+    folder = pytestconfig.cache.mkdir("smoke")
+    kept = folder / digest(made.folder)
+    if kept.exists():
+        shutil.rmtree(made.folder)
+        return Checkout(kept).copy(made.folder)
     made.repro()
     commit(made, "ran")
+    for old in folder.iterdir():
+        if not old.name.startswith(kept.name):  # another process may be at the same
+            shutil.rmtree(old)
+    half = made.copy(folder / f"{kept.name}-{tmp_path_factory.getbasetemp().name}")
+    if not kept.exists():
+        half.folder.rename(kept)
     return made
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 over the names and contents of the files of a fresh checkout."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and ".git" not in path.parts]
+    found = hashlib.sha256()
+    for path in files:
+        name, content = path.relative_to(folder).as_posix().encode(), path.read_bytes()
+        found.update(b"%d %s %d %s" % (len(name), name, len(content), content))
+    return found.hexdigest()[:16]

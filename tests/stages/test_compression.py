@@ -18,6 +18,7 @@ from stages.params import Params, ParamsError, load
 from store.files import write_parquet, write_rows
 from store.out import Out
 from store.published import read_rows
+from tasks.compression import both
 from tasks.compression.calibration import white
 from tasks.compression.choices import METHODS, WEIGHED, choices
 from tasks.compression.compressing import calibration_tokens, compress
@@ -119,7 +120,7 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
 def test_the_methods_that_are_given_data_are_those_that_ask_for_moments() -> None:
     """Two lists, since the params that every stage reads do not depend on the code of compression."""
     layers = list(ChronosBolt.new(TOY, seed=0).attentions())
-    assert set(WEIGHED) == CALIBRATED < set(METHODS) > set(NARROWING)
+    assert {*WEIGHED, both.METHOD} == CALIBRATED < {*METHODS, both.METHOD} > set(NARROWING)
     for method in METHODS:
         asks = "no moments" in str(failure(method, layers))
         assert asks == (method in CALIBRATED), method

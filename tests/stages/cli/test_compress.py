@@ -116,7 +116,7 @@ def test_the_folder_is_a_model_that_look_takes_without_its_family() -> None:
         (
             ("chronos-bolt-nano", "out", *HOW, "--to", "0.01"),
             2,
-            "--to 0.01 --method aware: ranks budget: got 0.01, expected at least 0.06",
+            "--to 0.01 --method aware-both: ranks budget: got 0.01, expected at least 0.03",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

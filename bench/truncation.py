@@ -1,0 +1,111 @@
+"""What truncating a trained checkpoint costs, by method, at the sizes that the rank paper prints.
+
+    python -m bench.truncation [--quick] [--models NAME ...]
+
+Of the checkpoints in checkpoints/: the family's own training loss on windows of statsmodels' series whose futures lie
+in their last fifth, over the dense model's, in per cent more. Calibration ends before that fifth. `size` is the share
+of attention parameters that is left, the published one of Table 2; `rank 1` stands where that is less than rank 1 of
+every part costs. An accuracy, no speed: but for `seconds`, processor time of compressing, the table is the same on any
+day.
+Last line JSON: over models and sizes, `no_worse_than_svd`, the share of them at which aware-both loses no more than
+svd, or under 0.1 %, which is noise; and `median_share_of_svd`, its loss over svd's where svd's is 1 % or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tasks.compression import both
+from tasks.compression.budget import BudgetError
+from tasks.compression.calibration import gather
+from tasks.compression.choices import WEIGHED
+from tasks.compression.compressing import calibration_tokens
+from tasks.compression.truncation import compress
+from tasks.models.base import Family
+from tasks.models.registry import family_class
+from tasks.series.bundled import load_bundled
+from tasks.series.tables import series_table, table_series
+from tasks.series.windows import spread_windows
+
+ROOT = Path(__file__).resolve().parents[1]
+SERIES = ("co2", "elnino", "macrodata", "sunspots")
+SIZES = (0.889, 0.755, 0.569, 0.393, 0.237, 0.151, 0.073)  # rank_structure.md, Table 2
+MODELS = ["chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"]
+METHODS = ("svd", "joint", "aware-svd", "aware", both.METHOD)
+CONTEXT, HORIZON, HELD_OUT = 256, 64, 0.2  # PatchTST forecasts 64 steps, no other number
+NOISE = 0.1  # per cent
+CALIBRATION = {"datasets": list(SERIES), "windows": 16, "context": CONTEXT, "horizon": HORIZON, "held_out": HELD_OUT}
+
+
+def held_out(name: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Context and future of up to 24 windows of each of a data set's series, the futures in its last fifth."""
+    ends = (
+        replace(one, values=one.values[max(0, int(len(one.values) * (1 - HELD_OUT)) - CONTEXT) :])
+        for one in table_series(series_table(load_bundled(name)))
+    )
+    parts = (spread_windows([one], context=CONTEXT, horizon=HORIZON, count=24, min_context=64)[0] for one in ends)
+    return [(torch.from_numpy(one.context), torch.from_numpy(one.future)) for one in parts if len(one)]
+
+
+def loss(model: Family, windows: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> float:
+    """Mean over the series."""
+    with torch.inference_mode():
+        return float(np.mean([float(model.loss(*one)) for one in windows]))
+
+
+def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any]) -> None:
+    """In place."""
+    parts = calibration_tokens(model, tables, CALIBRATION | {"seed": 0})
+    if method == both.METHOD:
+        both.compress(model, size, parts)
+        return
+    moments = gather(model, *parts) if method in WEIGHED else None
+    compress(model, {"method": method, "ranks": {"budget": size}}, moments)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the two smallest sizes of Chronos-T5 and Bolt")
+    parser.add_argument("--models", nargs="*", default=MODELS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    names = options.models[:2] if options.quick else options.models
+    tables = {name: series_table(load_bundled(name)) for name in SERIES}
+    windows = [one for name in SERIES for one in held_out(name)]
+    print(f"{'model':14s} {'size':>6s} " + " ".join(f"{method:>11s}" for method in METHODS) + "  seconds of the last")
+    pairs = []
+    for name in names:
+        folder = ROOT / "checkpoints" / f"{name}-nano"
+        dense = loss(family_class(name).load(folder), windows)
+        for size in SIZES[-2:] if options.quick else SIZES:
+            more: dict[str, float] = {}
+            for method in METHODS:
+                model, began = family_class(name).load(folder), time.process_time()
+                try:
+                    truncate(model, method, size, tables)
+                except BudgetError:
+                    continue
+                seconds = time.process_time() - began
+                more[method] = 100 * (loss(model, windows) / dense - 1)
+            cells = (f"{more[one]:10.2f}%" if one in more else f"{'rank 1':>11s}" for one in METHODS)
+            print(f"{name + '-nano':14s} {size:6.3f} " + " ".join(cells) + f"  {seconds:.1f}", flush=True)
+            if "svd" in more and both.METHOD in more:
+                pairs.append((more["svd"], more[both.METHOD]))
+    wins = statistics.fmean(ours <= max(svd, NOISE) for svd, ours in pairs)
+    shares = [ours / svd for svd, ours in pairs if svd >= 1]
+    print(json.dumps({"no_worse_than_svd": round(wins, 4), "median_share_of_svd": round(statistics.median(shares), 4)}))
+
+
+if __name__ == "__main__":
+    main()
