@@ -44,8 +44,9 @@ test: $(READY) lint  ## lint, types, walls and the fast tests
 
 # Slow tests of which two may run at once: those of one process each, and whole pipelines, which mostly wait for a Ray
 # to start. The others start clusters of several nodes, kill processes or measure time.
-BESIDE := tests/tasks/test_hostile_series.py tests/tasks/statistics tests/tasks/models tests/test_fuzz.py tests/docs \
-  tests/test_wheel.py tests/e2e/test_dvc.py tests/e2e/test_hostile.py tests/e2e/test_docs.py tests/e2e/test_object_store.py
+BESIDE := tests/tasks/test_hostile_series.py tests/tasks/statistics tests/tasks/models tests/tasks/compression \
+  tests/test_fuzz.py tests/docs tests/test_wheel.py \
+  tests/e2e/test_dvc.py tests/e2e/test_hostile.py tests/e2e/test_docs.py tests/e2e/test_object_store.py
 
 test-slow: $(READY)  ## faults, several nodes, whole pipelines, wheel
 	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --durations 40 $(BESIDE)

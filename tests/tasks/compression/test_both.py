@@ -114,6 +114,7 @@ def series(name: str) -> Any:
     return series_table(load_bundled(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "count"), [("chronos-t5", 2), ("chronos-bolt", 8), ("moirai", 8)])
 def test_at_every_published_size_a_trained_model_keeps_more_than_plain_svd_leaves(family: str, count: int) -> None:
     """Of the last states, on windows that calibration did not see; of Moirai, which rotates, V-O alone is absorbed."""
