@@ -2,19 +2,21 @@
 
     python -m bench.truncation [--quick] [--models NAME ...]
 
-Of the checkpoints in checkpoints/: the family's own training loss on windows of statsmodels' series whose futures lie
-in their last fifth, over the dense model's, in per cent more. Calibration ends before that fifth. `size` is the share
+Of the checkpoints in checkpoints/, on windows of statsmodels' series whose futures lie in their last fifth: how much
+larger than the dense model's is the family's own training loss, in per cent; of a loss in nats, which may be near zero
+or below, its exponential, the perplexity. Calibration ends before that fifth. `size` is the share
 of attention parameters that is left, the published one of Table 2; `rank 1` stands where that is less than rank 1 of
 every part costs. An accuracy, no speed: but for `seconds`, processor time of compressing, the table is the same on any
 day.
 Last line JSON: over models and sizes, `no_worse_than_svd`, the share of them at which aware-both loses no more than
-svd, or under 0.1 %, which is noise; and `median_share_of_svd`, its loss over svd's where svd's is 1 % or more.
+svd, or under 0.1 %, which is noise; and `median_share_of_svd`, its per cent over svd's where svd's is 1 or more.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -41,6 +43,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SERIES = ("co2", "elnino", "macrodata", "sunspots")
 SIZES = (0.889, 0.755, 0.569, 0.393, 0.237, 0.151, 0.073)  # rank_structure.md, Table 2
 MODELS = ["chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"]
+NATS = {"chronos-t5", "moirai", "lag-llama"}  # losses that are log probabilities
 METHODS = ("svd", "joint", "aware-svd", "aware", both.METHOD)
 CONTEXT, HORIZON, HELD_OUT = 256, 64, 0.2  # PatchTST forecasts 64 steps, no other number
 NOISE = 0.1  # per cent
@@ -61,6 +64,11 @@ def loss(model: Family, windows: Sequence[tuple[torch.Tensor, torch.Tensor]]) ->
     """Mean over the series."""
     with torch.inference_mode():
         return float(np.mean([float(model.loss(*one)) for one in windows]))
+
+
+def more(name: str, after: float, before: float) -> float:
+    """Per cent that a family's loss, or its perplexity, has grown."""
+    return 100 * (math.exp(after - before) - 1 if name in NATS else after / before - 1)
 
 
 def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any]) -> None:
@@ -89,7 +97,7 @@ def main() -> None:
         folder = ROOT / "checkpoints" / f"{name}-nano"
         dense = loss(family_class(name).load(folder), windows)
         for size in SIZES[-2:] if options.quick else SIZES:
-            more: dict[str, float] = {}
+            lost: dict[str, float] = {}
             for method in METHODS:
                 model, began = family_class(name).load(folder), time.process_time()
                 try:
@@ -97,11 +105,11 @@ def main() -> None:
                 except BudgetError:
                     continue
                 seconds = time.process_time() - began
-                more[method] = 100 * (loss(model, windows) / dense - 1)
-            cells = (f"{more[one]:10.2f}%" if one in more else f"{'rank 1':>11s}" for one in METHODS)
+                lost[method] = more(name, loss(model, windows), dense)
+            cells = (f"{lost[one]:10.2f}%" if one in lost else f"{'rank 1':>11s}" for one in METHODS)
             print(f"{name + '-nano':14s} {size:6.3f} " + " ".join(cells) + f"  {seconds:.1f}", flush=True)
-            if "svd" in more and both.METHOD in more:
-                pairs.append((more["svd"], more[both.METHOD]))
+            if "svd" in lost and both.METHOD in lost:
+                pairs.append((lost["svd"], lost[both.METHOD]))
     wins = statistics.fmean(ours <= max(svd, NOISE) for svd, ours in pairs)
     shares = [ours / svd for svd, ours in pairs if svd >= 1]
     print(json.dumps({"no_worse_than_svd": round(wins, 4), "median_share_of_svd": round(statistics.median(shares), 4)}))
