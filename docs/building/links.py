@@ -19,6 +19,7 @@ PAGES = {origin: page for page, origin in ORIGINS.items()} | {
     "checkpoints": "checkpoints.md",
     "docs/results.ipynb": "results.md",
     "docs/results/ranks": "studies/index.md",
+    "docs/results/compression": "studies/index.md",
     "stages/blocks": "reference/params.md",
     "store/tables": "tables.md",
 }

@@ -90,7 +90,7 @@ def pretrained(frame: pd.DataFrame) -> go.Figure:
     """Scores relative to the dense model of the same seed against size, a panel a (family, score).
 
     frame: columns of `compression_queries.PRETRAINED`. A line is the mean over seeds, a point a seed; dashed: flat
-    ranks; grey: as printed.
+    ranks; dotted: a reused embedding; grey: as printed.
     """
     cells = list(frame[["family", "quantity"]].drop_duplicates().itertuples(index=False, name=None))
     named = sorted(frame.loc[frame["whose"] == "measured", "line"].unique())
@@ -99,7 +99,8 @@ def pretrained(frame: pd.DataFrame) -> go.Figure:
         part = frame[(frame["family"] == family) & (frame["quantity"] == quantity)]
         for (whose, line), one in part.groupby(["whose", "line"], sort=True):
             ours = whose == "measured"
-            dash = "dash" if one["schedule"].iloc[0] == "flat" else "solid"
+            flat = one["schedule"].iloc[0] == "flat"
+            dash = "dash" if flat else "dot" if "reused" in str(line) else "solid"
             colour = COLOURS[named.index(line) % len(COLOURS)] if ours else scales.GREY
             lines.append((place, str(line), dash, colour, one["size"], one["value"], one["model"] if ours else None))
     titles = [f"{family}\n{quantity}" for family, quantity in cells]
