@@ -138,7 +138,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
             ["ranks.flow.roundin", "did you mean 'rounding'"],
         ),
         ("compression/methods/a b", {"method": "svd", "ranks": {"flat": 4}}, ["compression.methods", "is no name"]),
-        ("compression/calibration/datasets", [], ["compression.calibration.datasets", "'aware-budget-0.1'"]),
+        ("compression/calibration/datasets", [], ["compression.calibration.datasets", "'aware-budget-0.15'"]),
         ("compression/calibration/datasets", ["trend"], ["compression.calibration.datasets", "'trend'"]),
         ("compression/fidelity/top", 0, ["compression.fidelity.top", "got 0"]),
         ("report/study", "isotrop", ["report.study", "did you mean 'isotropy'"]),
