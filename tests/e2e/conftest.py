@@ -31,7 +31,9 @@ def smoke(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
         if not old.name.startswith(kept.name):  # another process may be at the same
             shutil.rmtree(old)
     half = made.copy(folder / f"{kept.name}-{tmp_path_factory.getbasetemp().name}")
-    if not kept.exists():
+    if kept.exists():  # another process was first
+        shutil.rmtree(half.folder)
+    else:
         half.folder.rename(kept)
     return made
 
