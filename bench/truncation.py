@@ -29,10 +29,7 @@ import torch
 
 from tasks.compression import both
 from tasks.compression.budget import BudgetError
-from tasks.compression.calibration import gather
-from tasks.compression.choices import WEIGHED
-from tasks.compression.compressing import calibration_tokens
-from tasks.compression.truncation import compress
+from tasks.compression.compressing import cut
 from tasks.models.base import Family
 from tasks.models.registry import family_class
 from tasks.series.bundled import load_bundled
@@ -45,19 +42,25 @@ SIZES = (0.889, 0.755, 0.569, 0.393, 0.237, 0.151, 0.073)  # rank_structure.md, 
 MODELS = ["chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"]
 NATS = {"chronos-t5", "moirai", "lag-llama"}  # losses that are log probabilities
 METHODS = ("svd", "joint", "aware-svd", "aware", both.METHOD)
-CONTEXT, HORIZON, HELD_OUT = 256, 64, 0.2  # PatchTST forecasts 64 steps, no other number
+CONTEXT, HORIZON, HELD_OUT = 256, 24, 0.2
+STEPS = 64  # that PatchTST forecasts, no other number: the rest is missing
 NOISE = 0.1  # per cent
-CALIBRATION = {"datasets": list(SERIES), "windows": 16, "context": CONTEXT, "horizon": HORIZON, "held_out": HELD_OUT}
+CALIBRATION = {"datasets": list(SERIES), "windows": 16, "context": CONTEXT, "horizon": HORIZON}
+CALIBRATION |= {"held_out": HELD_OUT, "seed": 0}
 
 
 def held_out(name: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Context and future of up to 24 windows of each of a data set's series, the futures in its last fifth."""
-    ends = (
-        replace(one, values=one.values[max(0, int(len(one.values) * (1 - HELD_OUT)) - CONTEXT) :])
-        for one in table_series(series_table(load_bundled(name)))
-    )
-    parts = (spread_windows([one], context=CONTEXT, horizon=HORIZON, count=24, min_context=64)[0] for one in ends)
-    return [(torch.from_numpy(one.context), torch.from_numpy(one.future)) for one in parts if len(one)]
+    found = []
+    for one in table_series(series_table(load_bundled(name))):
+        begins = int(len(one.values) * (1 - HELD_OUT))
+        before = min(CONTEXT, begins)
+        last = replace(one, values=one.values[begins - before :])
+        windows, _ = spread_windows([last], context=CONTEXT, horizon=HORIZON, count=24, min_context=before)
+        if len(windows):
+            future = np.pad(windows.future, ((0, 0), (0, STEPS - HORIZON)), constant_values=np.nan)
+            found.append((torch.from_numpy(windows.context), torch.from_numpy(future)))
+    return found
 
 
 def loss(model: Family, windows: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> float:
@@ -73,12 +76,7 @@ def more(name: str, after: float, before: float) -> float:
 
 def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any]) -> None:
     """In place."""
-    parts = calibration_tokens(model, tables, CALIBRATION | {"seed": 0})
-    if method == both.METHOD:
-        both.compress(model, size, parts)
-        return
-    moments = gather(model, *parts) if method in WEIGHED else None
-    compress(model, {"method": method, "ranks": {"budget": size}}, moments)
+    cut(model, {"method": {"method": method, "ranks": {"budget": size}}, "calibration": CALIBRATION}, tables)
 
 
 def main() -> None:

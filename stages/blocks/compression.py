@@ -58,7 +58,8 @@ class Method(Strict):
         if self.ranks.time is not None and self.method not in NARROWING:
             raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
         if self.method == "aware-both" and self.ranks.budget is None:
-            raise ValueError("ranks: got no budget, which method aware-both splits; say {budget: SHARE}")
+            (given,) = self.ranks.model_dump(exclude_none=True)
+            raise ValueError(f"ranks: got {given}, expected budget, which alone method aware-both can split")
         return self
 
     @property

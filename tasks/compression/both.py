@@ -7,7 +7,6 @@ other cannot. How the budget is split between them is tried, and judged by the l
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from tasks.compression import truncation
 from tasks.compression.budget import BudgetError
 from tasks.compression.calibration import gather
 from tasks.compression.choices import stored
-from tasks.compression.fidelity import state_error
+from tasks.compression.fidelity import last_states, state_error
 from tasks.models.low_rank import fitting
 
 if TYPE_CHECKING:
@@ -26,24 +25,27 @@ if TYPE_CHECKING:
     from tasks.models.types import Tokens
 
 METHOD = "aware-both"
-HEADS = (1.0, 1.5, 2.0, 3.0, math.inf)  # what heads may keep in the first cut, over the budget; inf: all
+HEADS = (1.0, 1.5, 2.0, 3.0)  # what the first cut may leave of what absorbing can cut, over the budget
 
 
 def compress(model: Family, budget: float, parts: Sequence[Tokens]) -> list[dict[str, Any]]:
     """Truncate in place to at most `budget` of the attention parameters; rows of both cuts as of `truncation`.
 
-    parts: calibration windows, as `gather` takes them; each split is one pass over them, and one for its states.
-    Raises ValueError where rank 1 of everything is beyond the budget, else as `truncation.compress` and `gather` do.
+    parts: calibration windows, as `gather` takes them; a split is a pass over them for moments and one for states.
+    Raises BudgetError where rank 1 of everything is beyond the budget, else as `truncation.compress` and `gather` do.
     """
+    parts = [tokens for tokens in parts if len(tokens)]
     moments, refused, errors = gather(model, *parts), None, {}
-    for times in HEADS:
+    wanted = [last_states(model, tokens) for tokens in parts]
+    for heads in splits(model, budget):
         trial = copy.deepcopy(model)
         try:
-            _cut(trial, budget, times, moments, parts)
+            _cut(trial, budget, heads, moments, parts)
         except BudgetError as error:
             refused = error
         else:
-            errors[times] = _error(trial, model, parts)
+            found = [state_error(trial, *one) for one in zip(wanted, parts, strict=True)]
+            errors[heads] = float(np.sqrt(np.mean(np.square(found))))
     if not errors:
         assert refused is not None
         raise refused
@@ -52,26 +54,24 @@ def compress(model: Family, budget: float, parts: Sequence[Tokens]) -> list[dict
     return rows
 
 
+def splits(model: Family, budget: float) -> list[float]:
+    """Shares of all attention parameters that the first cut may leave, ascending.
+
+    From the budget itself, where nothing is left to the second cut (method `aware`), to 1 (`aware-svd`).
+    """
+    layers = list(model.attentions())
+    fixed = stored([layer for layer in layers if not layer.plain], ("q", "k")) / stored(layers)
+    between = [fixed + (1 - fixed) * times * budget for times in HEADS]
+    return sorted({budget, *(share for share in between if share < 1), 1.0})
+
+
 def _cut(
-    model: Family, budget: float, times: float, moments: Mapping[str, Moments], parts: Sequence[Tokens]
+    model: Family, budget: float, heads: float, moments: Mapping[str, Moments], parts: Sequence[Tokens]
 ) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     whole = stored(list(model.attentions()))
-    heads, rows = _share(model, times * budget), []
     if heads < 1:
         rows += truncation.compress(model, {"method": "aware", "ranks": {"budget": heads}}, moments)
         moments = gather(model, *parts)
     left = min(1.0, budget * whole / stored(list(model.attentions())))
     return rows + truncation.compress(model, {"method": "aware-svd", "ranks": {"budget": left}}, moments)
-
-
-def _share(model: Family, kept: float) -> float:
-    """Of all attention parameters, with the share `kept` of those that absorbing can cut."""
-    layers = list(model.attentions())
-    fixed = stored([layer for layer in layers if not layer.plain], ("q", "k")) / stored(layers)
-    return fixed + (1 - fixed) * min(1.0, kept)
-
-
-def _error(trial: Family, base: Family, parts: Sequence[Tokens]) -> float:
-    """Relative error of the last states, root mean square over the parts."""
-    found = [state_error(trial, base, tokens) for tokens in parts if len(tokens)]
-    return float(np.sqrt(np.mean(np.square(found))))

@@ -44,7 +44,7 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     """
     spec, folder = job.spec, Path(data["folder"])
     before = sizes(model)
-    parts = _truncate(model, spec, data["series"])
+    parts = cut(model, spec, data["series"])
     identity = {name: spec[name] for name in ("model", "base_model", "rank")}
     row = {**identity, **described(spec["method"]), **compared(before, sizes(model)), **summed(parts)}
     named = [{"model": spec["model"], "base_model": spec["base_model"], **part} for part in parts]
@@ -56,8 +56,8 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     return Result([row])
 
 
-def _truncate(model: Family, spec: Mapping[str, Any], series: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Rows of the parts of a model that is compressed in place."""
+def cut(model: Family, spec: Mapping[str, Any], series: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """Rows of the parts of a model that is compressed in place. spec: method and calibration, as of `compress`."""
     method, moments, saved = spec["method"], None, None
     if method["method"] == both.METHOD:
         return both.compress(model, method["ranks"]["budget"], calibration_tokens(model, series, spec["calibration"]))

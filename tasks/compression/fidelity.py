@@ -78,7 +78,9 @@ def measure(job: Job, data: pa.Table, models: Pair) -> Result:
     with ExitStack() as batches:
         for model in pair:
             batches.enter_context(in_batches(model, place().batch(pass_windows(tokens, place().device))))
-        row |= {"state_error": state_error(*pair, tokens)} | _next_tokens(pair, tokens, block["top"])
+        row |= {"state_error": state_error(compressed, last_states(base, tokens), tokens)} | _next_tokens(
+            pair, tokens, block["top"]
+        )
     return Result([row], tokens=sum(kinds.size for kinds in tokens.kinds.values()))
 
 
@@ -140,14 +142,15 @@ def _copied(models: Pair, tokens: Tokens, top: int) -> Iterator[Copied]:
         yield Copied(len(kept), overlap.sum(), surprise(ours, kept).sum(), surprise(theirs, kept).sum())
 
 
-def state_error(model: Family, base: Family, tokens: Tokens) -> float:
-    """‖X' − X‖_F / ‖X‖_F of the last states of the last stack that holds tokens of values, X those of the base."""
+def state_error(model: Family, wanted: Float[np.ndarray, "row width"], tokens: Tokens) -> float:
+    """‖X' − X‖_F / ‖X‖_F, X' the `last_states` of a model and X those that are `wanted`, of its base."""
+    return float(np.linalg.norm(last_states(model, tokens) - wanted) / np.linalg.norm(wanted))
+
+
+def last_states(model: Family, tokens: Tokens) -> Float[np.ndarray, "row width"]:
+    """The last states of the last stack that holds tokens of values, of these tokens."""
     valued = {stack: np.flatnonzero(np.isin(kinds, VALUED)) for stack, kinds in tokens.kinds.items()}
-    stack = [name for name in base.stacks if len(valued[name])][-1]
-    ours, theirs = (_last_states(one, tokens, stack, valued[stack]) for one in (model, base))
-    return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
-
-
-def _last_states(model: Family, tokens: Tokens, stack: str, ids: np.ndarray) -> np.ndarray:
-    *_, last = model.hidden_states(tokens, {stack: ids})
-    return last.states.astype(np.float64)
+    stack = [name for name in model.stacks if len(valued[name])][-1]
+    *_, last = model.hidden_states(tokens, {stack: valued[stack]})
+    states: np.ndarray = last.states.astype(np.float64)
+    return states

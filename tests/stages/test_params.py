@@ -137,6 +137,11 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
             {"flow": {"first": 3, "growth": 0.3, "roundin": "ceiling"}},
             ["ranks.flow.roundin", "did you mean 'rounding'"],
         ),
+        (
+            "compression/methods/two",
+            {"method": "aware-both", "ranks": {"flat": 4}},
+            ["compression.methods.two", "ranks: got flat, expected budget"],
+        ),
         ("compression/methods/a b", {"method": "svd", "ranks": {"flat": 4}}, ["compression.methods", "is no name"]),
         ("compression/calibration/datasets", [], ["compression.calibration.datasets", "'aware-budget-0.15'"]),
         ("compression/calibration/datasets", ["trend"], ["compression.calibration.datasets", "'trend'"]),
