@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,13 +93,17 @@ def _studies(connection: duckdb.DuckDBPyConnection, params: Params) -> list[Stud
 def _draw(tables: ReportTables) -> dict[str, bytes]:
     """Study, or section on theory -> its pictures as PNG; written as PNG and SVG. The folder is there at any rate."""
     FIGURES.mkdir(parents=True, exist_ok=True)
-    stills = {}
-    for study in tables.studies:
-        if drawn := studies.drawn(study, models(tables)):
-            stills[study.name] = _write(study.name, [(one.title, one.figure) for one in drawn])
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:  # fork would share its threads
+        made = pool.map(partial(_still, models=models(tables)), tables.studies)
+        stills = {study.name: png for study, png in zip(tables.studies, made, strict=True) if png is not None}
     for name, one in theory.drawn(tables).items():
         stills[name] = _write(name, [(one.title, one.figure)])
     return stills
+
+
+def _still(study: StudyTables, models: list[str]) -> bytes | None:
+    drawn = studies.drawn(study, models)
+    return _write(study.name, [(one.title, one.figure) for one in drawn]) if drawn else None
 
 
 def _write(name: str, figures: list[tuple[str, go.Figure]]) -> bytes:
