@@ -1,7 +1,9 @@
-"""Training attention for T5's encoder on a CPU: one window's scores at a time, so that they stay in the cache.
+"""Attention for T5's encoder on a CPU, whose relative-position bias is one for all windows.
 
-PyTorch's fused CPU kernel gives no gradient of an additive bias, so T5 with its relative-position bias falls back to
-scores of the whole batch, passed through main memory about ten times.
+transformers adds it to the mask of every window, in every layer: two thirds of the time of a forward pass. Here all
+windows share it. PyTorch's fused CPU kernel gives no gradient of an additive bias; where one is wanted, T5 falls back
+to scores of the whole batch, passed through main memory about ten times, and this to one window's scores at a time,
+which stay in the cache.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ NAME = "windowwise"
 
 
 def use_windowwise(encoder: Any) -> None:
-    """Let a T5 encoder use this attention where gradients are wanted; elsewhere it stays torch's SDPA."""
+    """Let a T5 encoder use this attention on a CPU; elsewhere it stays torch's SDPA."""
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
@@ -38,10 +40,30 @@ def windowwise_attention(
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     plain = query.device.type != "cpu" or options.get("dropout") or options.get("scaling") != 1.0
-    if plain or position_bias is None or not torch.is_grad_enabled():
+    if plain or position_bias is None:
         options["position_bias"] = position_bias
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0], None
-    return _function().apply(query, key, value, position_bias, attention_mask), None
+    attend = _function().apply if torch.is_grad_enabled() else _forward
+    return attend(query, key, value, position_bias, attention_mask), None
+
+
+def _forward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """The same without gradients: fused, all windows together where no token is hidden, else one by one."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    bias = bias.to(query.dtype).contiguous()
+    if mask is None or bool(mask.all()):
+        out = scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
+        return out.transpose(1, 2).contiguous()
+    out, lowest = torch.empty_like(query), torch.finfo(bias.dtype).min
+    for b in range(len(query)):
+        added = bias if bool(mask[b].all()) else torch.where(mask[b], bias, lowest)
+        one = slice(b, b + 1)
+        out[one] = scaled_dot_product_attention(query[one], key[one], value[one], attn_mask=added, scale=1.0)
+    return out.transpose(1, 2).contiguous()
 
 
 def _function() -> Any:

@@ -118,16 +118,33 @@ def test_the_loss_is_the_mean_over_ids_that_were_observed(t5: ChronosT5, windows
     assert t5.loss(context, future).item() == pytest.approx(total / count, rel=1e-5)
 
 
+SMALL = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 1}
+SMALL |= {"n_tokens": 64, "context_length": 40, "prediction_length": 8, "dropout_rate": 0.0, "initializer_factor": 1.0}
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_windowwise_attention_without_gradients_is_that_of_torch(windows: Make, gaps: bool) -> None:
+    made = windows(count=4, context=40, horizon=8)
+    if gaps:
+        made.context[1, :20], made.context[3, 7] = np.nan, np.nan
+    states = {}
+    for name in ("windowwise", "sdpa", "eager"):
+        family = ChronosT5.new(SMALL, seed=0)
+        family.network.encoder.config._attn_implementation = name
+        states[name] = [one.states for one in family.hidden_states(family.tokenize(made))]
+    for ours, *theirs in zip(states["windowwise"], states["sdpa"], states["eager"], strict=True):
+        for one in theirs:
+            np.testing.assert_allclose(ours, one, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("gaps", [False, True])
 def test_windowwise_attention_has_the_gradients_of_torch(windows: Make, gaps: bool) -> None:
-    config = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 1}
-    config |= {"n_tokens": 64, "context_length": 40, "prediction_length": 8, "dropout_rate": 0.0}
     made = windows(count=4, context=40, horizon=8)
     if gaps:
         made.context[1, :20] = np.nan
     grads = {}
     for name in ("windowwise", "sdpa"):
-        family = ChronosT5.new(config | {"initializer_factor": 1.0}, seed=0)
+        family = ChronosT5.new(SMALL, seed=0)
         assert family.network.encoder.config._attn_implementation == "windowwise"
         family.network.encoder.config._attn_implementation = name
         family.loss(torch.from_numpy(made.context), torch.from_numpy(made.future)).backward()
