@@ -124,19 +124,19 @@ def series(name: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "count"), [("chronos-t5", 2), ("chronos-bolt", 8), ("moirai", 8)])
-def test_at_every_published_size_a_trained_model_keeps_more_than_plain_svd_leaves(family: str, count: int) -> None:
+def test_at_published_sizes_a_trained_model_keeps_more_than_plain_svd_leaves(family: str, count: int) -> None:
     """Of the last states, on windows whose futures lie after calibration's; of Moirai, V-O alone is absorbed."""
     base = family_class(family).load(CHECKPOINTS / f"{family}-nano")
     names = ["co2", "elnino", "sunspots"]
     spec = {"datasets": names, "windows": count, "context": 200, "horizon": 24, "held_out": 0.2, "seed": 0}
     parts = calibration_tokens(base, {name: series(name) for name in names}, spec)
     (sunspots,) = table_series(series("sunspots"))
-    last = [
-        replace(sunspots, values=sunspots.values[: len(sunspots.values) - back]) for back in (0, 18, 36)
-    ]  # 309 steps, of which calibration sees 247
+    ends = [len(sunspots.values) - back for back in (0, 18, 36)]  # of 309, of which calibration sees 247
+    last = [replace(sunspots, values=sunspots.values[:end]) for end in ends]
     tokens = base.tokenize(last_windows(last, context=200, horizon=24, min_context=64, held_out=None)[0])
     wanted = last_states(base, tokens)
-    for size in PUBLISHED:
+    sizes = PUBLISHED[-3:] if family == "chronos-t5" else PUBLISHED  # its take twenty seconds each: the bench has all
+    for size in sizes:
         plain, ours = copy.deepcopy(base), copy.deepcopy(base)
         compress(plain, {"method": "svd", "ranks": {"budget": size}})
         both.compress(ours, size, parts)
