@@ -1,9 +1,11 @@
 """Attention for T5's encoder on a CPU, whose relative-position bias is one for all windows.
 
-transformers adds it to the mask of every window, in every layer: two thirds of the time of a forward pass. Here all
-windows share it. PyTorch's fused CPU kernel gives no gradient of an additive bias; where one is wanted, T5 falls back
-to scores of the whole batch, passed through main memory about ten times, and this to one window's scores at a time,
-which stay in the cache.
+Where a window has gaps or padding, transformers adds it to the masks of all windows, in every layer: more than half of
+the time of a forward pass. Here a window at a time is masked, and one without gaps shares the bias.
+
+PyTorch's fused CPU kernel gives no gradient of an additive bias; where one is wanted, T5 falls back to scores of the
+whole batch, passed through main memory about ten times, and this to one window's scores at a time, which stay in the
+cache.
 """
 
 from __future__ import annotations
