@@ -60,12 +60,12 @@ def _forward(
     if mask is None or bool(mask.all()):
         out = scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
         return out.transpose(1, 2).contiguous()
-    out, lowest = torch.empty_like(query), torch.finfo(bias.dtype).min
+    lowest, parts = torch.finfo(bias.dtype).min, []
     for b in range(len(query)):
         added = bias if bool(mask[b].all()) else torch.where(mask[b], bias, lowest)
         one = slice(b, b + 1)
-        out[one] = scaled_dot_product_attention(query[one], key[one], value[one], attn_mask=added, scale=1.0)
-    return out.transpose(1, 2).contiguous()
+        parts.append(scaled_dot_product_attention(query[one], key[one], value[one], attn_mask=added, scale=1.0))
+    return torch.cat(parts).transpose(1, 2).contiguous()
 
 
 def _function() -> Any:
