@@ -27,11 +27,12 @@ EXACT = (  # what may not change at all
     *("n_tokens", "n_types", "n_zero", "reason", "k", "zeta_adjusted_isotropic", "n_clusters_used", "n_clusters_small"),
     *("cai_rows", "cai_k"),
 )
-# No bound follows where K-means answers: a row between two clusters may change sides, and another start may win.
-SEEN = {  # two to ten times what was seen on these states: guards against a change, no derived bounds
-    "zeta_adjusted": 1e-4, "zeta_adjusted_weighted": 1e-3, "zeta_adjusted_corrected": 1e-3,
-    "zeta_adjusted_floor": 1e-3, "zeta_adjusted_null": 1e-3, "zeta_adjusted_null_sd": 2e-5, "zeta_adjusted_p": 0.0,
-    "cai_cluster_cosine": 1e-5, "silhouettes": 2e-3, "cai_silhouettes": 2e-2,
+# No bound follows where K-means answers: a row between two clusters may change sides, and another start may win; which
+# rows do depends on the CPU. The null then draws other shuffles, and differs by what nine of them differ by.
+SEEN = {  # two to ten times what was seen on CPUs with AVX2 and AVX-512: guards against a change, no derived bounds
+    "zeta_adjusted": 1e-3, "zeta_adjusted_weighted": 1e-3, "zeta_adjusted_corrected": 1e-3,
+    "zeta_adjusted_floor": 1e-3, "zeta_adjusted_null": 5e-3, "zeta_adjusted_null_sd": 5e-3, "zeta_adjusted_p": 0.4,
+    "cai_cluster_cosine": 1e-3, "silhouettes": 5e-3, "cai_silhouettes": 1e-1,
 }  # fmt: skip
 
 
