@@ -33,9 +33,9 @@ CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 FAMILIES = [
     *("chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"),
     *(  # 96 series each: by make test-slow
-        pytest.param(name, marks=pytest.mark.slow)
-        for name in ("chronos-2", "time-moe", "timesfm", "totem", "visionts", "wavetoken")
+        pytest.param(name, marks=pytest.mark.slow) for name in ("chronos-2", "time-moe", "wavetoken")
     ),
+    *(pytest.param(name, marks=[pytest.mark.slow, pytest.mark.long]) for name in ("timesfm", "totem", "visionts")),
 ]
 LARGEST = float(np.finfo(np.float32).max)
 MEASURE = {"k_max": 3, "restarts": 1, "min_cluster": 10, "permutations": 3, "presets": ["isoscore", "cai"]}
