@@ -45,8 +45,14 @@ METHODS = ("svd", "joint", "aware-svd", "aware", both.METHOD)
 CONTEXT, HORIZON, HELD_OUT = 256, 24, 0.2
 STEPS = 64  # that PatchTST forecasts, no other number: the rest is missing
 NOISE = 0.1  # per cent
-CALIBRATION = {"datasets": list(SERIES), "windows": 16, "context": CONTEXT, "horizon": HORIZON}
-CALIBRATION |= {"held_out": HELD_OUT, "seed": 0}
+CALIBRATION = {
+    "datasets": list(SERIES),
+    "windows": 16,
+    "context": CONTEXT,
+    "horizon": HORIZON,
+    "held_out": HELD_OUT,
+    "seed": 0,
+}
 
 
 def held_out(name: str) -> list[tuple[torch.Tensor, torch.Tensor]]:

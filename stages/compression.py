@@ -19,7 +19,7 @@ from tasks.series.catalog import modality
 from tasks.sweep.jobs import Job, Task
 
 COMPRESS = Task(
-    "compress", 2, "tasks.compression.compressing:compress", "tasks.models.registry:load_for_job", table="compression"
+    "compress", 3, "tasks.compression.compressing:compress", "tasks.models.registry:load_for_job", table="compression"
 )
 FIDELITY = Task(
     "fidelity", 1, "tasks.compression.fidelity:measure", "tasks.compression.fidelity:load_pair", table="fidelity"

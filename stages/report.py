@@ -94,15 +94,15 @@ def _draw(tables: ReportTables) -> dict[str, bytes]:
     """Study, or section on theory -> its pictures as PNG; written as PNG and SVG. The folder is there at any rate."""
     FIGURES.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:  # fork would share its threads
-        made = pool.map(partial(_still, models=models(tables)), tables.studies)
+        made = pool.map(partial(_still, named=models(tables)), tables.studies)
+        proved = {name: _write(name, [(one.title, one.figure)]) for name, one in theory.drawn(tables).items()}
         stills = {study.name: png for study, png in zip(tables.studies, made, strict=True) if png is not None}
-    for name, one in theory.drawn(tables).items():
-        stills[name] = _write(name, [(one.title, one.figure)])
-    return stills
+    return stills | proved
 
 
-def _still(study: StudyTables, models: list[str]) -> bytes | None:
-    drawn = studies.drawn(study, models)
+def _still(study: StudyTables, named: list[str]) -> bytes | None:
+    """A study's pictures, in a process of their own. named: every model, for its colour; None: nothing to draw."""
+    drawn = studies.drawn(study, named)
     return _write(study.name, [(one.title, one.figure) for one in drawn]) if drawn else None
 
 

@@ -52,12 +52,12 @@ def windowwise_attention(
 def _forward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """The same without gradients: fused, all windows together where no token is hidden, else one by one."""
+    """The same without gradients: fused, all windows together where none has gaps, else one by one."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
     bias = bias.to(query.dtype).contiguous()
-    if mask is None or bool(mask.all()):
+    if mask is None:
         out = scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
         return out.transpose(1, 2).contiguous()
     lowest, parts = torch.finfo(bias.dtype).min, []
