@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TOKENS = 1024  # encoded together on a CPU: a product of 513 rows has nine tenths of the speed of one of 2,052
 TOKENS_GPU = 32_768
+NARROWEST = 16  # head that attention is given: torch's fused kernel takes 1.5 times as long on one of 6
 
 
 class StepDecoder:
@@ -35,11 +36,12 @@ class StepDecoder:
         for part, encoded in encode(network.encoder, ids, mask):
             for attention, (keys, values) in zip(cross, self._cross, strict=True):
                 for cache, linear in ((keys, attention.k), (values, attention.v)):
-                    heads = _split(_rows(linear, encoded), attention.n_heads)
-                    cache[part, :, :, : heads.shape[-1]] = heads
+                    heads = _split(_rows(linear, encoded), attention.n_heads)  # [n, h, T, d]
+                    cache.unflatten(0, (self.windows, -1))[part] = heads.transpose(2, 3)
         self._own = [self._own_cache(attention) for attention in own]
         width = self._stack.config.d_model
-        self._room = self._bias.new_empty(width, len(ids) * samples)
+        self._room = self._bias.new_empty(width * len(ids) * samples)
+        self._scores = self._bias.new_empty(own[0].n_heads * len(ids) * samples, ids.shape[1])
         self._mean = self._bias.new_full((1, width), 1 / width)
         self.start = torch.full((len(ids), samples), network.config.decoder_start_token_id, device=ids.device)
 
@@ -49,7 +51,11 @@ class StepDecoder:
         return [part for pair in (*self._cross, *self._own) for part in pair]
 
     def logits(self, ids: torch.Tensor, step: int) -> torch.Tensor:
-        """Logits [W, S, V] as the model emits them, given the ids [W, S] that stand at `step`."""
+        """Logits [W, S, V] as the model emits them, given the ids [W, S] that stand at `step`.
+
+        At step 0 every path stands at `start`, and one of a window's is computed for all.
+        """
+        ids = ids if step else ids[:, :1]
         hidden = self._stack.embed_tokens(ids.flatten()).t().contiguous()  # [d, paths]
         for index, block in enumerate(self._stack.block):
             own, cross, dense = block.layer
@@ -59,16 +65,17 @@ class StepDecoder:
         hidden = self._normed(self._stack.final_layer_norm, hidden)
         if self.network.config.scale_decoder_outputs:
             hidden *= self.network.model_dim**-0.5
-        logits: torch.Tensor = _rows(self.network.lm_head, hidden.t())
-        return logits.view(self.windows, self.samples, -1)
+        logits: torch.Tensor = _rows(self.network.lm_head, hidden.t()).view(*ids.shape, -1)
+        return logits if step else logits.repeat(1, self.samples, 1)
 
     def _normed(self, norm: Any, hidden: torch.Tensor) -> torch.Tensor:
         """T5's norm of columns, in room that is used again. The mean is a product, which is faster than a reduction."""
         import torch
 
-        squares = torch.mul(hidden, hidden, out=self._room)
+        room = self._room[: hidden.numel()].view_as(hidden)
+        squares = torch.mul(hidden, hidden, out=room)
         scale = torch.mm(self._mean, squares).add_(self.network.config.layer_norm_epsilon).rsqrt_()  # [1, paths]
-        return torch.mul(hidden, scale, out=self._room).mul_(norm.weight[:, None])
+        return torch.mul(hidden, scale, out=room).mul_(norm.weight[:, None])
 
     def _feed(self, dense: Any, normed: torch.Tensor, hidden: torch.Tensor) -> None:
         inner = [_columns(getattr(dense, name), normed) for name in ("wi", "wi_0", "wi_1") if hasattr(dense, name)]
@@ -77,27 +84,41 @@ class StepDecoder:
     def _attend_own(self, attention: Any, normed: torch.Tensor, index: int, step: int, hidden: torch.Tensor) -> None:
         import torch
 
-        keys, values = self._own[index]  # [paths, h, H, d]
-        query, keys[:, :, step], values[:, :, step] = (
+        query, *new = (
             _columns(linear, normed).unflatten(0, (attention.n_heads, -1)).permute(2, 0, 1)
             for linear in (attention.q, attention.k, attention.v)
         )
-        seen = step + 1
-        scores = torch.matmul((query * attention.scaling)[:, :, None], keys[:, :, :seen].transpose(2, 3))
-        weights = torch.softmax(scores.add_(self._bias[:, step:seen, :seen]), dim=-1)
-        out = torch.matmul(weights, values[:, :, :seen])[:, :, 0]  # [paths, h, d]
+        keys, values = (self._held(cache, one, step) for cache, one in zip(self._own[index], new, strict=True))
+        scores = torch.matmul((query * attention.scaling)[:, :, None], keys.transpose(2, 3))
+        weights = torch.softmax(scores.add_(self._bias[:, step : step + 1, : step + 1]), dim=-1)
+        out = torch.matmul(weights, values)[:, :, 0]  # [paths, h, d]
         hidden += _columns(attention.o, out.flatten(1).t())
 
+    def _held(self, cache: torch.Tensor, new: torch.Tensor, step: int) -> torch.Tensor:
+        """Put the keys or values of a step into a cache [all paths, h, H, d]; those up to it, of the paths computed."""
+        windows = (self.windows, -1)
+        cache.unflatten(0, windows)[:, :, :, step] = new.unflatten(0, windows)
+        return cache[:: len(cache) // len(new), :, : step + 1]
+
     def _attend_cross(self, attention: Any, normed: torch.Tensor, index: int, hidden: torch.Tensor) -> None:
+        """Three products, not torch's fused attention, which a second thread hardly helps on so few queries."""
+        import torch
+
+        keys, values = self._cross[index]  # [W h, d, T]
         query = _columns(attention.q, normed).unflatten(0, (attention.n_heads, -1))
-        query = query.unflatten(2, (self.windows, self.samples)).permute(2, 0, 3, 1).contiguous()  # [W, h, S, d]
-        out = _attend(query, *self._cross[index], self._masked, attention)
-        hidden += _columns(attention.o, out.permute(1, 3, 0, 2).reshape(-1, self.windows * self.samples))
+        query = query.unflatten(2, (self.windows, -1)).permute(2, 0, 3, 1).flatten(0, 1)  # [W h, paths, d]
+        scores = self._scores[: len(query) * query.shape[1]].view(*query.shape[:2], -1)
+        torch.bmm(query * attention.scaling, keys, out=scores)
+        if self._masked is not None:
+            scores.view(self.windows, -1, *scores.shape[1:]).add_(self._masked)
+        out = torch.bmm(values, torch.softmax(scores, dim=-1, out=scores).transpose(1, 2))  # [W h, d, paths]
+        out = out.unflatten(0, (self.windows, -1)).permute(1, 2, 0, 3)
+        hidden += _columns(attention.o, out.reshape(-1, hidden.shape[1]))
 
     def _cross_cache(self, attention: Any, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of equal widths, zeros where the narrower has none: torch's fused attention asks for that."""
-        shape = (self.windows, attention.n_heads, tokens, max(_widths(attention)))
-        return self._bias.new_zeros(shape), self._bias.new_zeros(shape)
+        count = self.windows * attention.n_heads
+        key, value = (self._bias.new_empty(count, width, tokens) for width in _widths(attention))
+        return key, value
 
     def _own_cache(self, attention: Any) -> tuple[torch.Tensor, torch.Tensor]:
         shape = (self.windows * self.samples, attention.n_heads, self.steps)
@@ -131,11 +152,11 @@ def _encoded(stack: Any, ids: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return _normed_rows(stack.final_layer_norm, hidden, stack.config)
 
 
-def _attend(query: Any, key: Any, value: Any, mask: torch.Tensor | None, attention: Any) -> torch.Tensor:
+def _attend(query: Any, key: Any, value: Any, mask: torch.Tensor, attention: Any) -> torch.Tensor:
     """[n, h, rows, value width] of heads [n, h, rows, width], brought to one width by zeros, which change nothing."""
     from torch.nn.functional import pad, scaled_dot_product_attention
 
-    wide, value_width = max(key.shape[-1], value.shape[-1]), attention.v.out_features // attention.n_heads
+    wide, value_width = max(key.shape[-1], value.shape[-1], NARROWEST), value.shape[-1]
     query, key, value = (
         one if one.shape[-1] == wide else pad(one, (0, wide - one.shape[-1])) for one in (query, key, value)
     )
