@@ -28,7 +28,7 @@ class StreamedCorpus:
         import pyarrow.parquet as pq
 
         self.seed = seed
-        paths = sorted(Path(folder).rglob("dumps/**/[!.]*.parquet"))
+        paths = sorted(Path(folder).glob("dumps/*/[!.]*.parquet"))  # in dumps itself lies the table that lists them
         self._groups = [(path, group) for path in paths for group in range(pq.read_metadata(path).num_row_groups)]
         if not self._groups:
             raise DataError(

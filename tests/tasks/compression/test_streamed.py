@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from stages.blocks import Recipe
 from stages.checkpoints import training_job
+from stages.corpus import make
 from store.dumps import write_dump
 from tasks.compression.corpus import recipe_corpus
 from tasks.compression.pretraining import pretrain
@@ -18,6 +20,7 @@ from tasks.compression.streamed import GROUP_STEPS, StreamedCorpus
 from tasks.errors import DataError, ModelError
 from tasks.series import shards
 from tasks.series.tables import list_values
+from tasks.sweep.cluster import Resources
 from tasks.sweep.jobs import Job, Task
 
 CUT: dict[str, Any] = {"steps": 400, "contexts": [32], "futures": [8], "horizon": 8, "min_past": 8}
@@ -34,7 +37,7 @@ RECIPE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two shards of 12 and 8 series, TSMixup and KernelSynth, in row groups of 4."""
+    """Two shards of 12 and 8 series, TSMixup and KernelSynth, in row groups of 4; beside them a table of the store."""
     path: Path = tmp_path_factory.mktemp("corpus")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "BLOCK", 4)
@@ -45,11 +48,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert result.dump is not None
             write_dump(path, f"dumps/corpus/{number:06d}.parquet", result.dump)
     (path / shards.LAW_FILE).write_text("{}")
+    pq.write_table(pa.table({"path": ["dumps/corpus/000000.parquet"]}), path / "dumps" / "00000.parquet")
     return path
 
 
 def groups(folder: Path) -> list[list[np.ndarray]]:
-    files = [pq.ParquetFile(path) for path in sorted(folder.rglob("*.parquet"))]
+    files = [pq.ParquetFile(path) for path in sorted((folder / "dumps" / "corpus").iterdir())]
     return [list_values(file.read_row_group(n)["values"]) for file in files for n in range(file.num_row_groups)]
 
 
@@ -100,6 +104,28 @@ def test_a_recipe_trains_on_shards_and_its_key_follows_the_law_of_their_series(f
     finally:
         law.write_text(before)
     assert training_job("m", recipe).key == job.key
+
+
+@pytest.fixture(params=["parquet", "arrow"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder as the command `corpus` leaves it, its tables among the rest, for the format that is its name."""
+    path: Path = tmp_path / request.param
+    law = {"seed": 0, "length": 64, "max_kernels": 3, "tsmixup": 0.0, "pool": 0, "real": [], "shard": 8}
+    assert make(path, law | {"format": request.param}, 20, Resources(local_cpus=1)) == 0
+    return path
+
+
+@pytest.mark.slow
+def test_of_a_corpus_made_by_the_command_the_shards_are_read_and_no_table(made: Path) -> None:
+    assert (made / "dumps" / "00000.parquet").exists()
+    if made.name == "arrow":
+        with pytest.raises(DataError, match="no Parquet shard in it"):
+            StreamedCorpus(made, seed=0)
+        return
+    corpus = StreamedCorpus(made, seed=0)
+    assert [path.name for path, _ in corpus._groups] == ["000000.parquet", "000001.parquet", "000002.parquet"]
+    for block in range(3):
+        assert corpus.batch(block * GROUP_STEPS, **CUT)[0].shape == (10, 32)
 
 
 def test_a_folder_without_shards_or_law_says_how_to_make_them(tmp_path: Path) -> None:
