@@ -10,10 +10,10 @@ from typing import Any
 
 from stages import DATA, curves
 from stages.blocks import Recipe
-from stages.folders import WORK, drop_others, key_of, settle, work_folder
+from stages.folders import RECIPE, WORK, drop_others, key_of, settle, work_folder
 from stages.params import COMPRESSED, Params
 from stages.sweeping import Planned, environments, nothing, opened, resources, run, sweep
-from store.files import fingerprint
+from store.files import fingerprint, write_text
 from store.out import Out
 from store.published import read_rows
 from tasks.errors import ModelError
@@ -103,8 +103,10 @@ def _install(out: Out, name: str, job: Job, committed: str | None) -> None:
     """Take a checkpoint that is kept in git where it was made by this very recipe: its log is the job's rows."""
     kept = Path(committed, name) if committed else None
     if key_of(MODELS / name) != job.key and kept and key_of(kept) == job.key:
-        shutil.rmtree(MODELS / name, ignore_errors=True)
-        shutil.copytree(kept, MODELS / name)
+        shutil.rmtree(WORK / job.key, ignore_errors=True)
+        shutil.copytree(kept, WORK / job.key, ignore=shutil.ignore_patterns(RECIPE))
+        write_text(WORK / job.key / RECIPE, (kept / RECIPE).read_text())  # last: a copy that was stopped is not whole
+        settle(MODELS / name, job)
     if key_of(MODELS / name) == job.key:
         log = json.loads((MODELS / name / LOG).read_text())
         out.adopt("training", job.key, log)
