@@ -24,7 +24,10 @@ from tasks.models.registry import check_name, family_class
 from tasks.series.catalog import modality
 from tasks.sweep.cluster import Resources
 
-PASSED = "TSFM_LENS_"  # what begins so goes with a submitted job: where data and weights are, retries; no credentials
+PASSED = (
+    "TSFM_LENS_",
+    "HF_HOME",
+)  # what begins so goes with a submitted job: where data and weights are; no credentials
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 

@@ -158,6 +158,7 @@ def resources(params: Params) -> Resources:
         environments=environments(params),
         max_attempts=block.max_attempts,
         job_timeout_s=block.job_timeout_s,
+        load_timeout_s=block.load_timeout_s,
         flush_seconds=block.flush_s,
     )
 

@@ -14,6 +14,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -34,6 +35,7 @@ from store.places import Folders, Place
 from store.schema import arrow_schema, table, to_arrow
 
 logger = logging.getLogger(__name__)
+CHECKS = 8  # dumps looked at together; botocore keeps ten connections
 Record = Mapping[str, Any]
 
 
@@ -259,7 +261,12 @@ class Out:
 
     def _verify_dumps(self, keys: Iterable[str]) -> None:
         """Forget the rows of dumps that are not what they were, so that their jobs run again."""
-        bad = [key for key in keys if key in self._dumps and self._is_faulty(*self._dumps[key])]
+        held = [key for key in keys if key in self._dumps]
+        if not held:
+            return
+        with ThreadPoolExecutor(CHECKS) as pool:  # each is read whole, or asked for of the object store
+            faulty = pool.map(lambda key: self._is_faulty(*self._dumps[key]), held)
+            bad = [key for key, is_faulty in zip(held, faulty, strict=True) if is_faulty]
         if bad:
             self.tables["dumps"].drop(bad)
             self._stored.remove(bad)

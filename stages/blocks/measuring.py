@@ -161,7 +161,7 @@ class Report(Strict):
 class Resources(Strict):
     """Where and how wide things run; tracked by no stage, part of no key."""
 
-    address: str | None = Field(None, description="of a running Ray, such as auto or ray://HOST:10001; null starts one")
+    address: str | None = Field(None, description="of a running Ray, such as auto or HOST:6379; null starts one")
     actors: int | None = Field(None, ge=1, description="of all kinds; null: as many as the cores and GPUs allow")
     cpus_per_actor: float = Field(1, gt=0, description="also the threads of an actor's libraries")
     gpus_per_actor: float = Field(0, ge=0, description="0.5: two actors share one GPU, which must hold both models")
@@ -170,6 +170,7 @@ class Resources(Strict):
     tasks: dict[str, Placing] = Field({}, description="task -> what its actors take instead; see TASKS for names")
     max_attempts: int = Field(3, ge=1)
     job_timeout_s: float = Field(1800, gt=0)
+    load_timeout_s: float = Field(3600, gt=0, description="of a model's load, which may be a download")
     flush_s: float = Field(5, gt=0)
     store: str | None = Field(
         None, description="s3://BUCKET/PREFIX or file:///FOLDER for rows and dumps; null keeps them in data/"

@@ -23,6 +23,7 @@ from tasks.feeding import used
 from tasks.sweep.jobs import PLACE, Job, Place, Port, Result
 from tasks.sweep.policy import Failure
 
+LONG_S = 1.0  # a call that takes longer was no short one: those behind it may have a better place
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -34,6 +35,7 @@ class Site:
     node: str
     device: str  # "cpu", or "cuda:<id on the node>"
     node_id: str = ""  # ray's, in hex
+    unfit: str = ""  # why no job can run there, where that is so
 
 
 @dataclass(frozen=True)
@@ -74,28 +76,33 @@ class Worker:
         self._torch_device = "cpu"
         self._model: Any = None
         self._load_seconds = 0.0
+        self._last_seconds = 0.0  # of its last call that did jobs
         self._leaving = self._working = self._spoilt = False
 
     def start(self) -> Site:
         """Fit the process to the driver's folder, and to what Ray has assigned to it: threads and device.
 
-        Raises SweepError where the node has not got the folder, and on a wrong device.
+        A node without the folder, or that starts another Python, is unfit. Raises SweepError on a wrong device.
         """
         import ray
         import ray.util
 
+        address, node_id = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
+        unfit = ""
         try:
             os.chdir(self._setting.folder)  # jobs name files relative to it
         except OSError as error:
-            raise SweepError(
-                f"node {ray.util.get_node_ip_address()} has not got the driver's folder {self._setting.folder} "
-                f"({error}); run from a folder that all nodes share"
-            ) from error
-        if self._setting.prefix not in (None, sys.prefix):
-            raise SweepError(
-                f"node {ray.util.get_node_ip_address()} runs {sys.prefix}, expected {self._setting.prefix}: its Ray "
-                "heeds no py_executable; start the node with the Ray of constraints.txt"
+            unfit = (
+                f"node {address} has not got the driver's folder {self._setting.folder} ({error}); "
+                "run from a folder that all nodes share"
             )
+        if self._setting.prefix not in (None, sys.prefix):
+            unfit = (
+                f"node {address} runs {sys.prefix}, expected {self._setting.prefix}: its Ray heeds no py_executable; "
+                "start the node with the Ray of constraints.txt"
+            )
+        if unfit:
+            return Site(self._name, address, "", node_id, unfit)
         for variable in THREAD_VARIABLES:
             os.environ[variable] = str(self._setting.threads)
         ids = ray.get_gpu_ids()
@@ -104,8 +111,7 @@ class Worker:
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # ray leaves all GPUs visible to an actor that asked for none
         device = f"cuda:{ids[0]}" if ids else "cpu"
-        node_id = ray.get_runtime_context().get_node_id()
-        self._site = Site(self._name, ray.util.get_node_ip_address(), device, node_id)
+        self._site = Site(self._name, address, device, node_id)
         self._heed_notice()
         return self._site
 
@@ -149,17 +155,23 @@ class Worker:
             _free_memory()
         return outcome
 
-    def run_all(self, jobs: Sequence[tuple[Job, int]], seconds: float) -> bytes:
+    def run_all(self, jobs: Sequence[tuple[Job, int]], seconds: float, *, queued: bool = False) -> bytes:
         """Pickled outcomes of jobs (and their divisors) done one after the other, until one fails or the time is over.
 
         The jobs left over are as they were. An answer that cannot be pickled is a failure of its job alone.
+        queued: behind another call, which was thought to be short; if it was not, no job of these is begun.
         """
-        end, outcomes = time.monotonic() + seconds, []
+        outcomes: list[Outcome] = []
+        began = time.monotonic()
+        end = began + seconds
+        if queued and self._last_seconds > LONG_S:
+            return pickle.dumps(outcomes)
         for job, divisor in jobs:
             outcomes.append(self.run(job, divisor))
             last = outcomes[-1]
             if last.failure is not None or last.leaving or last.undone or time.monotonic() > end:
                 break
+        self._last_seconds = time.monotonic() - began
         try:
             return pickle.dumps(outcomes)
         except Exception:  # whatever a row's own way of being pickled raises

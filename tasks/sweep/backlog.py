@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
@@ -170,10 +170,15 @@ class Backlog:
         """Those whose jobs need such an actor."""
         return [shelf for shelf in self._shelves if shelf.needs == needs]
 
-    def choose(self, served: Mapping[Shelf, int], needs: Needs) -> Shelf | None:
-        """The shelf for an idle actor of this kind: the first that none serves, else the longest queue an actor."""
+    def choose(self, served: Mapping[Shelf, int], needs: Needs, barred: Collection[Shelf] = ()) -> Shelf | None:
+        """The shelf for an idle actor of this kind: the first that none serves, else the longest queue an actor.
+
+        barred: shelves that it should not take from.
+        """
         if not self.ready[needs]:
             return None
-        mine = self.shelves(needs)
+        mine = [shelf for shelf in self.shelves(needs) if shelf not in barred]
+        if not mine:
+            return None
         unserved = next((shelf for shelf in mine if not served.get(shelf)), None)
         return unserved or max(mine, key=lambda shelf: len(self._shelves[shelf]) / served[shelf])

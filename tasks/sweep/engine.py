@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -15,9 +14,10 @@ from typing import Any
 from tasks.sweep.actor import Outcome, Site
 from tasks.sweep.backlog import Attempt, Backlog, Shelf
 from tasks.sweep.cluster import Resources, connect
-from tasks.sweep.fleet import NOWHERE, Call, Fleet, Slot, What
+from tasks.sweep.fleet import NOWHERE, Call, Fleet, Slot
 from tasks.sweep.interrupts import caught_signals, leave
 from tasks.sweep.jobs import Job, Port
+from tasks.sweep.loads import Loads
 from tasks.sweep.policy import Action, Failure, decide, fatal
 from tasks.sweep.progress import Progress, Rate, usage
 from tasks.sweep.records import Ledger, Summary, unanswered
@@ -69,8 +69,8 @@ class _Sweep:
         self._fleet = Fleet("actor", port, resources)
         self._rate = Rate()
         self._told = 0.0
-        self._load_failures: Counter[Shelf] = Counter()
-        self._doomed: dict[Shelf, Failure] = {}
+        self._loads = Loads(resources.max_attempts)
+        self._divisors: dict[tuple[Shelf, str], int] = {}  # of the batches of a task that memory was enough for
         self.loads = self.restarts = self.handed_back = 0
 
     def work(self) -> None:
@@ -113,15 +113,12 @@ class _Sweep:
 
     def _next(self, slot: Slot) -> list[Attempt]:
         """The jobs that this actor should do in its next call, taken from the backlog; none where it has enough."""
-        shelf = slot.shelf
-        if self._backlog.peek(shelf) is None:
-            other = None if slot.calls else self._backlog.choose(self._fleet.serving(), shelf.needs)
+        shelf, barred = slot.shelf, self._loads.barred(slot.site.node_id)
+        if self._backlog.peek(shelf) is None or (shelf in barred and shelf != slot.loaded):
+            other = None if slot.calls else self._backlog.choose(self._fleet.serving(), shelf.needs, barred)
             if other is None:
                 return []
             shelf = other
-        if shelf in self._doomed:
-            self._record_all(shelf, self._doomed[shelf], slot.site, self._load_failures[shelf])
-            return self._next(slot)
         attempt = self._backlog.peek(shelf)
         if attempt is None or not slot.takes(attempt, self._resources.max_in_flight):
             return []
@@ -130,6 +127,8 @@ class _Sweep:
         attempts = [self._backlog.pop(shelf)]
         while len(attempts) < count and (attempt := self._backlog.peek(shelf)) and not attempt.alone:
             attempts.append(self._backlog.pop(shelf))
+        for attempt in attempts if self._divisors else ():
+            attempt.divisor = max(attempt.divisor, self._divisors.get((shelf, attempt.job.task.name), 1))
         return attempts
 
     def _collect(self) -> None:
@@ -160,15 +159,19 @@ class _Sweep:
             slot.leaves = float("inf")
             self._hand_back(call.attempts)
         elif answer.failure is not None:
-            self._failed(slot, call.what, call.attempts[0], answer.failure, answer)
+            self._failed(slot, call, call.attempts[0], answer.failure, answer)
         else:
             self.loads += 1
             slot.shelf = slot.loaded = call.attempts[0].shelf
-            self._load_failures.pop(slot.shelf, None)
+            self._loads.succeeded(slot.shelf, slot.site)
             slot.send("job", call.attempts)
 
     def _done(self, slot: Slot, call: Call, outcomes: Sequence[Outcome]) -> None:
         """Take in what became of a call's jobs; those that it did not come to wait again."""
+        if not outcomes:  # a long job was before them: another actor may be free sooner
+            slot.job_seconds = float("inf")
+            self._back(call.attempts)
+            return
         if outcomes[-1].leaving:
             slot.leaves = float("inf")  # it sees to it by itself that its job ends in time
         if outcomes[-1].undone:
@@ -181,8 +184,10 @@ class _Sweep:
         for attempt, outcome in zip(call.attempts, outcomes, strict=False):
             if outcome.failure is None:
                 self._ledger.add(attempt.job, outcome, attempt.attempts + 1)
+                if attempt.divisor > 1:
+                    self._divisors[attempt.shelf, attempt.job.task.name] = attempt.divisor
             else:
-                self._failed(slot, "job", attempt, outcome.failure, outcome)
+                self._failed(slot, call, attempt, outcome.failure, outcome)
 
     def _broken(self, slot: Slot, call: Call, error: Exception) -> None:
         """The call itself went wrong, not the work in it."""
@@ -193,7 +198,7 @@ class _Sweep:
             return
         slot.answered(call)
         if len(call.attempts) == 1:
-            self._failed(slot, call.what, call.attempts[0], failure, None)
+            self._failed(slot, call, call.attempts[0], failure, None)
         else:
             self._back(call.attempts, alone=True)
 
@@ -237,7 +242,7 @@ class _Sweep:
                 self._back(call.attempts, alone=not sure)
             if len(first.attempts) == 1 and (sure or not others):
                 first.attempts[0].alone = True
-                self._failed(slot, first.what, first.attempts[0], failure, None)
+                self._failed(slot, first, first.attempts[0], failure, None)
             else:
                 self._back(first.attempts, alone=True)
 
@@ -246,30 +251,28 @@ class _Sweep:
             attempt.alone = attempt.alone or alone
             self._backlog.back(attempt)
 
-    def _failed(self, slot: Slot, what: What, attempt: Attempt, failure: Failure, outcome: Outcome | None) -> None:
+    def _failed(self, slot: Slot, call: Call, attempt: Attempt, failure: Failure, outcome: Outcome | None) -> None:
         """Do as the policy says about a failed job or load."""
-        shelf = attempt.shelf
-        if what == "load":
+        shelf, of_load = attempt.shelf, call.what == "load"
+        if of_load:
             slot.shelf, slot.loaded = Shelf(shelf.needs), None
-            self._load_failures[shelf] += 1
+            tried = self._loads.failed(shelf, slot.site, failure, call.sent)
         else:
             attempt.attempts += 1
-        tried = self._load_failures[shelf] if what == "load" else attempt.attempts
-        decision = decide(failure, tried, self._resources.max_attempts)
+            tried = attempt.attempts
+        decision = decide(failure, tried, self._resources.max_attempts, attempt.divisor)
         if decision.action is Action.STOP:
             raise fatal(f"{attempt.job.task.name} {attempt.job.spec_json}", failure)
-        if what == "load" and decision.action is Action.RECORD:
-            self._doomed[shelf] = failure
-        if what == "load" or decision.action is Action.RETRY:
-            attempt.divisor *= 2 if decision.halve and what == "job" else 1
+        if of_load or decision.action is Action.RETRY:
+            attempt.divisor *= 2 if decision.halve and not of_load else 1
             self._backlog.back(attempt)
         else:
             outcome = outcome or unanswered(failure, slot.site, seconds=time.monotonic() - slot.clock)
             self._ledger.add(attempt.job, outcome, attempt.attempts)
         if decision.new_actor and slot in self._fleet.slots:
-            for call in reversed(self._end(slot)):
-                self._back(call.attempts)
-        elif what == "job" and failure.transient:
+            for left in reversed(self._end(slot)):
+                self._back(left.attempts)
+        elif not of_load and failure.transient:
             slot.loaded = None  # what failed half-way may have left the model changed; the actor does no more with it
 
     def _end(self, slot: Slot) -> list[Call]:
@@ -281,10 +284,13 @@ class _Sweep:
         return calls
 
     def _give_up(self) -> None:
-        """Record the jobs whose environment could not be made, with why."""
+        """Record the jobs whose environment could not be made, or whose model no actor could load, with why."""
         for needs, failure in self._fleet.unmade(self._backlog):
             for shelf in self._backlog.shelves(needs):
                 self._record_all(shelf, failure, NOWHERE, 1)
+        for shelf in self._loads:
+            if (refusal := self._loads.hopeless(shelf, self._fleet.able(shelf))) is not None:
+                self._record_all(shelf, refusal.failure, refusal.site, refusal.tries)
 
     def _record_all(self, shelf: Shelf, failure: Failure, site: Site, attempts: int) -> None:
         """Record one failure, of a load or an environment, for each job that waits for it."""

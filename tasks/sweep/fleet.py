@@ -36,6 +36,7 @@ class Call:
     what: What
     ref: Any
     attempts: Sequence[Attempt] = ()
+    sent: float = field(default_factory=time.monotonic)
 
 
 @dataclass(eq=False)
@@ -62,7 +63,7 @@ class Slot:
     @property
     def open(self) -> bool:
         """Whether it is up and may be given jobs."""
-        return self.up and self.leaves is None
+        return self.up and self.leaves is None and not self.site.unfit
 
     def send(self, what: What, attempts: Sequence[Attempt] = ()) -> None:
         """Queue a call."""
@@ -76,7 +77,8 @@ class Slot:
             if self._named != attempts[0].shelf.group:
                 self._named = attempts[0].shelf.group
                 self._run = self.actor.run_all.options(name=f"run {self._named}".strip())
-            ref = self._run.remote([(one.job, one.divisor) for one in attempts], BATCH_S)
+            jobs = [(one.job, one.divisor) for one in attempts]
+            ref = self._run.remote(jobs, BATCH_S, queued=bool(self.calls))
         self.calls.append(Call(what, ref, attempts))
 
     def answered(self, call: Call) -> None:
@@ -160,8 +162,8 @@ class Fleet:
             self._give_notice()
             wanted = self._wanted(backlog)
             self._targets = allot(wanted, self.nodes.open, self._resources.actors)
-            if self._resources.address and self._resources.actors:
-                self._request.make(within(wanted, self._resources.actors))
+            if self._resources.address:  # without `actors` none: a driver that was killed may have left its own
+                self._request.make(within(wanted, self._resources.actors) if self._resources.actors else {})
             self._make_room()
             self._check_starts(backlog, now)
         staying = self._staying()
@@ -210,10 +212,12 @@ class Fleet:
     def _check_starts(self, backlog: Backlog, now: float) -> None:
         """Raises SweepError where a kind of actor that jobs wait for does not come up."""
         up = {slot.shelf.needs for slot in self.slots if slot.up}
+        lives = Counter(slot.shelf.needs for slot in self.slots)
         since, self._absent = self._absent, {}
         for needs in +backlog.ready:
             fit = fits(needs, self.nodes.open)
-            if needs in up or (fit and not self._targets.get(needs)):  # others are before it, or its environment
+            held = any(count > self._targets.get(kind, 0) for kind, count in lives.items() if kind != needs)
+            if needs in up or (fit and (held or not self._targets.get(needs))):  # others end first, or its environment
                 continue
             self._absent[needs] = since.get(needs, now)
             patience = 0.0 if fit == 0 and self._resources.address is None else self._resources.start_timeout_s
@@ -237,10 +241,25 @@ class Fleet:
         slot.send("start")
         self.slots.append(slot)
 
+    def able(self, shelf: Shelf) -> set[str]:
+        """The nodes whose actors could load for a shelf; none where one has it, loads it or is yet to come up."""
+        mine = [slot for slot in self.slots if slot.shelf.needs == shelf.needs and slot.leaves is None]
+        loading = [call for slot in mine for call in slot.calls if call.what == "load"]
+        if any(not slot.up or slot.loaded == shelf for slot in mine) or any(
+            call.attempts[0].shelf == shelf for call in loading
+        ):
+            return set()
+        return {slot.site.node_id for slot in mine if slot.open}
+
     def started(self, slot: Slot, site: Site) -> None:
-        """Note where an actor runs."""
+        """Note where an actor runs. SweepError where no job can run there, nor on any other actor.
+
+        An unfit actor is kept, without jobs: it holds its place, where Ray would else put the next.
+        """
         slot.site = site
         self._failed_starts = 0
+        if site.unfit and all(one.site.unfit for one in self.slots):
+            raise SweepError(f"workers do not start: {site.unfit}")
 
     def failed_start(self, failure: Failure, began: float) -> None:
         """Note that an actor, asked for at a time of time.monotonic(), did not come up. SweepError when that goes on.
@@ -266,8 +285,9 @@ class Fleet:
         self._maker.close()
         for slot in list(self.slots):
             self.drop(slot)
-        with contextlib.suppress(Exception):  # a cluster that has gone may not hide why
-            self._request.make({})
+        if self._resources.address:
+            with contextlib.suppress(Exception):  # a cluster that has gone may not hide why
+                self._request.make({})
 
 
 def of_worker(port: Port) -> Port:

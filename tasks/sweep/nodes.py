@@ -64,7 +64,7 @@ class Request:
     """What an autoscaler is asked to have room for: one request a cluster, which the last one to ask has said."""
 
     def __init__(self) -> None:
-        self._asked: dict[Needs, int] = {}
+        self._asked: dict[Needs, int] | None = None  # not known: a driver that was killed leaves what it asked for
 
     def make(self, actors: Mapping[Needs, int]) -> None:
         """Ask for room for so many actors of each kind; nothing happens where no autoscaler runs."""

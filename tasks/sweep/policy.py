@@ -27,6 +27,7 @@ TRANSIENT = frozenset(  # class names anywhere in an error's ancestry; by name, 
 )
 FATAL = frozenset({"SweepError", "OutOfDiskError"})
 FATAL_ERRNO = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})  # no further job could be stored
+LAST_DIVISOR = 64  # of a batch; where memory lacks for so small a part of it, it would for any
 MEMORY_WORDS = ("out of memory", "low on memory", "(oom)")  # CUDA's RuntimeError; ray's account of a killed worker
 
 
@@ -83,18 +84,20 @@ class Decision:
     new_actor: bool = False
 
 
-def decide(failure: Failure, attempts: int, max_attempts: int) -> Decision:
-    """What to do after a job's or a load's `attempts`-th attempt has failed.
+def decide(failure: Failure, attempts: int, max_attempts: int, divisor: int = LAST_DIVISOR) -> Decision:
+    """What to do after a job's or a load's `attempts`-th attempt has failed, with the batch over `divisor`.
 
     Fatal (no disk space, code missing on the workers): STOP. Transient: RETRY while attempts < max_attempts, with
-    half the batch where memory lacked. All else, and transient ones used up: RECORD.
+    half the batch where memory lacked; where it lacked within the job, which the actor has survived, until the batch
+    is a LAST_DIVISOR-th. All else, and transient ones used up: RECORD.
     """
     if attempts < 1 or max_attempts < 1:
         raise ValueError(f"attempts: got {attempts} of {max_attempts}, expected both at least 1")
     new_actor = "AcceleratorError" in failure.ancestry
     if failure.ancestry & FATAL or failure.errno in FATAL_ERRNO:
         return Decision(Action.STOP)
-    if failure.transient and attempts < max_attempts:
+    may_halve = failure.of_memory and "RayError" not in failure.ancestry and divisor < LAST_DIVISOR
+    if failure.transient and (attempts < max_attempts or may_halve):
         return Decision(Action.RETRY, halve=failure.of_memory, new_actor=new_actor)
     return Decision(Action.RECORD, new_actor=new_actor)
 

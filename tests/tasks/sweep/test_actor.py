@@ -39,3 +39,18 @@ def test_jobs_queued_behind_one_that_failed_in_passing_wait_for_the_model_to_be_
     assert not outcomes(worker, plain)[0].undone, "a job without a model"
     worker.load(bad)
     assert [one.rows[0]["n"] for one in outcomes(worker, *sound)] == [1, 2, 3]
+
+
+def test_jobs_queued_behind_a_long_one_are_handed_back_and_those_sent_later_are_done(
+    worker: Worker, tmp_path: Path
+) -> None:
+    long, *others = [
+        *toy.make([0], tmp_path / "log", toy.PLAIN, sleep=1.1),
+        *toy.make(range(1, 4), tmp_path / "log", toy.PLAIN),
+    ]
+    pairs = [(job, 1) for job in others]
+    assert len(pickle.loads(worker.run_all(pairs, 60.0, queued=True))) == 3, "nothing was before them"
+    worker.run_all([(long, 1)], 60.0)
+    assert [pickle.loads(worker.run_all(pairs, 60.0, queued=True)) for _ in range(2)] == [[], []]
+    assert len(pickle.loads(worker.run_all(pairs, 60.0))) == 3
+    assert len(pickle.loads(worker.run_all(pairs, 60.0, queued=True))) == 3

@@ -14,8 +14,11 @@ import pytest
 import toy
 
 from tasks.errors import SweepError
+from tasks.sweep.actor import Setting, Site, Worker
+from tasks.sweep.backlog import Shelf
 from tasks.sweep.cluster import Resources, connect
 from tasks.sweep.engine import Summary, run
+from tasks.sweep.fleet import Fleet, Slot, of_worker
 from tasks.sweep.jobs import Job, Task
 from tasks.sweep.progress import Progress
 
@@ -165,6 +168,42 @@ def test_missing_code_stops_the_sweep_and_says_where_it_was_sought(log: Path, st
     with pytest.raises(SweepError, match=r"toy:absent: got AttributeError.*PYTHONPATH="):
         run(jobs, toy.port(store), Resources(actors=1))
     assert sorted(by_n(store)) == [0, 1, 2], "what had finished is kept"
+
+
+def test_the_batch_that_memory_was_enough_for_is_found_once_however_few_attempts_a_job_has(
+    log: Path, store: Path
+) -> None:
+    jobs = toy.make(range(12), log, do="memory", fits=4)  # of 64: four times halved
+    summary = run(jobs, toy.port(store), Resources(max_attempts=2, actors=2))
+    assert (summary.done, summary.failed) == (12, 0)
+    assert {record["rows"][0]["batch"] for record in by_n(store).values()} == {1}
+    assert len(toy.logged(log, "run")) <= 12 + 2 * 4 + 8, "each job began with the whole batch"
+
+
+def test_jobs_that_turn_out_long_do_not_wait_behind_each_other(log: Path, store: Path) -> None:
+    """Of two actors that were given many short jobs, one gets long ones; the other does not stand idle."""
+    jobs = [*toy.make(range(400), log, toy.PLAIN), *toy.make(range(400, 406), log, toy.PLAIN, sleep=1.5)]
+    run(jobs, toy.port(store), Resources(actors=2))
+    long = Counter(record["timing"]["actor"] for n, record in by_n(store).items() if n >= 400)
+    assert len(long) == 2 and min(long.values()) >= 2, "all were queued on one actor"
+    assert len(toy.logged(log, "run")) == 406
+
+
+def test_an_actor_on_a_node_without_the_folder_is_kept_idle_while_another_works(store: Path) -> None:
+    import ray
+
+    worker = ray.remote(Worker).remote("actor-0", of_worker(toy.port(store)), Setting(1, "/absent/folder"))
+    site = ray.get(worker.start.remote())
+    ray.kill(worker)
+    assert "has not got the driver's folder /absent/folder" in site.unfit
+    fleet, (first, second) = Fleet("actor", toy.port(store), LOCAL), (Slot(n, None, Shelf(LOCAL.needs)) for n in "ab")
+    fleet.slots = [first, second]
+    fleet.started(first, site)
+    assert first.up and not first.open and not fleet.able(Shelf(LOCAL.needs))
+    with pytest.raises(SweepError, match=r"workers do not start: node .* has not got the driver's folder"):
+        fleet.started(second, site)
+    fleet.started(second, Site("b", "127.0.0.1", "cpu", "id"))
+    assert second.open and fleet.able(Shelf(LOCAL.needs)) == {"id"}
 
 
 @pytest.mark.slow

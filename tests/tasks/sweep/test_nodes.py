@@ -79,6 +79,14 @@ def test_three_nodes_work_at_once_and_their_rows_and_dumps_are_in_the_shared_fol
     assert (again.reused, again.done) == (COUNT, 0)
 
 
+def test_a_node_without_the_weights_leaves_their_jobs_to_the_others(tmp_path: Path, cluster: Any) -> None:
+    store, log = tmp_path / "store", tmp_path / "log"
+    asked = toy.make(range(60), log, groups=3, load=NODES[0], where=True, sleep=0.05)
+    summary = run(asked, toy.port(store), Resources(address=cluster.address))
+    assert (summary.done, summary.failed) == (60, 0)
+    assert NODES[0] not in {record["timing"]["node"] for record in toy.stored(store)}
+
+
 def test_trials_of_a_search_run_on_every_node_with_the_same_python(tmp_path: Path, cluster: Any, python: str) -> None:
     asked = jobs(tmp_path / "log", len(NODES))
     where = Resources(address=cluster.address)

@@ -95,3 +95,10 @@ def test_rays_wrapper_is_taken_off_a_workers_exception() -> None:
     wrapped.cause = ValueError("inner")  # type: ignore[attr-defined]
     failure = Failure.of(wrapped)
     assert (failure.type, failure.message) == ("ValueError", "inner")
+
+
+def test_where_memory_lacks_the_batch_is_halved_beyond_the_attempts_unless_ray_killed_the_actor() -> None:
+    by_ray = named("OutOfMemoryError", "killed", type("RayError", (Exception,), {}))
+    assert decide(Failure.of(GPU_MEMORY), 3, 3, divisor=8) == Decision(RETRY, halve=True)
+    assert decide(Failure.of(GPU_MEMORY), 7, 3, divisor=64) == Decision(RECORD)
+    assert decide(Failure.of(by_ray), 3, 3, divisor=8) == Decision(RECORD)

@@ -45,6 +45,11 @@ def loader(job: Job) -> str:
             os._exit(3)
         case "hang":
             time.sleep(60)
+        case str(node) if "." in node:  # that has not got the weights
+            import ray.util
+
+            if ray.util.get_node_ip_address() == node:
+                raise FileNotFoundError(f"no weights on {node}")
     return f"model {job.group}"
 
 
@@ -64,7 +69,7 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
         case "disk full":
             raise OSError(28, "No space left on device")
         case "memory":
-            if place().batch(8) > 4:
+            if place().batch(64) > spec.get("fits", 32):
                 raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory")
         case "unpicklable":
             return Result([{"n": (n for n in ())}])
