@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,24 +111,32 @@ def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], spec: Mapp
 def calibration_windows(model: Family, tables: Mapping[str, pa.Table], spec: Mapping[str, Any]) -> list[Windows]:
     """Windows of seeded series, of every data set that gives any; futures end before the `held_out` share.
 
-    spec: windows (of each data set, at most), context, horizon, held_out, seed. DataError where no series gives one.
+    Series are taken in a seeded order until there are as many that give a window as there are to be windows.
+    spec: windows (of each data set, at most), context, horizon, held_out, seed. DataError, with why series were passed
+    over, where none gives one.
     """
     _, context = model.under(spec["context"], 0)
-    found = []
+    spread = partial(spread_windows, context=context, horizon=spec["horizon"], min_context=MIN_CONTEXT)
+    found, passed = [], Counter[str]()
     for dataset in spec["datasets"]:
-        series = table_series(tables[dataset])
-        drawn = np.random.default_rng(spec["seed"]).permutation(len(series))[: spec["windows"]]
-        windows, _ = spread_windows(
-            [_before(series[index], spec["held_out"]) for index in sorted(drawn)],
-            context=context,
-            horizon=spec["horizon"],
-            count=spec["windows"],
-            min_context=MIN_CONTEXT,
-        )
-        if len(windows):
-            found.append(windows)
+        whole = table_series(tables[dataset])
+        usable: dict[int, Series] = {}
+        for index in np.random.default_rng(spec["seed"]).permutation(len(whole)):
+            one = _before(whole[index], spec["held_out"])
+            if skipped := spread([one], count=1, season=1)[1]:
+                passed.update(skip.reason for skip in skipped)
+                continue
+            usable[index] = one
+            if len(usable) == spec["windows"]:
+                break
+        if usable:
+            found.append(spread([usable[index] for index in sorted(usable)], count=spec["windows"])[0])
     if not found:
-        raise DataError(f"calibration: data sets {spec['datasets']} give no window; name others, or a shorter horizon")
+        why = ", ".join(f"{reason} ({count} series)" for reason, count in passed.most_common()) or "they hold no series"
+        raise DataError(
+            f"calibration: data sets {spec['datasets']} give no window before the last {spec['held_out']:.0%} of their "
+            f"series: {why}; name others, or a shorter horizon"
+        )
     return found
 
 

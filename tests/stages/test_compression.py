@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -21,7 +23,7 @@ from store.published import read_rows
 from tasks.compression import both
 from tasks.compression.calibration import white
 from tasks.compression.choices import METHODS, WEIGHED, choices
-from tasks.compression.compressing import calibration_tokens, compress
+from tasks.compression.compressing import calibration_tokens, calibration_windows, compress
 from tasks.errors import DataError
 from tasks.models import registry
 from tasks.models.attention import AttentionLayer
@@ -255,8 +257,36 @@ def test_calibration_windows_end_before_what_is_held_out_and_are_those_of_the_se
     }
     assert named[0] == tuple(name for one in parts for name in one.series)
     assert len(set(named.values())) > 1
-    with pytest.raises(DataError, match="give no window"):
+    why = r"give no window before the last 20% .*: too short for 16 steps of context and a horizon of 900 \(8 series\)"
+    with pytest.raises(DataError, match=why):
         calibration_tokens(model, series, spec | {"horizon": 900})
+
+
+def test_series_too_short_or_without_values_are_passed_over_until_there_are_as_many_windows_as_asked_for(
+    params,
+) -> None:
+    """Two in forty long enough, where three windows are asked for: none may depend on which are drawn first."""
+    job = planned(params())
+    model, spec = registry.load_for_job(job), dict(job.spec["calibration"]) | {"datasets": ["mine"]}
+    long = kernelsynth_series(40, 3)
+    kept = {long[7].series, long[31].series}
+    short = [
+        one if one.series in kept else replace(one, values=one.values[: 20 * (n % 3)]) for n, one in enumerate(long)
+    ]
+    for seed in range(8):
+        (windows,) = calibration_windows(model, {"mine": series_table(short)}, spec | {"seed": seed})
+        assert len(windows) == spec["windows"] == 3
+        assert set(windows.series) == kept
+
+
+def test_where_every_series_is_long_enough_the_draw_is_the_first_of_the_permutation(params) -> None:
+    job = planned(params())
+    model, spec = registry.load_for_job(job), dict(job.spec["calibration"]) | {"datasets": ["mine"]}
+    rows = kernelsynth_series(40, 3)
+    for seed in range(4):
+        (windows,) = calibration_windows(model, {"mine": series_table(rows)}, spec | {"seed": seed})
+        drawn = np.random.default_rng(seed).permutation(40)[:3]
+        assert list(windows.series) == [rows[index].series for index in sorted(drawn)]
 
 
 def test_what_a_folder_says_of_its_making_is_the_spec_of_its_job(params) -> None:
