@@ -19,6 +19,7 @@ from tasks.compression.choices import WEIGHED
 from tasks.compression.clock import forecast_seconds, measure
 from tasks.compression.export import save
 from tasks.compression.truncation import compress as truncate
+from tasks.compression.truncation import refuse_factors
 from tasks.errors import DataError
 from tasks.models.attention import NAMES
 from tasks.models.types import Tokens
@@ -59,7 +60,11 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
 
 
 def cut(model: Family, spec: Mapping[str, Any], series: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Rows of the parts of a model that is compressed in place. spec: method and calibration, as of `compress`."""
+    """Rows of the parts of a model that is compressed in place. spec: base_model, method, calibration of `compress`.
+
+    ModelError, before anything is gathered, for a model that holds thin factors.
+    """
+    refuse_factors(model.attentions(), spec["base_model"])
     method, moments, saved = spec["method"], None, None
     if method["method"] == both.METHOD:
         return both.compress(model, method["ranks"]["budget"], calibration_tokens(model, series, spec["calibration"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tasks.compression.products import absorbed
 from tasks.compression.schedules import of_attention
 from tasks.errors import ModelError
 from tasks.models.attention import AttentionLayer
-from tasks.models.low_rank import fitting, put_product
+from tasks.models.low_rank import factors, fitting, put_product
 from tasks.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:
@@ -45,17 +45,29 @@ def compress(
     All heads of a layer have one rank. Rows: stack, layer, attention, part, full_width, rank, relative_error (in the
     method's own norm, root mean square over heads). The block `compression` of the config says the method and what fits
     the weights.
-    Raises ModelError where a family does not say what its attention layers are, ValueError for what a method cannot be.
+    Raises ModelError where a family does not say what its attention layers are or they hold factors already, ValueError
+    for what a method cannot be.
     """
     layers = list(model.attentions())
     if not layers:
         raise ModelError(f"{model.name}: says nothing of its attention layers, so that none can be compressed")
+    refuse_factors(layers, model.name)
     found = choices(method["method"], layers, moments, model.idle)
     ranks = _ranks(method["ranks"], found, layers, saved)
     for layer in layers:
         _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
     model.compression = {"method": method["method"], "ranks": method["ranks"], **fitting(layers)}
     return [row for one, rank in zip(found, ranks, strict=True) for row in _rows(one, rank)]
+
+
+def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
+    """ModelError, naming `model`, where matrices are factors already: ranks and costs here are those of dense ones."""
+    if found := factors(layers):
+        name, ranks = next(iter(found.items()))
+        raise ModelError(
+            f"{model}: {', '.join(ranks)} of {name} are two thin factors already, of an earlier compression; compress "
+            "the model that it was made from"
+        )
 
 
 def _rows(choice: Choice, rank: int) -> list[dict[str, Any]]:
@@ -131,5 +143,5 @@ def _apply(layer: AttentionLayer, chosen: Sequence[tuple[Choice, int]]) -> None:
         layer.write(absorbed(layer.read(), joint.get("qk"), joint.get("vo")))
         return
     for choice, rank in less:
-        for what, factors in zip(choice.parts, choice.factors, strict=True):
-            put_product(layer, what, *factors.cut(rank))
+        for what, one in zip(choice.parts, choice.factors, strict=True):
+            put_product(layer, what, *one.cut(rank))

@@ -256,6 +256,21 @@ def test_what_cannot_be_is_named(toys: dict[str, Any], method: dict[str, Any], w
     assert model.compression is None
 
 
+def test_a_model_of_thin_factors_is_refused_and_one_of_narrower_heads_keeps_its_budget(toy: Any) -> None:
+    thin, narrow = copy.deepcopy(toy), toy
+    compress(thin, {"method": "svd", "ranks": {"share": 0.25}})
+    size = stored(list(thin.attentions()))
+    with pytest.raises(
+        ModelError, match=r"^chronos.*: q, k, v, o of encoder\.1\.self are two thin .* it was made from"
+    ):
+        compress(thin, {"method": "svd", "ranks": {"budget": 0.5}})
+    assert stored(list(thin.attentions())) == size
+    for method in ("joint", "svd"):
+        size = stored(list(narrow.attentions()))
+        compress(narrow, {"method": method, "ranks": {"budget": 0.5}})
+        assert 0 < stored(list(narrow.attentions())) <= 0.5 * size
+
+
 def test_broken_weights_and_silent_families_are_named(toys: dict[str, Any]) -> None:
     class Silent(ChronosBolt):
         name = "silent"
