@@ -113,7 +113,7 @@ class _Sweep:
 
     def _next(self, slot: Slot) -> list[Attempt]:
         """The jobs that this actor should do in its next call, taken from the backlog; none where it has enough."""
-        shelf, barred = slot.shelf, self._loads.barred(slot.site.node_id)
+        shelf, barred = slot.shelf, self._barred(slot)
         if self._backlog.peek(shelf) is None or (shelf in barred and shelf != slot.loaded):
             other = None if slot.calls else self._backlog.choose(self._fleet.serving(), shelf.needs, barred)
             if other is None:
@@ -130,6 +130,12 @@ class _Sweep:
         for attempt in attempts if self._divisors else ():
             attempt.divisor = max(attempt.divisor, self._divisors.get((shelf, attempt.job.task.name), 1))
         return attempts
+
+    def _barred(self, slot: Slot) -> set[Shelf]:
+        """What the actor should not load now: its node failed to, and must wait, or has another actor try again."""
+        node = slot.site.node_id
+        again = [shelf for shelf in self._loads if shelf in self._fleet.loading(node)]
+        return self._loads.barred(node) | set(again)
 
     def _collect(self) -> None:
         """Take in the answers that have come to the oldest call of each actor, which answers in order."""

@@ -241,13 +241,15 @@ class Fleet:
         slot.send("start")
         self.slots.append(slot)
 
+    def loading(self, node: str | None = None) -> set[Shelf]:
+        """What actors are loading for, on one node or any."""
+        slots = [slot for slot in self.slots if node in (None, slot.site.node_id)]
+        return {call.attempts[0].shelf for slot in slots for call in slot.calls if call.what == "load"}
+
     def able(self, shelf: Shelf) -> set[str]:
         """The nodes whose actors could load for a shelf; none where one has it, loads it or is yet to come up."""
         mine = [slot for slot in self.slots if slot.shelf.needs == shelf.needs and slot.leaves is None]
-        loading = [call for slot in mine for call in slot.calls if call.what == "load"]
-        if any(not slot.up or slot.loaded == shelf for slot in mine) or any(
-            call.attempts[0].shelf == shelf for call in loading
-        ):
+        if any(not slot.up or slot.loaded == shelf for slot in mine) or shelf in self.loading():
             return set()
         return {slot.site.node_id for slot in mine if slot.open}
 

@@ -51,7 +51,7 @@ class Loads:
         if not refused:
             self._refusals.pop(shelf, None)
 
-    def barred(self, node: str) -> Collection[Shelf]:
+    def barred(self, node: str) -> set[Shelf]:
         """What the node should not try to load now."""
         now = time.monotonic()
         return {shelf for shelf, by in self._refusals.items() if node in by and now < by[node].again}
