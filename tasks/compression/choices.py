@@ -112,7 +112,7 @@ def _heads(layer: AttentionLayer, part: str, found: list[Factors], shares: list[
 def _single(layer: AttentionLayer, read: Projections, moments: Moments | None) -> Iterator[Choice]:
     """Every matrix of a layer on its own."""
     for what, matrix in _whole(layer).items():
-        factors = matrices.plain(matrix) if moments is None else matrices.weighed(matrix, _seen(what, moments))
+        factors = matrices.plain(matrix) if moments is None else matrices.weighed(matrix, _seen(layer, what, moments))
         yield _matrices(layer, {what: matrix}, [factors], min(matrix.shape))
 
 
@@ -147,11 +147,15 @@ def _whole(layer: AttentionLayer) -> dict[str, np.ndarray]:
     return {what: layer.linear(what).weight.detach().double().cpu().numpy() for what in NAMES}
 
 
-def _seen(what: str, moments: Moments) -> np.ndarray:
-    """R of what a matrix multiplies; keys less what their softmax does not see, else their mean hides the rest."""
-    if what == "k":
+def _seen(layer: AttentionLayer, what: str, moments: Moments) -> np.ndarray:
+    """R of what a matrix multiplies; plain keys less what their softmax does not see, else their mean hides the rest.
+
+    Keys that are rotated or normed count whole: what their mean adds to scores is not the same for all of a query.
+    """
+    if what == "k" and layer.plain:
         return moments.keys
-    return {"q": moments.queries, "v": moments.inputs, "o": moments.attended}[what][:, 1:]
+    roots = {"q": moments.queries, "k": moments.inputs, "v": moments.inputs, "o": moments.attended}
+    return roots[what][:, 1:]
 
 
 def stored(layers: Sequence[AttentionLayer], parts: Iterable[str] = NAMES) -> int:

@@ -106,6 +106,27 @@ def test_keys_of_a_group_are_less_the_mean_of_the_series_that_may_be_forecast_to
         np.testing.assert_allclose(grams[0], grams[1] + grams[2], rtol=0, atol=1e-5 * np.abs(want).max())
 
 
+def test_plain_keys_are_weighed_less_their_mean_and_rotated_ones_whole(windows: Windows) -> None:
+    """Chronos-2 has both. Twin: the trace of W C Wᵀ that rank 3 loses, C of rows collected whole."""
+    model = family_class("chronos-2").new(CHRONOS_2, seed=0)
+    tokens = model.tokenize(windows)
+    given, layers = inputs_of(model, tokens), list(copy.deepcopy(model).attentions())
+    cut = compress(model, {"method": "aware-svd", "ranks": {"share": 3 / 16}}, gather(model, tokens))
+    found = {(row["layer"], row["attention"]): row for row in cut if row["part"] == "k"}
+    assert {layer.plain for layer in layers} == {True, False}
+    for layer in layers:
+        z, kept = given[layer.name, "k"], valid(tokens, "encoder")
+        kept = kept.T if layer.kind == "group" else kept
+        groups = [rows[some] for rows, some in zip(z, kept, strict=True) if some.any()]
+        less = [rows - layer.plain * rows.mean(axis=0) for rows in groups]
+        weight = layer.linear("k").weight.detach().double().numpy()
+        values = np.linalg.svd(np.concatenate(less) @ weight.T, compute_uv=False)
+        row = found[layer.layer, layer.kind]
+        assert row["rank"] == 3
+        lost = np.sqrt(np.square(values[3:]).sum() / np.square(values).sum())
+        assert row["relative_error"] == pytest.approx(lost, rel=1e-4)
+
+
 def test_a_window_s_one_key_leaves_nothing_to_tell(toys: dict[str, Any], windows: Windows) -> None:
     """Chronos-Bolt's decoder reads one token: whatever its self-attention scores, the softmax is 1."""
     found = gather(toys["chronos-bolt"], toys["chronos-bolt"].tokenize(windows))
