@@ -96,6 +96,10 @@ class Recipe(Strict):
     def _adds_up(self) -> Recipe:
         if self.snapshots != sorted({step for step in self.snapshots if step <= self.steps}):
             raise ValueError(f"snapshots {self.snapshots} must be ascending steps up to {self.steps}")
+        if beyond := [steps for steps in self.futures if not 1 <= steps <= self.horizon]:
+            raise ValueError(
+                f"futures {beyond}: expected steps from 1 to horizon {self.horizon}; shorten them, or raise it"
+            )
         if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
         if len(self.mixture) > 1 and (apart := set(MODALITIES) & set(self.mixture)):

@@ -142,3 +142,10 @@ def test_a_folder_without_shards_or_law_says_how_to_make_them(tmp_path: Path) ->
 def test_shards_stand_alone_in_a_mixture_and_with_a_corpus(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="shards alone, and with a corpus"):
         Recipe.model_validate(RECIPE | {"corpus": "c"} | changes)
+
+
+@pytest.mark.parametrize("futures", [[9], [4, 64], [0, 8]])
+def test_futures_lie_within_the_horizon(futures: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"futures \[\d+\]: expected steps from 1 to horizon 8; shorten them"):
+        Recipe.model_validate(RECIPE | {"corpus": "c", "futures": futures})
+    assert Recipe.model_validate(RECIPE | {"corpus": "c", "futures": [1, 8]}).futures == [1, 8]
