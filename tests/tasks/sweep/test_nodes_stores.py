@@ -1,0 +1,67 @@
+"""A sweep over several nodes into the real store, on a shared folder and on an object store."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.sweeping import Planned, nothing, run_and_finish
+from store.out import Out
+from store.published import dump_files, read_rows
+from store.shelf import place
+from tasks.sweep.cluster import Resources
+from tasks.sweep.jobs import Job, Task
+from tests.store.s3 import s3  # noqa: F401  the fixture
+
+pytestmark = pytest.mark.slow
+NODES = ("127.0.0.5", "127.0.0.6", "127.0.0.7")
+DUMP = Task("meeting", 1, "toy_nodes:dump_entry", table="dumps")
+COUNT = 24
+
+
+@pytest.fixture(scope="module")
+def cluster(s3: str) -> Iterator[Any]:  # noqa: F811  its nodes have the server's address in their environment
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for ip in NODES:
+        cluster.add_node(wait=False, num_cpus=1, node_ip_address=ip)
+    cluster.wait_for_nodes()
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.mark.parametrize("kind", ["file", "s3"])
+def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
+    tmp_path: Path,
+    cluster: Any,
+    s3: str,  # noqa: F811
+    kind: str,
+) -> None:
+    uri = {"file": (tmp_path / "shared").as_uri(), "s3": f"{s3}/nodes"}[kind]
+    spec = {"log": str(tmp_path / "log"), "nodes": len(NODES), "model": "m", "dataset": "d"}
+    planned = [Planned(Job(DUMP, {**spec, "n": n, "condition": f"c{n}"}), ["study"]) for n in range(COUNT)]
+    opened = functools.partial(
+        Out, tmp_path / "out", tables=["dumps"], companion=tmp_path / "timings", stage="meeting", place=None
+    )
+    where = Resources(address=cluster.address, flush_seconds=0.5)
+
+    with opened(place=place(uri, "meeting")) as out:
+        summary = run_and_finish(out, planned, where, nothing)
+    assert (summary.done, summary.failed) == (COUNT, 0)
+    rows = read_rows(tmp_path / "out", "dumps")
+    assert sorted(rows["job_key"].to_pylist()) == sorted(one.job.key for one in planned)
+    assert len(dump_files(tmp_path / "out", ".parquet")) == COUNT
+    timings = read_rows(tmp_path / "timings", "timings")
+    assert set(Counter(timings["node"].to_pylist())) == set(NODES), "each node did some"
+
+    with opened(place=place(uri, "meeting")) as out:
+        again = run_and_finish(out, planned, where, nothing)
+    assert (again.reused, again.done) == (COUNT, 0)
