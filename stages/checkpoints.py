@@ -16,6 +16,7 @@ from stages.sweeping import Planned, environments, nothing, opened, resources, r
 from store.files import fingerprint, write_text
 from store.out import Out
 from store.published import read_rows
+from tasks.compression.streamed import check_whole
 from tasks.errors import ModelError
 from tasks.models import registry
 from tasks.series.shards import LAW_FILE
@@ -79,6 +80,7 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
         raise ModelError(
             f"recipe {name}: corpus {recipe.corpus} has no {LAW_FILE}; make it with `python -m stages corpus`"
         )
+    check_whole(law.parent)
     return Job(TRAINING, spec, {law.as_posix(): fingerprint(law)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 from tasks.compression.windows import cut
 from tasks.errors import DataError
 from tasks.series.catalog import Modality
+from tasks.series.shards import LAW_FILE
 from tasks.series.tables import list_values
 
 GROUP_STEPS = 16  # steps that take their series from one row group, 1,000 series: read once, and held alone
@@ -28,12 +30,8 @@ class StreamedCorpus:
         import pyarrow.parquet as pq
 
         self.seed = seed
-        paths = sorted(Path(folder).glob("dumps/*/[!.]*.parquet"))  # in dumps itself lies the table that lists them
+        paths = _shards(Path(folder))
         self._groups = [(path, group) for path in paths for group in range(pq.read_metadata(path).num_row_groups)]
-        if not self._groups:
-            raise DataError(
-                f"corpus {folder}: no Parquet shard in it; make one with `python -m stages corpus {folder}`"
-            )
         self._held: tuple[int, list[np.ndarray]] = (-1, [])
 
     def batch(
@@ -58,6 +56,30 @@ class StreamedCorpus:
             order = np.random.default_rng([self.seed, turn]).permutation(len(self._groups))
             self._held = (step // GROUP_STEPS, _read(*self._groups[order[place]]))
         return self._held[1]
+
+
+def check_whole(folder: Path) -> None:
+    """DataError, naming them, where shards that the law of a corpus promises are missing or hold fewer series."""
+    import pyarrow.parquet as pq
+
+    law = json.loads((folder / LAW_FILE).read_text())
+    held = {int(path.stem): pq.read_metadata(path).num_rows for path in _shards(folder)}
+    firsts = enumerate(range(0, law["series"], law["shard"]))
+    asked = {number: min(law["shard"], law["series"] - first) for number, first in firsts}
+    if short := [f"{number:06d}.parquet" for number, count in asked.items() if held.get(number, 0) < count]:
+        raise DataError(
+            f"corpus {folder}: {sum(held.values())} of the {law['series']} series of its {LAW_FILE}; missing or short: "
+            f"{len(short)} of {len(asked)} shards, {', '.join(short[:3])}{' ...' if len(short) > 3 else ''}; run "
+            "`python -m stages corpus` again as before, which goes on"
+        )
+
+
+def _shards(folder: Path) -> list[Path]:
+    """Its files, in their order. DataError where there is none."""
+    found = sorted(folder.glob("dumps/*/[!.]*.parquet"))  # in dumps itself lies the table that lists them
+    if not found:
+        raise DataError(f"corpus {folder}: no Parquet shard in it; make one with `python -m stages corpus {folder}`")
+    return found
 
 
 def _read(path: Path, group: int) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             result = shards.write_shard(Job(Task("shard", 1, "x:y"), spec), None, [])
             assert result.dump is not None
             write_dump(path, f"dumps/corpus/{number:06d}.parquet", result.dump)
-    (path / shards.LAW_FILE).write_text("{}")
+    (path / shards.LAW_FILE).write_text('{"series": 20, "shard": 12}')
     pq.write_table(pa.table({"path": ["dumps/corpus/000000.parquet"]}), path / "dumps" / "00000.parquet")
     return path
 
@@ -98,7 +99,7 @@ def test_a_recipe_trains_on_shards_and_its_key_follows_the_law_of_their_series(f
     assert [row["step"] for row in pretrain(job, tmp_path / "trained", None).rows] == [2, 4]
     law = folder / shards.LAW_FILE
     before = law.read_text()
-    law.write_text('{"seed": 1}')
+    law.write_text('{"seed": 1, "series": 20, "shard": 12}')
     try:
         assert training_job("m", recipe).key != job.key
     finally:
@@ -142,6 +143,34 @@ def test_a_folder_without_shards_or_law_says_how_to_make_them(tmp_path: Path) ->
 def test_shards_stand_alone_in_a_mixture_and_with_a_corpus(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="shards alone, and with a corpus"):
         Recipe.model_validate(RECIPE | {"corpus": "c"} | changes)
+
+
+@pytest.mark.parametrize(
+    ("series", "shard", "said"),
+    [
+        (20, 12, None),
+        (24, 12, r"20 of the 24 series of its corpus\.json; missing or short: 1 of 2 shards, 000001\.parquet; run"),
+        (
+            60,
+            12,
+            r"4 of 5 shards, 000001\.parquet, 000002\.parquet, 000003\.parquet \.\.\.; run `python -m stages corpus`",
+        ),
+    ],
+)
+def test_a_corpus_that_was_stopped_half_way_is_not_trained_on(
+    folder: Path, series: int, shard: int, said: str | None
+) -> None:
+    recipe, law = Recipe.model_validate(RECIPE | {"corpus": str(folder)}), folder / shards.LAW_FILE
+    before = law.read_text()
+    law.write_text(json.dumps({"series": series, "shard": shard}))
+    try:
+        if said is None:
+            training_job("m", recipe)
+            return
+        with pytest.raises(DataError, match=said):
+            training_job("m", recipe)
+    finally:
+        law.write_text(before)
 
 
 @pytest.mark.parametrize("futures", [[9], [4, 64], [0, 8]])
