@@ -241,6 +241,14 @@ def test_resources_that_no_node_has_are_refused_at_once(log: Path, store: Path) 
         run(toy.make([1], log), toy.port(store), Resources(gpus=4))
 
 
+def test_as_many_actors_as_their_reserved_memory_leaves_room_for(log: Path, store: Path) -> None:
+    import ray
+
+    memory_mb = int(0.6 * ray.cluster_resources()["memory"] / 2**20)
+    run(toy.make(range(20), log, toy.PLAIN, sleep=0.1), toy.port(store), Resources(memory_mb=memory_mb))
+    assert {record["timing"]["actor"] for record in by_n(store).values()} == {"actor-0"}
+
+
 def test_when_nothing_is_missing_ray_is_not_even_imported(tmp_path: Path) -> None:
     code = (
         "import sys, toy; from pathlib import Path; from tasks.sweep.engine import run; "
