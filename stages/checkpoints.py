@@ -73,6 +73,8 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
     if recipe.embedding_from is not None:
         assert source is not None
         spec["embedding"] = {"folder": (MODELS / recipe.embedding_from).as_posix(), "key": source.key}
+    if recipe.heads and recipe.heads.guideline and recipe.heads.factors == "shared":
+        spec["ranks"] = "of whole matrices"  # not over the heads, as once: a key of its own, and all others stay
     if recipe.corpus is None:
         return Job(TRAINING, spec)
     law = Path(recipe.corpus, LAW_FILE)  # every series of the corpus follows from what it says

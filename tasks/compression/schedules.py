@@ -52,8 +52,12 @@ def flat(rank: int, depth: int) -> list[int]:
     return [rank] * depth
 
 
-def of_attention(schedule: Mapping[str, Any], layers: Sequence[AttentionLayer]) -> dict[str, int]:
+def of_attention(
+    schedule: Mapping[str, Any], layers: Sequence[AttentionLayer], *, shared: bool = False
+) -> dict[str, int]:
     """Dimensions of a head of every attention layer by name, of all layers of a model; no head bounds them here.
+
+    shared: ranks of what all heads share: the guideline's, which are of whole matrices, are not divided by the heads.
 
     schedule: {"flow": {first, growth, rounding, origin, cross_offset}}, {"guideline": {smallest, largest, bend}}, the
     largest half the stack's width where it is not said, or {"flat": rank}. A stack's layers count from its first; where
@@ -66,18 +70,20 @@ def of_attention(schedule: Mapping[str, Any], layers: Sequence[AttentionLayer]) 
     for layer in layers:
         depths[layer.stack] = max(depths.get(layer.stack, 0), layer.layer)
     return {
-        layer.name: _of_layer(schedule, layer, depths[layer.stack], next(iter(depths.values()))) for layer in layers
+        layer.name: _of_layer(schedule, layer, depths[layer.stack], next(iter(depths.values())), shared)
+        for layer in layers
     }
 
 
-def _of_layer(schedule: Mapping[str, Any], layer: AttentionLayer, depth: int, before: int) -> int:
+def _of_layer(schedule: Mapping[str, Any], layer: AttentionLayer, depth: int, before: int, shared: bool) -> int:
     """depth: of its stack; before: layers of the stack that cross-attention asks."""
     ((kind, said),) = schedule.items()
     if kind == "flat":
         return flat(said, depth)[layer.layer - 1]
     if kind == "guideline":
         largest = said.get("largest") or layer.linear("q").in_features / 2
-        return guideline(said["smallest"], largest, depth, layer.heads, bend=said["bend"])[layer.layer - 1]
+        heads = 1 if shared else layer.heads
+        return guideline(said["smallest"], largest, depth, heads, bend=said["bend"])[layer.layer - 1]
     if unknown := set(said) - FLOW:
         raise ValueError(f"ranks flow: got {sorted(unknown)}, expected only {sorted(FLOW)}")
     return flow(

@@ -29,8 +29,9 @@ def start(recipe: Mapping[str, Any], embedding: Path | None = None) -> Family:
         layers = list(family.attentions())
         if not layers:
             raise ValueError(f"heads: {family.name} has no attention layer that can be narrowed")
-        ranks = of_attention(schedule, layers)
-        if heads.get("factors", "head") == "shared":
+        shared = heads.get("factors", "head") == "shared"
+        ranks = of_attention(schedule, layers, shared=shared)
+        if shared:
             from tasks.compression.shared_factors import factorise
 
             factorise(family, ranks)

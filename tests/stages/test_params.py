@@ -256,6 +256,8 @@ def test_heads_precision_and_the_embedding_that_is_taken_over_are_part_of_a_key_
         key(precision="bfloat16"),
         key(heads={"flat": 4}),
         key(heads={"flat": 4, "factors": "shared"}),
+        key(heads={"guideline": {"smallest": 4}}),
+        key(heads={"guideline": {"smallest": 4}, "factors": "shared"}),
         key(heads={"flow": {"first": 3, "growth": 0.27}}),
         key(heads={"flow": {"first": 3, "growth": 0.27, "origin": 2}}),
         *(key(source, embedding_from="source") for source in sources),  # trained otherwise, it is another embedding

@@ -100,6 +100,18 @@ def test_a_decoder_of_which_nothing_is_embedded_is_as_deep_and_wide_as_its_atten
     assert widths == {name: (rank, rank) for name, rank in named.items()}
 
 
+def test_the_guideline_s_ranks_of_whole_matrices_are_divided_among_heads_where_each_has_factors_of_its_own() -> None:
+    """Width 16, 2 heads, from 2 to 6: a matrix that all heads share is of rank 2, 4, 6; heads are half as wide."""
+    said = {"guideline": {"smallest": 2.0, "largest": 6.0, "bend": 1.0}}
+    shared = start(recipe("chronos-t5", heads={**said, "factors": "shared"}))
+    narrow = start(recipe("chronos-t5", heads=said))
+    for at, rank in ((1, 2), (2, 4), (3, 6)):
+        layers = [{one.name: one for one in model.attentions()}[f"encoder.{at}.self"] for model in (shared, narrow)]
+        assert layers[0].linear("q").parametrizations.weight[0].rank == rank
+        assert np.linalg.matrix_rank(layers[0].linear("q").weight.detach().numpy(), tol=1e-4) == rank
+        assert layers[1].widths == (rank // 2, rank // 2)
+
+
 @pytest.mark.parametrize("schedule", [{"flat": 2, "flow": FLOW["flow"]}, {"share": 0.5}, {}])
 def test_what_is_no_schedule_is_refused(schedule: Any) -> None:
     with pytest.raises(ValueError, match="expected one of flow, guideline, flat"):
