@@ -139,7 +139,7 @@ TABLES = (
             MODEL,
             C("step", I64, "optimiser steps done", "steps"),
             C("loss", F64, "mean training loss since the last logged step", "the family's own"),
-            C("learning_rate", F64, "learning rate at the step"),
+            C("learning_rate", F64, "learning rate of the step after it, 0 after the last"),
             KEY,
         ),
     ),
