@@ -66,7 +66,7 @@ def search(jobs: Sequence[Job], port: Port, resources: Resources, halving: Halvi
     with environment(QUIET), connect(resources):
         needs = resources.of(jobs[0].task.name)
         setting = Setting(needs.threads, os.getcwd(), needs.devices)
-        site = _Trials({job.key: job for job in jobs}, of_worker(port), setting, folder)
+        site = _Trials({job.key: job for job in jobs}, of_worker(port), setting, folder, halving)
         bundle = tune.PlacementGroupFactory([needs.amounts], bundle_label_selector=[dict(needs.labels)])
         trainable = tune.with_resources(tune.with_parameters(_trial, site=site), bundle)
         resources = replace(resources, actors=needs.actors or resources.actors)
@@ -83,6 +83,7 @@ class _Trials(NamedTuple):
     port: Port
     setting: Setting
     folder: Path
+    halving: Halving
 
 
 def _tuner(trainable: Any, keys: list[str], resources: Resources, halving: Halving, folder: Path) -> Any:
@@ -121,6 +122,8 @@ def _trial(config: Mapping[str, str], site: _Trials) -> None:
 
     def watch(row: Mapping[str, Any]) -> None:
         nonlocal stopped
+        if row[site.halving.time] >= site.halving.most:
+            return  # ASHA may have a rung there, which would throw away a trial that is done
         try:
             tune.report(dict(row))
         except SystemExit:  # how Tune ends a trial's thread
