@@ -95,6 +95,8 @@ def _search(jobs: list[Job], params: Params, out: Out) -> list[Ended]:
 def _store(out: Out, ended: Ended) -> None:
     """The rows of a trial, or its failure; of one that was stopped, what it had logged."""
     if ended.outcome is not None:
+        if ended.outcome.failure is None:
+            out.forget([ended.job.key])  # what an earlier search stopped it at: held rows are not stored over
         out.append([record(ended.job, ended.outcome, 1)])
     elif rows := stopped_rows(work_folder(ended.job), ended.job.spec["model"]):
         out.adopt("training", ended.job.key, rows)

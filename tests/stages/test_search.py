@@ -20,11 +20,18 @@ from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
 from stages import pretraining
+from stages.folders import work_folder
 from stages.params import Params, ParamsError, load
 from stages.sweeping import resources
 from store.published import read_rows
 from tasks.compression.pretraining import PROGRESS, pretrain
+from tasks.errors import ModelError
 from tasks.models.registry import family_class
+from tasks.sweep.actor import Outcome, Site
+from tasks.sweep.jobs import Job
+from tasks.sweep.policy import Failure
+from tasks.sweep.records import unanswered
+from tasks.sweep.tune import Ended
 
 ROOT = Path(__file__).parents[2]
 SMOKE = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
@@ -81,6 +88,63 @@ def test_a_step_that_a_killed_training_logged_twice_stands_once(tmp_path: Path) 
     rows = pretraining.stopped_rows(tmp_path, "m")
     assert rows == [{"model": "m", "step": step, "loss": step, "learning_rate": 0.1} for step in (1, 2, 3)]
     assert pretraining.stopped_rows(tmp_path / "gone", "m") == []
+
+
+class Searches:
+    """In place of Ray Tune: trains nothing, ends each trial as `ends` says of its name, else whole."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, str] = {}
+        self.asked: list[list[str]] = []  # names of the trials that were trained, a search each
+        self.folder = Path()
+
+    def __call__(self, jobs: list[Job], *others: Any) -> list[Ended]:
+        self.asked.append([job.spec["model"] for job in jobs])
+        self.folder = others[3]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return [self._end(job, self.ends.get(job.spec["model"], "whole")) for job in jobs]
+
+    def _end(self, job: Job, how: str) -> Ended:
+        if how == "failed":
+            return Ended(job, unanswered(Failure.of(ModelError("no")), Site("", "", ""), seconds=0.0))
+        work = work_folder(job)
+        work.mkdir(parents=True, exist_ok=True)
+        rows = [{"step": step, "loss": 1.0, "learning_rate": 0.1} for step in range(1, 6 if how == "stopped" else 21)]
+        if how == "stopped":
+            (work / PROGRESS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+            return Ended(job, None)
+        (work / "recipe.json").write_text(json.dumps({"key": job.key}))
+        timing = unanswered(Failure.of(ModelError("no")), Site("", "", ""), seconds=0.0).timing
+        return Ended(job, Outcome([{"model": job.spec["model"], **row} for row in rows], None, timing))
+
+
+@pytest.fixture
+def searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
+    found = Searches()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pretraining, "search", found)
+    return found
+
+
+def stored(folder: Path) -> dict[str, tuple[str, int]]:
+    rows = read_rows(folder / "data" / "pretraining", "trials").to_pylist()
+    return {row["model"]: (row["ended"], row["steps_done"]) for row in rows}
+
+
+FIRST, SECOND, FLAT = "toy+flow-1-0+0", "toy+flow-1-1+0", "toy+flat-2+0"
+
+
+def test_a_stopped_trial_that_another_search_lets_finish_has_its_whole_curve(
+    tmp_path: Path, searches: Searches
+) -> None:
+    searches.ends = {SECOND: "stopped"}
+    pretraining.main(params(tmp_path))
+    assert stored(tmp_path) == {FIRST: ("finished", 20), SECOND: ("stopped", 5), FLAT: ("finished", 20)}
+    searches.ends = {}
+    pretraining.main(params(tmp_path, flat=[2, 3]))
+    assert set(stored(tmp_path).values()) == {("finished", 20)}
+    rows = read_rows(tmp_path / "data" / "pretraining", "training").to_pylist()
+    assert [row["step"] for row in rows if row["model"] == SECOND] == list(range(1, 21))
 
 
 @pytest.mark.slow
