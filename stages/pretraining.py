@@ -43,6 +43,7 @@ def main(params: Params) -> None:
         rows = [_row(name, job, whole, out) for name, job in jobs.items() if job.key not in failed]
         out.write("trials", rows)
         drop_others(CURVES, jobs)
+        drop_others(MODELS, whole)
         out.finish(keys, run={"seed": params.seed, "cpus": os.cpu_count() or 1})
     stopped = sum(row["ended"] == "stopped" for row in rows)
     print(f"pretraining: {len(jobs)} trials, {len(whole)} finished, {stopped} stopped early, {len(failed)} failed")

@@ -147,6 +147,12 @@ def test_a_stopped_trial_that_another_search_lets_finish_has_its_whole_curve(
     assert [row["step"] for row in rows if row["model"] == SECOND] == list(range(1, 21))
 
 
+def test_models_of_trials_that_are_no_longer_asked_for_go(tmp_path: Path, searches: Searches) -> None:
+    pretraining.main(params(tmp_path))
+    pretraining.main(params(tmp_path, flat=[]))
+    assert {path.name for path in (tmp_path / "data" / "pretraining" / "models").iterdir()} == {FIRST, SECOND}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # two Rays are started; on a busy machine each takes a minute
 def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_finished(tmp_path: Path) -> None:
