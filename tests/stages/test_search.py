@@ -99,6 +99,8 @@ class Searches:
         self.folder = Path()
 
     def __call__(self, jobs: list[Job], *others: Any) -> list[Ended]:
+        stored = others[4] if len(others) > 4 else {}
+        jobs = [job for job in jobs if job.key not in stored]
         self.asked.append([job.spec["model"] for job in jobs])
         self.folder = others[3]
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -151,6 +153,27 @@ def test_models_of_trials_that_are_no_longer_asked_for_go(tmp_path: Path, search
     pretraining.main(params(tmp_path))
     pretraining.main(params(tmp_path, flat=[]))
     assert {path.name for path in (tmp_path / "data" / "pretraining" / "models").iterdir()} == {FIRST, SECOND}
+
+
+def test_a_new_trial_does_not_train_the_finished_ones_again(tmp_path: Path, searches: Searches) -> None:
+    pretraining.main(params(tmp_path))
+    pretraining.main(params(tmp_path, flat=[2, 3]))
+    assert searches.asked == [[FIRST, SECOND, FLAT], ["toy+flat-3+0"]]
+    assert set(stored(tmp_path).values()) == {("finished", 20)}
+
+
+@pytest.mark.parametrize("change", [{"grace": 10}, {"reduction": 3}])
+def test_another_halving_tries_the_stopped_trials_again_and_them_alone(
+    change: dict[str, int], tmp_path: Path, searches: Searches
+) -> None:
+    searches.ends = {SECOND: "stopped"}
+    pretraining.main(params(tmp_path))
+    pretraining.main(params(tmp_path))
+    assert len(searches.asked) == 1
+    searches.ends = {}
+    pretraining.main(params(tmp_path, **change))
+    assert searches.asked[1:] == [[SECOND]]
+    assert set(stored(tmp_path).values()) == {("finished", 20)}
 
 
 @pytest.mark.slow

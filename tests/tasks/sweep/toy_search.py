@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import toy
@@ -41,9 +42,9 @@ def jobs(folder: Path, seconds: float, levels: Any = LEVELS, **changes: Any) -> 
     return [Job(TRIAL, {**spec, "level": level, **changes}) for level in levels]
 
 
-def run(folder: Path, asked: list[Job], actors: int = 2) -> list[Ended]:
+def run(folder: Path, asked: list[Job], actors: int = 2, stored: Any = MappingProxyType({})) -> list[Ended]:
     resources = Resources(actors=actors, local_cpus=2, max_attempts=1)
-    return search(asked, toy.port(folder / "store"), resources, HALVING, folder / "search")
+    return search(asked, toy.port(folder / "store"), resources, HALVING, folder / "search", stored)
 
 
 def main(folder: Path) -> None:
