@@ -6,8 +6,9 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def main(params: Params) -> None:
         drop_others(CURVES, jobs)
         drop_others(MODELS, whole)
         out.finish(keys, run={"seed": params.seed, "cpus": os.cpu_count() or 1})
+        _tidy(job for name, job in jobs.items() if name not in whole and job.key not in failed)
     stopped = sum(row["ended"] == "stopped" for row in rows)
     print(f"pretraining: {len(jobs)} trials, {len(whole)} finished, {stopped} stopped early, {len(failed)} failed")
     if len(failed) > params.resources.max_failed_share * len(jobs):
@@ -113,6 +115,12 @@ def _search(jobs: list[Job], params: Params, out: Out) -> list[Ended]:
     every = jobs[0].spec["recipe"]["save_every"]
     stored = {job.key: _reported(held[job.key], every) for job in jobs if job.key in held}
     return search(jobs, port, resources(params), halving, folder, stored)
+
+
+def _tidy(stopped: Iterable[Job]) -> None:
+    """Delete what Tune and stopped trials left: a kept search answers with its failures, whoever asks again."""
+    for folder in (SEARCHES, *map(work_folder, stopped)):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _curves(out: Out) -> dict[str, list[dict[str, Any]]]:

@@ -176,6 +176,22 @@ def test_another_halving_tries_the_stopped_trials_again_and_them_alone(
     assert set(stored(tmp_path).values()) == {("finished", 20)}
 
 
+def test_a_failed_trial_is_tried_again_by_retry_in_a_search_of_its_own(
+    tmp_path: Path, searches: Searches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = params(tmp_path)
+    searches.ends = {SECOND: "failed", FLAT: "stopped"}
+    with pytest.raises(pretraining.TooManyFailures):
+        pretraining.main(asked)
+    assert not searches.folder.exists()  # it holds the failure
+    assert not work_folder(pretraining.trials(asked)[FLAT]).exists()
+    searches.ends = {}
+    monkeypatch.setenv(pretraining.RETRY_VARIABLE, "1")
+    pretraining.main(asked)
+    assert searches.asked[1:] == [[SECOND]]
+    assert stored(tmp_path) == {FIRST: ("finished", 20), SECOND: ("finished", 20), FLAT: ("stopped", 5)}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # two Rays are started; on a busy machine each takes a minute
 def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_finished(tmp_path: Path) -> None:
