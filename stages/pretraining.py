@@ -6,7 +6,9 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from stages.checkpoints import training_job
 from stages.folders import WORK, drop_others, settle, work_folder
 from stages.params import Params
 from stages.sweeping import RETRY_VARIABLE, TooManyFailures, opened, resources
+from store import files
 from store.out import Out
 from tasks.errors import ModelError
 from tasks.sweep.fleet import NOWHERE
@@ -26,6 +29,7 @@ from tasks.sweep.tune import Ended, Halving, search
 
 MODELS = Path(DATA, "pretraining", "models")  # of trials that came to their end
 CURVES = Path(DATA, "pretraining", "curves")
+SEARCH = Path(DATA, "pretraining", "search.json")  # what the last search was over: what was stopped depends on it
 SEARCHES = WORK / "searches"  # of Ray Tune, until all of a search is stored
 
 
@@ -34,16 +38,20 @@ def main(params: Params) -> None:
     jobs = trials(params)
     with opened("pretraining", ["training"]) as out:
         keys = [job.key for job in jobs.values()]
-        if out.missing(keys, retry_failed=RETRY_VARIABLE in os.environ):
+        changed = _forget_stopped(jobs, params, out)
+        if out.missing(keys, retry_failed=changed or RETRY_VARIABLE in os.environ):
             with curves.followed(CURVES, jobs):
                 for one in _search(list(jobs.values()), params, out):
                     _store(out, one)
         whole = {name for name, job in jobs.items() if settle(MODELS / name, job)}
         failed = set(out.failed()["key"].to_pylist()) & set(keys)
-        rows = [_row(name, job, whole, out) for name, job in jobs.items() if job.key not in failed]
+        held = _curves(out)
+        rows = [_row(name, job, whole, held[job.key]) for name, job in jobs.items() if job.key not in failed]
         out.write("trials", rows)
         drop_others(CURVES, jobs)
+        drop_others(MODELS, whole)
         out.finish(keys, run={"seed": params.seed, "cpus": os.cpu_count() or 1})
+        _tidy(job for name, job in jobs.items() if name not in whole and job.key not in failed)
     stopped = sum(row["ended"] == "stopped" for row in rows)
     print(f"pretraining: {len(jobs)} trials, {len(whole)} finished, {stopped} stopped early, {len(failed)} failed")
     if len(failed) > params.resources.max_failed_share * len(jobs):
@@ -63,6 +71,20 @@ def trials(params: Params) -> dict[str, Job]:
             changed = recipe.model_dump() | {"heads": heads.model_dump(), "seed": seed}
             found[name] = training_job(name, Recipe.model_validate(changed))
     return found
+
+
+def _forget_stopped(jobs: dict[str, Job], params: Params, out: Out) -> bool:
+    """Whether the last search was over other trials or another halving; then what it stopped may fare otherwise."""
+    block = params.pretraining
+    asked = {"trials": sorted(job.key for job in jobs.values()), "grace": block.grace, "reduction": block.reduction}
+    if not jobs or (SEARCH.exists() and json.loads(SEARCH.read_text()) == asked):
+        return False
+    held = _curves(out)
+    last = {job.key: job.spec["recipe"]["steps"] for job in jobs.values()}
+    out.forget([key for key in last if key in held and held[key][-1]["step"] < last[key]])
+    with files.atomic(SEARCH) as temporary:
+        temporary.write_text(json.dumps(asked, indent=2) + "\n")
+    return True
 
 
 def _schedules(block: Pretraining) -> Iterator[tuple[str, HeadRanks]]:
@@ -89,12 +111,36 @@ def _search(jobs: list[Job], params: Params, out: Out) -> list[Ended]:
     what = json.dumps([sorted(job.key for job in jobs), block.grace, block.reduction])
     folder = SEARCHES / hashlib.sha256(what.encode()).hexdigest()
     port = Port(out.missing, out.append, out.check, work_folder, out.write_dump)
-    return search(jobs, port, resources(params), halving, folder)
+    held = _curves(out)
+    every = jobs[0].spec["recipe"]["save_every"]
+    stored = {job.key: _reported(held[job.key], every) for job in jobs if job.key in held}
+    return search(jobs, port, resources(params), halving, folder, stored)
+
+
+def _tidy(stopped: Iterable[Job]) -> None:
+    """Delete what Tune and stopped trials left: a kept search answers with its failures, whoever asks again."""
+    for folder in (SEARCHES, *map(work_folder, stopped)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _curves(out: Out) -> dict[str, list[dict[str, Any]]]:
+    """The stored rows of each trial by its key, by step."""
+    found = defaultdict(list)
+    for row in out.tables["training"].read().sort_by("step").to_pylist():
+        found[row["job_key"]].append(row)
+    return dict(found)
+
+
+def _reported(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
+    """What a trial with these rows had said to Tune on its way."""
+    return [{name: row[name] for name in ("step", "loss")} for row in rows if row["step"] % every == 0]
 
 
 def _store(out: Out, ended: Ended) -> None:
     """The rows of a trial, or its failure; of one that was stopped, what it had logged."""
     if ended.outcome is not None:
+        if ended.outcome.failure is None:
+            out.forget([ended.job.key])  # what an earlier search stopped it at: held rows are not stored over
         out.append([record(ended.job, ended.outcome, 1)])
     elif rows := stopped_rows(work_folder(ended.job), ended.job.spec["model"]):
         out.adopt("training", ended.job.key, rows)
@@ -111,11 +157,7 @@ def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
     ]
 
 
-def _row(name: str, job: Job, whole: set[str], out: Out) -> dict[str, Any]:
-    import pyarrow.compute as pc
-
-    logged = out.tables["training"].read()
-    mine = logged.filter(pc.equal(logged["job_key"], job.key)).sort_by("step").to_pylist()
+def _row(name: str, job: Job, whole: set[str], mine: list[dict[str, Any]]) -> dict[str, Any]:
     curves.write(CURVES / name, mine)
     recipe = job.spec["recipe"]
     return {

@@ -13,8 +13,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from tasks.errors import SweepError
 from tasks.sweep.actor import Outcome, Setting, Site, Worker
 from tasks.sweep.cluster import Resources, connect, environment
 from tasks.sweep.fleet import of_worker
@@ -53,8 +55,17 @@ class Ended(NamedTuple):
     outcome: Outcome | None
 
 
-def search(jobs: Sequence[Job], port: Port, resources: Resources, halving: Halving, folder: Path) -> list[Ended]:
-    """Run the jobs, whose entries `report` on their way, as trials; in the order of `jobs`.
+def search(
+    jobs: Sequence[Job],
+    port: Port,
+    resources: Resources,
+    halving: Halving,
+    folder: Path,
+    stored: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({}),
+) -> list[Ended]:
+    """Run the jobs, whose entries `report` on their way, as trials; those that are not stored, in the order of `jobs`.
+
+    stored: by key, what jobs that are not to be done again reported; the others are compared with that.
 
     A search that was killed goes on in its folder, where each running trial goes on from its job's last saved state;
     one that has ended answers what it did. The folder belongs to these jobs and this halving: name it after both.
@@ -66,14 +77,15 @@ def search(jobs: Sequence[Job], port: Port, resources: Resources, halving: Halvi
     with environment(QUIET), connect(resources):
         needs = resources.of(jobs[0].task.name)
         setting = Setting(needs.threads, os.getcwd(), needs.devices)
-        site = _Trials({job.key: job for job in jobs}, of_worker(port), setting, folder, halving)
+        first = sorted(jobs, key=lambda job: job.key not in stored)  # so that all others are compared with these
+        site = _Trials({job.key: job for job in first}, of_worker(port), setting, folder, halving, stored)
         bundle = tune.PlacementGroupFactory([needs.amounts], bundle_label_selector=[dict(needs.labels)])
         trainable = tune.with_resources(tune.with_parameters(_trial, site=site), bundle)
         resources = replace(resources, actors=needs.actors or resources.actors)
         with contextlib.redirect_stdout(sys.stderr):  # where progress goes
             grid = _tuner(trainable, list(site.jobs), resources, halving, folder).fit()
     lost = {result.config["key"]: result.error for result in grid if result.error is not None}
-    return [Ended(job, _outcome(folder, job) or _lost(lost.get(job.key))) for job in jobs]
+    return [Ended(job, _outcome(folder, job) or _lost(lost.get(job.key))) for job in jobs if job.key not in stored]
 
 
 class _Trials(NamedTuple):
@@ -84,6 +96,7 @@ class _Trials(NamedTuple):
     setting: Setting
     folder: Path
     halving: Halving
+    stored: Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def _tuner(trainable: Any, keys: list[str], resources: Resources, halving: Halving, folder: Path) -> Any:
@@ -130,9 +143,15 @@ def _trial(config: Mapping[str, str], site: _Trials) -> None:
             stopped = True
             raise
 
+    if job.key in site.stored:
+        with contextlib.suppress(SystemExit):
+            for row in site.stored[job.key]:
+                tune.report(dict(row))
+        return
     if _outcome(site.folder, job) is None:
         worker = Worker(f"trial-{job.key[:8]}", site.port, site.setting)
-        worker.start()
+        if unfit := worker.start().unfit:
+            raise SweepError(unfit)
         WATCHER.set(watch)
         outcome = worker.run(job, 1)
         if stopped:

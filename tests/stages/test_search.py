@@ -20,11 +20,18 @@ from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
 from stages import pretraining
+from stages.folders import work_folder
 from stages.params import Params, ParamsError, load
 from stages.sweeping import resources
 from store.published import read_rows
 from tasks.compression.pretraining import PROGRESS, pretrain
+from tasks.errors import ModelError
 from tasks.models.registry import family_class
+from tasks.sweep.actor import Outcome, Site
+from tasks.sweep.jobs import Job
+from tasks.sweep.policy import Failure
+from tasks.sweep.records import unanswered
+from tasks.sweep.tune import Ended
 
 ROOT = Path(__file__).parents[2]
 SMOKE = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
@@ -81,6 +88,108 @@ def test_a_step_that_a_killed_training_logged_twice_stands_once(tmp_path: Path) 
     rows = pretraining.stopped_rows(tmp_path, "m")
     assert rows == [{"model": "m", "step": step, "loss": step, "learning_rate": 0.1} for step in (1, 2, 3)]
     assert pretraining.stopped_rows(tmp_path / "gone", "m") == []
+
+
+class Searches:
+    """In place of Ray Tune: trains nothing, ends each trial as `ends` says of its name, else whole."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, str] = {}
+        self.asked: list[list[str]] = []  # names of the trials that were trained, a search each
+        self.folder = Path()
+
+    def __call__(self, jobs: list[Job], *others: Any) -> list[Ended]:
+        stored = others[4] if len(others) > 4 else {}
+        jobs = [job for job in jobs if job.key not in stored]
+        self.asked.append([job.spec["model"] for job in jobs])
+        self.folder = others[3]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return [self._end(job, self.ends.get(job.spec["model"], "whole")) for job in jobs]
+
+    def _end(self, job: Job, how: str) -> Ended:
+        if how == "failed":
+            return Ended(job, unanswered(Failure.of(ModelError("no")), Site("", "", ""), seconds=0.0))
+        work = work_folder(job)
+        work.mkdir(parents=True, exist_ok=True)
+        rows = [{"step": step, "loss": 1.0, "learning_rate": 0.1} for step in range(1, 6 if how == "stopped" else 21)]
+        if how == "stopped":
+            (work / PROGRESS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+            return Ended(job, None)
+        (work / "recipe.json").write_text(json.dumps({"key": job.key}))
+        timing = unanswered(Failure.of(ModelError("no")), Site("", "", ""), seconds=0.0).timing
+        return Ended(job, Outcome([{"model": job.spec["model"], **row} for row in rows], None, timing))
+
+
+@pytest.fixture
+def searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
+    found = Searches()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pretraining, "search", found)
+    return found
+
+
+def stored(folder: Path) -> dict[str, tuple[str, int]]:
+    rows = read_rows(folder / "data" / "pretraining", "trials").to_pylist()
+    return {row["model"]: (row["ended"], row["steps_done"]) for row in rows}
+
+
+FIRST, SECOND, FLAT = "toy+flow-1-0+0", "toy+flow-1-1+0", "toy+flat-2+0"
+
+
+def test_a_stopped_trial_that_another_search_lets_finish_has_its_whole_curve(
+    tmp_path: Path, searches: Searches
+) -> None:
+    searches.ends = {SECOND: "stopped"}
+    pretraining.main(params(tmp_path))
+    assert stored(tmp_path) == {FIRST: ("finished", 20), SECOND: ("stopped", 5), FLAT: ("finished", 20)}
+    searches.ends = {}
+    pretraining.main(params(tmp_path, flat=[2, 3]))
+    assert set(stored(tmp_path).values()) == {("finished", 20)}
+    rows = read_rows(tmp_path / "data" / "pretraining", "training").to_pylist()
+    assert [row["step"] for row in rows if row["model"] == SECOND] == list(range(1, 21))
+
+
+def test_models_of_trials_that_are_no_longer_asked_for_go(tmp_path: Path, searches: Searches) -> None:
+    pretraining.main(params(tmp_path))
+    pretraining.main(params(tmp_path, flat=[]))
+    assert {path.name for path in (tmp_path / "data" / "pretraining" / "models").iterdir()} == {FIRST, SECOND}
+
+
+def test_a_new_trial_does_not_train_the_finished_ones_again(tmp_path: Path, searches: Searches) -> None:
+    pretraining.main(params(tmp_path))
+    pretraining.main(params(tmp_path, flat=[2, 3]))
+    assert searches.asked == [[FIRST, SECOND, FLAT], ["toy+flat-3+0"]]
+    assert set(stored(tmp_path).values()) == {("finished", 20)}
+
+
+@pytest.mark.parametrize("change", [{"grace": 10}, {"reduction": 3}])
+def test_another_halving_tries_the_stopped_trials_again_and_them_alone(
+    change: dict[str, int], tmp_path: Path, searches: Searches
+) -> None:
+    searches.ends = {SECOND: "stopped"}
+    pretraining.main(params(tmp_path))
+    pretraining.main(params(tmp_path))
+    assert len(searches.asked) == 1
+    searches.ends = {}
+    pretraining.main(params(tmp_path, **change))
+    assert searches.asked[1:] == [[SECOND]]
+    assert set(stored(tmp_path).values()) == {("finished", 20)}
+
+
+def test_a_failed_trial_is_tried_again_by_retry_in_a_search_of_its_own(
+    tmp_path: Path, searches: Searches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = params(tmp_path)
+    searches.ends = {SECOND: "failed", FLAT: "stopped"}
+    with pytest.raises(pretraining.TooManyFailures):
+        pretraining.main(asked)
+    assert not searches.folder.exists()  # it holds the failure
+    assert not work_folder(pretraining.trials(asked)[FLAT]).exists()
+    searches.ends = {}
+    monkeypatch.setenv(pretraining.RETRY_VARIABLE, "1")
+    pretraining.main(asked)
+    assert searches.asked[1:] == [[SECOND]]
+    assert stored(tmp_path) == {FIRST: ("finished", 20), SECOND: ("finished", 20), FLAT: ("stopped", 5)}
 
 
 @pytest.mark.slow

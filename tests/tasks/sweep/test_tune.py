@@ -67,6 +67,21 @@ def test_a_loser_is_stopped_early(tmp_path: Path) -> None:
     assert set(steps(tmp_path)[3.0]) == set(range(1, toy_search.INTERVAL + 1))
 
 
+def test_a_trial_that_falls_behind_at_its_last_step_is_not_stopped(tmp_path: Path) -> None:
+    # 20 = 5 x 2^2 is a rung; one runs at a time, so the second is compared with the first everywhere
+    late = toy_search.jobs(tmp_path, 0.0, levels=[0.5], do="late")
+    ended = toy_search.run(tmp_path, [*toy_search.jobs(tmp_path, 0.0, levels=[1.0]), *late], actors=1)
+    assert [one.outcome is not None for one in ended] == [True, True]
+
+
+def test_a_stored_trial_is_not_run_again_and_others_are_compared_with_it(tmp_path: Path) -> None:
+    worse, best = toy_search.jobs(tmp_path, 0.0, levels=[3.0, 1.0])
+    said = [{"step": step, "loss": 1.0 / step} for step in (5, 10, 15, 20)]
+    (ended,) = toy_search.run(tmp_path, [worse, best], actors=1, stored={best.key: said})
+    assert ended.job == worse and ended.outcome is None
+    assert steps(tmp_path)[1.0].total() == 0 and steps(tmp_path)[3.0].total() == toy_search.INTERVAL
+
+
 def test_a_trial_that_raises_is_an_answer_and_costs_itself_alone(tmp_path: Path) -> None:
     poisoned = toy_search.jobs(tmp_path, 0.0, levels=[0.5], do="raise")
     ended = toy_search.run(tmp_path, [*poisoned, *toy_search.jobs(tmp_path, 0.0, levels=[1.0])])
