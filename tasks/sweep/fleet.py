@@ -211,7 +211,7 @@ class Fleet:
 
     def _check_starts(self, backlog: Backlog, now: float) -> None:
         """Raises SweepError where a kind of actor that jobs wait for does not come up."""
-        up = {slot.shelf.needs for slot in self.slots if slot.up}
+        up = {slot.shelf.needs for slot in self.slots if slot.up and not slot.site.unfit}
         lives = Counter(slot.shelf.needs for slot in self.slots)
         since, self._absent = self._absent, {}
         for needs in +backlog.ready:
@@ -249,7 +249,10 @@ class Fleet:
     def able(self, shelf: Shelf) -> set[str]:
         """The nodes whose actors could load for a shelf; none where one has it, loads it or is yet to come up."""
         mine = [slot for slot in self.slots if slot.shelf.needs == shelf.needs and slot.leaves is None]
-        if any(not slot.up or slot.loaded == shelf for slot in mine) or shelf in self.loading():
+        late = time.monotonic() - self._resources.start_timeout_s  # an actor that waits so long may never come up
+        if any((not slot.up and slot.clock > late) or slot.loaded == shelf for slot in mine):
+            return set()
+        if shelf in self.loading():
             return set()
         return {slot.site.node_id for slot in mine if slot.open}
 
