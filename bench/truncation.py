@@ -82,7 +82,8 @@ def more(name: str, after: float, before: float) -> float:
 
 def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any]) -> None:
     """In place."""
-    cut(model, {"method": {"method": method, "ranks": {"budget": size}}, "calibration": CALIBRATION}, tables)
+    law = {"method": method, "ranks": {"budget": size}}
+    cut(model, {"base_model": model.name, "method": law, "calibration": CALIBRATION}, tables)
 
 
 def main() -> None:
