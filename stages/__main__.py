@@ -24,10 +24,7 @@ from tasks.models.registry import check_name, family_class
 from tasks.series.catalog import modality
 from tasks.sweep.cluster import Resources
 
-PASSED = (
-    "TSFM_LENS_",
-    "HF_HOME",
-)  # what begins so goes with a submitted job: where data and weights are; no credentials
+PASSED = ("TSFM_LENS_", "HF_HOME")  # what begins so goes with a submitted job: paths, retries; no credentials
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 

@@ -77,6 +77,8 @@ def _forget_stopped(jobs: dict[str, Job], params: Params, out: Out) -> bool:
     """Whether the last search was over other trials or another halving; then what it stopped may fare otherwise."""
     block = params.pretraining
     asked = {"trials": sorted(job.key for job in jobs.values()), "grace": block.grace, "reduction": block.reduction}
+    if not jobs:
+        SEARCH.unlink(missing_ok=True)
     if not jobs or (SEARCH.exists() and json.loads(SEARCH.read_text()) == asked):
         return False
     held = _curves(out)

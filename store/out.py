@@ -262,12 +262,9 @@ class Out:
     def _verify_dumps(self, keys: Iterable[str]) -> None:
         """Forget the rows of dumps that are not what they were, so that their jobs run again."""
         held = [key for key in keys if key in self._dumps]
-        if not held:
-            return
         with ThreadPoolExecutor(CHECKS) as pool:  # each is read whole, or asked for of the object store
-            faulty = pool.map(lambda key: self._is_faulty(*self._dumps[key]), held)
-            bad = [key for key, is_faulty in zip(held, faulty, strict=True) if is_faulty]
-        if bad:
+            faulty = list(pool.map(lambda key: self._is_faulty(*self._dumps[key]), held))
+        if bad := [key for key, is_faulty in zip(held, faulty, strict=True) if is_faulty]:
             self.tables["dumps"].drop(bad)
             self._stored.remove(bad)
             for key in bad:

@@ -57,11 +57,10 @@ def of_attention(
 ) -> dict[str, int]:
     """Dimensions of a head of every attention layer by name, of all layers of a model; no head bounds them here.
 
-    shared: ranks of what all heads share: the guideline's, which are of whole matrices, are not divided by the heads.
-
     schedule: {"flow": {first, growth, rounding, origin, cross_offset}}, {"guideline": {smallest, largest, bend}}, the
     largest half the stack's width where it is not said, or {"flat": rank}. A stack's layers count from its first; where
     flow has `cross_offset`, those of cross-attention go on from the first stack's last, as in the released code.
+    shared: ranks of what all heads share: the guideline's, which are of whole matrices, are not divided by the heads.
     ValueError for any other schedule.
     """
     if len(schedule) != 1 or not set(schedule) <= set(KINDS):

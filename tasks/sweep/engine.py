@@ -134,8 +134,7 @@ class _Sweep:
     def _barred(self, slot: Slot) -> set[Shelf]:
         """What the actor should not load now: its node failed to, and must wait, or has another actor try again."""
         node = slot.site.node_id
-        again = [shelf for shelf in self._loads if shelf in self._fleet.loading(node)]
-        return self._loads.barred(node) | set(again)
+        return self._loads.barred(node) | {shelf for shelf in self._loads if shelf in self._fleet.loading(node)}
 
     def _collect(self) -> None:
         """Take in the answers that have come to the oldest call of each actor, which answers in order."""

@@ -130,7 +130,7 @@ class Fleet:
         self._targets: dict[Needs, int] = {}
         self._failed_starts = 0
         self._absent: dict[Needs, float] = {}  # kinds that no actor is up of, though jobs wait, and since when
-        self._request = Request()
+        self._request = Request(of_cluster=resources.address is not None)
         self._maker = Maker()
         self.nodes = Nodes()
         self.slots: list[Slot] = []
@@ -162,8 +162,7 @@ class Fleet:
             self._give_notice()
             wanted = self._wanted(backlog)
             self._targets = allot(wanted, self.nodes.open, self._resources.actors)
-            if self._resources.address:  # without `actors` none: a driver that was killed may have left its own
-                self._request.make(within(wanted, self._resources.actors) if self._resources.actors else {})
+            self._request.make(within(wanted, self._resources.actors) if self._resources.actors else {})
             self._make_room()
             self._check_starts(backlog, now)
         staying = self._staying()
@@ -250,9 +249,7 @@ class Fleet:
         """The nodes whose actors could load for a shelf; none where one has it, loads it or is yet to come up."""
         mine = [slot for slot in self.slots if slot.shelf.needs == shelf.needs and slot.leaves is None]
         late = time.monotonic() - self._resources.start_timeout_s  # an actor that waits so long may never come up
-        if any((not slot.up and slot.clock > late) or slot.loaded == shelf for slot in mine):
-            return set()
-        if shelf in self.loading():
+        if shelf in self.loading() or any((not s.up and s.clock > late) or s.loaded == shelf for s in mine):
             return set()
         return {slot.site.node_id for slot in mine if slot.open}
 
@@ -290,9 +287,8 @@ class Fleet:
         self._maker.close()
         for slot in list(self.slots):
             self.drop(slot)
-        if self._resources.address:
-            with contextlib.suppress(Exception):  # a cluster that has gone may not hide why
-                self._request.make({})
+        with contextlib.suppress(Exception):  # a cluster that has gone may not hide why
+            self._request.make({})
 
 
 def of_worker(port: Port) -> Port:

@@ -61,16 +61,20 @@ class Nodes:
 
 
 class Request:
-    """What an autoscaler is asked to have room for: one request a cluster, which the last one to ask has said."""
+    """What an autoscaler is asked to have room for: one request a cluster, which the last one to ask has said.
 
-    def __init__(self) -> None:
+    of_cluster: not of a Ray of our own, which has no autoscaler.
+    """
+
+    def __init__(self, *, of_cluster: bool) -> None:
+        self._of_cluster = of_cluster
         self._asked: dict[Needs, int] | None = None  # not known: a driver that was killed leaves what it asked for
 
     def make(self, actors: Mapping[Needs, int]) -> None:
         """Ask for room for so many actors of each kind; nothing happens where no autoscaler runs."""
         from ray.autoscaler.sdk import request_resources
 
-        if actors == self._asked or _outside():
+        if not self._of_cluster or actors == self._asked or _outside():
             return
         self._asked = dict(actors)
         each = [needs for needs, count in actors.items() for _ in range(count)]

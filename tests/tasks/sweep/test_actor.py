@@ -44,11 +44,9 @@ def test_jobs_queued_behind_one_that_failed_in_passing_wait_for_the_model_to_be_
 def test_jobs_queued_behind_a_long_one_are_handed_back_and_those_sent_later_are_done(
     worker: Worker, tmp_path: Path
 ) -> None:
-    long, *others = [
-        *toy.make([0], tmp_path / "log", toy.PLAIN, sleep=1.1),
-        *toy.make(range(1, 4), tmp_path / "log", toy.PLAIN),
-    ]
-    pairs = [(job, 1) for job in others]
+    log = tmp_path / "log"
+    (long,) = toy.make([0], log, toy.PLAIN, sleep=1.1)
+    pairs = [(job, 1) for job in toy.make(range(1, 4), log, toy.PLAIN)]
     assert len(pickle.loads(worker.run_all(pairs, 60.0, queued=True))) == 3, "nothing was before them"
     worker.run_all([(long, 1)], 60.0)
     assert [pickle.loads(worker.run_all(pairs, 60.0, queued=True)) for _ in range(2)] == [[], []]

@@ -19,23 +19,14 @@ from tasks.sweep.jobs import Job
 from tasks.sweep.tune import Halving, search
 
 pytestmark = pytest.mark.slow
-NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+NODES = toy_nodes.NODES
 COUNT = 24
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A head without CPUs, and three nodes of one each."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for ip in NODES:
-        cluster.add_node(wait=False, num_cpus=1, node_ip_address=ip)
-    cluster.wait_for_nodes()
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    with toy_nodes.raylets() as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -81,10 +72,11 @@ def test_three_nodes_work_at_once_and_their_rows_and_dumps_are_in_the_shared_fol
 
 def test_a_node_without_the_weights_leaves_their_jobs_to_the_others(tmp_path: Path, cluster: Any) -> None:
     store, log = tmp_path / "store", tmp_path / "log"
-    asked = toy.make(range(60), log, groups=3, load=NODES[0], where=True, sleep=0.05)
+    asked = toy.make(range(60), log, groups=3, load=NODES[0], sleep=0.3)
     summary = run(asked, toy.port(store), Resources(address=cluster.address))
     assert (summary.done, summary.failed) == (60, 0)
-    assert NODES[0] not in {record["timing"]["node"] for record in toy.stored(store)}
+    assert {record["timing"]["node"] for record in toy.stored(store)} == set(NODES[1:])
+    assert toy.logged(log, "refused"), "its actor never tried"
 
 
 def test_trials_of_a_search_run_on_every_node_with_the_same_python(tmp_path: Path, cluster: Any, python: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import toy_nodes
 
 from stages.sweeping import Planned, nothing, run_and_finish
 from store.out import Out
@@ -19,23 +19,14 @@ from tasks.sweep.jobs import Job, Task
 from tests.store.s3 import s3  # noqa: F401  the fixture
 
 pytestmark = pytest.mark.slow
-NODES = ("127.0.0.5", "127.0.0.6", "127.0.0.7")
 DUMP = Task("meeting", 1, "toy_nodes:dump_entry", table="dumps")
 COUNT = 24
 
 
 @pytest.fixture(scope="module")
 def cluster(s3: str) -> Iterator[Any]:  # noqa: F811  its nodes have the server's address in their environment
-    import ray
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for ip in NODES:
-        cluster.add_node(wait=False, num_cpus=1, node_ip_address=ip)
-    cluster.wait_for_nodes()
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    with toy_nodes.raylets() as cluster:
+        yield cluster
 
 
 @pytest.mark.parametrize("kind", ["file", "s3"])
@@ -46,11 +37,9 @@ def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
     kind: str,
 ) -> None:
     uri = {"file": (tmp_path / "shared").as_uri(), "s3": f"{s3}/nodes"}[kind]
-    spec = {"log": str(tmp_path / "log"), "nodes": len(NODES), "model": "m", "dataset": "d"}
+    spec = {"log": str(tmp_path / "log"), "nodes": len(toy_nodes.NODES), "model": "m", "dataset": "d"}
     planned = [Planned(Job(DUMP, {**spec, "n": n, "condition": f"c{n}"}), ["study"]) for n in range(COUNT)]
-    opened = functools.partial(
-        Out, tmp_path / "out", tables=["dumps"], companion=tmp_path / "timings", stage="meeting", place=None
-    )
+    opened = functools.partial(Out, tmp_path / "out", tables=["dumps"], companion=tmp_path / "timings", stage="meeting")
     where = Resources(address=cluster.address, flush_seconds=0.5)
 
     with opened(place=place(uri, "meeting")) as out:
@@ -60,7 +49,7 @@ def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
     assert sorted(rows["job_key"].to_pylist()) == sorted(one.job.key for one in planned)
     assert len(dump_files(tmp_path / "out", ".parquet")) == COUNT
     timings = read_rows(tmp_path / "timings", "timings")
-    assert set(Counter(timings["node"].to_pylist())) == set(NODES), "each node did some"
+    assert set(timings["node"].to_pylist()) == set(toy_nodes.NODES), "each node did some"
 
     with opened(place=place(uri, "meeting")) as out:
         again = run_and_finish(out, planned, where, nothing)

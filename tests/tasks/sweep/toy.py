@@ -49,6 +49,7 @@ def loader(job: Job) -> str:
             import ray.util
 
             if ray.util.get_node_ip_address() == node:
+                log(job.spec["log"], f"refused {job.group}")
                 raise FileNotFoundError(f"no weights on {node}")
     return f"model {job.group}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,24 @@ import toy
 
 from tasks.sweep.jobs import Job, Result, Task
 
+NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 WORK = Task("meeting", 1, "toy_nodes:entry")
 WAIT_S = 120
+
+
+@contextmanager
+def raylets() -> Iterator[Any]:
+    """A cluster: a head without CPUs, and three nodes of one each."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for ip in NODES:
+        cluster.add_node(wait=False, num_cpus=1, node_ip_address=ip)
+    cluster.wait_for_nodes()
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
 
 
 def entry(job: Job, data: Any, model: None) -> Result:
