@@ -18,6 +18,7 @@ import numpy as np
 
 from stages import DATA, STAGES
 from stages.params import Params
+from store.keys import SLICE, unique
 from store.out import Out
 from store.published import table_files
 from store.shelf import place
@@ -96,11 +97,15 @@ class Asked:
 
     @property
     def studies(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Each study, in their order, and the keys of the jobs that it asks for, S64, ascending."""
+        """Each study, in order, and the keys of the jobs that it asks for: S64, ascending, each once, some at a time."""
         digests, kinds = np.frombuffer(self._digests, "S32"), np.frombuffer(self._kinds, np.uint32)
         for study in sorted({study for studies in self._sets for study in studies}):
             asking = [kind for studies, kind in self._sets.items() if study in studies]
-            yield study, _hex(np.sort(digests[np.isin(kinds, asking)]))
+            mine = digests[np.isin(kinds, asking)]
+            mine.sort()
+            mine = unique(mine)
+            for start in range(0, len(mine), SLICE):
+                yield study, _hex(mine[start : start + SLICE])
 
 
 def _hex(digests: np.ndarray) -> np.ndarray:

@@ -174,7 +174,8 @@ class Out:
     ) -> dict[str, int]:
         """Drop what is not current, compact the rest, write studies (study, key or keys) and the row of this run.
 
-        Of an iterator, studies come in their order. run: seed, cpus, gpus and, where there are accelerators, hardware.
+        An iterator gives studies in their order, a study's keys ascending in any number of arrays. run: seed, cpus,
+        gpus and, where there are accelerators, hardware.
         Answers jobs, done, reused, failed. Raises DamagedPart where a stored part turns out unreadable; the next run
         redoes its jobs.
         """
@@ -182,16 +183,16 @@ class Out:
         keys = Keys(current)
         del current
         self._stored = Keys()  # learnt anew below: the keys of a million jobs are not held more often than need be
-        for parts in self.tables.values():
+        for parts in (*self.tables.values(), self.timings):
             self._compact(parts, keys)
         self._stored = self._keys_of_tables()
         kept = self._stored.holds(keys.sorted)
         self._compact(self.failures, Keys(keys.sorted[~kept]))
-        self._compact(self.timings, keys)
+        with_rows, jobs = int(kept.sum()), len(keys)
+        del keys
         self._write_studies(studies)
         self._prune_dumps()
-        without = int((~kept).sum())
-        counts = {"jobs": len(keys), "done": self._done, "failed": without, "reused": int(kept.sum()) - self._done}
+        counts = {"jobs": jobs, "done": self._done, "failed": jobs - with_rows, "reused": with_rows - self._done}
         self._write_run(counts | dict(run or {}))
         self._finished = True
         self._publish()

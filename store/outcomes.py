@@ -72,13 +72,10 @@ def fitting(stage: str, name: str, records: Sequence[Record], failed: list[Recor
 
 
 def of_studies(stage: str, studies: Iterable[tuple[str, str | np.ndarray]]) -> Iterator[pa.Table]:
-    """`studies` by study and key in tables of ROWS_PER_FILE; of a stream's keys only one study's are in memory."""
+    """`studies` by study and key in tables of ROWS_PER_FILE; of a stream, taken as it comes, no more is in memory."""
     schema = arrow_schema("studies")
     waiting = schema.empty_table()
-    pairs = studies if isinstance(studies, Iterator) else sorted(studies)
-    for study, found in groupby(pairs, itemgetter(0)):
-        arrays = [np.atleast_1d(np.asarray(keys, "S64")) for _, keys in found]
-        asking = unique(np.concatenate(arrays) if len(arrays) > 1 else arrays[0])
+    for study, asking in studies if isinstance(studies, Iterator) else _gathered(studies):
         for start in range(0, len(asking), ROWS_PER_FILE):
             keys = pa.array(asking[start : start + ROWS_PER_FILE].tolist(), pa.string())
             columns = {"study": pa.repeat(study, len(keys)), "stage": pa.repeat(stage, len(keys))}
@@ -89,3 +86,9 @@ def of_studies(stage: str, studies: Iterable[tuple[str, str | np.ndarray]]) -> I
                 waiting = waiting.slice(ROWS_PER_FILE)
     if len(waiting):
         yield waiting
+
+
+def _gathered(studies: Iterable[tuple[str, str | np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
+    """Each study, in their order, and its keys, ascending."""
+    for study, found in groupby(sorted(studies, key=itemgetter(0)), itemgetter(0)):
+        yield study, unique(np.concatenate([np.atleast_1d(np.asarray(keys, "S64")) for _, keys in found]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from store.places import Folder
 
 logger = logging.getLogger(__name__)
 ROWS_PER_FILE = 65_536  # rows sorted in memory at once, and about what one compacted file holds
-BYTES_AT_ONCE = 512 * 2**20  # decoded; tables up to here are sorted in one go
+BYTES_AT_ONCE = 64 * 2**20  # before compression; tables up to here are sorted in one go
 MANY = 64  # more parts of less than SMALL bytes than these become one: a week of flushes leaves no 100,000 files
 SMALL = 2**20
 
@@ -119,7 +120,9 @@ class Parts:
             mask = keep.holds(keys)
             kept = keys if mask.all() else keys[mask]
             runs = list(_runs(unique(kept) if self.latest else ascending(kept)))
-            if not self._is_compact(keys, runs):
+            done = self._is_compact(keys, runs)
+            del keys, kept
+            if not done:
                 self.replace(self._sorted(runs, keep))
         except (pa.ArrowInvalid, OSError):
             if bad := self._set_aside(damaged, whole=True):
@@ -147,26 +150,31 @@ class Parts:
         return ascending(keys) is keys and all(one.schema.to_arrow_schema().equals(self.schema) for one in found)
 
     def _sorted(self, runs: list[tuple[bytes, bytes, int]], keep: Keys) -> Iterator[pa.Table]:
-        """The rows of each file to write: cut from one sorted table where that fits, else gathered file by file."""
-        if runs and sum(self._place.each(_size)) <= BYTES_AT_ONCE:
-            table, start = self._between(runs[0][0].decode(), runs[-1][1].decode(), keep), 0
-            for _, _, rows in runs:
-                yield table.slice(start, rows)
-                start += rows
-        else:
-            for low, high, _ in runs:
-                yield self._between(low.decode(), high.decode(), keep)
+        """The rows of each file to write, gathered for as many files at once as BYTES_AT_ONCE lets."""
+        passes = math.ceil(sum(self._place.each(_size)) / BYTES_AT_ONCE)
+        for some in np.array_split(np.arange(len(runs)), min(max(passes, 1), len(runs) or 1)):
+            yield from self._cut([runs[n] for n in some], keep)
+            pa.default_memory_pool().release_unused()
 
-    def _between(self, low: str, high: str, keep: Keys) -> pa.Table:
+    def _cut(self, runs: list[tuple[bytes, bytes, int]], keep: Keys) -> Iterator[pa.Table]:
+        """The rows of neighbouring files to write; each is a copy, so that none keeps the others in memory."""
+        if not runs:
+            return
+        low, high = runs[0][0].decode(), runs[-1][1].decode()
         inside = (pc.field(self.key) >= low) & (pc.field(self.key) <= high)
-        found = self._place.each(lambda file: conform(files.read_parquet(file, filters=inside), self.schema))
-        table = pa.concat_tables(found)
-        table = table.filter(pa.array(keep.holds(table[self.key])))
+
+        def read(file: File) -> pa.Table:
+            table = conform(files.read_parquet(file, filters=inside), self.schema)
+            return table.filter(pa.array(keep.holds(table[self.key])))
+
+        table = pa.concat_tables(self._place.each(read))
         keys = as_bytes(table[self.key])
         order = np.argsort(keys, kind="stable")
         if self.latest:
             order = order[np.append(keys[order][1:] != keys[order][:-1], True)]
-        return table.take(pa.array(order))
+        del keys
+        for rows in np.split(order, np.cumsum([rows for _, _, rows in runs])[:-1]):
+            yield table.take(pa.array(rows))
 
     def _set_aside(self, damaged: Path, *, whole: bool = False) -> list[Path]:
         """Move unreadable files out of the store, to be looked at; their jobs are missing from then on."""
