@@ -97,7 +97,7 @@ class Asked:
 
     @property
     def studies(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Each study, in order, and the keys of the jobs that it asks for: S64, ascending, each once, some at a time."""
+        """Each study, in order, and the keys of its jobs: S64, ascending, each once, some at a time."""
         digests, kinds = np.frombuffer(self._digests, "S32"), np.frombuffer(self._kinds, np.uint32)
         for study in sorted({study for studies in self._sets for study in studies}):
             asking = [kind for studies, kind in self._sets.items() if study in studies]
