@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ def main(params: Params) -> None:
     jobs = trials(params)
     with opened("pretraining", ["training"]) as out:
         keys = [job.key for job in jobs.values()]
+        _forget_lost(jobs, out)
         changed = _forget_stopped(jobs, params, out)
         if out.missing(keys, retry_failed=changed or RETRY_VARIABLE in os.environ):
             with curves.followed(CURVES, jobs):
@@ -73,6 +74,17 @@ def trials(params: Params) -> dict[str, Job]:
     return found
 
 
+def _forget_lost(jobs: dict[str, Job], out: Out) -> None:
+    """Forget the rows of trials that came to their end and whose models are gone, so that they are trained again."""
+    held = _curves(out)
+    ended = ((name, job) for name, job in jobs.items() if job.key in held and _ended(job, held))
+    out.forget([job.key for name, job in ended if not settle(MODELS / name, job)])
+
+
+def _ended(job: Job, held: Mapping[str, list[dict[str, Any]]]) -> bool:
+    return bool(held[job.key][-1]["step"] == job.spec["recipe"]["steps"])
+
+
 def _forget_stopped(jobs: dict[str, Job], params: Params, out: Out) -> bool:
     """Whether the last search was over other trials or another halving; then what it stopped may fare otherwise."""
     block = params.pretraining
@@ -82,8 +94,7 @@ def _forget_stopped(jobs: dict[str, Job], params: Params, out: Out) -> bool:
     if not jobs or (SEARCH.exists() and json.loads(SEARCH.read_text()) == asked):
         return False
     held = _curves(out)
-    last = {job.key: job.spec["recipe"]["steps"] for job in jobs.values()}
-    out.forget([key for key in last if key in held and held[key][-1]["step"] < last[key]])
+    out.forget([job.key for job in jobs.values() if job.key in held and not _ended(job, held)])
     with files.atomic(SEARCH) as temporary:
         temporary.write_text(json.dumps(asked, indent=2) + "\n")
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -160,6 +161,16 @@ def test_a_new_trial_does_not_train_the_finished_ones_again(tmp_path: Path, sear
     pretraining.main(params(tmp_path, flat=[2, 3]))
     assert searches.asked == [[FIRST, SECOND, FLAT], ["toy+flat-3+0"]]
     assert set(stored(tmp_path).values()) == {("finished", 20)}
+
+
+def test_a_finished_trial_whose_model_is_gone_is_trained_again_and_it_alone(tmp_path: Path, searches: Searches) -> None:
+    searches.ends = {SECOND: "stopped"}
+    pretraining.main(params(tmp_path))
+    shutil.rmtree(tmp_path / "data" / "pretraining" / "models" / FIRST)
+    pretraining.main(params(tmp_path))
+    assert searches.asked[1:] == [[FIRST]]
+    assert stored(tmp_path) == {FIRST: ("finished", 20), SECOND: ("stopped", 5), FLAT: ("finished", 20)}
+    assert (tmp_path / "data" / "pretraining" / "models" / FIRST).exists()
 
 
 @pytest.mark.parametrize("change", [{"grace": 10}, {"reduction": 3}])
