@@ -92,7 +92,7 @@ def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[
 
 def _correlations(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
     columns = "study, measure, dataset, model, condition, isotropy, log_nmse"
-    asked = f"select {columns} from nmse_against_isotropy order by all"
+    asked = f"select {columns} from nmse_against_isotropy where base_model is null order by all"
     for (study, measure), units in _groups(connection, asked, 2):
         for row in correlations(Units.of(map(Unit._make, units)), options, study, measure):
             yield {"study": study, "measure": measure} | row

@@ -38,15 +38,16 @@ def units() -> list[dict]:
 def connection(units, rows, tmp_path_factory: pytest.TempPathFactory):
     folder: Path = tmp_path_factory.mktemp("answers")
     geometry, forecasts = [], []
-    for n, unit in enumerate(units):
-        identity = {name: unit[name] for name in ("model", "dataset", "condition")}
+    copies = [unit | {"model": "m0@half", "base_model": "m0", "zeta": -0.5} for unit in units if unit["model"] == "m0"]
+    for n, unit in enumerate([*units, *copies]):  # a copy is no model of its own: nothing below may count it
+        identity = {"base_model": None} | {name: unit[name] for name in unit if name not in ("zeta", "constant", "nmse")}
         measures = {"zeta": unit["zeta"], "zeta_adjusted": unit["constant"], "zeta_adjusted_corrected": unit["zeta"]}
         reason = {"reason": None if unit["zeta"] is not None and unit["nmse"] is not None else "made so"}
         geometry.append(rows["geometry"] | identity | measures | reason | {"job_key": f"g{n}"})
         forecasts.append(rows["forecasts"] | identity | reason | {"nmse": unit["nmse"], "job_key": f"f{n}"})
-    studies = [{"study": "s", "stage": "geometry", "job_key": f"g{n}"} for n in range(len(units))]
-    studies += [{"study": "s", "stage": "forecasts", "job_key": f"f{n}"} for n in range(len(units))]
-    checkpoints = [rows["checkpoints"] | {"model": model} for model in MODELS]
+    studies = [{"study": "s", "stage": "geometry", "job_key": f"g{n}"} for n in range(len(geometry))]
+    studies += [{"study": "s", "stage": "forecasts", "job_key": f"f{n}"} for n in range(len(geometry))]
+    checkpoints = [rows["checkpoints"] | {"model": model} for model in (*MODELS, "m0@half")]
     tables = {"geometry": geometry, "forecasts": forecasts, "studies": studies, "checkpoints": checkpoints}
     for name, lines in tables.items():
         files.write_rows(folder / name, name, lines)

@@ -1,11 +1,13 @@
 -- Does isotropy predict forecasting error (with log NMSE floored at 1e-6; negative: more isotropic, better)?
 -- p: whole models change places in all data sets at once (grouping per_model: data sets in all models).
+-- Models that are made from another (base_model: compressed, or read otherwise) are left out: they are no second model.
 with units as (
     select
         study,
         measure,
-        count(*) filter (where isotropy is null or log_nmse is null) as n_null,
-        count(*) filter (where is_floored) as n_floored
+        count(*) filter (where base_model is null) as n_own,
+        count(*) filter (where base_model is null and (isotropy is null or log_nmse is null)) as n_null,
+        count(*) filter (where base_model is null and is_floored) as n_floored
     from nmse_against_isotropy
     group by
         study,
@@ -66,7 +68,12 @@ final as (
         tests.interval_method,
         centred_tests.method as double_centred_method,
         nullif(
-            concat_ws('; ', tests.reason, case when centred_tests.p is null then centred_tests.reason end),
+            concat_ws(
+                '; ',
+                tests.reason,
+                case when centred_tests.p is null then centred_tests.reason end,
+                case when units.n_own = 0 then 'every model is made from another' end
+            ),
             ''
         ) as reason,
         tests.seed,

@@ -6,9 +6,7 @@ with counts as (
         measure,
         count(*) as n,
         stddev_pop(isotropy) as isotropy_sd
-    from nmse_against_isotropy
-    where isotropy is not null
-        and log_nmse is not null
+    from correlation_units
     group by
         study,
         measure

@@ -1,35 +1,28 @@
 -- In each block of units, how do isotropy and log NMSE go together (null under three units or without spread)?
-with units as (
-    select *
-    from nmse_against_isotropy
-    where isotropy is not null
-        and log_nmse is not null
-),
-
-blocks as (
+with blocks as (
     select
         'within_dataset' as "grouping",
         dataset as block,
         *
-    from units
+    from correlation_units
     union all
     select
         'per_model' as "grouping",
         model as block,
         *
-    from units
+    from correlation_units
     union all
     select
         'per_dataset' as "grouping",
         dataset || ' / ' || condition as block,
         *
-    from units
+    from correlation_units
     union all
     select
         'pooled' as "grouping",
         'all' as block,
         *
-    from units
+    from correlation_units
 ),
 
 ranks as (

@@ -11,9 +11,7 @@ with units as (
         log_nmse,
         count(distinct dataset) over (partition by study, measure) as n_datasets,
         count(*) over (partition by study, measure, model, condition) as n_here
-    from nmse_against_isotropy
-    where isotropy is not null
-        and log_nmse is not null
+    from correlation_units
 ),
 
 columns as (

@@ -8,9 +8,7 @@ with units as (
         isotropy,
         log_nmse,
         row_number() over () as unit
-    from nmse_against_isotropy
-    where isotropy is not null
-        and log_nmse is not null
+    from correlation_units
 ),
 
 blocks as (
