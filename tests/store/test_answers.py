@@ -40,7 +40,7 @@ def connection(units, rows, tmp_path_factory: pytest.TempPathFactory):
     geometry, forecasts = [], []
     copies = [unit | {"model": "m0@half", "base_model": "m0", "zeta": -0.5} for unit in units if unit["model"] == "m0"]
     for n, unit in enumerate([*units, *copies]):  # a copy is no model of its own: nothing below may count it
-        identity = {"base_model": None} | {name: unit[name] for name in unit if name not in ("zeta", "constant", "nmse")}
+        identity = {name: unit.get(name) for name in ("model", "base_model", "dataset", "condition")}
         measures = {"zeta": unit["zeta"], "zeta_adjusted": unit["constant"], "zeta_adjusted_corrected": unit["zeta"]}
         reason = {"reason": None if unit["zeta"] is not None and unit["nmse"] is not None else "made so"}
         geometry.append(rows["geometry"] | identity | measures | reason | {"job_key": f"g{n}"})
