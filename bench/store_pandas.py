@@ -52,8 +52,10 @@ def mean_errors(sources: Sources) -> pd.DataFrame:
 
 
 def correlations(sources: Sources) -> pd.DataFrame:
-    """Spearman's rho of isotropy and error over the cells of each model."""
+    """Spearman's rho of isotropy and error over the cells of each model that is made from no other."""
+    made = read(sources, "compressions", ["model"])
     cells = last_layers(sources).merge(mean_errors(sources), on=CELL)
+    cells = cells[~cells["model"].isin(made["model"])]
     ranks = pd.DataFrame({"model": cells["model"]})
     ranks["isotropy"] = (-cells["zeta_adjusted"].abs()).groupby(cells["model"]).rank()
     ranks["error"] = np.log(cells["nmse"].clip(lower=1e-6)).groupby(cells["model"]).rank()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,17 +20,23 @@ from typing import TYPE_CHECKING, Any
 from stages.folders import WORK
 from tasks.compression.pretraining import PROGRESS
 from tasks.sweep.jobs import Job
+from tasks.sweep.progress import clock
 
 if TYPE_CHECKING:
     from dvclive import Live
 
 logger = logging.getLogger(__name__)
 EVERY = 5.0  # seconds between two looks at the trainings that run
+SAID_EVERY = 30.0  # seconds between two lines about them
+NAMED = 4  # of more, those that are nearest to their end are named
 
 
 @contextmanager
 def followed(curves: Path, jobs: Mapping[str, Job]) -> Iterator[None]:
-    """While inside, what the jobs log appears under curves/NAME, for `dvc plots show` and editors that follow it."""
+    """While inside, what the jobs log appears under curves/NAME, for `dvc plots show` and editors that follow it.
+
+    How far they are stands on standard error now and then.
+    """
     over = threading.Event()
     thread = threading.Thread(target=_follow, args=(curves, jobs, over), name="curves", daemon=True)
     thread.start()
@@ -49,7 +57,8 @@ def write(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 def _follow(curves: Path, jobs: Mapping[str, Job], over: threading.Event) -> None:
     """Until `over`, and once more then. A curve that cannot be written is no reason to end a training."""
     lives: dict[str, Live] = {}
-    ended = False
+    news: dict[str, dict[str, Any]] = {}  # the last row of each training that went on since the last line about them
+    said, ended = time.monotonic(), False
     while not ended:
         ended = over.wait(EVERY)
         for name, job in jobs.items():
@@ -60,8 +69,23 @@ def _follow(curves: Path, jobs: Mapping[str, Job], over: threading.Event) -> Non
                 for row in rows:
                     if row["step"] > lives[name].step:
                         _log(lives[name], row)
+                        news[name] = row
             except (OSError, ValueError) as error:  # ValueError: a line that a kill cut off
                 logger.warning("curve of %s: %s", name, error)
+        if news and time.monotonic() - said >= SAID_EVERY:
+            print(f"{curves.parent.name}: {_said(news)}", file=sys.stderr, flush=True)
+            news, said = {}, time.monotonic()
+
+
+def _said(news: Mapping[str, Mapping[str, Any]]) -> str:
+    """How far trainings are, in words."""
+    nearest = sorted(news, key=lambda name: news[name]["seconds_left"])
+    each = [
+        f"{name} at step {news[name]['step']} of {news[name]['steps']}, loss {news[name]['loss']:.4g}, "
+        f"{clock(news[name]['seconds_left'])} left"
+        for name in nearest[:NAMED]
+    ]
+    return "; ".join([*each, f"{len(nearest) - NAMED} more"] if len(nearest) > NAMED else each)
 
 
 def logged(folder: Path) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ class Progress:
     @property
     def counts(self) -> str:
         """Jobs, rate and time left in words."""
-        ahead = "" if self.seconds_left is None else f", {_clock(self.seconds_left)} left"
+        ahead = "" if self.seconds_left is None else f", {clock(self.seconds_left)} left"
         failed = f", {self.failed} failed" if self.failed else ""
         reused = f" ({self.reused} from before)" if self.reused else ""
         finished = self.reused + self.done + self.failed
@@ -133,7 +133,8 @@ def _each(nodes: Iterable[tuple[str, tuple[int, int]]]) -> str:
     return ", ".join(f"{node} {busy}/{every}" for node, (busy, every) in nodes)
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """0:07, 12:34, 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

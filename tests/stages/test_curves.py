@@ -74,6 +74,22 @@ def test_a_loss_that_is_no_number_is_kept_as_it_is() -> None:
     assert (Path("c") / CURVE).read_text().splitlines()[-1] == "20\tnan"
 
 
+def test_how_far_trainings_are_is_said_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(curves, "SAID_EVERY", 0.0)
+    with curves.followed(Path("data/checkpoints/curves"), {"nano": JOB}):
+        log(*ROWS[:3])
+        wait(lambda: len(read(Path("data/checkpoints/curves/nano"))) == 3)
+    assert capsys.readouterr().err == "checkpoints: nano at step 30 of 40, loss 0.3333, 0:01 left\n"
+
+
+def test_of_many_trainings_those_nearest_to_their_end_are_named() -> None:
+    news = {f"m{n}": {"step": n, "steps": 9, "loss": 1.0, "seconds_left": 60.0 * (9 - n)} for n in range(1, 7)}
+    said = curves._said(news)
+    assert said.startswith("m6 at step 6 of 9, loss 1, 3:00 left; m5 at") and said.endswith("; 2 more")
+
+
 def test_a_curve_grows_while_its_training_runs_and_steps_done_twice_stand_once() -> None:
     with curves.followed(Path("live"), {"nano": JOB}):
         log(*ROWS[:2])
