@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from array import array
@@ -118,8 +117,17 @@ def nothing(job: Job) -> None:
 
 def run(out: Out, planned: Iterable[Planned], where: Resources, read: Callable[[Job], Any]) -> engine.Summary:
     """Run the planned jobs that `out` lacks; rows, failures and timings are stored as they come."""
+    retry, passed_over = RETRY_VARIABLE in os.environ, 0
+    latest: Status | None = None
+
+    def missing(keys: Sequence[str]) -> list[str]:
+        nonlocal passed_over
+        found = out.missing(keys, retry_failed=retry)
+        passed_over += 0 if retry else out.given_up(keys)
+        return found
+
     port = Port(
-        missing=functools.partial(out.missing, retry_failed=RETRY_VARIABLE in os.environ),
+        missing=missing,
         append=out.append,
         check=out.check,
         read=read,
@@ -129,21 +137,26 @@ def run(out: Out, planned: Iterable[Planned], where: Resources, read: Callable[[
     with progress.show(out.stage) as show:
 
         def report(now: progress.Progress) -> None:
+            nonlocal latest
             show(now)
-            finished = now.left == 0
-            status = Status(
+            latest = Status(
                 out.stage,
                 planned=now.planned,
                 done=now.done,
                 failed=now.failed,
                 running=now.running,
                 reused=now.reused,
+                passed_over=passed_over,
                 started=started,
-                finished=finished,
+                finished=now.left == 0,
             )
-            write_status(status, folder=out.status, every=0.0 if finished else 1.0)
+            write_status(latest, folder=out.status)
 
-        return engine.run(map(attrgetter("job"), planned), port, where, report=report)
+        try:
+            return engine.run(map(attrgetter("job"), planned), port, where, report=report)
+        finally:  # the last word stands, also of a run that was interrupted, until the next one
+            if latest:
+                write_status(latest, folder=out.status, every=0.0)
 
 
 def resources(params: Params) -> Resources:

@@ -144,7 +144,8 @@ def status(folder: Annotated[Path, typer.Option(help="Where drivers write their 
         raise StoreError(f"no status in {folder}; no stage that sweeps has run here yet: `dvc repro` runs them")
     table = Table("stage", "state", "planned", "reused", "done", "running", "failed", "left", "jobs/s", "time left")
     for one, alive in found:
-        counts = (one.planned, one.reused, one.done, one.running if alive else 0, one.failed, one.left)
+        reused, failed = one.reused - one.passed_over, one.failed + one.passed_over
+        counts = (one.planned, reused, one.done, one.running if alive else 0, failed, one.left)
         rate = f"{one.rate:.3g}" if one.rate else "–"
         left = one.seconds_left if alive else None
         time_left = str(timedelta(seconds=round(left))) if left is not None else "–"

@@ -105,6 +105,10 @@ class Out:
             done |= self._given_up.holds(keys)
         return [key for key, has in zip(keys, done, strict=True) if not has]
 
+    def given_up(self, keys: Sequence[str]) -> int:
+        """How many of the keys have a failure that was not transient, and no rows."""
+        return int((self._given_up.holds(keys) & ~self._stored.holds(keys)).sum())
+
     def append(self, records: Sequence[Record]) -> None:
         """Store what jobs answered, as one atomic part a table, once the disk has their dumps. Stored are passed over.
 

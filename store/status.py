@@ -18,7 +18,10 @@ FOLDER = Path("data/.status")
 
 @dataclass(frozen=True)
 class Status:
-    """Counts of jobs. started and updated are seconds since the epoch; done counts this run's, reused earlier runs'."""
+    """Counts of jobs. started and updated are seconds since the epoch; done counts this run's, reused earlier runs'.
+
+    passed_over: of the reused, those that failed in an earlier run and were not tried again.
+    """
 
     stage: str
     planned: int
@@ -26,6 +29,7 @@ class Status:
     failed: int
     running: int
     reused: int = 0
+    passed_over: int = 0
     started: float = field(default_factory=time.time)
     finished: bool = False
     pid: int = field(default_factory=os.getpid)

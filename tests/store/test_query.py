@@ -266,7 +266,8 @@ def test_the_command_line_tells_a_view_s_question_and_columns(run, database: Pat
 def test_the_command_line_tells_the_status(run, tmp_path: Path) -> None:
     lock = Lock(tmp_path / "geometry.lock")
     lock.acquire()
-    write_status(Status("geometry", 100, 30, 10, 4, reused=20, started=1000.0, updated=1080.0), folder=tmp_path)
+    counts = {"planned": 100, "done": 30, "failed": 7, "running": 4, "reused": 23, "passed_over": 3}
+    write_status(Status("geometry", **counts, started=1006.0, updated=1080.0), folder=tmp_path)
     _, shown, _ = run("status", "--folder", tmp_path)
     lock.release()
     assert [cell.strip() for cell in shown.splitlines()[3].strip("│").split("│")] == [
