@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,10 @@ from tasks.sweep.environments import Environment
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.placement import Needs
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS = 5  # of failures, the commonest, that a stage tells of at its end
 RETRY_VARIABLE = "TSFM_LENS_RETRY_FAILED"  # set by `stages retry`: jobs that failed for good are tried again
 
 
@@ -201,17 +205,30 @@ def stages_with_failures() -> list[str]:
 def account(out: Out, summary: engine.Summary, max_share: float) -> None:
     """Say how it went. Raises TooManyFailures where more than `max_share` of the jobs have failed."""
     failures = out.failed()
-    kinds = Counter(failures["error"].to_pylist())
     reused = f", {summary.reused} from before" if summary.reused else ""
     counts = f"{summary.planned} jobs, {summary.done} done{reused}, {len(failures)} failed"
     print(f"{out.stage}: {counts}, {summary.seconds:.1f} s", flush=True)
-    if not failures:
-        return
-    first = (failures["message"][0].as_py() or failures["error"][0].as_py()).partition("\n")[0]
-    print(f"{out.stage}: failed: {dict(kinds)}, the first: {first}", flush=True)
-    if len(failures) > max_share * summary.planned:
+    judge(out, failures, summary.planned, max_share)
+
+
+def judge(out: Out, failures: pa.Table, planned: int, max_share: float) -> None:
+    """Tell of each kind of failure. Raises TooManyFailures where more than `max_share` of the planned jobs have failed.
+
+    failures: rows of that table.
+    """
+    kinds, messages = failures["error"].to_pylist(), failures["message"].to_pylist()
+    common = Counter(kinds).most_common(KINDS)
+    for kind, count in common:
+        first = messages[kinds.index(kind)].partition("\n")[0]
+        print(f"{out.stage}: failed: {count} {kind}{first and ': '}{first}", flush=True)
+    if others := len(kinds) - sum(count for _, count in common):
+        print(f"{out.stage}: failed: {others} of other kinds", flush=True)
+    if len(kinds) > max_share * planned:
+        again = sum(failures["transient"].to_pylist())
+        where = "" if out.root.parent == Path(DATA).absolute() else f" --data {out.root.parent}"
         raise TooManyFailures(
-            f"{out.stage}: {len(failures)} of {summary.planned} jobs failed, more than resources.max_failed_share = "
-            f"{max_share:g} allows; what finished is stored. Mend the cause and run `dvc repro` again, or `make retry` "
-            "to try the same jobs again"
+            f"{out.stage}: {len(kinds)} of {planned} jobs failed, more than resources.max_failed_share = {max_share:g} "
+            f"allows; what finished is stored. `python -m store failures{where}` lists them, with --full their "
+            f"tracebacks. Mend the cause: `dvc repro` then tries again the {again} that came of the machine, and what "
+            "has other params or inputs by then; `make retry` tries all again"
         )

@@ -93,13 +93,29 @@ def test_stored_failures_that_are_passed_over_are_told_of_in_the_status(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(MemoryError(), "MemoryError"), (ValueError("one\ntwo"), "one"), (AssertionError(), "Asser")]
+    ("error", "said"), [(MemoryError(), "MemoryError"), (ValueError("one\ntwo"), "ValueError: one")]
 )
-def test_the_first_failure_is_told_of_whether_or_not_it_has_a_text(
+def test_a_failure_is_told_of_in_a_line_whether_or_not_it_has_a_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], error: Exception, said: str
 ) -> None:
     with opened(tmp_path) as out:
         out.append([failing(1, error)])
         with pytest.raises(TooManyFailures, match="s: 1 of 1 jobs failed"):
             account(out, Summary(1, 0, 0, 1, 0.5, {}), max_share=0.5)
-    assert f"failed: {{'{type(error).__name__}': 1}}, the first: {said}" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[1:] == [f"s: failed: 1 {said}"]
+
+
+def test_a_stage_that_failed_tells_of_each_kind_and_how_to_read_all_and_what_is_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = [KeyError, TypeError, OSError, IndexError, AttributeError, NameError]
+    errors = [TimeoutError("late"), TimeoutError("later"), *(kind("x") for kind in kinds)]
+    with opened(tmp_path) as out:
+        out.append([failing(n, error) for n, error in enumerate(errors)])
+        with pytest.raises(TooManyFailures) as caught:
+            account(out, Summary(9, 0, 1, 8, 0.5, {}), max_share=0.5)
+    told = capsys.readouterr().out.splitlines()[1:]
+    assert told[0] == "s: failed: 2 TimeoutError: late" and told[1] == "s: failed: 1 KeyError: 'x'"
+    assert told[5:] == ["s: failed: 2 of other kinds"]
+    assert f"`python -m store failures --data {tmp_path}` lists them" in str(caught.value)
+    assert "`dvc repro` then tries again the 2 that came of the machine" in str(caught.value)
