@@ -97,7 +97,7 @@ class Out:
     def missing(self, keys: Sequence[str], *, retry_failed: bool = False) -> list[str]:
         """The keys without stored rows, in the same order; a job whose dump file is gone or damaged is missing.
 
-        A stored failure counts as done unless it was transient or `retry_failed`.
+        A stored failure counts as done unless it was of the machine (column `transient`) or `retry_failed`.
         """
         self._verify_dumps(keys)
         done = self._stored.holds(keys)
