@@ -9,6 +9,7 @@ from binascii import hexlify
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,11 +72,14 @@ def sweep(out: Out, planned: Iterable[Planned], params: Params, read: Callable[[
 def run_and_finish(
     out: Out, planned: Iterable[Planned], where: Resources, read: Callable[[Job], Any], *, seed: int = 0
 ) -> engine.Summary:
-    """`run`, then drop what was not planned and compact the rest."""
+    """`run`, then drop what was not planned and compact the rest.
+
+    Jobs that an earlier `run` of a stage with several did count as done; `reused` are jobs with rows, no failures.
+    """
     asked = Asked()
     summary = run(out, asked.noting(planned), where, read)
-    out.finish(asked.keys, asked.studies, {"seed": seed, "cpus": os.cpu_count() or 1})
-    return summary
+    counts = out.finish(asked.keys, asked.studies, {"seed": seed, "cpus": os.cpu_count() or 1})
+    return replace(summary, done=counts["done"], reused=counts["reused"])
 
 
 class Asked:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.sweeping import RETRY_VARIABLE, Asked, Planned, TooManyFailures, account, nothing, run
+from stages.sweeping import RETRY_VARIABLE, Asked, Planned, TooManyFailures, account, nothing, run, run_and_finish
 from store import files
 from store.out import Out
 from store.status import read_statuses, state
@@ -90,6 +90,30 @@ def test_stored_failures_that_are_passed_over_are_told_of_in_the_status(
         run(out, [Planned(Job(TASK, {"n": n})) for n in range(5)], Resources(), nothing)
     ((one, _),) = read_statuses(tmp_path / "status")
     assert (one.planned, one.reused, one.passed_over, one.left) == (5, passed_over, passed_over, 5 - passed_over)
+
+
+def test_what_an_earlier_sweep_of_the_stage_did_is_done_and_failures_are_not_from_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def done(n: int) -> dict[str, Any]:
+        row = {"model": "m", "step": n, "loss": 1.0, "learning_rate": 0.1}
+        return {**failing(n, ValueError()), "table": "training", "rows": [row], "error": None}
+
+    def asking(jobs: Iterable[Job], port: Port, where: object, **_: object) -> Summary:
+        keys = [job.key for job in jobs]
+        return Summary(len(keys), len(keys) - len(port.missing(keys)), 0, 0, 0.5, {})
+
+    monkeypatch.setattr(engine, "run", asking)
+    planned = [Planned(Job(TASK, {"n": n})) for n in range(4)]
+    with opened(tmp_path) as out:
+        out.append([done(0)])
+    with opened(tmp_path) as out:
+        out.append([done(1), done(2), failing(3, ValueError("no"))])
+        account(out, run_and_finish(out, planned, Resources(), nothing), max_share=0.5)
+    assert capsys.readouterr().out.splitlines() == [
+        "s: 4 jobs, 2 done, 1 from before, 1 failed, 0.5 s",
+        "s: failed: 1 ValueError: no",
+    ]
 
 
 @pytest.mark.parametrize(
