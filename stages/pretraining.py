@@ -17,7 +17,7 @@ from stages.blocks import FlowRanks, HeadRanks, Pretraining, Recipe
 from stages.checkpoints import training_job
 from stages.folders import WORK, drop_others, settle, work_folder
 from stages.params import Params
-from stages.sweeping import RETRY_VARIABLE, TooManyFailures, opened, resources
+from stages.sweeping import RETRY_VARIABLE, judge, opened, resources
 from store import files
 from store.out import Out
 from tasks.errors import ModelError
@@ -55,8 +55,7 @@ def main(params: Params) -> None:
         _tidy(job for name, job in jobs.items() if name not in whole and job.key not in failed)
     stopped = sum(row["ended"] == "stopped" for row in rows)
     print(f"pretraining: {len(jobs)} trials, {len(whole)} finished, {stopped} stopped early, {len(failed)} failed")
-    if len(failed) > params.resources.max_failed_share * len(jobs):
-        raise TooManyFailures("pretraining: more trials failed than resources.max_failed_share allows; see `failures`")
+    judge(out, out.failed(), len(jobs), params.resources.max_failed_share)
 
 
 def trials(params: Params) -> dict[str, Job]:

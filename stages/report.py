@@ -18,7 +18,7 @@ from stages.params import Params
 from stages.pictured import states
 from stages.sources import sources
 from store import catalogue
-from store.files import atomic, write_text
+from store.files import atomic, space, write_text
 from tasks.report import studies, theory
 from tasks.report.headlines import headlines, nested, plots
 from tasks.report.light import light
@@ -92,7 +92,8 @@ def _studies(connection: duckdb.DuckDBPyConnection, params: Params) -> list[Stud
 
 def _draw(tables: ReportTables) -> dict[str, bytes]:
     """Study, or section on theory -> its pictures as PNG; written as PNG and SVG. The folder is there at any rate."""
-    FIGURES.mkdir(parents=True, exist_ok=True)
+    with space(FIGURES):
+        FIGURES.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:  # fork would share its threads
         made = pool.map(partial(_still, named=models(tables)), tables.studies)
         proved = {name: _write(name, [(one.title, one.figure)]) for name, one in theory.drawn(tables).items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from array import array
@@ -10,9 +9,10 @@ from binascii import hexlify
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from tasks.sweep.environments import Environment
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.placement import Needs
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS = 5  # of failures, the commonest, that a stage tells of at its end
 RETRY_VARIABLE = "TSFM_LENS_RETRY_FAILED"  # set by `stages retry`: jobs that failed for good are tried again
 
 
@@ -68,11 +72,14 @@ def sweep(out: Out, planned: Iterable[Planned], params: Params, read: Callable[[
 def run_and_finish(
     out: Out, planned: Iterable[Planned], where: Resources, read: Callable[[Job], Any], *, seed: int = 0
 ) -> engine.Summary:
-    """`run`, then drop what was not planned and compact the rest."""
+    """`run`, then drop what was not planned and compact the rest.
+
+    Jobs that an earlier `run` of a stage with several did count as done; `reused` are jobs with rows, no failures.
+    """
     asked = Asked()
     summary = run(out, asked.noting(planned), where, read)
-    out.finish(asked.keys, asked.studies, {"seed": seed, "cpus": os.cpu_count() or 1})
-    return summary
+    counts = out.finish(asked.keys, asked.studies, {"seed": seed, "cpus": os.cpu_count() or 1})
+    return replace(summary, done=counts["done"], reused=counts["reused"])
 
 
 class Asked:
@@ -118,8 +125,17 @@ def nothing(job: Job) -> None:
 
 def run(out: Out, planned: Iterable[Planned], where: Resources, read: Callable[[Job], Any]) -> engine.Summary:
     """Run the planned jobs that `out` lacks; rows, failures and timings are stored as they come."""
+    retry, passed_over = RETRY_VARIABLE in os.environ, 0
+    latest: Status | None = None
+
+    def missing(keys: Sequence[str]) -> list[str]:
+        nonlocal passed_over
+        found = out.missing(keys, retry_failed=retry)
+        passed_over += 0 if retry else out.given_up(keys)
+        return found
+
     port = Port(
-        missing=functools.partial(out.missing, retry_failed=RETRY_VARIABLE in os.environ),
+        missing=missing,
         append=out.append,
         check=out.check,
         read=read,
@@ -129,21 +145,26 @@ def run(out: Out, planned: Iterable[Planned], where: Resources, read: Callable[[
     with progress.show(out.stage) as show:
 
         def report(now: progress.Progress) -> None:
+            nonlocal latest
             show(now)
-            finished = now.left == 0
-            status = Status(
+            latest = Status(
                 out.stage,
                 planned=now.planned,
                 done=now.done,
                 failed=now.failed,
                 running=now.running,
                 reused=now.reused,
+                passed_over=passed_over,
                 started=started,
-                finished=finished,
+                finished=now.left == 0,
             )
-            write_status(status, folder=out.status, every=0.0 if finished else 1.0)
+            write_status(latest, folder=out.status)
 
-        return engine.run(map(attrgetter("job"), planned), port, where, report=report)
+        try:
+            return engine.run(map(attrgetter("job"), planned), port, where, report=report)
+        finally:  # the last word stands, also of a run that was interrupted, until the next one
+            if latest:
+                write_status(latest, folder=out.status, every=0.0)
 
 
 def resources(params: Params) -> Resources:
@@ -188,17 +209,30 @@ def stages_with_failures() -> list[str]:
 def account(out: Out, summary: engine.Summary, max_share: float) -> None:
     """Say how it went. Raises TooManyFailures where more than `max_share` of the jobs have failed."""
     failures = out.failed()
-    kinds = Counter(failures["error"].to_pylist())
     reused = f", {summary.reused} from before" if summary.reused else ""
     counts = f"{summary.planned} jobs, {summary.done} done{reused}, {len(failures)} failed"
     print(f"{out.stage}: {counts}, {summary.seconds:.1f} s", flush=True)
-    if not failures:
-        return
-    first = (failures["message"][0].as_py() or failures["error"][0].as_py()).partition("\n")[0]
-    print(f"{out.stage}: failed: {dict(kinds)}, the first: {first}", flush=True)
-    if len(failures) > max_share * summary.planned:
+    judge(out, failures, summary.planned, max_share)
+
+
+def judge(out: Out, failures: pa.Table, planned: int, max_share: float) -> None:
+    """Tell of each kind of failure. Raises TooManyFailures where more than `max_share` of the planned jobs have failed.
+
+    failures: rows of that table.
+    """
+    kinds, messages = failures["error"].to_pylist(), failures["message"].to_pylist()
+    common = Counter(kinds).most_common(KINDS)
+    for kind, count in common:
+        first = messages[kinds.index(kind)].partition("\n")[0]
+        print(f"{out.stage}: failed: {count} {kind}{first and ': '}{first}", flush=True)
+    if others := len(kinds) - sum(count for _, count in common):
+        print(f"{out.stage}: failed: {others} of other kinds", flush=True)
+    if len(kinds) > max_share * planned:
+        again = sum(failures["transient"].to_pylist())
+        where = "" if out.root.parent == Path(DATA).absolute() else f" --data {out.root.parent}"
         raise TooManyFailures(
-            f"{out.stage}: {len(failures)} of {summary.planned} jobs failed, more than resources.max_failed_share = "
-            f"{max_share:g} allows; what finished is stored. Mend the cause and run `dvc repro` again, or `make retry` "
-            "to try the same jobs again"
+            f"{out.stage}: {len(kinds)} of {planned} jobs failed, more than resources.max_failed_share = {max_share:g} "
+            f"allows; what finished is stored. `python -m store failures{where}` lists them, with --full their "
+            f"tracebacks. Mend the cause: `dvc repro` then tries again the {again} that came of the machine, and what "
+            "has other params or inputs by then; `make retry` tries all again"
         )

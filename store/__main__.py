@@ -6,6 +6,7 @@ python -m store question.sql --format parquet --out answer.parquet
 echo "select 1" | python -m store
 python -m store tables geometry
 python -m store status
+python -m store failures
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from store import files, pages, screen
+from store import files, pages, published, screen
 from store import query as face
 from store import status as progress
 from store.errors import StoreError
@@ -144,12 +145,32 @@ def status(folder: Annotated[Path, typer.Option(help="Where drivers write their 
         raise StoreError(f"no status in {folder}; no stage that sweeps has run here yet: `dvc repro` runs them")
     table = Table("stage", "state", "planned", "reused", "done", "running", "failed", "left", "jobs/s", "time left")
     for one, alive in found:
-        counts = (one.planned, one.reused, one.done, one.running if alive else 0, one.failed, one.left)
+        reused, failed = one.reused - one.passed_over, one.failed + one.passed_over
+        counts = (one.planned, reused, one.done, one.running if alive else 0, failed, one.left)
         rate = f"{one.rate:.3g}" if one.rate else "–"
         left = one.seconds_left if alive else None
         time_left = str(timedelta(seconds=round(left))) if left is not None else "–"
         table.add_row(one.stage, progress.state(one, alive=alive), *map(str, counts), rate, time_left)
     screen.console().print(table)
+
+
+@app.command()
+def failures(
+    full: Annotated[bool, typer.Option("--full", help="Whole messages and tracebacks; else a line each.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.table,
+    data: Annotated[Path, typer.Option(help="Where the outs lie.")] = Path("data"),
+) -> None:
+    """List the failed jobs of every stage; they are read from its out, so also where the pipeline ended with them."""
+    rows = published.read_failures(data)
+    if full:
+        rows = rows.select(["stage", "task", "error", "message", "spec", "attempts", "transient", "traceback"])
+    else:
+        lines = [message.partition("\n")[0] for message in rows["message"].to_pylist()]
+        rows = rows.select(["stage", "task", "error", "spec"]).add_column(3, "message", [lines])
+    if form is Format.parquet:
+        _keep([rows], form, None)
+    else:
+        _show(rows, form.value)
 
 
 def _tell_of_view(name: str, db: Path) -> None:

@@ -55,9 +55,10 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
     if unknown := sorted(set(sources) - set(TABLES)):
         raise ValueError(f"unknown tables {unknown}, expected among {', '.join(TABLES)}")
     sql = sql or resources("store") / "sql"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    with files.space(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
     with files.atomic(path) as temporary, duckdb.connect() as connection:
         connection.execute("set enable_progress_bar = false")  # it draws where there is no terminal, too
         connection.execute(f"set memory_limit = '{MEMORY}'; set temp_directory = {_text(f'{temporary}.spilled')}")

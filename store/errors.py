@@ -4,7 +4,7 @@ StoreError
 ├── StaleInput      what a job reads is not what was planned with
 ├── StoreBusy       another driver holds the store, or has taken it over
 ├── PlaceError      the bucket or folder of a store cannot be used
-├── StoreFull       the disk of a store is full, or cannot be written
+├── StoreFull       the disk of a store is full, or may not be written
 ├── DamagedPart     a part could not be read at the end of a run; it was set aside
 ├── CheckFailed     a query of store/sql/checks returned rows
 └── QueryError      a query, or the database it asks, cannot be used

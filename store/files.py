@@ -23,7 +23,9 @@ from store.schema import to_arrow
 TEMPORARY = ".tmp-"  # prefix of files that are being written; no reader looks at them
 ROWS_PER_GROUP = 16_384
 ZSTD_LEVEL = 1
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES})
+FREE = "Free some of that disk"
 NOT_FILES = ("hub:", "model:", "param:")  # inputs whose fingerprint is not that of a file under the root
 
 _fingerprints: dict[tuple[str, int, int, int], str] = {}  # of files this process has read
@@ -52,16 +54,18 @@ def atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def space(path: Path) -> Iterator[None]:
-    """Raises StoreFull, which names the path and what to do, where the block finds no room to write it."""
+    """Raises StoreFull, which names the path and what to do, where the block finds no room, or may not, write it."""
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL or isinstance(error, StoreFull):
+        if error.errno not in FULL | READ_ONLY or isinstance(error, StoreFull):
             raise
+        folder = next(one for one in path.absolute().parents if one.is_dir())
+        mend = f"Make {folder} writable, or work in a copy of the project" if error.errno in READ_ONLY else FREE
         raise StoreFull(
             error.errno,
-            f"cannot write {path}: {os.strerror(error.errno)}. Free some of that disk, then run the same command "
-            "again: it goes on from what is stored",
+            f"cannot write {path}: {os.strerror(error.errno)}. {mend}, then run the same command again: "
+            "it goes on from what is stored",
         ) from error
 
 

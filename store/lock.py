@@ -25,9 +25,10 @@ class Lock:
         self._handle: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock, or raise StoreBusy with pid, host and since when of its holder."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        """Take the lock, or raise StoreBusy with pid, host and since when of its holder, or StoreFull."""
+        with files.space(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         deadline = time.monotonic() + PATIENCE
         while not _try(handle, fcntl.LOCK_EX):
             if time.monotonic() > deadline:

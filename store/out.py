@@ -97,13 +97,17 @@ class Out:
     def missing(self, keys: Sequence[str], *, retry_failed: bool = False) -> list[str]:
         """The keys without stored rows, in the same order; a job whose dump file is gone or damaged is missing.
 
-        A stored failure counts as done unless it was transient or `retry_failed`.
+        A stored failure counts as done unless it was of the machine (column `transient`) or `retry_failed`.
         """
         self._verify_dumps(keys)
         done = self._stored.holds(keys)
         if not retry_failed:
             done |= self._given_up.holds(keys)
         return [key for key, has in zip(keys, done, strict=True) if not has]
+
+    def given_up(self, keys: Sequence[str]) -> int:
+        """How many of the keys have a failure that was not transient, and no rows."""
+        return int((self._given_up.holds(keys) & ~self._stored.holds(keys)).sum())
 
     def append(self, records: Sequence[Record]) -> None:
         """Store what jobs answered, as one atomic part a table, once the disk has their dumps. Stored are passed over.

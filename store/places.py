@@ -154,8 +154,9 @@ class Folders(Place):
     def open(self) -> None:
         """Folders, and no temporary files in them."""
         for folder in (self.root, self.companion):
-            folder.mkdir(parents=True, exist_ok=True)
-            files.remove_temporary(folder)
+            with files.space(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                files.remove_temporary(folder)
 
     def folder(self, name: str, *, companion: bool = False) -> Path:
         """A folder of that name."""

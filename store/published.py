@@ -78,6 +78,14 @@ def read_rows(out: Path, name: str) -> pa.Table:
     return pa.concat_tables(found or [schema.empty_table()])
 
 
+def read_failures(data: Path) -> pa.Table:
+    """The rows of `failures` of all outs in a folder, of each job the last; also of stages that have not finished."""
+    outs = sorted(path for path in Path(data).glob("[!.]*") if path.is_dir())
+    rows = pa.concat_tables([arrow_schema("failures").empty_table(), *(read_rows(out, "failures") for out in outs)])
+    last = {key: n for n, key in enumerate(rows["key"].to_pylist())}
+    return rows.take(pa.array(sorted(last.values()), pa.int64()))
+
+
 def dump_files(out: Path, suffix: str) -> list[File]:
     """The dump files of a stage's out, by path."""
     if manifests.read(out) is None:

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from store.files import FULL, TEMPORARY
+from store.files import FULL, READ_ONLY, TEMPORARY
 from store.lock import is_held
 
 FOLDER = Path("data/.status")
@@ -18,7 +18,10 @@ FOLDER = Path("data/.status")
 
 @dataclass(frozen=True)
 class Status:
-    """Counts of jobs. started and updated are seconds since the epoch; done counts this run's, reused earlier runs'."""
+    """Counts of jobs. started and updated are seconds since the epoch; done counts this run's, reused earlier runs'.
+
+    passed_over: of the reused, those that failed in an earlier run and were not tried again.
+    """
 
     stage: str
     planned: int
@@ -26,6 +29,7 @@ class Status:
     failed: int
     running: int
     reused: int = 0
+    passed_over: int = 0
     started: float = field(default_factory=time.time)
     finished: bool = False
     pid: int = field(default_factory=os.getpid)
@@ -52,7 +56,7 @@ class Status:
 def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -> bool:
     """Write the status of a stage, at most once in `every` seconds (0: always). Whether it was written.
 
-    A full disk is no error here, since no work depends on a status: whoever stores results says so.
+    A full or read-only disk is no error here, since no work depends on a status: whoever stores results says so.
     """
     path = folder / f"{status.stage}.json"
     try:
@@ -66,7 +70,7 @@ def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -
         os.replace(temporary, path)  # not forced to the disk: a status is worth nothing after a crash
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        if error.errno not in FULL:
+        if error.errno not in FULL | READ_ONLY:
             raise
         return False
     return True

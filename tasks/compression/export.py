@@ -19,7 +19,7 @@ import numpy as np
 from tasks.errors import ModelError
 from tasks.models import registry
 from tasks.models.attention import BLOCK, NAMES, Projections, Widths
-from tasks.models.folders import COMPRESSED, STOCK
+from tasks.models.folders import COMPRESSED, STOCK, share
 
 if TYPE_CHECKING:
     from tasks.models.base import Family
@@ -33,13 +33,14 @@ def save(model: Family, folder: Path) -> None:
     """What the family's `load` reads, and, of a model that is not compressed, its package too.
 
     Of a compressed one, config.json says the ranks and the weights are COMPRESSED, so that every stock package says
-    that it finds no model.safetensors.
+    that it finds no model.safetensors. Who may read the files is left to the umask.
     """
     model.save(folder)
     if model.compression is not None:
         if not (folder / STOCK).is_file():
             raise ModelError(f"{folder}: weights were saved in parts; a compressed model must lie in one {STOCK}")
         (folder / STOCK).replace(folder / COMPRESSED)
+    share(folder)
 
 
 def pipeline(folder: Path, family: str, *, device: str = "cpu", **options: Any) -> Any:

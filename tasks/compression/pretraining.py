@@ -16,6 +16,7 @@ import numpy as np
 from tasks.compression.corpus import AnyCorpus, recipe_corpus
 from tasks.compression.starting import start
 from tasks.errors import ModelError
+from tasks.models.folders import share
 from tasks.models.registry import SNAPSHOTS
 from tasks.sweep.jobs import Job, Result, place, report
 
@@ -53,10 +54,11 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
 
 
 def _write(family: Family, folder: Path) -> None:
-    """A checkpoint that any loader reads."""
+    """A checkpoint that any loader, and every user whom the umask lets, reads."""
     from tasks.compression.shared_factors import multiplied_out
 
     multiplied_out(family).save(folder)
+    share(folder)
 
 
 def _embedding(said: Mapping[str, str] | None) -> Path | None:

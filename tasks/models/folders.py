@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import stat
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +53,19 @@ def build(make: Callable[[], Network], seed: int) -> Network:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
+
+
+def share(folder: Path) -> None:
+    """Give a folder's weights the mode that a new file has there; safetensors from 0.8 lets nobody but the writer read.
+
+    A file tells that mode, since Python reads a umask only by setting it, for all threads.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".mode-") as beside:
+        probe = Path(beside, "probe")
+        probe.touch()
+        mode = stat.S_IMODE(probe.stat().st_mode)
+    for path in folder.glob("*.safetensors"):
+        path.chmod(mode)
 
 
 def read_config(folder: Path, family: str) -> dict[str, Any]:

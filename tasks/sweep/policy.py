@@ -48,6 +48,7 @@ class Failure:
     traceback: str
     ancestry: frozenset[str]
     errno: int | None = None
+    lacks_package: bool = False  # came of an ImportError, whatever it was put as
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
@@ -61,6 +62,7 @@ class Failure:
             traceback="".join(traceback.format_exception(error)),
             ancestry=frozenset(kind.__name__ for kind in type(error).__mro__),
             errno=error.errno if isinstance(error, OSError) else None,
+            lacks_package=_of_import(error),
         )
 
     @property
@@ -73,6 +75,18 @@ class Failure:
     def transient(self) -> bool:
         """Whether the same job may succeed at another time or place."""
         return bool(self.ancestry & TRANSIENT) or self.of_memory
+
+    @property
+    def of_machine(self) -> bool:
+        """Whether the next run tries again by itself: passing, or mended by installing what within a run stays away."""
+        return self.transient or self.lacks_package
+
+
+def _of_import(error: BaseException | None) -> bool:
+    """Whether an ImportError is the error or what it was raised from."""
+    while error is not None and not isinstance(error, ImportError):
+        error = error.__cause__
+    return error is not None
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ def record(job: Job, outcome: Outcome, attempts: int) -> dict[str, Any]:
     """What `Port.append` gets for one job.
 
     key, task, spec (canonical JSON), table; rows, empty on failure; error, None on success, else type, message,
-    traceback, attempts, transient; timing: seconds, load_seconds, actor, node, device, started (UTC), tokens_per_s.
+    traceback, attempts, transient (the next run tries again); timing: seconds, load_seconds, actor, node, device,
+    started (UTC), tokens_per_s.
     """
     failure = outcome.failure
     error = failure and {
@@ -47,7 +48,7 @@ def record(job: Job, outcome: Outcome, attempts: int) -> dict[str, Any]:
         "message": failure.message,
         "traceback": failure.traceback,
         "attempts": attempts,
-        "transient": failure.transient,
+        "transient": failure.of_machine,
     }
     return {
         "key": job.key,

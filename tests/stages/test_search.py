@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from stages import pretraining
 from stages.folders import work_folder
 from stages.params import Params, ParamsError, load
-from stages.sweeping import resources
+from stages.sweeping import TooManyFailures, resources
 from store.published import read_rows
 from tasks.compression.pretraining import PROGRESS, pretrain
 from tasks.errors import ModelError
@@ -192,7 +192,7 @@ def test_a_failed_trial_is_tried_again_by_retry_in_a_search_of_its_own(
 ) -> None:
     asked = params(tmp_path)
     searches.ends = {SECOND: "failed", FLAT: "stopped"}
-    with pytest.raises(pretraining.TooManyFailures):
+    with pytest.raises(TooManyFailures):
         pretraining.main(asked)
     assert not searches.folder.exists()  # it holds the failure
     assert not work_folder(pretraining.trials(asked)[FLAT]).exists()

@@ -39,6 +39,15 @@ def test_a_full_disk_is_named_with_what_to_do_and_crosses_processes_as_such(tmp_
     assert not list(tmp_path.iterdir())
 
 
+def test_a_read_only_disk_is_not_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(StoreFull, match=rf"a\.txt: Read-only file system\. Make {tmp_path} writable, or"):
+        files.write_text(tmp_path / "a.txt", "new")
+
+
 def test_replacing_a_file_leaves_its_other_hard_links_alone(tmp_path: Path) -> None:
     path, cache = tmp_path / "a.parquet", tmp_path / "cache"
     files.write_parquet(path, pa.table({"x": [1]}))

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from store.errors import StoreBusy
+from store.errors import StoreBusy, StoreFull
 from store.lock import Lock, is_held, read_holder
 
 HOLDER = """
@@ -54,3 +57,21 @@ def test_a_killed_driver_holds_nothing(holder, tmp_path: Path) -> None:
 def test_a_lock_that_nobody_took_is_not_held(tmp_path: Path) -> None:
     assert not is_held(tmp_path / "none.lock")
     assert read_holder(tmp_path / "none.lock") == {}
+
+
+@pytest.mark.parametrize("refused", ["open", "mkdir"])
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_folder_that_cannot_be_written_is_named_with_the_mend(
+    refused: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Any, *rest: Any) -> int:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(os, refused, refuse)
+    path = (tmp_path if refused == "open" else tmp_path / ".status") / "tokens.lock"
+    with pytest.raises(StoreFull) as caught:
+        Lock(path).acquire()
+    assert str(caught.value) == (
+        f"cannot write {path}: {os.strerror(number)}. Make {tmp_path} writable, or work in a copy of the project, "
+        "then run the same command again: it goes on from what is stored"
+    )

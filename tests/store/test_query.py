@@ -15,6 +15,7 @@ from store import catalogue, files, query
 from store.__main__ import main
 from store.errors import QueryError
 from store.lock import Lock
+from store.out import Out
 from store.status import Status, write_status
 
 
@@ -266,7 +267,8 @@ def test_the_command_line_tells_a_view_s_question_and_columns(run, database: Pat
 def test_the_command_line_tells_the_status(run, tmp_path: Path) -> None:
     lock = Lock(tmp_path / "geometry.lock")
     lock.acquire()
-    write_status(Status("geometry", 100, 30, 10, 4, reused=20, started=1000.0, updated=1080.0), folder=tmp_path)
+    counts = {"planned": 100, "done": 30, "failed": 7, "running": 4, "reused": 23, "passed_over": 3}
+    write_status(Status("geometry", **counts, started=1006.0, updated=1080.0), folder=tmp_path)
     _, shown, _ = run("status", "--folder", tmp_path)
     lock.release()
     assert [cell.strip() for cell in shown.splitlines()[3].strip("│").split("│")] == [
@@ -275,6 +277,25 @@ def test_the_command_line_tells_the_status(run, tmp_path: Path) -> None:
     code, _, complaint = run("status", "--folder", tmp_path / "none")
     assert code == 2
     assert "no stage that sweeps has run here yet" in complaint
+
+
+def test_failures_are_listed_from_the_outs_also_where_the_pipeline_ended_with_them(
+    run, record: Callable[..., dict], tmp_path: Path
+) -> None:
+    with Out(tmp_path / "data" / "heads", tables=["training"], companion=tmp_path / "c", stage="heads") as out:
+        out.append([record("a", error={"type": "KeyError", "message": "no 'x'\nnor 'y'", "traceback": "line 7"})])
+        out.append([record("a", error={"type": "ValueError", "message": "of the last attempt"})])
+        out.append([record("b", error={"type": "ValueError", "message": "one\ntwo", "traceback": "line 9"})])
+    _, shown, _ = run("failures", "--data", tmp_path / "data", "--format", "json")
+    assert [(one["stage"], one["error"], one["message"]) for one in json.loads(shown)] == [
+        ("heads", "ValueError", "of the last attempt"),
+        ("heads", "ValueError", "one"),
+    ]
+    assert list(json.loads(shown)[0]) == ["stage", "task", "error", "message", "spec"]
+    _, shown, _ = run("failures", "--data", tmp_path / "data", "--full", "--format", "json")
+    assert [(one["message"], one["traceback"]) for one in json.loads(shown)][1] == ("one\ntwo", "line 9")
+    code, shown, _ = run("failures", "--data", tmp_path / "none")
+    assert (code, shown.splitlines()[-1]) == (0, "0 rows")
 
 
 def test_importing_the_store_loads_no_heavy_package_and_makes_no_file(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ compressed one, and a compressed one that it opens by mistake is refused."""
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -102,6 +104,20 @@ def fresh(folders: dict[str, dict[str, Path]], tmp_path_factory: pytest.TempPath
     done = subprocess.run(run, cwd=out.parent, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     return dict(np.load(out))
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+@pytest.mark.parametrize("family", ["chronos-bolt", "moirai", "time-moe"])  # by transformers; by safetensors itself
+def test_who_may_read_a_saved_model_is_what_the_umask_says(family: str, mask: int, mode: int, tmp_path: Path) -> None:
+    former = os.umask(mask)
+    try:
+        export.save(compressed(family), tmp_path / "plain")
+        export.save(export.densify(family_class(family).load(tmp_path / "plain")), tmp_path / "dense")
+    finally:
+        os.umask(former)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*/*")}
+    assert modes.keys() >= {"config.json", "model.safetensors", "compressed.safetensors"}
+    assert set(modes.values()) == {mode}
 
 
 @pytest.mark.parametrize("family", CONFIGS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,20 @@ def test_a_finished_folder_holds_recipe_log_and_key_and_no_state(tmp_path: Path)
     assert json.loads((tmp_path / "training.json").read_text()) == list(result.rows)
     assert {path.name for path in tmp_path.iterdir()} >= {"config.json", "model.safetensors"}
     assert not list(tmp_path.glob("state*"))
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_who_may_read_a_trained_model_and_its_snapshots_is_what_the_umask_says(
+    mask: int, mode: int, tmp_path: Path
+) -> None:
+    former = os.umask(mask)
+    try:
+        pretraining.pretrain(job("chronos-bolt", snapshots=[2]), tmp_path, None)
+    finally:
+        os.umask(former)
+    weights = sorted(tmp_path.rglob("*.safetensors"))
+    assert [path.parent for path in weights] == [tmp_path, tmp_path / "snapshots" / "step-2"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in weights} == {mode}
 
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:

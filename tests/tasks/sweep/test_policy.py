@@ -5,8 +5,11 @@ import pickle
 import pytest
 
 from store.errors import PlaceError
-from tasks.errors import DataError, HubError, ModelError, StaleInputError, SweepError
+from tasks.errors import DataError, EnvironmentFailed, HubError, ModelError, StaleInputError, SweepError
+from tasks.sweep.actor import Outcome
+from tasks.sweep.jobs import Job, Task
 from tasks.sweep.policy import Action, Decision, Failure, decide
+from tasks.sweep.records import record
 
 RETRY, RECORD, STOP = Action.RETRY, Action.RECORD, Action.STOP
 
@@ -63,6 +66,36 @@ def test_the_last_attempt_is_never_retried(error: BaseException, decision: Decis
     last = decide(Failure.of(error), 3, 3)
     assert last.action is (STOP if decision.action is STOP else RECORD)
     assert not last.halve and last.new_actor == decision.new_actor
+
+
+def lacking(error: Exception) -> Exception:
+    """The error, as families raise it where a package is missing."""
+    try:
+        raise error from ModuleNotFoundError("No module named 'uni2ts'", name="uni2ts")
+    except Exception as raised:
+        return raised
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (ModuleNotFoundError("No module named 'uni2ts'"), True),
+        (ImportError("cannot import name 'x'"), True),
+        (lacking(ModelError("family moirai: module 'uni2ts' is missing")), True),
+        (EnvironmentFailed("environment own: uv ended with 1"), True),
+        (TimeoutError("late"), True),
+        (ModelError("no weights"), False),
+        (KeyError("x"), False),
+    ],
+    ids=repr,
+)
+def test_the_next_run_tries_again_what_came_of_the_machine(error: Exception, again: bool) -> None:
+    stored = record(Job(Task("t", 1, "m:f"), {}), Outcome([], Failure.of(error), {}), 1)
+    assert stored["error"]["transient"] is again
+
+
+def test_a_package_that_is_missing_is_not_asked_for_twice_in_one_run() -> None:
+    assert decide(Failure.of(ModuleNotFoundError("No module named 'uni2ts'")), 1, 3) == Decision(RECORD)
 
 
 def test_transient_failures_are_tried_exactly_max_attempts_times() -> None:
