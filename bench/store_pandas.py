@@ -53,7 +53,7 @@ def mean_errors(sources: Sources) -> pd.DataFrame:
 
 def correlations(sources: Sources) -> pd.DataFrame:
     """Spearman's rho of isotropy and error over the cells of each model that is made from no other."""
-    made = read(sources, "compressions", ["model"])
+    made = read(sources, "compression", ["model"])
     cells = last_layers(sources).merge(mean_errors(sources), on=CELL)
     cells = cells[~cells["model"].isin(made["model"])]
     ranks = pd.DataFrame({"model": cells["model"]})
