@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from stages import BY_NAME, DATA
+from stages import BY_NAME, DATA, watched
 from stages.params import PARAMS_FILE, Params, ParamsError, load
 from stages.sweeping import TooManyFailures
 from store.errors import StoreError
@@ -57,7 +57,10 @@ def read(path: str | Path = PARAMS_FILE) -> Params:
 
 def _stage(name: str) -> None:
     module = importlib.import_module(f"stages.{name}")
-    module.main(read())
+    params = read()
+    if name == "roots":  # the first of every `dvc repro`, and watches no key: DVC says one stage's at a time
+        watched.check(params)
+    module.main(params)
 
 
 for _name, _one in BY_NAME.items():
@@ -68,6 +71,7 @@ for _name, _one in BY_NAME.items():
 def plan(profile: Profile = Path(PARAMS_FILE)) -> None:
     """Check a params file, offline, and say how much it asks for."""
     params = read(profile)
+    watched.check(params, profile)
     table = Table("study", "models", "data sets", "conditions", "cells", title=f"{profile}")
     for name in params.studies:
         counts = [len(params.asked(name, block)) for block in ("models", "datasets", "conditions")]

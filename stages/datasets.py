@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from tasks.series.contrast import SOURCES
 from tasks.series.hub import load_hub
 from tasks.series.loading import Loaded, load_parquet, select
 from tasks.series.signals import draw_signal
+from tasks.series.types import Skip
 
 OUT = Path(DATA, "datasets")
+NAMED = 20  # unusable series of a data set that `skipped` names, a reason
 
 
 def main(params: Params) -> None:
-    """Write one Parquet file a data set under data/datasets/series; what cannot be used is counted with its reason."""
+    """Write one Parquet file a data set under data/datasets/series; what cannot be used stands with its reason."""
     rows, skipped = [], []
     for name, dataset in params.datasets.sets.items():
         if dataset.source == "kernelsynth":
@@ -32,7 +34,7 @@ def main(params: Params) -> None:
             skipped.append(_skip(name, str(error), 1))
             print(f"datasets: {name}: skipped: {error}")
             continue
-        skipped += [_skip(name, reason, n) for reason, n in Counter(one.reason for one in found.skipped).items()]
+        skipped += _unusable(name, found.skipped)
         unusable = f", {len(found.skipped)} unusable" if found.skipped else ""
         print(f"datasets: {name}: {len(found.series)} of {found.available} series{unusable}")
         if found.series:
@@ -65,6 +67,18 @@ def _under_root(file: str, params: Params) -> Path:
     if root is None:
         raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that holds {file}")
     return root / file
+
+
+def _unusable(dataset: str, skipped: Iterable[Skip]) -> Iterator[dict[str, Any]]:
+    """A row a series, in their order; behind the first NAMED of a reason one row that counts the others."""
+    reasons: dict[str, list[str]] = {}
+    for one in skipped:
+        reasons.setdefault(one.reason, []).append(one.series)
+    for reason, series in reasons.items():
+        for name in series[:NAMED]:
+            yield _skip(dataset, reason, 1) | {"series": name}
+        if more := len(series[NAMED:]):
+            yield _skip(dataset, reason, more)
 
 
 def _skip(dataset: str, reason: str, n: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from tasks.models.base import Family
     from tasks.series.catalog import Modality
+
+logger = logging.getLogger(__name__)  # of what a user should know of his data
 
 HORIZON = 24  # steps after a context of one's own data, where none is named: stacks that read the future see them
 CONTEXT = 500  # steps, where no condition of params.yaml says so
@@ -216,10 +219,13 @@ def _series(params: Params, asked: Asked, name: str, dataset: DataSet) -> Loaded
         drawn = kernelsynth.drawn(name, dataset, params)
         return Loaded(drawn, [], len(drawn))
     if dataset.file == asked.data and dataset.source == "folder":
+        from tasks.series.gaps import missing_times
         from tasks.series.own import load_own
 
         sample = (params.datasets.max_series, params.seed)
         found = load_own(Path(asked.data).expanduser(), name=name, min_length=params.datasets.min_length, sample=sample)
+        if found.missing:
+            logger.warning(missing_times(found.missing))
     else:
         found = loaded(name, dataset, params)
     if not found.series:

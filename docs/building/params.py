@@ -15,8 +15,10 @@ from pydantic_core import PydanticUndefined
 LEAD = """# Every key of params.yaml
 
 Made from the blocks that parse it, `stages/blocks`. A key that is unknown, a value of a wrong type, a name
-that leads nowhere are one line that says what to mend, from `python -m stages plan`, before any work. A block may be
-left out where every key of it has a default; a key without one has to be said.
+that leads nowhere are one line that says what to mend, from `python -m stages plan`, before any work.
+
+A key with a default may be left out, unless DVC watches it: {watched}. Each of these has to stand, `NAME: {{}}` where
+every key of a block shall have its default; `plan` names those that are missing, with what to write.
 """
 VALUE = re.compile(r'^    "([\w-]+)",(?:  # (.*))?$', re.MULTILINE)
 HEAD = "| key | type | default | meaning |\n| --- | --- | --- | --- |"
@@ -25,16 +27,18 @@ CHOICES = {"Measure": "What a study may measure", "Picture": "How a study may be
 
 def page() -> str:
     """The whole file first, then a section a block, in the order in which they are met."""
+    from stages import STAGES
     from stages.blocks import study
     from stages.params import Params
 
+    watched = dict.fromkeys(f"`{key}`" for stage in STAGES for key in stage.params)
     sections = list(_sections(Params, "The whole file", set()))
     source = inspect.getsource(study)
     for name, title in CHOICES.items():
         block = source[source.index(f"{name} = Literal[") :]
         rows = [f"| `{value}` | {said or ''} |" for value, said in VALUE.findall(block[: block.index("\n]")])]
         sections.append(f"## {title}\n\n| value | |\n| --- | --- |\n" + "\n".join(rows) + "\n")
-    return "\n".join([LEAD, *sections])
+    return "\n".join([LEAD.format(watched=", ".join(watched)), *sections])
 
 
 def _sections(block: type[BaseModel], title: str, seen: set[type]) -> Iterator[str]:

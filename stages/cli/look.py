@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,11 +86,11 @@ def params_here() -> Params:
 
 @contextlib.contextmanager
 def watched() -> Iterator[Watch]:
-    """Progress on stderr, where that is a terminal; gone at the end."""
+    """Progress on stderr, where that is a terminal; gone at the end. Then what the data's readers said, each once."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from transformers.utils import logging
+    from transformers.utils.logging import disable_progress_bar
 
-    logging.disable_progress_bar()  # its own bars would break into ours
+    disable_progress_bar()  # its own bars would break into ours
     bar = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     shown = console(stderr=True)
     with Progress(*bar, console=shown, transient=True, disable=not shown.is_terminal) as progress:
@@ -98,7 +99,27 @@ def watched() -> Iterator[Watch]:
         def watch(what: str, done: int, total: int) -> None:
             progress.update(task, description=what, completed=done, total=total or None)
 
-        yield watch
+        with _heard() as said:
+            yield watch
+    for line in said:
+        typer.echo(line, err=True)
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[dict[str, None]]:
+    """Lines that reading data logs, in their order, each once: several candidates read the same file."""
+    said: dict[str, None] = {}
+
+    class Hear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.setdefault(record.getMessage())
+
+    logger, hear = logging.getLogger("stages.looking"), Hear()
+    logger.addHandler(hear)  # which also keeps Python's own last resort from printing them
+    try:
+        yield said
+    finally:
+        logger.removeHandler(hear)
 
 
 def _show(found: Looked, share: float, epsilon: float) -> None:

@@ -163,7 +163,10 @@ OWN: Mapping[str, Mapping[str, str]] = {
     },
     "rank_tests": {"estimate": "mean, difference (series less other data) or slope"},
     "sign_test": {"share": "share of units in which the more isotropic one has less error (science.md 10)"},
-    "skipped_summary": {"n_series": "series that the row counts [series]", "n": "how many things were left out"},
+    "skipped_summary": {
+        "n_series": "series among them that are named, the first 20 of a data set at most [series]",
+        "n": "how many things were left out",
+    },
     "spectral_alignment": {
         "n_dumps": "data sets and conditions [dumps]",
         "n": "heads of them all with an overlap, or without [heads]",

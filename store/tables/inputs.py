@@ -84,7 +84,7 @@ TABLES = (
     ),
     Table(
         "skipped",
-        "one kind of thing left out, and why",
+        "one thing, or one kind of thing, left out, and why",
         (
             STAGE,
             C("model", TEXT, "model, where it matters", null=True),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import glob
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
@@ -34,11 +34,16 @@ BYTES = 16  # of memory that a value of a file takes while it is read
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a source gave. available: usable series before sampling; skipped: the unusable ones, with why."""
+    """What a source gave.
+
+    available: usable series before sampling; skipped: the unusable ones, with why; missing: series -> times between its
+    own that the source lacks, whose values are NaN.
+    """
 
     series: list[Series]
     skipped: list[Skip]
     available: int
+    missing: Mapping[str, int] = field(default_factory=dict)
 
 
 def load_parquet(

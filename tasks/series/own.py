@@ -7,16 +7,18 @@ import gzip
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
+from jaxtyping import Float32
 from pandas.api import types
 
 from tasks.errors import DataError
-from tasks.series.hub import infer_freq
+from tasks.series.gaps import FREQ_STEPS, Grid, frequency, grid
 from tasks.series.loading import DAMAGED, MIN_LENGTH, Loaded, check_room, load_parquet, numbers_of, select
 from tasks.series.types import Series, Skip
 
@@ -29,7 +31,6 @@ VALUES = {"target", "value", "values", "y"}
 OURS = {"item_id", "start", "freq", "target"}  # a row a series, see tasks.series.loading
 UTF8 = "utf-8-sig"  # with or without the mark that spreadsheets put first
 HEADER, CHUNK = 2**20, 2**22  # characters of a header's line at most, bytes that are unpacked at a time
-FREQ_STEPS = 10_000  # of a series, that its frequency is read from
 
 
 def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None) -> Loaded:
@@ -38,7 +39,8 @@ def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tup
     Parquet of item_id, start, freq, target is read as the pipeline does. Any other table has a row a time: either
     a column of ids (item_id, unique_id, series ... or the only column of text) and one of values (target, value, y, or
     those of numbers); or each column of numbers is a series. A column of times orders the rows and gives the frequency,
-    one for all; one that counts rows (year, index, step) is left out. CSV: delimiter , ; tab or |, UTF-8, and a decimal
+    one for all, and a time that is missing between regular ones is a missing value of each series; one that counts rows
+    (year, index, step) is left out. CSV: delimiter , ; tab or |, UTF-8, and a decimal
     comma where numbers are so written between semicolons.
     name: of the data set; min_length, sample: as in `loading.select`. Raises DataError that names file, what was
     expected and what was found.
@@ -53,20 +55,24 @@ def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tup
         raise DataError(f"{path}: no such file or folder; check the name")
     found: list[Series] = []
     skipped: list[Skip] = []
+    missing: dict[str, int] = {}
     for file in files:
         series, unusable = _of_file(file, name)
         prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
-        found += [dataclasses.replace(one, series=prefix + one.series) for one in series]
+        found += [dataclasses.replace(one, series=prefix + one.series) for one, _ in series]
+        missing |= {prefix + one.series: n for one, n in series if n}
         skipped += [Skip(prefix + one.series, one.reason) for one in unusable]
     freqs = sorted({one.freq for one in found} - {""})
     if len(freqs) > 1:
         raise DataError(f"{path}: series of several frequencies, {', '.join(freqs)}; look at those of one at a time")
     common = freqs[0] if freqs else ""  # a short series, or one with gaps, shows none
     kept = select((dataclasses.replace(one, freq=common) for one in found), min_length=min_length, sample=sample)
-    return Loaded(kept.series, skipped + kept.skipped, kept.available)
+    missing = {one.series: missing[one.series] for one in kept.series if one.series in missing}
+    return Loaded(kept.series, skipped + kept.skipped, kept.available, missing)
 
 
-def _of_file(path: Path, name: str) -> tuple[list[Series], list[Skip]]:
+def _of_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip]]:
+    """Series with their numbers of missing times, and those that the pipeline's reader finds unusable."""
     if not path.name.endswith(SUFFIXES):
         raise DataError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}; convert it to one")
     if path.suffix != ".parquet":
@@ -74,7 +80,7 @@ def _of_file(path: Path, name: str) -> tuple[list[Series], list[Skip]]:
     try:
         if set(pq.read_schema(path).names) >= OURS:
             loaded = load_parquet(path, dataset=name, min_length=1)
-            return loaded.series, loaded.skipped
+            return [(one, 0) for one in loaded.series], loaded.skipped
         check_room(numbers_of(path), path)
         frame = pq.ParquetFile(path).read().to_pandas()
     except DAMAGED as error:
@@ -109,8 +115,8 @@ def _characters(path: Path) -> int:
         return sum(map(len, iter(lambda: file.read(CHUNK), b"")))
 
 
-def _of_frame(frame: pd.DataFrame, path: Path, name: str) -> Iterator[Series]:
-    """The series of a table, a row a time."""
+def _of_frame(frame: pd.DataFrame, path: Path, name: str) -> Iterator[tuple[Series, int]]:
+    """The series of a table, a row a time, each with the number of its times that are missing."""
     frame = frame.rename(columns=str)
     if isinstance(frame.index, pd.DatetimeIndex):  # as pandas keeps it in Parquet
         frame = frame.reset_index(names="timestamp")
@@ -131,13 +137,17 @@ def _of_frame(frame: pd.DataFrame, path: Path, name: str) -> Iterator[Series]:
     if ids is not None and frame[ids].isna().any():
         raise DataError(f"{path}, column {ids!r}: expected an id a row, got {frame[ids].isna().sum()} rows without")
     columns = [c for c in numbers if ids is not None and c.lower() in VALUES][:1] or numbers
+    clocks = {} if times is None or times.empty else _clocks(times, None if ids is None else frame[ids], path)
     parts: Iterable[tuple[Any, pd.DataFrame]] = [(None, frame)] if ids is None else frame.groupby(ids, sort=False)
     for item, rows in parts:
-        when = _when(None if times is None else times.loc[rows.index], path)
+        clock = clocks.get(item, _Clock())
         for column in columns:
             series = column if item is None else str(item) if len(columns) == 1 else f"{item}:{column}"
-            values = rows[column].to_numpy(dtype=np.float32, na_value=np.nan)
-            yield Series(name, series, values, **when, provenance=f"file {path.name}")
+            values = clock.spread(rows[column].to_numpy(dtype=np.float32, na_value=np.nan))
+            yield (
+                Series(name, series, values, freq=clock.freq, start=clock.start, provenance=f"file {path.name}"),
+                clock.grid.missing if clock.grid else 0,
+            )
 
 
 def _is_number(column: pd.Series) -> bool:
@@ -157,8 +167,7 @@ def _times(frame: pd.DataFrame, among: list[str]) -> pd.Series | None:
                     values = pd.to_datetime(values, format="mixed", utc=True)
                 except (ValueError, TypeError, OverflowError):
                     continue
-        times: pd.Series = values.dt.tz_localize(None).rename(column)
-        return times
+        return values.rename(column)
     return None
 
 
@@ -169,14 +178,45 @@ def _ids(frame: pd.DataFrame, among: list[str]) -> str | None:
     return named[0] if named else text[0] if len(text) == 1 else None
 
 
-def _when(times: pd.Series | None, path: Path) -> dict[str, Any]:
-    """First time and frequency of a series. DataError where a time is missing or stands twice."""
-    if times is None:
-        return {}
+@dataclasses.dataclass(frozen=True)
+class _Clock:
+    """When a series' values are. start: by the wall's clock; grid: where times are missing between regular ones."""
+
+    start: datetime | None = None
+    freq: str = ""
+    grid: Grid | None = None
+
+    def spread(self, values: Float32[np.ndarray, " time"]) -> Float32[np.ndarray, " step"]:
+        """A value a step of the grid, NaN where its time is missing."""
+        if self.grid is None:
+            return values
+        spread = np.full(self.grid.steps, np.nan, dtype=np.float32)
+        spread[self.grid.at] = values
+        return spread
+
+
+def _clocks(times: pd.Series, ids: pd.Series | None, path: Path) -> dict[Any, _Clock]:
+    """The clock of each id, or of None; times: ascending. DataError where one is missing or stands twice."""
+    parts: Iterable[tuple[Any, pd.Series]] = [(None, times)] if ids is None else times.groupby(ids, sort=False)
+    found = {item: _checked(part, path) for item, part in parts}
+    freqs = {item: frequency(part) for item, part in found.items()}
+    known = sorted(set(freqs.values()) - {""})
+    clocks = {}
+    for item, part in found.items():
+        freq = freqs[item]
+        regular = freq and len(part) <= FREQ_STEPS
+        fitted = None if regular else grid(part, [freq] if freq else known)
+        start = part[0].tz_localize(None).to_pydatetime()
+        clocks[item] = _Clock(start, fitted.freq if fitted else freq, fitted)
+    return clocks
+
+
+def _checked(times: pd.Series, path: Path) -> pd.DatetimeIndex:
+    """Times of a series, none missing and none twice."""
     if (absent := times.isna()).any() or times.duplicated().any():
         worst = "one is missing" if absent.any() else f"{times[times.duplicated()].iloc[0]} stands twice"
         raise DataError(f"{path}, column {times.name!r}: expected a time a row of each series, but {worst}")
-    return {"start": times.iloc[0].to_pydatetime(), "freq": infer_freq(times[:FREQ_STEPS].to_list())}
+    return pd.DatetimeIndex(times)
 
 
 def _short(error: BaseException) -> str:

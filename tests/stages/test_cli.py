@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from stages import watched
+from stages.params import load
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +48,36 @@ def test_plan_says_how_much_a_profile_asks_for_and_writes_nothing(folder: Path) 
     assert done.returncode == 0, done.stderr
     assert "3 models, 4 data sets, 2 conditions" in done.stdout
     assert not (folder / "data").exists()
+
+
+def test_every_key_that_dvc_watches_and_a_file_lacks_is_named_at_once_with_what_to_write(folder: Path) -> None:
+    file = folder / "params.yaml"
+    block = yaml.safe_load(file.read_text())
+    for key in ("seed", "kernelsynth", "spectra", "theory", "checkpoints", "environments"):
+        block.pop(key, None)
+    for key in ("max_series", "min_length"):
+        block["datasets"].pop(key, None)
+    block["models"] = {"nano": {"family": "chronos-t5", "ref": "hub:amazon/chronos-t5-tiny"}}
+    block["studies"] = {"mine": {"title": "Mine", "models": "all", "measures": ["weights"]}}
+    block["compression"], block["report"] = {}, {"study": "mine"}
+    file.write_text(yaml.safe_dump(block))
+    said = (
+        "params.yaml: DVC knows no defaults of keys that dvc.yaml watches; add `seed: 0`, `kernelsynth: {}`, "
+        "`environments: {}`, `checkpoints: {recipes: {}}`, `spectra: {}`, `theory: {}`, "
+        "and to `datasets` `max_series: 64`, `min_length: 32`"
+    )
+    for command in ("plan", "roots"):
+        done = run(folder, command)
+        assert (done.returncode, done.stderr.strip()) == (2, said), command
+    block |= {"seed": 0, "environments": {}, "kernelsynth": {}, "spectra": {}, "theory": {}}
+    block |= {"checkpoints": {"recipes": {}}, "datasets": {**block["datasets"], "max_series": 64, "min_length": 32}}
+    file.write_text(yaml.safe_dump(block))
+    assert run(folder, "plan").returncode == 0
+
+
+@pytest.mark.parametrize("profile", [ROOT / "params.yaml", *sorted((ROOT / "params").glob("*.yaml"))])
+def test_every_profile_holds_what_dvc_watches(profile: Path) -> None:
+    watched.check(load(profile), profile)
 
 
 def test_retry_without_failures_says_so(folder: Path) -> None:

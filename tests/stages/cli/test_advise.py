@@ -47,6 +47,13 @@ def facts(*arguments: str) -> dict[str, Any]:
     return found
 
 
+def test_times_that_are_missing_are_said_once_however_many_models_read_them() -> None:
+    dated = pd.read_csv("mine.csv").assign(ds=pd.date_range("2024-01-01", periods=260, freq="h")).drop(index=[50, 51])
+    dated.to_csv("mine.csv", index=False)
+    done = run("advise", *ASKED)
+    assert done.stderr == "s0, s1, s2, 1 more: 8 missing times read as NaN\n"
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """`results(known=...)`: five models on eight data sets, whose isotropy knows the error or does not."""

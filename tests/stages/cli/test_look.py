@@ -129,6 +129,19 @@ def test_a_model_is_the_same_by_name_by_family_and_folder_and_without_params_yam
     assert named == folder == bare
 
 
+def test_times_that_are_missing_are_said_on_stderr_once_and_looked_at_as_empty_cells() -> None:
+    days = pd.date_range("2024-01-01", periods=120, freq="D")
+    frame = pd.DataFrame({"ds": days, "a": wave(120)})
+    frame.drop(index=range(60, 81)).to_csv("mine.csv", index=False)
+    how = (MODEL, "mine.csv", "--context", "32", "--horizon", "8", "--json")
+    lacking = run(*how)
+    assert lacking.stderr == "a: 21 missing times read as NaN\n"
+    frame.loc[60:80, "a"] = np.nan
+    frame.to_csv("mine.csv", index=False)
+    empty = run(*how)
+    assert (empty.stdout, empty.stderr) == (lacking.stdout, "")
+
+
 def test_the_seed_alone_decides_what_is_sampled() -> None:
     pd.DataFrame({name: wave(60, seed) for seed, name in enumerate("abcdefgh")}).to_csv("many.csv", index=False)
     how = (MODEL, "many.csv", "--context", "32", "--horizon", "8", "--max-series", "3", "--rows", "20")

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.errors import DataError
+from tasks.series.gaps import FREQ_STEPS
 from tasks.series.loading import Loaded
 from tasks.series.own import load_own
 
@@ -95,6 +96,59 @@ def test_times_give_the_frequency_and_the_start(tmp_path: Path, freq: str, expec
 def test_a_series_with_gaps_takes_the_frequency_of_the_others(tmp_path: Path) -> None:
     LONG.drop(index=5).to_csv(tmp_path / "a.csv", index=False)
     assert {one.series: one.freq for one in load(tmp_path / "a.csv").series} == {"x": "D", "y": "D"}
+
+
+def test_times_that_a_series_lacks_are_missing_values_as_in_the_wide_layout(tmp_path: Path) -> None:
+    days = pd.date_range("2023-01-01", periods=90, freq="D")
+    long = pd.DataFrame({"shop": np.repeat(["a", "b"], 90), "ds": [*days, *days], "y": np.arange(180.0)})
+    gap = long.drop(index=range(130, 151))  # of b, 21 days
+    gap.to_csv(tmp_path / "long.csv", index=False)
+    gap.to_parquet(tmp_path / "long.parquet")
+    gap.pivot(index="ds", columns="shop", values="y").reset_index().to_csv(tmp_path / "wide.csv", index=False)
+    expected = [None if 40 <= day < 61 else 90.0 + day for day in range(90)]
+    for name, missing in (("long.csv", {"b": 21}), ("long.parquet", {"b": 21}), ("wide.csv", {})):
+        assert values(tmp_path / name) == {"a": [*map(float, range(90))], "b": expected}, name
+        found = load(tmp_path / name)
+        assert found.missing == missing, name
+        assert {(one.freq, one.start) for one in found.series} == {("D", days[0].to_pydatetime())}, name
+
+
+@pytest.mark.parametrize("freq", ["h", "15min", "B", "W-SUN", "MS", "ME", "YS-JAN"])
+def test_the_only_series_of_a_file_shows_its_frequency_beside_its_gaps(tmp_path: Path, freq: str) -> None:
+    times = pd.date_range("1990-01-01", periods=60, freq=freq)
+    frame = pd.DataFrame({"ds": times, "y": np.arange(60.0)}).drop(index=[7, 30, 31])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert values(tmp_path / "a.csv") == {"y": [None if step in (7, 30, 31) else float(step) for step in range(60)]}
+    (one,) = load(tmp_path / "a.csv").series
+    assert (one.freq, load(tmp_path / "a.csv").missing) == (freq, {"y": 3})
+
+
+def test_a_gap_behind_the_times_that_show_the_frequency_is_seen(tmp_path: Path) -> None:
+    times = pd.date_range("2000-01-01", periods=FREQ_STEPS + 50, freq="h").delete(FREQ_STEPS + 20)
+    pd.DataFrame({"ds": times, "y": np.arange(float(len(times)))}).to_parquet(tmp_path / "a.parquet")
+    (one,) = load(tmp_path / "a.parquet").series
+    assert np.flatnonzero(np.isnan(one.values)).tolist() == [FREQ_STEPS + 20]
+
+
+def test_events_without_a_frequency_stay_as_they_are(tmp_path: Path) -> None:
+    seconds = np.unique(np.random.default_rng(0).integers(0, 10**7, 300))
+    times = pd.Timestamp("2024-01-01") + pd.to_timedelta([*seconds, *range(10**7, 10**7 + 9)], unit="s")
+    pd.DataFrame({"ds": times, "y": np.arange(float(len(times)))}).to_csv(tmp_path / "a.csv", index=False)
+    found = load(tmp_path / "a.csv")
+    assert not found.missing and found.series[0].freq == ""
+    assert found.series[0].values.tolist() == list(range(len(times)))
+
+
+@pytest.mark.parametrize("freq", ["h", "D"])
+@pytest.mark.parametrize("missing", [[], [100]])
+def test_times_with_a_zone_cross_the_change_of_clocks(tmp_path: Path, freq: str, missing: list[int]) -> None:
+    times = pd.date_range("2024-03-25", "2024-11-05", freq=freq, tz="Europe/Berlin")  # both changes of 2024
+    frame = pd.DataFrame({"ds": times, "y": np.arange(float(len(times)))}).drop(index=missing)
+    frame.sample(frac=1, random_state=0).to_parquet(tmp_path / "a.parquet")
+    (one,) = load(tmp_path / "a.parquet").series
+    assert (one.freq, one.start) == (freq, datetime(2024, 3, 25))
+    assert np.flatnonzero(np.isnan(one.values)).tolist() == missing
+    assert np.delete(one.values, missing).tolist() == frame["y"].tolist()
 
 
 def test_a_folder_is_one_data_set_whose_series_say_their_file(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Stage `datasets`: what it leaves out stands in table `skipped`, by name where there are few."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from stages import datasets
+from stages.params import load
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Rows of `skipped` for a file with two usable series, one that is all NaN and 25 that are constant."""
+    rng = np.random.default_rng(0)
+    values = {"b": rng.normal(size=50), "gone": np.full(50, np.nan), "a": rng.normal(size=50)}
+    values |= {f"flat-{n}": np.full(50, float(n)) for n in range(25)}
+    rows = [{"item_id": k, "start": datetime(2024, 1, 1), "freq": "D", "target": v} for k, v in values.items()]
+    pd.DataFrame(rows).to_parquet(tmp_path / "mine.parquet")
+    block = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
+    block["datasets"] = {
+        "root": str(tmp_path),
+        "sets": {"mine": {"source": "folder", "file": "mine.parquet", "horizon": 4}},
+    }
+    block["studies"]["smoke"] = {"title": "smoke", "measures": ["weights"], "models": "all"}
+    block["studies"] = {"smoke": block["studies"]["smoke"]}
+    block["report"], block["compression"] = {"study": "smoke"}, {}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TSFM_LENS_DATA", raising=False)
+    datasets.main(load())
+    found: list[dict[str, Any]] = pq.read_table("data/datasets/skipped.parquet").to_pylist()
+    return found
+
+
+def test_unusable_series_are_named_up_to_twenty_a_reason_and_the_others_counted(skipped: list[dict[str, Any]]) -> None:
+    assert [(row["series"], row["n"]) for row in skipped if row["reason"] == "all NaN"] == [("gone", 1)]
+    constant = [(row["series"], row["n"]) for row in skipped if row["reason"] == "constant"]
+    assert constant == [*((f"flat-{n}", 1) for n in range(20)), (None, 5)]
+    assert {(row["stage"], row["dataset"]) for row in skipped} == {("datasets", "mine")}
+
+
+def test_the_answer_still_counts_a_reason_as_a_whole(skipped: list[dict[str, Any]]) -> None:
+    with duckdb.connect() as connection:
+        connection.execute("create view skipped as from 'data/datasets/skipped.parquet'")
+        sql = (ROOT / "store/sql/answers/skipped_summary.sql").read_text()
+        rows = connection.sql(f"select reason, n, n_series from ({sql})").fetchall()
+    assert sorted(rows) == [("all NaN", 1, 1), ("constant", 25, 20)]
