@@ -22,10 +22,11 @@ from store import files
 from store.out import Out
 from tasks.errors import ModelError
 from tasks.sweep.fleet import NOWHERE
+from tasks.sweep.halving import Halving
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import record, unanswered
-from tasks.sweep.tune import Ended, Halving, search
+from tasks.sweep.tune import Ended, search
 
 MODELS = Path(DATA, "pretraining", "models")  # of trials that came to their end
 CURVES = Path(DATA, "pretraining", "curves")

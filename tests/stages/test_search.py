@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
 from stages import pretraining
+from stages.blocks import Recipe
+from stages.checkpoints import training_job
 from stages.folders import work_folder
 from stages.params import Params, ParamsError, load
 from stages.sweeping import resources
@@ -29,10 +32,11 @@ from tasks.compression.pretraining import PROGRESS, pretrain
 from tasks.errors import ModelError
 from tasks.models.registry import family_class
 from tasks.sweep.actor import Outcome, Site
-from tasks.sweep.jobs import Job
+from tasks.sweep.halving import Halving
+from tasks.sweep.jobs import Job, Port
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import unanswered
-from tasks.sweep.tune import Ended
+from tasks.sweep.tune import Ended, search
 
 ROOT = Path(__file__).parents[2]
 SMOKE = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
@@ -201,6 +205,47 @@ def test_a_failed_trial_is_tried_again_by_retry_in_a_search_of_its_own(
     pretraining.main(asked)
     assert searches.asked[1:] == [[SECOND]]
     assert stored(tmp_path) == {FIRST: ("finished", 20), SECOND: ("finished", 20), FLAT: ("stopped", 5)}
+
+
+def interrupted(job: Job, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train to this step and no further, as a search that is killed before Tune writes down what it heard."""
+    from tasks.compression import pretraining as training
+
+    step = training._step
+
+    def dies(*arguments: Any) -> tuple[float, int]:
+        if arguments[3] == at:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_step", dies)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(job, work_folder(job), None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a Ray is started a run
+@pytest.mark.parametrize("at", [None, 12])
+def test_a_search_that_was_killed_after_a_trial_passed_rungs_unseen_ends_as_an_undisturbed_one(
+    at: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    asked = params(tmp_path)
+    good, hopeless = (
+        training_job(name, Recipe.model_validate(TOY | {"learning_rate": rate}))
+        for name, rate in (("good", 0.01), ("hopeless", 1e-9))
+    )
+    if at is not None:
+        interrupted(good, at, monkeypatch)
+    port = Port(lambda keys: keys, lambda records: None, str, work_folder, lambda job, dump: {})
+    halving = Halving(most=20, grace=5, reduction=2)
+    where = replace(resources(asked), actors=1)
+    first, second = search([good, hopeless], port, where, halving, tmp_path / "search")
+    assert first.outcome is not None and [row["step"] for row in first.outcome.rows] == list(range(1, 21))
+    assert second.outcome is None
+    assert [row["step"] for row in pretraining.stopped_rows(work_folder(hopeless), "hopeless")] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.slow
