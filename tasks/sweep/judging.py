@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ray.tune import Callback
+from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 from tasks.sweep.halving import Halving
@@ -61,6 +64,18 @@ class Judge(FIFOScheduler):
         self._heard.setdefault(key, set()).add(row[self.halving.time])
         if self._asha.on_trial_result(None, trial, dict(row)) == self.STOP:
             self.stopped.add(key)
+
+
+class Teller(Callback):
+    """Tells how many of the trials have ended, have failed and run, at each of Tune's steps."""
+
+    def __init__(self, tell: Callable[[int, int, int], None]) -> None:
+        self._tell = tell
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """What Tune calls."""
+        found = Counter(trial.status for trial in trials)
+        self._tell(found[Trial.TERMINATED], found[Trial.ERROR], found[Trial.RUNNING])
 
 
 def _whole_lines(path: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from tasks.sweep.actor import Outcome, Setting, Site, Worker
 from tasks.sweep.cluster import Resources, connect, environment
 from tasks.sweep.fleet import of_worker
 from tasks.sweep.halving import Halving
+from tasks.sweep.interrupts import leaving
 from tasks.sweep.jobs import WATCHER, Job, Port
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import unanswered
@@ -39,6 +40,9 @@ QUIET = {
 }
 
 
+Tell = Callable[[int, int, int], None]  # of trials: how many have ended, were given up, and run
+
+
 class Ended(NamedTuple):
     """A trial at the end of a search; outcome None: it was stopped early."""
 
@@ -53,10 +57,12 @@ def search(
     halving: Halving,
     folder: Path,
     stored: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({}),
+    tell: Tell = lambda ended, failed, running: None,
 ) -> list[Ended]:
     """Run the jobs, whose entries `report` on their way, as trials; those that are not stored, in the order of `jobs`.
 
     stored: by key, what jobs that are not to be done again reported; the others are compared with that.
+    tell: is called while trials run; those that had ended before a kill are counted.
 
     A search that was killed goes on in its folder: what each trial had reported counts as it did, and those that had
     not ended go on from their jobs' last saved states. The folder belongs to these jobs and this halving: name it
@@ -72,11 +78,18 @@ def search(
             judge.hear(key, row)
     asked = [job for job in jobs if job.key not in stored]
     left = [job for job in asked if job.key not in judge.stopped and _outcome(folder, job) is None]
-    lost = _run(left, port, resources, judge, folder) if left else {}
+    before = len(asked) - len(left)
+
+    def said(ended: int, failed: int, running: int) -> None:
+        tell(before + ended, failed, running)
+
+    lost = _run(left, port, resources, judge, folder, said) if left else {}
     return [Ended(job, _outcome(folder, job) or _lost(lost.get(job.key))) for job in asked]
 
 
-def _run(jobs: Sequence[Job], port: Port, resources: Resources, judge: Judge, folder: Path) -> dict[str, BaseException]:
+def _run(
+    jobs: Sequence[Job], port: Port, resources: Resources, judge: Judge, folder: Path, tell: Tell
+) -> dict[str, BaseException]:
     """Have Tune run the jobs; by key, why those were given up whose actors were lost too often."""
     from ray import tune
 
@@ -88,9 +101,15 @@ def _run(jobs: Sequence[Job], port: Port, resources: Resources, judge: Judge, fo
         bundle = tune.PlacementGroupFactory([needs.amounts], bundle_label_selector=[dict(needs.labels)])
         trainable = tune.with_resources(tune.with_parameters(_trial, site=site), bundle)
         resources = replace(resources, actors=needs.actors or resources.actors)
-        with contextlib.redirect_stdout(sys.stderr):  # where progress goes
-            grid = _tuner(trainable, list(site.jobs), resources, judge, folder).fit()
+        tuner = _tuner(trainable, list(site.jobs), resources, judge, folder, tell)
+        with contextlib.redirect_stdout(sys.stderr), leaving(lambda: _left(jobs, judge, folder)):  # progress goes there
+            grid = tuner.fit()
     return {result.config["key"]: result.error for result in grid if result.error is not None}
+
+
+def _left(jobs: Sequence[Job], judge: Judge, folder: Path) -> str:
+    ended = sum(job.key in judge.stopped or _outcome(folder, job) is not None for job in jobs)
+    return f"{ended} trials ended, {len(jobs) - ended} left; run the same command again to go on"
 
 
 class _Trials(NamedTuple):
@@ -103,8 +122,10 @@ class _Trials(NamedTuple):
     halving: Halving
 
 
-def _tuner(trainable: Any, keys: list[str], resources: Resources, judge: Judge, folder: Path) -> Any:
+def _tuner(trainable: Any, keys: list[str], resources: Resources, judge: Judge, folder: Path, tell: Tell) -> Any:
     from ray import tune
+
+    from tasks.sweep.judging import Teller
 
     return tune.Tuner(
         trainable,
@@ -119,6 +140,7 @@ def _tuner(trainable: Any, keys: list[str], resources: Resources, judge: Judge, 
             name=EXPERIMENT,
             storage_path=str(folder),
             verbose=0,
+            callbacks=[Teller(tell)],
             failure_config=tune.FailureConfig(max_failures=resources.max_attempts - 1),
         ),
     )

@@ -28,6 +28,7 @@ from stages.folders import work_folder
 from stages.params import Params, ParamsError, load
 from stages.sweeping import resources
 from store.published import read_rows
+from store.status import read_statuses
 from tasks.compression.pretraining import PROGRESS, pretrain
 from tasks.errors import ModelError
 from tasks.models.registry import family_class
@@ -36,7 +37,7 @@ from tasks.sweep.halving import Halving
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import unanswered
-from tasks.sweep.tune import Ended, search
+from tasks.sweep.tune import Ended, Tell, search
 
 ROOT = Path(__file__).parents[2]
 SMOKE = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
@@ -102,12 +103,14 @@ class Searches:
         self.ends: dict[str, str] = {}
         self.asked: list[list[str]] = []  # names of the trials that were trained, a search each
         self.folder = Path()
+        self.told: Tell | None = None
 
     def __call__(self, jobs: list[Job], *others: Any) -> list[Ended]:
         stored = others[4] if len(others) > 4 else {}
         jobs = [job for job in jobs if job.key not in stored]
         self.asked.append([job.spec["model"] for job in jobs])
         self.folder = others[3]
+        self.told = others[5]
         self.folder.mkdir(parents=True, exist_ok=True)
         return [self._end(job, self.ends.get(job.spec["model"], "whole")) for job in jobs]
 
@@ -175,6 +178,24 @@ def test_a_finished_trial_whose_model_is_gone_is_trained_again_and_it_alone(tmp_
     assert searches.asked[1:] == [[FIRST]]
     assert stored(tmp_path) == {FIRST: ("finished", 20), SECOND: ("stopped", 5), FLAT: ("finished", 20)}
     assert (tmp_path / "data" / "pretraining" / "models" / FIRST).exists()
+
+
+def test_a_search_has_a_status_while_trials_run_and_when_all_is_stored(tmp_path: Path, searches: Searches) -> None:
+    searches.ends = {FLAT: "failed"}
+    with pytest.raises(pretraining.TooManyFailures):
+        pretraining.main(params(tmp_path))
+    assert searches.told is not None
+    searches.told(1, 0, 2)  # the file is a moment old: it is not written again
+    ((now, _),) = read_statuses(tmp_path / "data" / ".status")
+    assert (now.planned, now.reused, now.done, now.failed, now.left, now.finished) == (3, 0, 2, 1, 0, True)
+    (tmp_path / "data" / ".status" / "pretraining.json").unlink()
+    searches.told(1, 0, 2)
+    ((now, _),) = read_statuses(tmp_path / "data" / ".status")
+    assert (now.done, now.running, now.left, now.finished) == (1, 2, 2, False)
+    searches.ends = {}
+    pretraining.main(params(tmp_path, flat=[]))
+    ((now, _),) = read_statuses(tmp_path / "data" / ".status")
+    assert (now.planned, now.reused, now.finished) == (2, 2, True)
 
 
 @pytest.mark.parametrize("change", [{"grace": 10}, {"reduction": 3}])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,33 @@ def test_a_killed_search_goes_on_and_repeats_less_than_an_interval_of_each_trial
     with driver(tmp_path) as third:  # what has ended is not done again
         out, err = third.communicate(timeout=240)
     assert json.loads(out.splitlines()[-1]) == finished and (tmp_path / "log").read_text() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_that_is_asked_to_stop_says_what_is_left_and_how_to_go_on(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    process = driver(tmp_path, 1, [1.0, 3.0])
+    wait_for(process, lambda: steps(tmp_path)[3.0].total() >= 2)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=240)
+    said = f"stopped by {number.name}: 1 trials ended, 1 left; run the same command again to go on"
+    assert said in err.splitlines()
+    assert process.returncode == (-signal.SIGINT if number == signal.SIGINT else 128 + number)
+
+
+def test_a_search_tells_how_many_trials_have_ended_and_run(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    toy_search.run(tmp_path, toy_search.jobs(tmp_path, 0.02), actors=1, tell=partial(_note, told))
+    found = [tuple(map(int, line.split())) for line in told.read_text().splitlines()]
+    ended = [count for count, _, _ in found]
+    assert ended == sorted(ended) and ended[0] == 0 and ended[-1] >= 2
+    assert max(running for _, _, running in found) == 1 and all(failed == 0 for _, failed, _ in found)
+
+
+def _note(path: Path, *counts: int) -> None:
+    with path.open("a") as file:
+        print(*counts, file=file)
 
 
 def test_a_loser_is_stopped_early(tmp_path: Path) -> None:

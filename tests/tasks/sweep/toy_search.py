@@ -45,9 +45,11 @@ def jobs(folder: Path, seconds: float, levels: Any = LEVELS, **changes: Any) -> 
     return [Job(TRIAL, {**spec, "level": level, **changes}) for level in levels]
 
 
-def run(folder: Path, asked: list[Job], actors: int = 2, stored: Any = MappingProxyType({})) -> list[Ended]:
+def run(
+    folder: Path, asked: list[Job], actors: int = 2, stored: Any = MappingProxyType({}), **more: Any
+) -> list[Ended]:
     resources = Resources(actors=actors, local_cpus=2, max_attempts=1)
-    return search(asked, toy.port(folder / "store"), resources, HALVING, folder / "search", stored)
+    return search(asked, toy.port(folder / "store"), resources, HALVING, folder / "search", stored, **more)
 
 
 def main(folder: Path, actors: int, levels: list[float]) -> None:
