@@ -70,7 +70,7 @@ def main(params: Params) -> None:
 
 
 def trials(params: Params) -> dict[str, Job]:
-    """The job of every trial by its name: the recipe with each schedule and each seed."""
+    """The job of every trial by its name: the recipe with each schedule and each seed, in a group a seed."""
     block = params.pretraining
     if block.recipe is None:
         return {}
@@ -80,7 +80,8 @@ def trials(params: Params) -> dict[str, Job]:
         for seed in block.seeds:
             name = f"{block.recipe}+{schedule}+{seed}"
             changed = recipe.model_dump() | {"heads": heads.model_dump(), "seed": seed}
-            found[name] = training_job(name, Recipe.model_validate(changed))
+            job = training_job(name, Recipe.model_validate(changed))
+            found[name] = replace(job, group=f"seed {seed}")  # losses of two seeds differ for more than their schedules
     return found
 
 
@@ -98,7 +99,13 @@ def _ended(job: Job, held: Mapping[str, list[dict[str, Any]]]) -> bool:
 def _forget_stopped(jobs: dict[str, Job], params: Params, out: Out) -> bool:
     """Whether the last search was over other trials or another halving; then what it stopped may fare otherwise."""
     block = params.pretraining
-    asked = {"trials": sorted(job.key for job in jobs.values()), "grace": block.grace, "reduction": block.reduction}
+    asked: dict[str, Any] = {
+        "trials": sorted(job.key for job in jobs.values()),
+        "grace": block.grace,
+        "reduction": block.reduction,
+    }
+    if len(block.seeds) > 1:
+        asked["within"] = "seed"  # what was stopped once for another seed's losses is tried again
     if not jobs:
         SEARCH.unlink(missing_ok=True)
     if not jobs or (SEARCH.exists() and json.loads(SEARCH.read_text()) == asked):

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from ray.tune import Callback
@@ -17,25 +17,18 @@ from tasks.sweep.halving import Halving
 
 
 class Judge(FIFOScheduler):
-    """Asynchronous halving of the rows of jobs. A row is written down before it is judged, and judged once.
+    """Asynchronous halving of the rows of jobs, in each group by itself. A row is written down before it is judged.
 
-    path: of the rows that came so far, in their order, so that one of the same path decides as it would have gone on:
-    of a kill nothing is lost but rows that had not come, which a job that goes on says again (see `jobs.report`).
+    groups: that of each job by its key, "" of others. path: of the rows that came so far, in their order, so that one
+    of the same path decides as it would have gone on: of a kill nothing is lost but rows that had not come, which a
+    job that goes on says again (see `jobs.report`). A row that is said again is not judged again.
     """
 
-    def __init__(self, halving: Halving, path: Path) -> None:
+    def __init__(self, halving: Halving, path: Path, groups: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__()
         self.stopped: set[str] = set()  # keys
         self.halving, self._path = halving, path
-        self._asha = ASHAScheduler(
-            time_attr=halving.time,
-            metric=halving.metric,
-            mode="min",
-            max_t=halving.most,
-            grace_period=halving.grace,
-            reduction_factor=halving.reduction,
-            stop_last_trials=False,  # a trial that got so far is let to its own end
-        )
+        self._groups, self._halvings = groups, {name: _asha(halving) for name in {"", *groups.values()}}
         self._heard: dict[str, set[float]] = {}  # key -> times of its rows
         for row in _whole_lines(path):
             self._judge(row.pop("key"), row)
@@ -58,12 +51,25 @@ class Judge(FIFOScheduler):
         return key in self._heard
 
     def _judge(self, key: str, row: Mapping[str, Any]) -> None:
+        asha = self._halvings[self._groups.get(key, "")]
         trial = SimpleNamespace(trial_id=key)  # Tune's own ids are others in each run
         if key not in self._heard:
-            self._asha.on_trial_add(None, trial)
+            asha.on_trial_add(None, trial)
         self._heard.setdefault(key, set()).add(row[self.halving.time])
-        if self._asha.on_trial_result(None, trial, dict(row)) == self.STOP:
+        if asha.on_trial_result(None, trial, dict(row)) == self.STOP:
             self.stopped.add(key)
+
+
+def _asha(halving: Halving) -> ASHAScheduler:
+    return ASHAScheduler(
+        time_attr=halving.time,
+        metric=halving.metric,
+        mode="min",
+        max_t=halving.most,
+        grace_period=halving.grace,
+        reduction_factor=halving.reduction,
+        stop_last_trials=False,  # a trial that got so far is let to its own end
+    )
 
 
 class Teller(Callback):

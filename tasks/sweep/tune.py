@@ -61,7 +61,8 @@ def search(
 ) -> list[Ended]:
     """Run the jobs, whose entries `report` on their way, as trials; those that are not stored, in the order of `jobs`.
 
-    stored: by key, what jobs that are not to be done again reported; the others are compared with that.
+    Each is compared with those of its group. stored: by key, what jobs that are not to be done again reported; the
+    others are compared with that, too.
     tell: is called while trials run; those that had ended before a kill are counted.
 
     A search that was killed goes on in its folder: what each trial had reported counts as it did, and those that had
@@ -72,7 +73,7 @@ def search(
 
     folder = Path(folder).absolute()
     (folder / OUTCOMES).mkdir(parents=True, exist_ok=True)
-    judge = Judge(halving, folder / HEARD)
+    judge = Judge(halving, folder / HEARD, {job.key: job.group for job in jobs})
     for key, rows in stored.items():
         for row in () if judge.knows(key) else rows:
             judge.hear(key, row)

@@ -79,6 +79,7 @@ def test_a_trial_is_the_recipe_with_a_schedule_and_a_seed(tmp_path: Path) -> Non
     names = ["flow-1-0", "flow-1-1", "guideline-4-0-0.5", "flat-2"]
     assert list(found) == [f"toy+{name}+{seed}" for name in names for seed in (0, 1)]
     assert len({job.key for job in found.values()}) == len(found)
+    assert all(job.group == f"seed {job.spec['recipe']['seed']}" for job in found.values())  # compared with each other
     assert found["toy+flow-1-1+1"].spec["recipe"] == found["toy+flow-1-1+0"].spec["recipe"] | {"seed": 1}
     assert not pretraining.trials(params(tmp_path, recipe=None))
 

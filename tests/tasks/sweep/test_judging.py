@@ -46,6 +46,16 @@ def test_a_trial_that_was_stopped_is_stopped_by_whatever_it_says_again(tmp_path:
     assert hear(judge, [("a", 5, 2.0)]) == ["CONTINUE"]
 
 
+def test_trials_are_compared_within_their_group(tmp_path: Path) -> None:
+    rows = [("lucky", 5, 1.0), ("worse", 5, 1.5), ("unlucky", 5, 2.0), ("better", 5, 1.9)]
+    groups = {"lucky": "0", "worse": "0", "unlucky": "1", "better": "1"}
+    for _ in range(2):  # and once more from what was written
+        judge = Judge(HALVING, tmp_path / "heard", groups)
+        hear(judge, rows)
+        assert judge.stopped == {"worse"}
+    assert Judge(HALVING, tmp_path / "heard").stopped > {"worse"}
+
+
 def test_a_result_without_the_measure_decides_nothing(tmp_path: Path) -> None:
     judge = Judge(HALVING, tmp_path / "heard")
     assert judge.hear("a", {"step": 5}) == "CONTINUE" and not judge.knows("a")

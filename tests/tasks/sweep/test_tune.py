@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -100,6 +101,12 @@ def test_a_loser_is_stopped_early(tmp_path: Path) -> None:
     best, _, worst = toy_search.run(tmp_path, toy_search.jobs(tmp_path, 0.02))
     assert best.outcome is not None and worst.outcome is None
     assert set(steps(tmp_path)[3.0]) == set(range(1, toy_search.INTERVAL + 1))
+
+
+def test_a_trial_is_compared_with_those_of_its_group_alone(tmp_path: Path) -> None:
+    best, worst = toy_search.jobs(tmp_path, 0.0, levels=[1.0, 3.0])
+    ended = toy_search.run(tmp_path, [best, replace(worst, group="other")], actors=1)
+    assert [one.outcome is not None for one in ended] == [True, True]
 
 
 def test_a_trial_that_falls_behind_at_its_last_step_is_not_stopped(tmp_path: Path) -> None:
