@@ -7,8 +7,11 @@ import itertools
 import json
 import os
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,14 @@ from stages.params import Params
 from stages.sweeping import RETRY_VARIABLE, judge, opened, resources
 from store import files
 from store.out import Out
+from store.status import Status, write_status
 from tasks.errors import ModelError
 from tasks.sweep.fleet import NOWHERE
+from tasks.sweep.halving import Halving
 from tasks.sweep.jobs import Job, Port
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import record, unanswered
-from tasks.sweep.tune import Ended, Halving, search
+from tasks.sweep.tune import Ended, Tell, search
 
 MODELS = Path(DATA, "pretraining", "models")  # of trials that came to their end
 CURVES = Path(DATA, "pretraining", "curves")
@@ -40,9 +45,12 @@ def main(params: Params) -> None:
         keys = [job.key for job in jobs.values()]
         _forget_lost(jobs, out)
         changed = _forget_stopped(jobs, params, out)
+        status = Status(out.stage, len(jobs), 0, 0, 0, reused=len(jobs))
         if out.missing(keys, retry_failed=changed or RETRY_VARIABLE in os.environ):
+            held = _curves(out)
+            status = replace(status, reused=sum(key in held for key in keys))
             with curves.followed(CURVES, jobs):
-                for one in _search(list(jobs.values()), params, out):
+                for one in _search(list(jobs.values()), params, out, partial(_tell, status, out.status)):
                     _store(out, one)
         whole = {name for name, job in jobs.items() if settle(MODELS / name, job)}
         failed = set(out.failed()["key"].to_pylist()) & set(keys)
@@ -52,6 +60,8 @@ def main(params: Params) -> None:
         drop_others(CURVES, jobs)
         drop_others(MODELS, whole)
         out.finish(keys, run={"seed": params.seed, "cpus": os.cpu_count() or 1})
+        left = len(jobs) - status.reused
+        _tell(replace(status, finished=True), out.status, max(0, left - len(failed)), min(left, len(failed)), 0)
         _tidy(job for name, job in jobs.items() if name not in whole and job.key not in failed)
     stopped = sum(row["ended"] == "stopped" for row in rows)
     print(f"pretraining: {len(jobs)} trials, {len(whole)} finished, {stopped} stopped early, {len(failed)} failed")
@@ -59,7 +69,7 @@ def main(params: Params) -> None:
 
 
 def trials(params: Params) -> dict[str, Job]:
-    """The job of every trial by its name: the recipe with each schedule and each seed."""
+    """The job of every trial by its name: the recipe with each schedule and each seed, in a group a seed."""
     block = params.pretraining
     if block.recipe is None:
         return {}
@@ -69,7 +79,8 @@ def trials(params: Params) -> dict[str, Job]:
         for seed in block.seeds:
             name = f"{block.recipe}+{schedule}+{seed}"
             changed = recipe.model_dump() | {"heads": heads.model_dump(), "seed": seed}
-            found[name] = training_job(name, Recipe.model_validate(changed))
+            job = training_job(name, Recipe.model_validate(changed))
+            found[name] = replace(job, group=f"seed {seed}")  # losses of two seeds differ for more than their schedules
     return found
 
 
@@ -87,7 +98,13 @@ def _ended(job: Job, held: Mapping[str, list[dict[str, Any]]]) -> bool:
 def _forget_stopped(jobs: dict[str, Job], params: Params, out: Out) -> bool:
     """Whether the last search was over other trials or another halving; then what it stopped may fare otherwise."""
     block = params.pretraining
-    asked = {"trials": sorted(job.key for job in jobs.values()), "grace": block.grace, "reduction": block.reduction}
+    asked: dict[str, Any] = {
+        "trials": sorted(job.key for job in jobs.values()),
+        "grace": block.grace,
+        "reduction": block.reduction,
+    }
+    if len(block.seeds) > 1:
+        asked["within"] = "seed"  # what was stopped once for another seed's losses is tried again
     if not jobs:
         SEARCH.unlink(missing_ok=True)
     if not jobs or (SEARCH.exists() and json.loads(SEARCH.read_text()) == asked):
@@ -116,7 +133,12 @@ def _schedules(block: Pretraining) -> Iterator[tuple[str, HeadRanks]]:
         yield f"flat-{rank}", HeadRanks(flat=rank, factors=block.factors)
 
 
-def _search(jobs: list[Job], params: Params, out: Out) -> list[Ended]:
+def _tell(status: Status, folder: Path, done: int, failed: int, running: int) -> None:
+    now = replace(status, done=done, failed=failed, running=running, updated=time.time())
+    write_status(now, folder=folder, every=0.0 if now.finished else 1.0)
+
+
+def _search(jobs: list[Job], params: Params, out: Out, tell: Tell) -> list[Ended]:
     block = params.pretraining
     steps = jobs[0].spec["recipe"]["steps"]
     halving = Halving(most=steps, grace=block.grace, reduction=block.reduction)
@@ -126,7 +148,7 @@ def _search(jobs: list[Job], params: Params, out: Out) -> list[Ended]:
     held = _curves(out)
     every = jobs[0].spec["recipe"]["save_every"]
     stored = {job.key: _reported(held[job.key], every) for job in jobs if job.key in held}
-    return search(jobs, port, resources(params), halving, folder, stored)
+    return search(jobs, port, resources(params), halving, folder, stored, tell)
 
 
 def _tidy(stopped: Iterable[Job]) -> None:

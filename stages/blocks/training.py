@@ -153,6 +153,6 @@ class Pretraining(Strict):
     guideline: list[GuidelineRanks] = Field([], description="the guideline's schedules")
     flat: list[Annotated[int, Field(ge=1)]] = Field([], description="flat ranks, the control")
     factors: Literal["head", "shared"] = "head"
-    seeds: list[int] = Field([0], min_length=1)
+    seeds: list[int] = Field([0], min_length=1, description="trials are compared within a seed")
     grace: int = Field(500, ge=1, description="steps before a trial may be stopped; stops fall on saved steps")
-    reduction: float = Field(3.0, gt=1, description="of the trials that come to grace x reduction^k, 1 / so many go on")
+    reduction: float = Field(3.0, gt=1, description="of a seed's trials at step grace x reduction^k, 1 / so many go on")

@@ -83,6 +83,9 @@ def _train(
     steps = recipe["steps"]
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps, recipe["warm_up"]))
     rows = _resume(folder, network, optimizer, schedule)
+    for row in rows:
+        if row["step"] % recipe["save_every"] == 0:
+            report(row)  # once more: who watches may have been killed before it wrote down the first time
     first, seen = rows[-1]["step"] if rows else 0, 0
     if not first:
         _snapshot(family, recipe, 0, folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -25,6 +25,31 @@ def caught_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def leaving(text: Callable[[], str]) -> Iterator[None]:
+    """While open, a SIGINT or SIGTERM ends what runs at once, whatever that makes of it, and `leave` says the text."""
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(signum: int, _: object) -> None:
+        caught.append(signum)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except BaseException:
+        if not caught:
+            raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if caught:
+        leave(caught[0], text())
 
 
 def leave(signum: int, text: str) -> NoReturn:

@@ -118,7 +118,10 @@ WATCHER: ContextVar[Callable[[Mapping[str, Any]], None]] = ContextVar("WATCHER")
 
 
 def report(row: Mapping[str, Any]) -> None:
-    """Say how far the running job is, after its state was saved; whoever watches may end it here. Else nothing."""
+    """Say how far the running job is, after its state was saved; whoever watches may end it here. Else nothing.
+
+    A job that goes on from a saved state first says all again, in order: a search that was killed may not have heard.
+    """
     if watcher := WATCHER.get(None):
         watcher(row)
 

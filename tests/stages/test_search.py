@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,22 @@ from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
 from stages import pretraining
+from stages.blocks import Recipe
+from stages.checkpoints import training_job
 from stages.folders import work_folder
 from stages.params import Params, ParamsError, load
 from stages.sweeping import TooManyFailures, resources
 from store.published import read_rows
+from store.status import read_statuses
 from tasks.compression.pretraining import PROGRESS, pretrain
 from tasks.errors import ModelError
 from tasks.models.registry import family_class
 from tasks.sweep.actor import Outcome, Site
-from tasks.sweep.jobs import Job
+from tasks.sweep.halving import Halving
+from tasks.sweep.jobs import Job, Port
 from tasks.sweep.policy import Failure
 from tasks.sweep.records import unanswered
-from tasks.sweep.tune import Ended
+from tasks.sweep.tune import Ended, Tell, search
 
 ROOT = Path(__file__).parents[2]
 SMOKE = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
@@ -74,6 +79,7 @@ def test_a_trial_is_the_recipe_with_a_schedule_and_a_seed(tmp_path: Path) -> Non
     names = ["flow-1-0", "flow-1-1", "guideline-4-0-0.5", "flat-2"]
     assert list(found) == [f"toy+{name}+{seed}" for name in names for seed in (0, 1)]
     assert len({job.key for job in found.values()}) == len(found)
+    assert all(job.group == f"seed {job.spec['recipe']['seed']}" for job in found.values())  # compared with each other
     assert found["toy+flow-1-1+1"].spec["recipe"] == found["toy+flow-1-1+0"].spec["recipe"] | {"seed": 1}
     assert not pretraining.trials(params(tmp_path, recipe=None))
 
@@ -98,12 +104,14 @@ class Searches:
         self.ends: dict[str, str] = {}
         self.asked: list[list[str]] = []  # names of the trials that were trained, a search each
         self.folder = Path()
+        self.told: Tell | None = None
 
     def __call__(self, jobs: list[Job], *others: Any) -> list[Ended]:
         stored = others[4] if len(others) > 4 else {}
         jobs = [job for job in jobs if job.key not in stored]
         self.asked.append([job.spec["model"] for job in jobs])
         self.folder = others[3]
+        self.told = others[5]
         self.folder.mkdir(parents=True, exist_ok=True)
         return [self._end(job, self.ends.get(job.spec["model"], "whole")) for job in jobs]
 
@@ -173,6 +181,24 @@ def test_a_finished_trial_whose_model_is_gone_is_trained_again_and_it_alone(tmp_
     assert (tmp_path / "data" / "pretraining" / "models" / FIRST).exists()
 
 
+def test_a_search_has_a_status_while_trials_run_and_when_all_is_stored(tmp_path: Path, searches: Searches) -> None:
+    searches.ends = {FLAT: "failed"}
+    with pytest.raises(pretraining.TooManyFailures):
+        pretraining.main(params(tmp_path))
+    assert searches.told is not None
+    searches.told(1, 0, 2)  # the file is a moment old: it is not written again
+    ((now, _),) = read_statuses(tmp_path / "data" / ".status")
+    assert (now.planned, now.reused, now.done, now.failed, now.left, now.finished) == (3, 0, 2, 1, 0, True)
+    (tmp_path / "data" / ".status" / "pretraining.json").unlink()
+    searches.told(1, 0, 2)
+    ((now, _),) = read_statuses(tmp_path / "data" / ".status")
+    assert (now.done, now.running, now.left, now.finished) == (1, 2, 2, False)
+    searches.ends = {}
+    pretraining.main(params(tmp_path, flat=[]))
+    ((now, _),) = read_statuses(tmp_path / "data" / ".status")
+    assert (now.planned, now.reused, now.finished) == (2, 2, True)
+
+
 @pytest.mark.parametrize("change", [{"grace": 10}, {"reduction": 3}])
 def test_another_halving_tries_the_stopped_trials_again_and_them_alone(
     change: dict[str, int], tmp_path: Path, searches: Searches
@@ -201,6 +227,47 @@ def test_a_failed_trial_is_tried_again_by_retry_in_a_search_of_its_own(
     pretraining.main(asked)
     assert searches.asked[1:] == [[SECOND]]
     assert stored(tmp_path) == {FIRST: ("finished", 20), SECOND: ("finished", 20), FLAT: ("stopped", 5)}
+
+
+def interrupted(job: Job, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train to this step and no further, as a search that is killed before Tune writes down what it heard."""
+    from tasks.compression import pretraining as training
+
+    step = training._step
+
+    def dies(*arguments: Any) -> tuple[float, int]:
+        if arguments[3] == at:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_step", dies)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(job, work_folder(job), None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a Ray is started a run
+@pytest.mark.parametrize("at", [None, 12])
+def test_a_search_that_was_killed_after_a_trial_passed_rungs_unseen_ends_as_an_undisturbed_one(
+    at: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    asked = params(tmp_path)
+    good, hopeless = (
+        training_job(name, Recipe.model_validate(TOY | {"learning_rate": rate}))
+        for name, rate in (("good", 0.01), ("hopeless", 1e-9))
+    )
+    if at is not None:
+        interrupted(good, at, monkeypatch)
+    port = Port(lambda keys: keys, lambda records: None, str, work_folder, lambda job, dump: {})
+    halving = Halving(most=20, grace=5, reduction=2)
+    where = replace(resources(asked), actors=1)
+    first, second = search([good, hopeless], port, where, halving, tmp_path / "search")
+    assert first.outcome is not None and [row["step"] for row in first.outcome.rows] == list(range(1, 21))
+    assert second.outcome is None
+    assert [row["step"] for row in pretraining.stopped_rows(work_folder(hopeless), "hopeless")] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.slow

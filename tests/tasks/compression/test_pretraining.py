@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tasks.models import registry
 from tasks.models.registry import family_class
 from tasks.series.bundled import BUNDLED, load_bundled
 from tasks.series.kernelsynth import draw_many
-from tasks.sweep.jobs import Job, Task
+from tasks.sweep.jobs import WATCHER, Job, Task
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 COMMON = {"context_length": 64, "prediction_length": 16, "dropout_rate": 0.1}
@@ -77,6 +78,53 @@ def test_a_killed_training_goes_on_and_ends_as_an_unbroken_one(
     assert [row["step"] for row in whole.rows] == [2, 4, 6]
     first, second = weights(tmp_path / "whole", family), weights(tmp_path / "broken", family)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+class Deaf(Exception):
+    """Whoever watched was killed."""
+
+
+def test_a_training_that_goes_on_says_every_saved_step_again(tmp_path: Path) -> None:
+    said: list[Mapping[str, Any]] = []
+
+    def watch(row: Mapping[str, Any]) -> None:
+        said.append(row)
+        if len(said) == 2:
+            raise Deaf
+
+    one = job("chronos-bolt", log_every=1)
+
+    def train() -> None:
+        WATCHER.set(watch)
+        pretraining.pretrain(one, tmp_path, None)
+
+    with pytest.raises(Deaf):
+        copy_context().run(train)
+    copy_context().run(train)
+    assert [row["step"] for row in said] == [2, 4, 2, 4, 6]
+    assert said[:2] == said[2:4]
+
+
+def test_a_training_that_goes_on_may_be_ended_by_what_it_says_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "report", lambda row: None)
+    step = pretraining._step
+
+    def dies_at_5(*arguments: Any) -> tuple[float, int]:
+        if arguments[3] == 5:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    def stop(row: Mapping[str, Any]) -> None:
+        raise Deaf(row["step"])
+
+    monkeypatch.setattr(pretraining, "_step", dies_at_5)
+    with pytest.raises(KeyboardInterrupt):
+        pretraining.pretrain(job("chronos-bolt"), tmp_path, None)
+    monkeypatch.setattr(pretraining, "report", stop)
+    with pytest.raises(Deaf, match="2"):
+        pretraining.pretrain(job("chronos-bolt"), tmp_path, None)
 
 
 def test_a_finished_folder_holds_recipe_log_and_key_and_no_state(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import toy
 
 from tasks.sweep.cluster import Resources
+from tasks.sweep.halving import Halving
 from tasks.sweep.jobs import Job, Result, Task, report
-from tasks.sweep.tune import Ended, Halving, search
+from tasks.sweep.tune import Ended, search
 
 STEPS, INTERVAL = 20, 5  # of a trial; between saved states
 TRIAL = Task("trial", 1, "toy_search:train")
@@ -27,6 +28,8 @@ def train(job: Job, data: None, model: None) -> Result:
     if spec["do"] == "raise":
         raise ZeroDivisionError("poisoned")
     done = int(state.read_text()) if state.exists() else 0
+    for step in range(INTERVAL, done + 1, INTERVAL):
+        report({"step": step, "loss": spec["level"] / step})
     for step in range(done + 1, STEPS + 1):
         time.sleep(spec["seconds"])
         toy.log(spec["log"], f"step {spec['level']} {step}")
@@ -42,15 +45,17 @@ def jobs(folder: Path, seconds: float, levels: Any = LEVELS, **changes: Any) -> 
     return [Job(TRIAL, {**spec, "level": level, **changes}) for level in levels]
 
 
-def run(folder: Path, asked: list[Job], actors: int = 2, stored: Any = MappingProxyType({})) -> list[Ended]:
+def run(
+    folder: Path, asked: list[Job], actors: int = 2, stored: Any = MappingProxyType({}), **more: Any
+) -> list[Ended]:
     resources = Resources(actors=actors, local_cpus=2, max_attempts=1)
-    return search(asked, toy.port(folder / "store"), resources, HALVING, folder / "search", stored)
+    return search(asked, toy.port(folder / "store"), resources, HALVING, folder / "search", stored, **more)
 
 
-def main(folder: Path) -> None:
-    ended = run(folder, jobs(folder, 0.1))
+def main(folder: Path, actors: int, levels: list[float]) -> None:
+    ended = run(folder, jobs(folder, 0.1, levels), actors)
     print(json.dumps({one.job.spec["level"]: one.outcome is not None for one in ended}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), [float(level) for level in sys.argv[3:]])
