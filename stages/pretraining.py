@@ -117,6 +117,7 @@ def _forget_stopped(jobs: dict[str, Job], params: Params, out: Out) -> bool:
 
 
 def _schedules(block: Pretraining) -> Iterator[tuple[str, HeadRanks]]:
+    common: Any = {"factors": block.factors, "attention": block.attention}
     for first, growth in itertools.product(block.first, block.growth):
         flow = FlowRanks(
             first=first,
@@ -125,12 +126,12 @@ def _schedules(block: Pretraining) -> Iterator[tuple[str, HeadRanks]]:
             origin=block.origin,
             cross_offset=block.cross_offset,
         )
-        yield f"flow-{first:g}-{growth:g}", HeadRanks(flow=flow, factors=block.factors)
+        yield f"flow-{first:g}-{growth:g}", HeadRanks(flow=flow, **common)
     for guideline in block.guideline:
         name = f"guideline-{guideline.smallest:g}-{guideline.largest or 0:g}-{guideline.bend:g}"
-        yield name, HeadRanks(guideline=guideline, factors=block.factors)
+        yield name, HeadRanks(guideline=guideline, **common)
     for rank in block.flat:
-        yield f"flat-{rank}", HeadRanks(flat=rank, factors=block.factors)
+        yield f"flat-{rank}", HeadRanks(flat=rank, **common)
 
 
 def _tell(status: Status, folder: Path, done: int, failed: int, running: int) -> None:

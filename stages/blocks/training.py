@@ -29,6 +29,9 @@ class GuidelineRanks(Strict):
     bend: float = Field(0.5, gt=0)
 
 
+Kinds = list[Literal["self", "cross", "group", "time"]]  # of attention
+
+
 class HeadRanks(Strict):
     """By layer, the rank of the attention heads that a model is pretrained with: one of flow, guideline, flat."""
 
@@ -37,6 +40,9 @@ class HeadRanks(Strict):
     flat: int | None = Field(None, ge=1, description="the control: the same for every layer")
     factors: Literal["head", "shared"] = Field(
         "head", description="head: narrower heads (eq. 20); shared: wide heads, a sketch that all of a layer share (19)"
+    )
+    attention: Kinds | None = Field(
+        None, min_length=1, description="heads of these kinds of layers alone, the others stay whole; null: of all"
     )
 
     @model_validator(mode="after")
@@ -153,6 +159,7 @@ class Pretraining(Strict):
     guideline: list[GuidelineRanks] = Field([], description="the guideline's schedules")
     flat: list[Annotated[int, Field(ge=1)]] = Field([], description="flat ranks, the control")
     factors: Literal["head", "shared"] = "head"
+    attention: Kinds | None = Field(None, min_length=1, description="kinds of layers that are narrowed; null: all")
     seeds: list[int] = Field([0], min_length=1, description="trials are compared within a seed")
     grace: int = Field(500, ge=1, description="steps before a trial may be stopped; stops fall on saved steps")
     reduction: float = Field(3.0, gt=1, description="of a seed's trials at step grace x reduction^k, 1 / so many go on")

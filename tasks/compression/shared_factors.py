@@ -35,13 +35,15 @@ class Product(torch.nn.Module):
 
 
 def factorise(family: Family, ranks: Mapping[str, int]) -> None:
-    """Train every W_Q, W_K, W_V, W_O of a layer as a product of that rank; a rank that saves nothing leaves it whole.
+    """Train every W_Q, W_K, W_V, W_O of a layer as a product of its rank; none, or one that saves nothing: it is whole.
 
     The paper writes eq. 19 for Q, K and V; of W_O it is the space of outputs that the heads share.
     """
     for attention in family.attentions():
+        if (rank := ranks.get(attention.name)) is None:
+            continue
         for linear in _linears(attention):
-            rank, (rows, columns) = ranks[attention.name], linear.weight.shape
+            rows, columns = linear.weight.shape
             if rank * (rows + columns) < rows * columns:
                 parametrize.register_parametrization(linear, "weight", Product(rank))
 

@@ -183,7 +183,7 @@ def test_a_finished_trial_whose_model_is_gone_is_trained_again_and_it_alone(tmp_
 
 def test_a_search_has_a_status_while_trials_run_and_when_all_is_stored(tmp_path: Path, searches: Searches) -> None:
     searches.ends = {FLAT: "failed"}
-    with pytest.raises(pretraining.TooManyFailures):
+    with pytest.raises(TooManyFailures):
         pretraining.main(params(tmp_path))
     assert searches.told is not None
     searches.told(1, 0, 2)  # the file is a moment old: it is not written again

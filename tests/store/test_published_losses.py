@@ -31,6 +31,7 @@ MODELS: Mapping[str, tuple[str, str, str | None, float | None, dict[str, Any] | 
     "flow": ("seven", "chronos-t5", "dense", 0.075, FLOW),
     "reuse": ("seven", "chronos-t5", "dense", 0.075, FLOW),
     "shared": ("seven", "chronos-t5", "dense", 0.075, FLOW | {"factors": "shared"}),
+    "self": ("seven", "chronos-t5", "dense", 0.075, FLOW | {"attention": ["self"]}),
     **{f"moirai-dense-{n}": ("three", "moirai", None, None, None) for n in range(3)},
     **{f"moirai-flow-{n}": ("three", "moirai", f"moirai-dense-{n}", 0.25, WIDE) for n in range(3)},
     **{f"moirai-flat-{n}": ("three", "moirai", f"moirai-dense-{n}", 0.25, FLAT) for n in range(3)},

@@ -43,6 +43,7 @@ lines as (
         any_value(is_reused) as is_reused
     from narrow
     where not is_shared
+        and kinds is null
     group by
         study,
         family,

@@ -1,5 +1,6 @@
 -- Which models of each study were pretrained with narrow heads, by which schedule, and which are seeds of one line?
--- That an embedding was taken over stands in names only ("reuse"). Factors that heads share are a line of their own.
+-- That an embedding was taken over stands in names only ("reuse"). Factors that heads share are a line of their own, and
+-- so are heads that are narrow in some kinds of attention alone: `kinds`, which is null where they are in all.
 with narrow as (
     select
         model,
@@ -18,16 +19,18 @@ final as (
         forecasts.rank as size,
         narrow.family,
         narrow.source,
-        list_filter(json_keys(narrow.heads), lambda key: key != 'factors')[1] as schedule,
+        list_filter(json_keys(narrow.heads), lambda key: key not in ('factors', 'attention'))[1] as schedule,
         (narrow.heads ->> '$.flow.growth')::double as growth,
         coalesce(narrow.heads ->> '$.factors' = 'shared', false) as is_shared,
+        array_to_string((narrow.heads -> '$.attention')::varchar[], ', ') as kinds,
         contains(narrow.model, 'reuse') as is_reused,
         concat_ws(
             ', ',
             schedule,
             format('{:g}', growth),
             case when is_reused then 'reused embedding' end,
-            case when is_shared then 'shared factors' end
+            case when is_shared then 'shared factors' end,
+            kinds || '-attention alone'
         ) || ' at ' || format('{:g}', forecasts.rank) as line
     from forecasts
     inner join narrow

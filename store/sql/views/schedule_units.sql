@@ -16,7 +16,8 @@ schedules as (
         grid.seed,
         grid.model,
         checkpoints.family,
-        coalesce(list_filter(json_keys(checkpoints.heads::json), lambda key: key != 'factors')[1], 'dense') as schedule
+        coalesce(list_filter(json_keys(checkpoints.heads::json), lambda key: key not in ('factors', 'attention'))[1], 'dense')
+            || coalesce(' of ' || array_to_string((checkpoints.heads::json -> '$.attention')::varchar[], ', '), '') as schedule
     from grid
     inner join checkpoints
         on checkpoints.model = grid.model

@@ -112,6 +112,26 @@ def test_the_guideline_s_ranks_of_whole_matrices_are_divided_among_heads_where_e
         assert layers[1].widths == (rank // 2, rank // 2)
 
 
+def test_layers_of_other_kinds_of_attention_stay_whole() -> None:
+    whole = {one.name: one for one in start(recipe("chronos-t5")).attentions()}
+    for kinds in (["cross"], ["self"], ["self", "cross"]):
+        said = {"flat": 3, "attention": kinds}
+        narrow = start(recipe("chronos-t5", heads=said))
+        for one in narrow.attentions():
+            assert one.widths == ((3, 3) if one.kind in kinds else (8, 8))
+            if one.kind not in kinds:
+                assert np.array_equal(one.read().q, whole[one.name].read().q)
+        assert narrow.compression["ranks"] == said
+        shared = start(recipe("chronos-t5", heads={**said, "factors": "shared"}))
+        factors = {one.name: hasattr(one.linear("q"), "parametrizations") for one in shared.attentions()}
+        assert factors == {name: name.split(".")[-1] in kinds for name in whole}
+
+
+def test_a_kind_of_attention_that_the_family_lacks_is_named() -> None:
+    with pytest.raises(ValueError, match=r"heads.attention: got \['time'\], expected some of \['cross', 'self'\]"):
+        start(recipe("chronos-t5", heads={"flat": 3, "attention": ["self", "time"]}))
+
+
 @pytest.mark.parametrize("schedule", [{"flat": 2, "flow": FLOW["flow"]}, {"share": 0.5}, {}])
 def test_what_is_no_schedule_is_refused(schedule: Any) -> None:
     with pytest.raises(ValueError, match="expected one of flow, guideline, flat"):
