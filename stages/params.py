@@ -130,13 +130,18 @@ class Params(Strict):
                     )
         if (searched := self.pretraining.recipe) is not None:
             _known(searched, self.checkpoints.recipes, "pretraining.recipe")
+            grace, steps = self.pretraining.grace, self.checkpoints.recipes[searched].steps
+            if grace > steps:
+                raise ValueError(f"pretraining.grace: got {grace}, expected at most {steps}, the steps of {searched!r}")
             if self.checkpoints.recipes[searched].embedding_from is not None:
                 raise ValueError(
                     f"pretraining.recipe: {searched!r} takes over an embedding; name one that draws its own"
                 )
         _known(self.report.study, self.studies, "report.study")
-        for task in self.resources.tasks:
+        for task, placing in self.resources.tasks.items():
             _known(task, dict.fromkeys(TASKS), "resources.tasks")
+            if placing.processes is not None and task != "pretrain":
+                raise ValueError(f"resources.tasks.{task}.processes: only pretrain shares its work; leave it out")
         self._baselines_have_names_of_their_own()
         return self
 

@@ -56,5 +56,8 @@ class Placing(Strict):
     custom: dict[str, float] | None = Field(None, description="custom resources, as nodes were started with")
     labels: dict[str, str] | None = Field(None, description="labels of the nodes that may take it")
     actors: int | None = Field(None, ge=1, description="at most so many; null: all that fit")
+    processes: int | None = Field(
+        None, ge=1, description="of pretrain: processes that share every batch; null: one a GPU, and one without"
+    )
 
     _gpus = field_validator("gpus")(whole_or_fraction)

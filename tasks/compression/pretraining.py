@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import time
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.compression.corpus import AnyCorpus, recipe_corpus
+from tasks.compression.parallel import Loss, Share, shared
 from tasks.compression.starting import start
 from tasks.errors import ModelError
 from tasks.models.folders import share
@@ -36,14 +38,11 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     recipe.json, with the recipe and the job's key, comes last: a folder that has it is whole. The weights after each
     step of recipe["snapshots"] stand in snapshots/step-N, a checkpoint folder each (`registry.snapshots`).
     job.spec["embedding"], if any: folder and key of the checkpoint whose embedding is taken over.
+    Where `place()` has several processes, they share every batch: `parallel`.
     """
     recipe = job.spec["recipe"]
-    family = start(recipe, _embedding(job.spec.get("embedding")))
-    corpus = recipe_corpus(recipe)
-    if corpus.modality != family.modality:
-        raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
-    family.network.to(place().device)
-    rows, seen = _train(family, corpus, recipe, folder)
+    with shared(job.spec, folder) as share:
+        family, rows, seen = take_part(job.spec, folder, share)
     rows = [{"model": job.spec["model"], **row} for row in rows]
     _write(family, folder)
     for name in ("state.pt", PROGRESS):
@@ -51,6 +50,18 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
     (folder / "recipe.json").write_text(json.dumps({"key": job.key, "recipe": recipe}, indent=2) + "\n")
     return Result(rows, tokens=seen)
+
+
+def take_part(spec: Mapping[str, Any], folder: Path, share: Share) -> tuple[Family, list[dict[str, Any]], int]:
+    """A process's part of a training: the trained family, and what `_train` answers; only the first process writes."""
+    recipe = spec["recipe"]
+    family = start(recipe, _embedding(spec.get("embedding")))
+    corpus = recipe_corpus(recipe)
+    if corpus.modality != family.modality:
+        raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
+    family.network.to(place().device)
+    rows, seen = _train(family, corpus, recipe, folder, share)
+    return family, rows, seen
 
 
 def _write(family: Family, folder: Path) -> None:
@@ -73,7 +84,7 @@ def _embedding(said: Mapping[str, str] | None) -> Path | None:
 
 
 def _train(
-    family: Family, corpus: AnyCorpus, recipe: Mapping[str, Any], folder: Path
+    family: Family, corpus: AnyCorpus, recipe: Mapping[str, Any], folder: Path, share: Share
 ) -> tuple[list[dict[str, Any]], int]:
     """Rows of all steps, those before a kill among them, and the observed values that this run trained on."""
     import torch
@@ -84,18 +95,21 @@ def _train(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps, recipe["warm_up"]))
     rows = _resume(folder, network, optimizer, schedule)
     for row in rows:
-        if row["step"] % recipe["save_every"] == 0:
+        if share.first and row["step"] % recipe["save_every"] == 0:
             report(row)  # once more: who watches may have been killed before it wrote down the first time
     first, seen = rows[-1]["step"] if rows else 0, 0
-    if not first:
+    if share.first and not first:
         _snapshot(family, recipe, 0, folder)
     losses: list[float] = []
+    forward = share.loss(family)
     started = time.monotonic()
     for step in range(first + 1, steps + 1):
-        loss, values = _step(family, corpus, recipe, step, optimizer)
+        loss, values = _step(forward, corpus, recipe, step, optimizer, share)
         losses.append(loss)
         seen += values
         schedule.step()
+        if not share.first:
+            continue
         _snapshot(family, recipe, step, folder)
         if step % recipe["log_every"] == 0 or step == steps:
             rows.append({"step": step, "loss": float(np.mean(losses)), "learning_rate": schedule.get_last_lr()[0]})
@@ -109,13 +123,14 @@ def _train(
 
 
 def _step(
-    family: Family,
+    forward: Loss,
     corpus: AnyCorpus,
     recipe: Mapping[str, Any],
     step: int,
     optimizer: torch.optim.Optimizer,
+    share: Share,
 ) -> tuple[float, int]:
-    """The loss of a step, and the observed values of its batch."""
+    """The loss of a step, and the observed values of its batch: of all processes."""
     import torch
 
     past, future = corpus.batch(
@@ -126,16 +141,20 @@ def _step(
         horizon=recipe["horizon"],
         min_past=recipe["min_past"],
     )
-    torch.manual_seed(recipe["seed"] * 1_000_003 + step)  # dropout: a resumed run repeats an unbroken one
+    seen = sum(np.count_nonzero(~np.isnan(part)) for part in (past, future))
+    past, future, weight = share.part(past, future)
+    # dropout: a resumed run repeats an unbroken one, and no process drops what another does
+    torch.manual_seed(recipe["seed"] * 1_000_003 + step + (share.rank << 40))
     with _precision(recipe.get("precision", "float32")):
-        loss = family.loss(torch.from_numpy(past), torch.from_numpy(future))
-    if not torch.isfinite(loss):
-        raise FloatingPointError(f"loss at step {step} is {loss.item()}; lower learning_rate {recipe['learning_rate']}")
+        loss = forward(torch.from_numpy(past), torch.from_numpy(future)) * weight
+    mean = float(share.mean(loss))
+    if not math.isfinite(mean):
+        raise FloatingPointError(f"loss at step {step} is {mean}; lower learning_rate {recipe['learning_rate']}")
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(family.network.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_([one for group in optimizer.param_groups for one in group["params"]], 1.0)
     optimizer.step()
-    return float(loss.detach()), int(sum(np.count_nonzero(~np.isnan(part)) for part in (past, future)))
+    return mean, int(seen)
 
 
 def _precision(name: str) -> contextlib.AbstractContextManager[Any]:

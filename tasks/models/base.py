@@ -40,6 +40,7 @@ class Family(ABC):
     idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()  # (stack, attention, matrix) that weigh nothing
     softmax_head: ClassVar[bool] = False  # forecasts are drawn from a softmax over ids, rows of the last stack
     zero_states: ClassVar[bool] = False  # a value of 0 has a state of 0: a constant series' may all be zero
+    apart: ClassVar[str] = ""  # why processes cannot share its batches in a training, where they cannot
     example: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # config of a small model, for tests of the family
     network: torch.nn.Module  # what trains and what is saved
     batch: int  # windows of one forward pass; changes results by rounding only

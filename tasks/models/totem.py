@@ -58,6 +58,7 @@ class Totem(Forecaster):
     final_norm: ClassVar[bool] = False
     direct: ClassVar[bool] = True
     plain_attention: ClassVar[bool] = True
+    apart: ClassVar[str] = "a step puts unused codes on tokens of its batch, beside their gradients"
     network: Any  # TotemNetwork
 
     def __init__(self, network: Any, *, batch: int = 64) -> None:

@@ -153,7 +153,10 @@ measured as (
         regexp_replace(one.model, '[-_]?[0-9.]*[-_][0-9]+$', '') as line, -- names end in size and seed
         one.model,
         coalesce(
-            list_filter(json_keys(any_value(checkpoints.heads)::json), lambda key: key not in ('factors', 'attention'))[1], 'dense'
+            list_filter(
+                json_keys(any_value(checkpoints.heads)::json), lambda key: key not in ('factors', 'attention')
+            )[1],
+            'dense'
         ) as schedule,
         any_value(one.rank) as size,
         count(*) as n_cells,

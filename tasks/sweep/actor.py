@@ -48,6 +48,7 @@ class Setting:
     notice_seconds: float = 20  # from SIGTERM until what runs is handed back
     environment: str = ""  # digest of its packages, where they are its own
     prefix: str | None = None  # sys.prefix of the Python that has them
+    processes: int = 1  # that a job may share its work among
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class Worker:
         return Result(rows=[{**result.rows[0], **info}, *result.rows[1:]], tokens=result.tokens)
 
     def _place(self, divisor: int = 1) -> Place:
-        return Place(self._torch_device, divisor, self._setting.environment)
+        return Place(self._torch_device, divisor, self._setting.environment, self._setting.processes)
 
     def _unbegun(self) -> Outcome:
         return Outcome([], None, {}, leaving=True, undone=True)

@@ -233,8 +233,15 @@ class Fleet:
         known = f"{shelf.group} {name} {self._run}".strip()
         remote = self._ray.remote(Worker).options(name=known, **actor_options(needs))
         own = needs.environment
-        place = (own.digest, str(own.folder)) if own else ("", None)
-        setting = Setting(needs.threads, os.getcwd(), needs.devices, self._resources.notice_seconds, *place)
+        setting = Setting(
+            needs.threads,
+            os.getcwd(),
+            needs.devices,
+            self._resources.notice_seconds,
+            environment=own.digest if own else "",
+            prefix=str(own.folder) if own else None,
+            processes=needs.shares,
+        )
         slot = Slot(name, remote.remote(name, self._port, setting), shelf)
         self._made += 1
         slot.send("start")

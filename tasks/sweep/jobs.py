@@ -100,6 +100,7 @@ class Place:
     device: str = "cpu"  # for torch: "cpu" or "cuda:0"
     divisor: int = 1  # doubled each time the job has run out of memory
     environment: str = ""  # digest of the packages that the process runs with; "": the driver's. See Environment
+    processes: int = 1  # that a job may share its work among: one a GPU of the actor, or on its CPUs
 
     def batch(self, size: int) -> int:
         """The batch size to use where `size` is the usual one."""

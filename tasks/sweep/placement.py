@@ -27,6 +27,7 @@ class Needs:
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)  # of nodes, as ray selects: see Node.matches
     actors: int | None = None  # at most so many; None: all that fit
     environment: Environment | None = None  # packages of its own; None: the driver's
+    processes: int | None = None  # that a training is shared among; None: one a GPU, at least one
 
     def __post_init__(self) -> None:
         if self.actors is not None and self.actors < 1:
@@ -35,6 +36,15 @@ class Needs:
             raise ValueError(f"resources.cpus: got {self.cpus}, expected more than 0")
         if self.gpus < 0 or (self.gpus > 1 and self.gpus != int(self.gpus)):
             raise ValueError(f"resources.gpus: got {self.gpus}, expected 0, a fraction below 1, or a whole number")
+        if self.processes and self.gpus and self.processes != self.devices:
+            raise ValueError(f"resources.processes: got {self.processes}, expected none or {self.devices}, one a GPU")
+        if self.processes and self.processes > max(1, self.cpus):
+            raise ValueError(f"resources.processes: got {self.processes} for cpus {self.cpus:g}, expected as many cpus")
+
+    @property
+    def shares(self) -> int:
+        """Processes that a training is shared among."""
+        return self.processes or max(1, self.devices)
 
     @property
     def threads(self) -> int:

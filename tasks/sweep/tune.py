@@ -97,7 +97,7 @@ def _run(
     shutil.rmtree(folder / EXPERIMENT, ignore_errors=True)  # of a search that was killed; nothing is read from it
     with environment(QUIET), connect(resources):
         needs = resources.of(jobs[0].task.name)
-        setting = Setting(needs.threads, os.getcwd(), needs.devices)
+        setting = Setting(needs.threads, os.getcwd(), needs.devices, processes=needs.shares)
         site = _Trials({job.key: job for job in jobs}, of_worker(port), setting, folder, judge.halving)
         bundle = tune.PlacementGroupFactory([needs.amounts], bundle_label_selector=[dict(needs.labels)])
         trainable = tune.with_resources(tune.with_parameters(_trial, site=site), bundle)

@@ -89,6 +89,11 @@ def test_a_recipe_that_is_not_there_is_named(tmp_path: Path) -> None:
         params(tmp_path, recipe="toys")
 
 
+def test_a_grace_that_no_trial_reaches_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParamsError, match=r"pretraining.grace: got 21, expected at most 20, the steps of 'toy'"):
+        params(tmp_path, grace=21)
+
+
 def test_a_step_that_a_killed_training_logged_twice_stands_once(tmp_path: Path) -> None:
     lines = [json.dumps({"step": step, "loss": step, "learning_rate": 0.1, "steps": 9}) for step in (1, 2, 2, 3)]
     (tmp_path / PROGRESS).write_text("\n".join(lines) + "\n")
@@ -311,6 +316,35 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
     assert run() == first  # of what the store holds, and nothing is done again
     assert stamp == {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     assert bytes_of_curves == {path: path.read_bytes() for path in out.rglob("*.tsv")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # two Rays are started; on a busy machine each takes a minute
+def test_trainings_of_both_stages_are_shared_by_as_many_processes_as_their_task_asks_for(tmp_path: Path) -> None:
+    block = copy.deepcopy(SMOKE)
+    block["resources"] = {"tasks": {"pretrain": {"cpus": 2, "processes": 2}}, "max_failed_share": 0}
+    block["pretraining"] = {"recipe": "one", "flat": [2], "grace": 5}
+    block["checkpoints"] = {"committed": None, "recipes": {"toy": TOY, "one": TOY | {"batch_steps": 40}}}  # one window
+    block["models"] = {"toy": {"family": "chronos-t5", "ref": "checkpoint:toy"}}
+    block["studies"] = {"weights": {"title": "t", "measures": ["weights"], "models": "all", "picture": "none"}}
+    block["report"] = {"study": "weights"}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
+    trained, searched = (
+        subprocess.run(
+            [sys.executable, "-m", "stages", stage],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        )
+        for stage in ("checkpoints", "pretraining")
+    )  # fmt: skip
+    assert searched.returncode == 1
+    (failed,) = read_rows(tmp_path / "data" / "pretraining", "failures").to_pylist()
+    assert failed["message"].startswith("processes: got 2, expected at most 1, the windows of a batch")
+    assert trained.returncode == 0, trained.stderr
+    together = read_rows(tmp_path / "data" / "checkpoints", "training").to_pylist()
+    alone = pretrain(
+        training_job("toy", load(tmp_path / "params.yaml").checkpoints.recipes["toy"]), tmp_path / "x", None
+    )
+    assert [row["loss"] for row in together] == pytest.approx([row["loss"] for row in alone.rows], rel=1e-2)
 
 
 @pytest.mark.slow

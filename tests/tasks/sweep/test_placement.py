@@ -13,6 +13,16 @@ EIGHT = Node("eight", {"CPU": 8, "GPU": 2, "memory": 16 * 2**30})
 PLAIN = Node("plain", {"CPU": 4, "memory": 8 * 2**30, "scratch": 1}, {"market": "spot"})
 
 
+def test_a_training_is_shared_by_one_process_a_gpu_or_by_as_many_as_asked_for() -> None:
+    asked = {Needs(): 1, Needs(gpus=0.5): 1, Needs(gpus=4): 4, Needs(gpus=2, cpus=2, processes=2): 2}
+    asked |= {Needs(cpus=3, processes=3): 3, Needs(cpus=0.5, processes=1): 1}
+    assert {needs: needs.shares for needs in asked} == asked
+    with pytest.raises(ValueError, match="processes: got 2, expected none or 4, one a GPU"):
+        Needs(cpus=4, gpus=4, processes=2)
+    with pytest.raises(ValueError, match="processes: got 4 for cpus 2, expected as many cpus"):
+        Needs(cpus=2, processes=4)
+
+
 @pytest.mark.parametrize(
     ("needs", "nodes", "expected"),
     [
