@@ -32,6 +32,7 @@ def main(params: Params) -> None:
     bases = planning.checkpoints(compressed=False)
     whole = (name for name, model in params.compressed.items() if model.base_model in bases)  # others failed there
     jobs = {name: compression_job(params, name, bases) for name in whole}
+    _tell_of_missing(params)
     with opened("compression", ["compression", "fidelity"]) as out:
         for name, job in jobs.items():
             _keep_or_forget(out, MODELS / name, job)
@@ -87,6 +88,14 @@ def _calibration(params: Params, name: str, kind: str) -> list[str]:
             f"{name} reads; name one that is"
         )
     return found
+
+
+def _tell_of_missing(params: Params) -> None:
+    """What calibration does without is said, since models calibrated on other series differ."""
+    named = params.compression.calibration.datasets
+    missing = [one for one in named if not planning.series_file(params, one).exists()]
+    if missing and any(_method(params, name).reads_data for name in params.compressed):
+        print(f"compression: calibrated without {', '.join(missing)}, of which no series are at hand", flush=True)
 
 
 def _keep_or_forget(out: Out, folder: Path, job: Job) -> None:

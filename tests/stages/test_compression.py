@@ -154,6 +154,17 @@ def test_a_method_that_is_timed_forecasts_calibration_windows_and_all_seconds_ke
     assert (row["rank_ratio"], row["attention_ratio"], row["error"]) == (1.0, 1.0, 0.0)
 
 
+def test_calibration_series_that_are_not_at_hand_are_named(params, capsys) -> None:
+    def ask(block: dict[str, Any]) -> None:
+        block["compression"]["calibration"]["datasets"] = ["linear-2", "exchange_rate"]
+        block["datasets"]["sets"]["exchange_rate"] = {}
+
+    compression._tell_of_missing(params(ask))
+    assert capsys.readouterr().out == "compression: calibrated without exchange_rate, of which no series are at hand\n"
+    compression._tell_of_missing(params())
+    assert capsys.readouterr().out == ""
+
+
 def test_calibration_data_of_another_modality_are_refused_in_one_line(params) -> None:
     def text(block: dict[str, Any]) -> None:
         block["datasets"]["sets"]["english"] = {}

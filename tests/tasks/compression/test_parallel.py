@@ -57,7 +57,7 @@ def close(first: Path, second: Path, family: str) -> None:
         torch.testing.assert_close(other[name], tensor, rtol=0, atol=5e-4, msg=name)  # a step of Adam is 1e-2
 
 
-@pytest.mark.parametrize("family", ["chronos-bolt", "chronos-t5"])
+@pytest.mark.parametrize("family", ["chronos-bolt", pytest.param("chronos-t5", marks=pytest.mark.slow)])
 def test_two_processes_train_what_one_does(family: str, tmp_path: Path, two: None) -> None:
     asked = job(family, batch_steps=240)  # five windows: the parts are of three and of two
     shared = pretraining.pretrain(asked, tmp_path / "shared", None)
@@ -69,6 +69,7 @@ def test_two_processes_train_what_one_does(family: str, tmp_path: Path, two: Non
     assert not helpers(os.getpid())
 
 
+@pytest.mark.slow
 def test_a_shared_training_goes_on_after_a_kill_and_in_other_company(
     tmp_path: Path, two: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_process_that_does_not_come_up_is_named(tmp_path: Path, two: None, mon
         pretraining.pretrain(job("chronos-bolt"), tmp_path, None)
 
 
+@pytest.mark.slow
 def test_the_others_end_when_the_first_is_killed(tmp_path: Path) -> None:
     spec = json.dumps(dict(job("chronos-bolt", steps=100_000, save_every=100_000).spec))
     code = (
@@ -134,6 +136,7 @@ def until(holds: Any, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_told_by_all_at_once(tmp_path: Path, two: None) -> None:
     with pytest.raises(FloatingPointError, match="lower learning_rate"):
         pretraining.pretrain(job("chronos-bolt", learning_rate=1e30, steps=20), tmp_path, None)
