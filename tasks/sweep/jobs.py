@@ -94,7 +94,7 @@ class Result:
 class Place:
     """Where an entry or loader runs; no part of any key but by the fingerprint of a model with an environment.
 
-    So no result may depend on it beyond rounding.
+    So no result may depend on it beyond rounding, but for how a training that is shared weighs missing steps.
     """
 
     device: str = "cpu"  # for torch: "cpu" or "cuda:0"
