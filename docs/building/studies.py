@@ -22,8 +22,8 @@ RUN = {
     "default": "`make repro` runs it.",
     "ranks": "`make profile NAME=ranks` puts it into `params.yaml`; then `dvc repro` runs it, in about an hour of one "
     "core.",
-    "compression": "`make profile NAME=compression` puts it into `params.yaml`; then `dvc repro` runs it, with all models "
-    "in some four hours on two cores. The pictures here are of runs of one study or two, on several machines.",
+    "compression": "`make profile NAME=compression` puts it into `params.yaml`; then `dvc repro` runs it, all models in "
+    "some four hours on two cores. The pictures here are of runs of one study or two, on several machines.",
 }
 THEORY = {  # sections of the report that no block of a params file asks for: the stage `theory` does
     "theory-compression": ("Attention matrices are compressible on low-rank inputs", "ranks Fig. 15"),
