@@ -22,7 +22,7 @@ RUN = {
     "default": "`make repro` runs it.",
     "ranks": "`make profile NAME=ranks` puts it into `params.yaml`; then `dvc repro` runs it, in about an hour of one "
     "core.",
-    "compression": "`make profile NAME=compression` puts it into `params.yaml`; then `dvc repro` runs it, all models in "
+    "compression": "`make profile NAME=compression` puts it into `params.yaml`; then `dvc repro` runs it, all in "
     "some four hours on two cores. The pictures here are of runs of one study or two, on several machines.",
 }
 THEORY = {  # sections of the report that no block of a params file asks for: the stage `theory` does
