@@ -51,7 +51,7 @@ def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, 
     method = _method(params, name)
     spec = {
         **{"model": name, "base_model": model.base_model, "rank": model.rank},
-        **planning.model_spec(base),
+        **planning.stored_spec(base),
         "method": method.plain(),
     }
     files = []

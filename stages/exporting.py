@@ -17,9 +17,9 @@ def export(params: Params, name: str, target: Path, *, dense: bool, family: str 
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ParamsError(f"{target}: is there already, and not empty; name a new folder")
-    source = find(params, name, family)
+    source = find(params, name, family).stored()
     try:
-        model = registry.family_class(source.family).load(source.folder, **source.options)
+        model = registry.load(source.family, source.folder, options=source.options)
     except ValueError as error:
         raise ParamsError(f"export {name}: {error}") from None
     narrow = model.compression is not None

@@ -63,6 +63,7 @@ class Asked:
     device: str = "cpu"
     share: float = 0.9  # ε of the effective dimension d(ε)
     epsilon: float = 0.01  # of the numerical rank
+    precision: str | None = None  # of products with the model's matrices
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class AtHand:
 def at_hand(params: Params, asked: Asked, watch: Watch) -> AtHand:
     """What is asked for, loaded. Raises as `look` does."""
     watch("loading the model", 0, 0)
-    source = find(params, asked.model, asked.family)
+    source = find(params, asked.model, asked.family).running_in(asked.precision)
     name, dataset = _data(params, asked)
     kind = modality(dataset.source)
     params, cell, row = _as_params(params, asked, source, name, dataset)
@@ -207,7 +208,7 @@ def load_model(source: Source, device: str) -> Family:
 
     registry.check_options(source.family, source.options, f"models.{source.name}.options")
     try:
-        return registry.family_class(source.family).load(source.folder, device=device, **source.options)
+        return registry.load(source.family, source.folder, device=device, options=source.options)
     except (ValueError, KeyError, OSError) as error:
         what = " ".join(str(error).split())[:300]
         raise ModelError(f"{source.folder}: no checkpoint of family {source.family} can be read ({what})") from error

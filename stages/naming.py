@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from stages.folders import recipe
 from stages.params import COMPRESSED, Params, ParamsError
 from tasks.errors import ModelError
 from tasks.models import hub, registry
+from tasks.models.registry import PRECISION
 
 STAGES = {
     "checkpoint": "checkpoints",
@@ -33,6 +34,14 @@ class Source:
     options: Mapping[str, Any] = field(default_factory=dict)
     base_model: str | None = None
     rank: float | None = None
+
+    def running_in(self, precision: str | None) -> Source:
+        """The same, run in another precision; None: as its options say."""
+        return self if precision is None else replace(self, options={**self.options, PRECISION: precision})
+
+    def stored(self) -> Source:
+        """The same as it is stored, to be changed and saved."""
+        return replace(self, options=registry.stored(self.options))
 
 
 def find(params: Params, name: str, family: str | None = None) -> Source:

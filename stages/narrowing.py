@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages import compression, forecasts, planning
 from stages.blocks.compression import Method
 from stages.looking import Asked, AtHand, Watch, at_hand, load_model, placed
-from stages.naming import Source
 from stages.params import Params, ParamsError
 from tasks.errors import DataError
-from tasks.sweep.jobs import Job
+from tasks.sweep.jobs import Job, place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,11 +28,15 @@ TIMED = 4  # windows of such a forecast
 
 @dataclass(frozen=True)
 class Narrowing:
-    """How: a method of docs/compression.md, the share of attention parameters that is left, calibration windows."""
+    """How: a method of docs/compression.md, the share of attention parameters that is left, calibration windows.
+
+    precision: what the compressed model runs in; None: as the model itself.
+    """
 
     to: float
     method: str = "aware-both"
     windows: int = 32
+    precision: str | None = None
 
 
 def compress(params: Params, asked: Asked, how: Narrowing, folder: Path, watch: Watch) -> list[dict[str, Any]]:
@@ -67,7 +70,7 @@ def compress(params: Params, asked: Asked, how: Narrowing, folder: Path, watch: 
                 folder.rmdir()  # empty, as was checked
             Path(work, "model").rename(folder)
         watch("forecasting after", 0, 0)
-        saved = Source(it.source.name, it.source.family, folder, it.source.reference, it.source.options)
+        saved = replace(it.source, folder=folder).running_in(how.precision)
         after = _quantities(it, load_model(saved, asked.device), table, windows)
     return [
         {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
@@ -91,18 +94,21 @@ def _windows(it: AtHand, how: Narrowing, table: pa.Table) -> Windows:
 
 
 def _compress(it: AtHand, how: Narrowing, table: pa.Table, folder: Path) -> None:
-    """Compress the model in place and save it."""
+    """Compress the model as it is stored, in place where it runs so, and save it."""
     from tasks.compression.compressing import compress as work
+
+    stored = it.source.stored()
+    model = it.model if stored == it.source else load_model(stored, place().device)
 
     method = Method.model_validate({"method": how.method, "ranks": {"budget": how.to}})
     spec = {
         **{"model": f"{it.cell.model}@{how.method}-{how.to:g}", "base_model": it.cell.model, "rank": how.to},
-        **planning.model_spec(it.row),
+        **planning.stored_spec(it.row),
         "method": method.plain(),
         "calibration": _calibration(it, how, how.windows),
     }
     try:
-        work(Job(compression.COMPRESS, spec), {"folder": folder, "series": {it.cell.dataset: table}}, it.model)
+        work(Job(compression.COMPRESS, spec), {"folder": folder, "series": {it.cell.dataset: table}}, model)
     except ValueError as error:  # of ranks that cannot be
         raise ParamsError(f"--to {how.to:g} --method {how.method}: {error}") from None
 

@@ -13,6 +13,7 @@ from stages.params import Params
 from store.dumps import Place, last_layers
 from store.files import fingerprint
 from store.published import read_rows
+from tasks.models import registry
 from tasks.series.catalog import modality
 
 BUNDLED_HELD_OUT = 0.2  # checkpoints are pretrained on the first 80 % of the bundled series: targets lie in the rest
@@ -116,6 +117,13 @@ def model_spec(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a worker needs to load a model, from its row of `checkpoints`."""
     options = {"options": json.loads(row["options"])} if row["options"] else {}
     return {"family": row["family"], "ref": row["ref"], **options}
+
+
+def stored_spec(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a model that the worker changes and saves: how it runs is left out."""
+    spec = model_spec(row)
+    options = registry.stored(spec.pop("options", {}))
+    return spec | ({"options": options} if options else {})
 
 
 def inputs(model: Mapping[str, Any], *files: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from stages.cli.look import params_here, watched
+from stages.cli.look import Precision, params_here, watched
 from stages.cli.output import Json, say_json, say_table
 
 
@@ -41,6 +41,9 @@ def compress(
     max_series: Annotated[int | None, typer.Option(min=1, help="A seeded sample where there are more.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of sampled series, and of forecasts' samples.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    precision: Annotated[
+        Precision | None, typer.Option(help="That the smaller model runs in; saved is float32. Default: the model's.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Narrow a model's attention heads, save it, and say size, time and accuracy before and after.
@@ -59,8 +62,9 @@ def compress(
     asked = Asked(
         model, data, family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device
     )
+    how = Narrowing(to, method.value, windows, precision and precision.value)
     with watched() as watch:
-        rows = narrow(params_here(), asked, Narrowing(to, method.value, windows), folder, watch)
+        rows = narrow(params_here(), asked, how, folder, watch)
     if as_json:
         say_json(rows)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,13 @@ MEANING = (
 )
 
 
+class Precision(StrEnum):
+    """Of tasks.models.registry, which imports more than a help text needs."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
 def look(
     model: Annotated[str, typer.Argument(help="A model of params.yaml, FAMILY:FOLDER, FAMILY:hub:ORG/NAME, a folder.")],
     data: Annotated[str, typer.Argument(help="A CSV or Parquet file, a folder of them, or a data set such as nile.")],
@@ -45,6 +53,9 @@ def look(
     epsilon: Annotated[float, typer.Option(min=0, max=1, help="Of the largest singular value, for the rank.")] = 0.01,
     seed: Annotated[int | None, typer.Option(min=0, help="Of sampled series, tokens and clusters.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    precision: Annotated[
+        Precision | None, typer.Option(help="Of products with its matrices; default: the model's, or float32.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="A picture: .html (self-contained), .png or .svg.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -62,7 +73,10 @@ def look(
 
     if out is not None and out.suffix not in PICTURES:
         raise ParamsError(f"--out {out}: expected a name that ends in {', '.join(PICTURES)}")
-    asked = Asked(model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon)
+    asked = Asked(
+        model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon,
+        precision and precision.value,
+    )  # fmt: skip
     with watched() as watch:
         found = look_at(params_here(), asked, watch)
         if out is not None:

@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 
 def times_transposed(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """left [..., k] times the transpose of right [m, k]: [..., m]. No gradients; either may lie in columns."""
+    """left [..., k] times the transpose of right [m, k]: [..., m]. No gradients; either may lie in columns.
+
+    Where one of them is in bfloat16 (tasks/models/precision.py) the other is rounded likewise, and the answer float32.
+    """
     import torch
 
+    if left.dtype != right.dtype and torch.bfloat16 in (left.dtype, right.dtype):
+        rounded = torch.nn.functional.linear(left.to(torch.bfloat16), right.to(torch.bfloat16))
+        return rounded.to(torch.promote_types(left.dtype, right.dtype))
     if left.dtype == torch.float32 and left.device.type == "cpu" and _has_onednn():
         product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")
         return product

@@ -41,6 +41,8 @@ FAMILIES = {
     "time-moe": "tasks.models.time_moe:TimeMoE",
     "visionts": "tasks.models.visionts:VisionTS",
 }
+PRECISION = "precision"  # option of a model of any family: how its Linears multiply
+PRECISIONS = ("float32", "bfloat16")
 EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs what it needs
 PACKAGES = {"moirai": ("uni2ts",)}  # family -> what it imports that this project does not depend on
 SNAPSHOTS = "snapshots"  # folder of a checkpoint with weights that its training kept, a checkpoint each
@@ -242,12 +244,32 @@ def load_for_job(job: Job) -> Any:
         raise StaleInputError(
             f"model {ref}: planned with {planned[:12]}, its files and packages are now {now[:12]}; run the stage again"
         )
-    return family_class(job.spec["family"]).load(found.folder, device=place().device, **job.spec.get("options", {}))
+    return load(job.spec["family"], found.folder, device=place().device, options=job.spec.get("options", {}))
+
+
+def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str, Any]) -> Family:
+    """The model of a folder, read as the options say: keywords of the family's `load`, and any family's PRECISION.
+
+    Raises what `family_class` and the family's `load` do, ValueError for another precision.
+    """
+    model = family_class(family).load(folder, device=device, **stored(options))
+    if PRECISION in options:
+        from tasks.models.precision import run_in
+
+        run_in(model.network, options[PRECISION])
+    return model
+
+
+def stored(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a model that is to be changed and saved: all but how it runs."""
+    return {name: value for name, value in options.items() if name != PRECISION}
 
 
 def check_options(family: str, options: Mapping[str, Any], where: str) -> None:
-    """Raises ModelError, naming `where`, for a keyword that the family's `load` does not take."""
+    """Raises ModelError, naming `where`, for an option that `load` does not take, or another precision."""
     taken = inspect.signature(family_class(family).load).parameters
     known = sorted(name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY and name != "device")
-    if unknown := sorted(set(options) - set(known)):
-        raise ModelError(f"{where}: got {unknown}; family {family} takes {', '.join(known) or 'none'}")
+    if unknown := sorted(set(options) - {*known, PRECISION}):
+        raise ModelError(f"{where}: got {unknown}; family {family} takes {', '.join([*known, PRECISION])}")
+    if (asked := options.get(PRECISION, PRECISIONS[0])) not in PRECISIONS:
+        raise ModelError(f"{where}.{PRECISION}: got {asked!r}, expected one of {', '.join(PRECISIONS)}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from stages import compression, folders, forecasts, planning
@@ -200,6 +201,21 @@ def test_a_model_goes_from_its_job_to_a_row_that_every_later_stage_reads(params)
     cell = planning.Cell(SMALL, "macrodata", "noisy")
     identity = planning.identity(made, cell)
     assert (identity["base_model"], identity["rank"]) == ("chronos-t5-nano", 0.5)
+
+
+def test_a_model_that_runs_in_bfloat16_is_compressed_as_it_is_stored_and_runs_so_afterwards(params) -> None:
+    made = params()
+    plain = planned(made)
+    done(plain)
+    (base,) = read_rows(Path("data/checkpoints"), "checkpoints").to_pylist()
+    row = base | {"options": json.dumps({"precision": "bfloat16"})}
+    write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", [row])
+    job = planned(made)
+    assert job.key == plain.key, "the same weights"
+    folders.settle(compression.MODELS / SMALL, job)
+    found = compression._checkpoint({"chronos-t5-nano": row}, made, SMALL)
+    loaded = registry.load_for_job(Job(job.task, planning.model_spec(found), planning.inputs(found)))
+    assert {layer.linear("q").weight.dtype for layer in loaded.attentions()} == {torch.bfloat16}
 
 
 def test_rows_come_back_with_a_whole_folder_and_go_without_one(params) -> None:

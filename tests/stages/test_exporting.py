@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from stages.blocks import Model
 from stages.exporting import export
 from stages.params import Params, ParamsError, load
 from tasks.compression.export import save
@@ -73,6 +74,15 @@ def test_a_model_that_was_never_compressed_stays_what_it_is(params: Params, tmp_
     ChronosBolt.new(SHAPE, seed=0).save(tmp_path / "in")
     said = export(params, str(tmp_path / "in"), tmp_path / "out", dense=True, family="chronos-bolt")
     assert "it was dense before" in said
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (tmp_path / "in" / "model.safetensors").read_bytes()
+
+
+def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
+    params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ChronosBolt.new(SHAPE, seed=0).save(tmp_path / "in")
+    model = Model(family="chronos-bolt", ref=str(tmp_path / "in"), options={"precision": "bfloat16"})
+    export(params.model_copy(update={"models": {"it": model}}), "it", tmp_path / "out", dense=False, family=None)
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (tmp_path / "in" / "model.safetensors").read_bytes()
 
 

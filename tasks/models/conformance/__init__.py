@@ -39,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     answers.forecasts_do_not_depend_on_the_batch,
     answers.matrices_are_named_once,
     answers.attention_is_written_as_it_was_read,
+    answers.it_runs_in_bfloat16,
     answers.claims_are_kept,
     answers.gradient_steps_lower_the_loss,
 )

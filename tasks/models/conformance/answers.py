@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from tasks.models.base import Forecaster
 from tasks.models.conformance.subject import Subject, same_bits, states_of
 from tasks.models.conformance.verdict import SAME, NotApplicable, demand, distance
 from tasks.models.embed import in_batches
+from tasks.models.precision import run_in
 from tasks.models.spectra import head_counts
 
 WHAT = ("q", "k", "v", "o", "mlp_in", "mlp_gate", "mlp_out")  # as WeightMatrix has it; experts as mlp_in.3
 STEPS, RATE = 20, 1e-3  # of gradient descent that must lower the loss of one batch
 LEVELS = (0.1, 0.4, 0.5, 0.9)
+ROUNDED = 0.1  # of the largest state: what rounding to eight bits in every block may change
 CROSSED = 0.01  # share of quantiles below the one of a lower level that a trained quantile head may have
 
 
@@ -100,6 +103,20 @@ def attention_is_written_as_it_was_read(subject: Subject) -> str:
     worst = max(distance(states, subject.states[key]) for key, states in states_of(model, subject.tokens).items())
     demand(worst <= SAME, f"states differ by {worst:.1e} of the largest after nothing was changed")
     return f"{len(layers)} layers"
+
+
+def it_runs_in_bfloat16(subject: Subject) -> str:
+    """With the weights of its Linears in bfloat16 its states stay near those in float32, and it forecasts."""
+    model = subject.copy()
+    if not run_in(model.network, "bfloat16"):
+        raise NotApplicable("the network has no Linear")
+    found = {key: distance(states, subject.states[key]) for key, states in states_of(model, subject.tokens).items()}
+    worst = max(found.values())
+    demand(worst <= ROUNDED, f"states differ by {worst:.1e} of the largest, expected at most {ROUNDED:.0e}")
+    demand(worst > 0, "no state differs: are the Linears used?")
+    if isinstance(model, Forecaster):
+        model.forecast(subject.windows(), seeds=[3, 1, 4, 1, 5], samples=4)
+    return f"states differ by {worst:.1e} of the largest value"
 
 
 def claims_are_kept(subject: Subject) -> str:

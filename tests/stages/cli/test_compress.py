@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from stages.cli.app import app
 from tasks.compression.truncation import compress as truncate
 from tasks.models.chronos_bolt import ChronosBolt
+from tasks.models.precision import run_in
 from tasks.series.types import Windows
 
 ROOT = Path(__file__).parents[3]
@@ -135,3 +136,20 @@ def test_what_cannot_be_done_is_said_and_leaves_no_folder(arguments: tuple[str, 
     assert said in done.stderr
     assert done.exit_code == code
     assert not Path("out").exists()
+
+
+def test_the_smaller_model_can_be_judged_as_it_runs_in_bfloat16() -> None:
+    """Before it stays in float32; what is saved is float32 too."""
+    how = ("--to", "0.5", "--method", "joint")
+    plain = quantities("chronos-bolt-nano", "plain", *HOW, *how)
+    found = quantities("chronos-bolt-nano", "out", *HOW, *how, "--precision", "bfloat16")
+    assert Path("out/compressed.safetensors").read_bytes() == Path("plain/compressed.safetensors").read_bytes()
+    for name in ("parameters", "attention_parameters"):
+        assert found[name] == plain[name]
+    assert found["wql"]["before"] == plain["wql"]["before"]
+    loaded = ChronosBolt.load(Path("out"))
+    run_in(loaded.network, "bfloat16")
+    assert found["wql"]["after"] == pytest.approx(naive_wql(loaded, series()), rel=1e-5)
+    assert found["wql"]["after"] != plain["wql"]["after"]
+    held = sum(one.numel() * one.element_size() for one in loaded.network.parameters())
+    assert found["bytes"]["after"] == held < 0.7 * plain["bytes"]["after"]

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from stages.cli.app import app
 from stages.cli.look import flow
+from tasks.models.precision import run_in
 from tasks.models.registry import family_class
 from tasks.models.types import TokenKind
 from tasks.series.bundled import load_bundled
@@ -51,9 +52,10 @@ def wave(steps: int, seed: int = 0) -> np.ndarray:
     return values
 
 
-def layers_by_hand(model: str, windows: Windows) -> dict[tuple[str, int, bool], np.ndarray]:
+def layers_by_hand(model: str, windows: Windows, precision: str) -> dict[tuple[str, int, bool], np.ndarray]:
     """States of the tokens that stand for values, of a model that is loaded without the command's help."""
     loaded = family_class("chronos-bolt").load(ROOT / "checkpoints" / model)
+    run_in(loaded.network, precision)
     tokens = loaded.tokenize(windows)
     valued = {k: np.isin(v, [TokenKind.OBSERVATION, TokenKind.FUTURE]) for k, v in tokens.kinds.items()}
     return {
@@ -78,8 +80,8 @@ def naive_rank(states: np.ndarray, epsilon: float) -> int:
     return int((values > epsilon * values[0]).sum())
 
 
-def check_against_hand(found: list[dict[str, Any]], windows: Windows) -> None:
-    by_hand = layers_by_hand(MODEL, windows)
+def check_against_hand(found: list[dict[str, Any]], windows: Windows, precision: str = "float32") -> None:
+    by_hand = layers_by_hand(MODEL, windows, precision)
     assert [(row["stack"], row["layer"], row["normed"]) for row in found] == list(by_hand)
     for row in found:
         states = by_hand[row["stack"], row["layer"], row["normed"]]
@@ -100,6 +102,16 @@ def test_every_layer_of_a_bundled_set_is_as_computed_by_hand() -> None:
     check_against_hand(found, windows)
     assert {(row["model"], row["dataset"], row["condition"]) for row in found} == {(MODEL, "nile", "context-500")}
     assert {(row["share"], row["epsilon"]) for row in found} == {(0.8, 0.05)}
+
+
+def test_a_model_can_be_looked_at_as_it_is_in_bfloat16() -> None:
+    series = load_bundled("nile")
+    windows, _ = spread_windows(series, context=500, horizon=8, count=100, held_out=0.2)
+    how = ("nile", "--horizon", "8", "--share", "0.8", "--epsilon", "0.05")
+    whole, rounded = rows(MODEL, *how), rows(MODEL, *how, "--precision", "bfloat16")
+    check_against_hand(rounded, windows, "bfloat16")
+    assert [one["zeta"] for one in whole] != [one["zeta"] for one in rounded]
+    assert rows(MODEL, *how, "--precision", "float32") == whole
 
 
 def test_ones_own_csv_is_windowed_as_asked() -> None:

@@ -57,6 +57,14 @@ class FewerRows(PatchLine):
         return {"encoder": context // self.config["patch"]}  # the first patch, of fewer steps, is forgotten
 
 
+class ReadsWeights(PatchLine):
+    def _pass(self, tokens: Tokens) -> Pass:
+        for module in self.network.modules():
+            if isinstance(module, torch.nn.Linear):
+                torch.ones(1, module.in_features) @ module.weight.t()
+        return super()._pass(tokens)
+
+
 class Remembers(PatchLine):
     """Keeps beside the tokens what its pass needs."""
 
@@ -349,6 +357,7 @@ BROKEN: list[tuple[Any, Any, str]] = [  # check, class, words of what it says
     (answers.matrices_are_named_once, ForgetsABlock, r"blocks \[1\] have no matrix"),
     (answers.matrices_are_named_once, OddHeads, "ValueError: .*expected a multiple of 3"),
     (answers.attention_is_written_as_it_was_read, Rescales, "after nothing was changed"),
+    (answers.it_runs_in_bfloat16, ReadsWeights, "RuntimeError: .*dtype"),
     (answers.claims_are_kept, NoQueries, "names no query projection"),
     (answers.gradient_steps_lower_the_loss, DeafLoss, "loss 1.0000 is 1.0000 after 20 steps"),
     (answers.gradient_steps_lower_the_loss, Detached, "does not require grad"),

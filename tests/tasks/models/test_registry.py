@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import torch
 
 from tasks.errors import ModelError, StaleInputError
 from tasks.models import plugins, registry
+from tasks.models.base import Family
 from tasks.models.chronos_bolt import ChronosBolt
 from tasks.models.chronos_t5 import ChronosT5
 from tasks.models.lag_llama import LagLlama
@@ -212,11 +214,26 @@ def test_an_option_that_a_family_does_not_take_is_named() -> None:
     registry.check_options("lag-llama", {"rope_scaling": "linear"}, "models.x.options")
     registry.check_options("chronos-t5", {}, "models.x.options")
     with pytest.raises(
-        ModelError, match=r"models.x.options: got \['rope'\]; family lag-llama takes rope_scaling, tokens"
+        ModelError, match=r"models.x.options: got \['rope'\]; family lag-llama takes rope_scaling, tokens, precision"
     ):
         registry.check_options("lag-llama", {"rope": 1}, "models.x.options")
-    with pytest.raises(ModelError, match=r"got \['device'\]; family chronos-t5 takes none"):
+    with pytest.raises(ModelError, match=r"got \['device'\]; family chronos-t5 takes precision"):
         registry.check_options("chronos-t5", {"device": "cpu"}, "models.x.options")
+
+
+def test_a_precision_is_an_option_of_every_family(folder: Path) -> None:
+    spec = {"family": "chronos-bolt", "ref": str(folder), "options": {"precision": "bfloat16"}}
+    job = Job(Task("t", 1, "m:f"), spec)
+    assert {one.weight.dtype for one in linears(registry.load_for_job(job))} == {torch.bfloat16}
+    whole = registry.load("chronos-bolt", folder, options={"precision": "float32"})
+    assert {one.weight.dtype for one in linears(whole)} == {torch.float32}
+    registry.check_options("chronos-bolt", spec["options"], "models.x.options")
+    with pytest.raises(ModelError, match=r"models.x.options.precision: got 'half', expected one of float32, bfloat16"):
+        registry.check_options("chronos-bolt", {"precision": "half"}, "models.x.options")
+
+
+def linears(model: Family) -> list[torch.nn.Linear]:
+    return [one for one in model.network.modules() if isinstance(one, torch.nn.Linear)]
 
 
 def test_importing_the_registry_imports_no_heavy_package() -> None:

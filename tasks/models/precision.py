@@ -1,0 +1,39 @@
+"""Products with a model's matrices in bfloat16, everything else in float32: how a model runs, not what is stored."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tasks.models.registry import PRECISION, PRECISIONS
+
+
+class RoundedLinear(nn.Linear):
+    """A Linear whose weight is held in bfloat16; what it is given is rounded likewise, what it answers is not.
+
+    Products are summed in float32 and their sum is rounded to bfloat16 once, as torch.autocast does; the bias is added
+    in float32.
+    """
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """[..., in] -> [..., out], of the states' dtype."""
+        product = nn.functional.linear(states.to(self.weight.dtype), self.weight).to(states.dtype)
+        return product if self.bias is None else product + self.bias
+
+
+def run_in(network: nn.Module, precision: str) -> int:
+    """Let the Linears of a network multiply in this precision, from now on; how many are changed.
+
+    Embeddings, norms, attention's own products and subclasses of Linear stay as they are; a matrix that a Linear shares
+    with an embedding is rounded for the Linear alone. No gradients are meant to flow afterwards.
+    ValueError for another precision than PRECISIONS.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"{PRECISION}: got {precision!r}, expected one of {', '.join(PRECISIONS)}")
+    if precision == "float32":
+        return 0
+    plain = [module for module in network.modules() if type(module) is nn.Linear]
+    for module in plain:
+        module.weight = nn.Parameter(module.weight.detach().to(torch.bfloat16), requires_grad=False)
+        module.__class__ = RoundedLinear
+    return len(plain)
