@@ -14,7 +14,9 @@ is that of a second encoding of the same windows, cross-attention's keys and val
 `cpu s` is processor time, which other load moves less. On a GPU memory is what torch allocated there.
 Last line JSON, of the base shape (--quick: tiny, 16 steps) at 4 series x 20 samples, over the stock pipeline with dense
 heads: time_ratio, cpu_ratio and memory_ratio of our sampler with narrow heads, *_stock_sampler of the stock pipeline
-with narrow heads, *_dense of our sampler with dense heads; *_8x20 is the first at 8 series.
+with narrow heads, *_dense of our sampler with dense heads; *_8x20 is the first at 8 series. *_bfloat16 is of our
+sampler with narrow heads whose matrices are in bfloat16 (tasks/models/precision.py), *_bfloat16_both the same over the
+stock pipeline loaded in bfloat16.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from bench.forecast_case import Case, build, measure
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = (
-    f"{'family':12s} {'shape':6s} {'side':6s} {'heads':7s} {'series':>6s} {'ratio':>6s}"
+    f"{'family':12s} {'shape':6s} {'side':6s} {'heads':7s} {'precision':9s} {'series':>6s} {'ratio':>6s}"
     f" {'wall s':>8s} {'encoder':>8s} {'decoder':>8s} {'cpu s':>8s}"
     f" {'peak':>7s} {'weights':>7s} {'cache':>7s} {'rest':>7s} {'idle':>5s}"
 )
@@ -67,7 +69,8 @@ def compare(case: Case, sides: tuple[tuple[str, str], ...], rounds: int) -> Line
 
 def line(case: Case, row: dict[str, float]) -> str:
     """Of the table."""
-    head = f"{case.family:12s} {case.shape:6s} {case.side:6s} {case.heads:7s} {case.series:6d} {row['ratio']:6.3f}"
+    head = f"{case.family:12s} {case.shape:6s} {case.side:6s} {case.heads:7s} {case.precision:9s}"
+    head += f" {case.series:6d} {row['ratio']:6.3f}"
     encoder, cache = row.get("encoder"), row.get("cache")
     parts = f"{'':8s} {'':8s}" if encoder is None else f"{encoder:8.3f} {row['wall'] - encoder:8.3f}"
     rest = row["peak"] - row["weights"] - (cache or 0.0)
@@ -83,8 +86,8 @@ ENDS = (BOTH[0], BOTH[3])
 OURS = BOTH[2:]
 
 
-def ratios(found: Lines, wide: Lines) -> dict[str, float]:
-    """Of time, processor time and peak memory, over the stock pipeline with dense heads."""
+def ratios(found: Lines, wide: Lines, rounded: Lines) -> dict[str, float]:
+    """Of time, processor time and peak memory, over the stock pipeline with dense heads, in float32 but for `_both`."""
     stock, columns = found[BOTH[0]], {"time": "wall", "cpu": "cpu", "memory": "peak"}
     sides = {"": BOTH[3], "_stock_sampler": BOTH[1], "_dense": BOTH[2]}
     over = {
@@ -93,6 +96,8 @@ def ratios(found: Lines, wide: Lines) -> dict[str, float]:
         for name, column in columns.items()
     }
     over |= {f"{name}_ratio_8x20": wide[BOTH[3]][column] / wide[BOTH[0]][column] for name, column in columns.items()}
+    for suffix, whole in (("_bfloat16", stock), ("_bfloat16_both", rounded[BOTH[0]])):
+        over |= {f"{name}_ratio{suffix}": rounded[BOTH[3]][column] / whole[column] for name, column in columns.items()}
     return {name: round(value, 4) for name, value in over.items()}
 
 
@@ -116,6 +121,7 @@ def main() -> None:
     began = time.perf_counter()
     found = compare(case, BOTH, 1 if options.quick else options.rounds)
     wide = compare(replace(case, series=8), ENDS, 1)
+    rounded = compare(replace(case, precision="bfloat16"), (BOTH[0], *OURS), 1)
     for other, sides in () if options.quick else others(case):
         if time.perf_counter() - began > options.seconds:
             print(f"{other.family} {other.shape} {other.series} x {other.samples}: left out for time")
@@ -123,7 +129,7 @@ def main() -> None:
             print(f"{other.family}: its attention layers cannot be read or written")
         else:
             compare(other, sides, 1)
-    print(json.dumps(ratios(found, wide)))
+    print(json.dumps(ratios(found, wide, rounded)))
 
 
 def others(case: Case) -> Iterator[tuple[Case, tuple[tuple[str, str], ...]]]:

@@ -16,6 +16,7 @@ from bench.memory import MIB
 from tasks.compression import schedules
 from tasks.models.attention import Widths
 from tasks.models.base import Forecaster
+from tasks.models.precision import run_in
 from tasks.models.registry import family_class
 from tasks.series.types import Windows
 
@@ -56,6 +57,7 @@ class Case:
     repeats: int = 1
     threads: int = 1
     device: str = "cpu"
+    precision: str = "float32"  # ours: of products with the matrices; the stock pipeline's: of the whole network
 
 
 def windows(count: int, horizon: int) -> Windows:
@@ -148,9 +150,15 @@ def peak(gpu: bool) -> int:
 
 def build(case: Case) -> tuple[Any, float]:
     """The model on its device, and the share of its heads' width that is left."""
+    import torch
+
     model = family_class(case.family).new(SHAPES[case.family][case.shape], seed=0)
     ratio = narrow(model) if case.heads == "narrow" else 1.0
     model.network.to(case.device)
+    if case.side == "ours":
+        run_in(model.network, case.precision)
+    else:
+        model.network.to(getattr(torch, case.precision))
     return model, ratio
 
 

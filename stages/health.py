@@ -21,6 +21,7 @@ from tasks.errors import ModelError
 from tasks.models import registry
 
 LEAST_GB = 4.0  # of memory and of disk: what the default run was seen to need, with room
+BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # instructions that multiply it, as torch names them; the last is Arm's
 ANSWER_S = 2.0  # of a Ray cluster's port
 
 
@@ -100,6 +101,11 @@ def devices() -> Iterator[Check]:
         how = f"built for CUDA {built}" if built else "built for CPUs alone"
         yield Check("GPU", "note", f"none; torch {torch.__version__} is {how}", f"the CPU does; {mend}")
     yield Check("cores", "ok", f"{len(os.sched_getaffinity(0))}, torch uses {torch.get_num_threads()}")
+    if hasattr(torch.cpu, "get_capabilities"):  # torch 2.8 does not say
+        able = torch.cpu.get_capabilities()
+        known = ", ".join(name for name in BFLOAT16 if able.get(name))
+        slow = "" if known else f"on this CPU `options: {{{registry.PRECISION}: bfloat16}}` is slower than float32"
+        yield Check("bfloat16", "ok" if known else "note", known or "the CPU has no instructions for it", slow)
 
 
 def tools() -> Iterator[Check]:

@@ -105,6 +105,11 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "line": "models of one recipe with narrow heads, whatever their seeds",
         "ratio": "the score over that of the dense model of the same seed, geometric mean [ratio]",
     },
+    "reading_effect": {
+        "options": "how the model is read, where not as its files say (JSON)",
+        "n_states": "data sets and conditions with isotropy of both [cells]",
+        "isotropy_change": "isotropy of zeta_adjusted (larger is more isotropic) less that of the base, mean",
+    },
     "head_ranks": {
         "head_width": "the most that a head's matrix allows [dimensions]",
         "head_rank": "mean numerical rank of the heads' matrices [dimensions] (rank_structure.md Fig. 9)",

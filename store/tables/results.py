@@ -45,7 +45,7 @@ TABLES = (
             C("n_series", I32, "different series among them", "series"),
             C("n_zero", I32, "rows of norm 0, left out", "tokens"),
             C("states_dtype", TEXT, "type that the states were stored in"),
-            C("weights_dtype", TEXT, "type of the model's weights"),
+            C("weights_dtype", TEXT, "type of the weights of the model's Linears, as it runs"),
             C("zeta", F64, "inter-token cosine, every type weighing the same", "cosine", "isotropy.md eq. 1", True),
             C(
                 "zeta_token",

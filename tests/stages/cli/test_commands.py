@@ -115,6 +115,16 @@ class TestDoctor:
         assert found["family theirs"].state == "note" and found["family theirs"].mend.startswith("install the package")
         assert found["family broken"].mend == "mend or uninstall its package"
 
+    def test_it_says_whether_the_cpu_multiplies_bfloat16(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for able, state, words in (
+            ({"amx_bf16": True, "avx2": True}, "ok", "amx_bf16"),
+            ({"amx_bf16": False, "avx2": True}, "note", "the CPU has no instructions for it"),
+        ):
+            monkeypatch.setattr("torch.cpu.get_capabilities", lambda able=able: able)
+            (found,) = [one for one in health.devices() if one.what == "bfloat16"]
+            assert (found.state, found.found) == (state, words)
+            assert bool(found.mend) == (state == "note")
+
     def test_params_that_are_not_valid_are_missing_and_make_exit_code_1(self, folder: Path) -> None:
         text = Path("params.yaml").read_text()
         Path("params.yaml").write_text(text.replace("max_series: 32", "max_serie: 32"))
