@@ -93,7 +93,8 @@ def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Sect
 
 
 def _sections(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
-    yield published.section(tables.printed)
+    if published.is_asked(tables):
+        yield published.section(tables.printed)
     yield _correlation(tables.correlation)
     yield advice.section(tables.advice)
     yield _scatter(tables.nmse_against_isotropy, models(tables))

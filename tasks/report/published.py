@@ -7,7 +7,7 @@ from collections import Counter
 from tasks.report import verdicts
 from tasks.report.html_table import html_table
 from tasks.report.sections import Listing, Section, behind
-from tasks.report.tables import Answer, require
+from tasks.report.tables import Answer, ReportTables, require
 
 NAME = "printed"
 LEAD = (
@@ -21,6 +21,12 @@ INTERVALS = (
     "column says why."
 )
 COLUMNS = ["figure", "number", "model", "published", "ours", "interval", "verdict", "why"]
+
+
+def is_asked(tables: ReportTables) -> bool:
+    """Whether a study is of a paper's figure, or a printed number was measured: else nobody asked for them."""
+    frame = require(tables.printed, verdicts.COLUMNS)
+    return any(study.figure for study in tables.studies) or bool((frame["verdict"] != "not measured").any())
 
 
 def section(answer: Answer) -> Section:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tasks.report import rank_summary, verdicts
+from tasks.report.published import is_asked
 from tasks.report.tables import ReportTables, StudyTables, require
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def summarise(tables: ReportTables) -> list[Part]:
         Part(
             "How far can this be trusted?",
             [
-                *filter(None, [verdicts.tally(require(tables.printed, verdicts.COLUMNS))]),
+                *filter(None, [_printed(tables)]),
                 *_small_models(require(tables.checkpoints, ("model", "source", "parameters"))),
                 *_skill(require(tables.skill, ("model", "wql_vs_median", "low", "high"))),
                 *_left_out(tables),
@@ -67,6 +68,10 @@ def summarise(tables: ReportTables) -> list[Part]:
         ),
     ]
     return [part for part in parts if part.sentences]
+
+
+def _printed(tables: ReportTables) -> str:
+    return verdicts.tally(require(tables.printed, verdicts.COLUMNS)) if is_asked(tables) else ""
 
 
 def not_the_papers(checkpoints: pd.DataFrame, models: Collection[str]) -> list[str]:

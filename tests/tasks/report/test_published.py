@@ -8,6 +8,7 @@ import pytest
 
 from tasks.report import published
 from tasks.report.page import render
+from tasks.report.summary import summarise
 from tasks.report.tables import ReportTables
 
 
@@ -51,3 +52,17 @@ def test_a_lacking_column_is_named(tables: ReportTables) -> None:
     broken = replace(tables.printed, frame=tables.printed.frame.drop(columns="run"))
     with pytest.raises(ValueError, match="expected run too"):
         published.section(broken)
+
+
+def test_a_run_of_ones_own_studies_does_not_list_what_papers_print(tables: ReportTables) -> None:
+    """163 rows, not measured, stood first in the report of a study that is of no figure."""
+    own = [replace(study, figure=None) for study in tables.studies]
+    frame = tables.printed.frame
+    unmeasured = replace(tables.printed, frame=frame.assign(verdict="not measured"))
+    assert published.is_asked(tables)
+    assert published.is_asked(replace(tables, printed=unmeasured)), "a study is of a figure"
+    assert published.is_asked(replace(tables, studies=own)), "numbers were measured"
+    whole, bare = (replace(tables, studies=studies, printed=unmeasured) for studies in (tables.studies, own))
+    assert ['id="printed-table"' in render(one) for one in (whole, bare)] == [True, False]
+    told = ["13 printed numbers were not measured" in str(summarise(one)) for one in (whole, bare)]
+    assert told == [True, False]
