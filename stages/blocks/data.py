@@ -18,7 +18,9 @@ class Model(Strict):
 
     family: str = Field(description="a family of tasks/models/registry.py, or one that an installed package adds")
     ref: str = Field(description="checkpoint:NAME (a recipe of this file), hub:ORG/NAME[@REVISION], or a folder")
-    options: dict[str, Any] = Field({}, description="keywords of the family's `load`, such as rope_scaling: linear")
+    options: dict[str, Any] = Field(
+        {}, description="how it is read: keywords of the family's `load`, such as rope_scaling: linear; precision: bfloat16"
+    )
     base_model: str | None = Field(
         None, description="the model that this one is made from (compressed, read otherwise); `all` leaves it out"
     )
