@@ -158,6 +158,7 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]
         if of_series and row["recipe"] is not None and _is_own(params, row["model"]):
             spec = {name: row[name] for name in ("model", "family", "ref", "recipe")}
             spec |= {"seed": params.seed, "skill": params.checkpoints.skill.model_dump()}
+            spec |= {"options": json.loads(row["options"])} if row["options"] else {}
             yield Planned(Job(SKILL, spec, {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))
 
 

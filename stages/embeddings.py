@@ -43,7 +43,10 @@ def spec(params: Params, row: Mapping[str, Any], models: Mapping[str, Mapping[st
         "store_dtype": params.embeddings.store_dtype,
         "format": "arrow",
     }
-    if row["base_model"] in models:  # the same tokens, so that what differs is the model and not the sample
-        base = {"model": row["base_model"], "base_model": None, "rank": None}
-        found["sampled_as"] = base | planning.model_spec(models[row["base_model"]])
+    first = planning.first_of(params, row["model"])
+    if (
+        first != row["model"] and first in models
+    ):  # the same tokens, so that what differs is the model and not the sample
+        base = {"model": first, "base_model": None, "rank": None}
+        found["sampled_as"] = base | planning.model_spec(models[first])
     return found

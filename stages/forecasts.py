@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,23 @@ def plan(params: Params) -> Iterator[Planned]:
     models = {name: row for name, row in known if row["modality"] == "series"}  # text and images are not forecast
     for task, measures in ((TASK, ["isotropy", "forecasts"]), (EARLIER, ["validation"])):
         for cell, studies in planning.cells(params, measures, models).items():
-            of_model = spec(params, cell) | planning.model_spec(models[cell.model])
-            if task is EARLIER:
-                of_model |= {"earlier": of_model["horizon"], "max_series": params.forecasts.validation_series}
-            inputs = planning.inputs(models[cell.model], planning.series_file(params, cell.dataset))
-            yield Planned(Job(task, of_model, inputs, group=cell.model), studies)
+            yield Planned(_job(params, task, cell, models), studies)
     for cell, studies in planning.cells(params, ["baselines"], instead=params.forecasts.baselines).items():
         series = planning.series_file(params, cell.dataset)
         job = Job(BASELINE, spec(params, cell), {series.as_posix(): fingerprint(series)}, group=cell.model)
         yield Planned(job, studies)
+
+
+def _job(params: Params, task: Task, cell: planning.Cell, models: Mapping[str, Mapping[str, Any]]) -> Job:
+    """Of a cell. A model that runs in another precision than its base draws its samples by the base's seeds."""
+    model, base = models[cell.model], models.get(params.models[cell.model].base_model or "")
+    of_model = spec(params, cell) | planning.model_spec(model)
+    if task is EARLIER:
+        of_model |= {"earlier": of_model["horizon"], "max_series": params.forecasts.validation_series}
+    if base is not None and planning.same_but_precision(model, base):
+        of_model["seeded_as"] = _job(params, task, cell._replace(model=base["model"]), models).key
+    inputs = planning.inputs(model, planning.series_file(params, cell.dataset))
+    return Job(task, of_model, inputs, group=cell.model)
 
 
 def spec(params: Params, cell: planning.Cell) -> dict[str, Any]:

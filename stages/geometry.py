@@ -11,7 +11,6 @@ from stages import DATA, planning
 from stages.params import Params
 from stages.sweeping import Planned, opened, sweep
 from store.dumps import Place, last_layers, layers, read_states
-from tasks.models.registry import PRECISION
 from tasks.sweep.jobs import Job, Task
 
 TASK = Task("measure", 2, "tasks.geometry.measure:entry", table="geometry")
@@ -43,7 +42,7 @@ def spec(params: Params, row: Mapping[str, Any], place: Place, *, is_last: bool)
     return {
         **planning.row_identity(row),
         **dict(zip(("stack", "layer", "normed"), place, strict=True)),
-        "weights_dtype": params.models[row["model"]].options.get(PRECISION, "float32"),
+        "weights_dtype": planning.rounding(params, row["model"]).get("weights_dtype", "float32"),
         "tokens": params.geometry.rows,
         "measure": measure | {"presets": _presets(params.geometry.cai, is_last)},
     }

@@ -292,7 +292,7 @@ def _measured(it: AtHand, table: pa.Table, asked: Asked) -> dict[str, Any]:
     (batch,) = table.combine_chunks().to_batches()
     row = isotropy(it.params, it.cell, table)
     where = zip(("stack", "layer", "normed"), place_of(batch), strict=True)
-    spec = planning.identity(it.params, it.cell) | dict(where)
+    spec = planning.identity(it.params, it.cell) | dict(where) | planning.rounding(it.params, it.cell.model)
     (spectrum,) = input_spectrum(Job(spectra.INPUT, spec), batch_states(batch)).rows
     variances = row["eigenvalues"]
     found = {name: value for name, value in row.items() if name not in LISTS}

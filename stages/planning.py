@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages import DATA
+from stages.blocks import PRECISION
 from stages.params import Params
 from store.dumps import Place, last_layers
 from store.files import fingerprint
 from store.published import read_rows
-from tasks.models import registry
 from tasks.series.catalog import modality
 
 BUNDLED_HELD_OUT = 0.2  # checkpoints are pretrained on the first 80 % of the bundled series: targets lie in the rest
@@ -122,8 +122,27 @@ def model_spec(row: Mapping[str, Any]) -> dict[str, Any]:
 def stored_spec(row: Mapping[str, Any]) -> dict[str, Any]:
     """The same of a model that the worker changes and saves: how it runs is left out."""
     spec = model_spec(row)
-    options = registry.stored(spec.pop("options", {}))
+    options = {name: value for name, value in spec.pop("options", {}).items() if name != PRECISION}
     return spec | ({"options": options} if options else {})
+
+
+def same_but_precision(row: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+    """Whether two rows of `checkpoints` are of the same weights, read in the same way but for the precision."""
+    options, of_base = (stored_spec(one).get("options") for one in (row, base))
+    return bool(row["fingerprint"] == base["fingerprint"] and options == of_base)
+
+
+def first_of(params: Params, name: str) -> str:
+    """The model that a model is made from, and that one from, to the one that is made from none that is here."""
+    while (base := params.models[name].base_model) in params.models:
+        name = str(base)
+    return name
+
+
+def rounding(params: Params, name: str) -> dict[str, str]:
+    """`weights_dtype` of the spec of a job on spectra, where a model's weights are rounded; else nothing."""
+    dtype = params.models[name].options.get(PRECISION, "float32")
+    return {} if dtype == "float32" else {"weights_dtype": dtype}
 
 
 def inputs(model: Mapping[str, Any], *files: Path) -> dict[str, str]:

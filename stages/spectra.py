@@ -57,6 +57,7 @@ def _of_states(params: Params) -> Iterator[Planned]:
         read_from = {path.as_posix(): row["fingerprint"]}
         for place in held:
             spec = {**planning.row_identity(row), **dict(zip(("stack", "layer", "normed"), place, strict=True))}
+            spec |= planning.rounding(params, row["model"])
             if wanting := planning.wanting(params, studies, place, held):
                 yield Planned(Job(INPUT, spec, read_from), wanting)
 
@@ -73,6 +74,7 @@ def _of_tokens(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Itera
             if cell in cells and row["n_windows"]:
                 model = models[row["model"]]
                 spec = {**planning.row_identity(row), **planning.model_spec(model), **how}
+                spec |= planning.rounding(params, row["model"]) if task is CONSTANT else {}
                 inputs = planning.inputs(model, Path(DATA, "tokens", row["path"]))
                 yield Planned(Job(task, spec, inputs, group=row["model"]), cells[cell])
 
@@ -86,7 +88,8 @@ def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
             own = environments(params).get(name)
             for step, snapshot in _snapshots(model, own.digest if own else ""):
                 inputs = planning.inputs(snapshot)
-                yield Planned(Job(WEIGHTS, spec | {"ref": snapshot["ref"], "step": step}, inputs, name), weights[name])
+                of_step = spec | planning.rounding(params, name) | {"ref": snapshot["ref"], "step": step}
+                yield Planned(Job(WEIGHTS, of_step, inputs, name), weights[name])
         if name in rows:
             how = {"rows": params.spectra.angle_rows}
             yield Planned(Job(ROW_ANGLES, spec | how, planning.inputs(model), name), rows[name])

@@ -1,7 +1,7 @@
 """The blocks of params.yaml as typed objects: each key, what it means, and what it may be."""
 
 from stages.blocks.compression import CALIBRATED, Compression
-from stages.blocks.data import DATA_VARIABLE, Condition, DataSet, DataSets, KernelSynth, Model
+from stages.blocks.data import DATA_VARIABLE, PRECISION, Condition, DataSet, DataSets, KernelSynth, Model
 from stages.blocks.measuring import (
     Embeddings,
     Forecasts,
@@ -22,6 +22,7 @@ from stages.blocks.training import Checkpoints, FlowRanks, HeadRanks, Pretrainin
 __all__ = [
     "CALIBRATED",
     "DATA_VARIABLE",
+    "PRECISION",
     "TASKS",
     "WITHOUT_TOKENS",
     "Baseline",

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from stages.blocks.strict import Strict
 from tasks.series.catalog import CATALOG, Modality
 
+PRECISION, PRECISIONS = "precision", ("float32", "bfloat16")  # as tasks/models/registry.py has them
 DATA_VARIABLE = "TSFM_LENS_DATA"  # overrides datasets.root
 
 
@@ -19,13 +20,20 @@ class Model(Strict):
     family: str = Field(description="a family of tasks/models/registry.py, or one that an installed package adds")
     ref: str = Field(description="checkpoint:NAME (a recipe of this file), hub:ORG/NAME[@REVISION], or a folder")
     options: dict[str, Any] = Field(
-        {}, description="how it is read: keywords of the family's `load`, such as rope_scaling: linear; precision: bfloat16"
+        {},
+        description="how it is read: keywords of the family's `load`, (rope_scaling: linear), precision: bfloat16",
     )
     base_model: str | None = Field(
         None, description="the model that this one is made from (compressed, read otherwise); `all` leaves it out"
     )
     rank: float | None = Field(None, gt=0, description="for a compressed model: the number of its ranks, see Ranks")
     environment: str | None = Field(None, description="of `environments`, whose packages its jobs run with; null: ours")
+
+    @model_validator(mode="after")
+    def _precision_is_known(self) -> Model:
+        if (asked := self.options.get(PRECISION, PRECISIONS[0])) not in PRECISIONS:
+            raise ValueError(f"options.{PRECISION}: got {asked!r}, expected one of {', '.join(PRECISIONS)}")
+        return self
 
 
 class DataSet(Strict):

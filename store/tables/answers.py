@@ -107,6 +107,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
     },
     "reading_effect": {
         "options": "how the model is read, where not as its files say (JSON)",
+        "base_options": "how the base is read, where not as its files say (JSON)",
+        "n_mase": "data sets and conditions that mase_ratio is over [cells]",
         "n_states": "data sets and conditions with isotropy of both [cells]",
         "isotropy_change": "isotropy of zeta_adjusted (larger is more isotropic) less that of the base, mean",
     },

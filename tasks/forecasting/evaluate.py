@@ -31,7 +31,8 @@ def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:
     data: the series of one data set. job.spec: identity, horizon, min_context, held_out (share at the end in which the
     future must lie, or null), seed (of the noise), levels, samples, batch (windows a call), keep_quantiles; optional
     season (by default that of the frequency), max_series (the first ones) and earlier (steps before the last window at
-    which the window lies: a score that was known before the last). Noise lies on the context that the model
+    which the window lies: a score that was known before the last) and seeded_as (the key that samples are drawn by; by
+    default the job's). Noise lies on the context that the model
     sees; the mean and the seasonal error that scores divide by, and the targets, are clean, so that a condition changes
     the forecast alone. Raises DataError where there are no series.
     """
@@ -68,7 +69,7 @@ def _scored(
 ) -> dict[str, dict[str, Any]]:
     spec = job.spec
     levels = tuple(spec["levels"])
-    seeds = [window_seed(job.key, name) for name in seen.series]
+    seeds = [window_seed(spec.get("seeded_as", job.key), name) for name in seen.series]
     forecast = model.forecast(seen, levels=levels, samples=spec["samples"], seeds=seeds)
     past = [histories[name][:origin] for name, origin in zip(clean.series, clean.origin.tolist(), strict=True)]
     scores = score(

@@ -26,7 +26,9 @@ class LowRank(nn.Module):
     @property
     def weight(self) -> torch.Tensor:
         """The product, [rows, columns]; made anew at each call, so that writing to it changes nothing."""
-        product: torch.Tensor = self.wide.weight @ self.narrow.weight
+        product: torch.Tensor = (
+            self.wide.weight.float() @ self.narrow.weight.float()
+        )  # of rounded factors (precision.py)
         return product
 
     @property

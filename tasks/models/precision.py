@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 from torch import nn
 
@@ -24,15 +26,20 @@ class RoundedLinear(nn.Linear):
 def run_in(network: nn.Module, precision: str) -> int:
     """Let the Linears of a network multiply in this precision, from now on; how many are changed.
 
-    Embeddings, norms, attention's own products and subclasses of Linear stay as they are; a matrix that a Linear shares
-    with an embedding is rounded for the Linear alone. No gradients are meant to flow afterwards.
+    Embeddings, norms, attention's own products and subclasses of Linear stay as they are, and so does a matrix that a
+    Linear shares with an embedding, which would be held twice, and what torch's own transformer layers hold, whose fast
+    path reads their weights itself. No gradients are meant to flow afterwards.
     ValueError for another precision than PRECISIONS.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"{PRECISION}: got {precision!r}, expected one of {', '.join(PRECISIONS)}")
     if precision == "float32":
         return 0
-    plain = [module for module in network.modules() if type(module) is nn.Linear]
+    sealed = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+    inside = {part for module in network.modules() if isinstance(module, sealed) for part in module.modules()}
+    owners = Counter(id(one) for module in network.modules() for one in module.parameters(recurse=False))
+    plain = [module for module in network.modules() if type(module) is nn.Linear and owners[id(module.weight)] == 1]
+    plain = [module for module in plain if module not in inside]
     for module in plain:
         module.weight = nn.Parameter(module.weight.detach().to(torch.bfloat16), requires_grad=False)
         module.__class__ = RoundedLinear

@@ -153,6 +153,8 @@ def _theirs(entry: EntryPoint) -> type[Family]:
         raise ModelError(f"{whose}: module {entry.module} has no class {entry.attr!r}; mend its entry point")
     if not (isinstance(found, type) and issubclass(found, Family)):
         raise ModelError(f"{whose}: is no subclass of tasks.models.base.Family; mend that package")
+    if PRECISION in inspect.signature(found.load).parameters:
+        raise ModelError(f"{whose}: its load takes {PRECISION!r}, an option of every family; give it another name")
     if lacking := sorted(getattr(found, "__abstractmethods__", ())):
         raise ModelError(f"{whose}: lacks {', '.join(lacking)}; write them (docs/plugins.md)")
     return found

@@ -31,17 +31,18 @@ TOKENS: Mapping[str, Sequence[TokenKind]] = {"valued": VALUED, "with_special": A
 def weight_spectra(job: Job, data: object, model: Family) -> Result:
     """Rows of `spectra`: each attention and MLP matrix, and each head of q, k, v and o.
 
-    job.spec: identity (of the data set and condition: null) and optionally `step`, of a snapshot of training. Those of
+    job.spec: identity (of the data set and condition: null) and optionally `step`, of a snapshot of training, and
+    `weights_dtype`, which the model's weights were rounded to. Those of
     `model.idle` say so in `reason`.
     """
-    rows, counts = [], head_counts(model)
+    rows, counts, dtype = [], head_counts(model), job.spec.get("weights_dtype")
     for one in model.weights():
         where = {name: getattr(one, name) for name in ("attention", "stack", "layer", "heads")}
         what, _, expert = one.what.partition(".")
         where |= {"matrix": what, "expert": expert or None, "step": job.spec.get("step")}
         idle = (one.stack, one.attention, what) in model.idle
         for head, matrix in _parts(one, counts):
-            row = identity(job) | where | {"head": head} | weight_row(matrix, dtype=str(one.matrix.dtype))
+            row = identity(job) | where | {"head": head} | weight_row(matrix, dtype=dtype or str(one.matrix.dtype))
             rows.append(row | ({"reason": IDLE} if idle else {}))
     return Result(rows)
 
@@ -79,17 +80,18 @@ def constant_spectra(job: Job, data: pa.Table, model: Family) -> Result:
 
     Source: rank_structure.md Fig. 5c. With relative positions alone, identical tokens stay identical: what grows is due
     to EOS and its like, so both are there. data: a token dump. job.spec: identity and optionally `windows` (the first
-    so many, one by default). A stack without such a token has a row of no rows, and `reason` says so.
+    so many, one by default) and `weights_dtype`. A stack without such a token has a row of no rows, and `reason` says
+    so.
     """
     tokens = tokens_from_table(data)
     tokens = tokens.take(np.arange(min(len(tokens), job.spec.get("windows", 1))))
-    rows = []
+    rows, dtype = [], job.spec.get("weights_dtype", "float32")
     with in_batches(model, _batch(job, tokens)):
         for layer in model.hidden_states(tokens):
             where = {"stack": layer.stack, "layer": layer.layer, "normed": layer.normed}
             for name, kinds in TOKENS.items():
                 states = layer.states[np.isin(tokens.kinds[layer.stack], kinds)]
-                rows.append(identity(job) | where | input_row(states, dtype="float32", tokens=name, what="constant"))
+                rows.append(identity(job) | where | input_row(states, dtype=dtype, tokens=name, what="constant"))
     return Result(rows, tokens=len(tokens) * window_tokens(tokens))
 
 

@@ -23,8 +23,9 @@ VECTORS = 64  # of i.i.d. Gaussians beside the models' (rank_structure.md Fig. 3
 def input_spectrum(job: Job, data: Mapping[str, Any], model: object = None) -> Result:
     """The `spectra` row of one layer's states, plain and less their mean.
 
-    job.spec: identity, place, and optionally `rows` (at most so many, a seeded sample without replacement) and `tokens`
-    (what the dump was asked to keep: valued by default). data: states [N, d] and states_dtype, as of
+    job.spec: identity, place, and optionally `rows` (at most so many, a seeded sample without replacement), `tokens`
+    (what the dump was asked to keep: valued by default) and `weights_dtype`, in which the model's products were
+    rounded, once at least, where that is coarser than the dump. data: states [N, d] and states_dtype, as of
     store.dumps.read_states.
     """
     from tasks.sweep.jobs import Result
@@ -33,7 +34,9 @@ def input_spectrum(job: Job, data: Mapping[str, Any], model: object = None) -> R
     if rows is not None and len(states) > rows:
         states = states[np.sort(np.random.default_rng([job.seed, 5]).choice(len(states), rows, replace=False))]
     place = {name: job.spec[name] for name in PLACE}
-    row = input_row(states, dtype=data["states_dtype"], tokens=job.spec.get("tokens", "valued"))
+    row = input_row(
+        states, dtype=job.spec.get("weights_dtype", data["states_dtype"]), tokens=job.spec.get("tokens", "valued")
+    )
     return Result([identity(job) | place | row], tokens=len(states))
 
 

@@ -11,17 +11,22 @@ import pytest
 import store
 from store import catalogue, files
 
-BASE, ROUNDED, TRAINED = "t5", "t5-bfloat16", "t5-narrow"
+BASE, ROUNDED, TRAINED, SAME = "t5", "t5-bfloat16", "t5-narrow", "t5-same"
 OPTIONS = '{"precision": "bfloat16"}'
 ASKED = "select * from reading_effect"
 
 
 @pytest.fixture(scope="module")
 def made(rows) -> dict[str, list[dict[str, Any]]]:
-    """A base on d0 to d2, the same weights otherwise on d0, d1 and one more, and a model of other weights."""
+    """A base on d0 to d2, the same weights otherwise on d0, d1 and one more, the same again, and other weights."""
     rng = np.random.default_rng(3)
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ("forecasts", "geometry", "studies")}
-    for model, datasets in {BASE: ["d0", "d1", "d2"], ROUNDED: ["d0", "d1", "d9"], TRAINED: ["d0"]}.items():
+    for model, datasets in {
+        BASE: ["d0", "d1", "d2"],
+        ROUNDED: ["d0", "d1", "d9"],
+        TRAINED: ["d0"],
+        SAME: ["d0"],
+    }.items():
         for dataset in datasets:
             which = {"model": model, "base_model": None if model == BASE else BASE, "dataset": dataset}
             for series in ("s0", "s1"):
@@ -35,6 +40,9 @@ def made(rows) -> dict[str, list[dict[str, Any]]]:
             if dataset != "d1":  # isotropy of one cell alone
                 state = {"zeta_adjusted": rng.uniform(-1, 1), "job_key": f"g/{model}/{dataset}"}
                 tables["geometry"].append(rows["geometry"] | which | state)
+                first = {"layer": 0, "normed": False, "zeta_adjusted": rng.uniform(-1, 1)}
+                tables["geometry"].append(rows["geometry"] | which | first | {"job_key": f"h/{model}/{dataset}"})
+                tables["studies"].append({"study": "a", "stage": "geometry", "job_key": f"h/{model}/{dataset}"})
             for stage in ("forecasts", "geometry"):
                 keys = f"{stage[0]}/{model}/{dataset}"
                 tables["studies"] += [{"study": study, "stage": stage, "job_key": keys} for study in ("s", "t")]
@@ -43,6 +51,7 @@ def made(rows) -> dict[str, list[dict[str, Any]]]:
         plain | {"model": BASE},
         plain | {"model": ROUNDED, "options": OPTIONS},
         plain | {"model": TRAINED, "fingerprint": "1" * 64},
+        plain | {"model": SAME},
     ]
     return tables
 
@@ -70,13 +79,15 @@ def test_ratios_and_changes_are_over_the_cells_that_both_have_of_the_same_weight
         np.exp(np.mean([np.log(score(ROUNDED, name) / score(BASE, name)) for name in ("d0", "d1")]))
         for score in (wql, mase)
     )
-    ((before,), (after,)) = (of(made, "geometry", model, "d0") for model in (BASE, ROUNDED))
+    before, after = (of(made, "geometry", model, "d0")[0] for model in (BASE, ROUNDED))
     assert found == {
         "base_model": BASE,
         "model": ROUNDED,
         "options": OPTIONS,
+        "base_options": None,
         "n_cells": 2,
         "wql_ratio": pytest.approx(wqls),
+        "n_mase": 2,
         "mase_ratio": pytest.approx(mases),
         "n_states": 1,
         "isotropy_change": pytest.approx(abs(before["zeta_adjusted"]) - abs(after["zeta_adjusted"])),

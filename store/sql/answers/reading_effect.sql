@@ -1,13 +1,13 @@
--- What does it change to read the same weights otherwise: in bfloat16, with other positions (`options` of a model)?
--- Ratios of WQL (pooled over series) and of MASE (mean over series) to the model that is read as its files say: geometric
--- means over the n_cells data sets and conditions that both were scored on. isotropy_change: of the measure named, mean
--- over those that both have states of; above 0 the states are more isotropic.
+-- What does it change to read the same weights otherwise than another model does: in bfloat16, with other positions?
+-- Ratios of WQL (pooled over series) and of MASE (mean over series) to the base, a model of the same files and other
+-- `options`: geometric means over the data sets and conditions that both were scored on. isotropy_change: of ζ′, mean over
+-- the last states that both have; above 0 (|ζ′| is smaller) the states are more isotropic. Where the precision alone differs,
+-- samples are drawn by the same seeds; else part of a ratio of sampled forecasts is chance.
 with scored as (
     select
         model,
         dataset,
         condition,
-        any_value(base_model) as base_model,
         any_value(wql_pooled) as wql,
         any_value(mase) as mase
     from scores
@@ -17,72 +17,116 @@ with scored as (
         condition
 ),
 
-seen as (
+made as (
+    select distinct
+        model,
+        base_model
+    from scores
+    where base_model is not null
+    union
+    select distinct
+        model,
+        base_model
+    from last_layer
+    where base_model is not null
+),
+
+pairs as (
+    select
+        checkpoints.model,
+        checkpoints.options,
+        base.model as base_model,
+        base.options as base_options
+    from made
+    inner join checkpoints
+        on checkpoints.model = made.model
+    inner join checkpoints as base
+        on base.model = made.base_model
+        and base.fingerprint = checkpoints.fingerprint
+        and base.options is distinct from checkpoints.options
+),
+
+ratios as (
+    select
+        pairs.model,
+        scored.wql / nullif(base_scored.wql, 0) as wql,
+        scored.mase / nullif(base_scored.mase, 0) as mase
+    from pairs
+    inner join scored
+        on scored.model = pairs.model
+    inner join scored as base_scored
+        on base_scored.model = pairs.base_model
+        and base_scored.dataset = scored.dataset
+        and base_scored.condition = scored.condition
+),
+
+losses as (
+    select
+        model,
+        count(*) filter (where wql > 0) as n_cells,
+        exp(avg(ln(wql)) filter (where wql > 0)) as wql_ratio,
+        count(*) filter (where mase > 0) as n_mase,
+        exp(avg(ln(mase)) filter (where mase > 0)) as mase_ratio
+    from ratios
+    group by model
+),
+
+seen as (  -- a study of first layers alone has others
     select
         model,
         dataset,
         condition,
-        any_value(base_model) as base_model,
-        any_value(isotropy) as isotropy
-    from isotropy
-    where measure = 'zeta_adjusted'
+        max(2 * layer + normed::integer) as place,
+        arg_max(zeta_adjusted, 2 * layer + normed::integer) as zeta
+    from last_layer
     group by
         model,
         dataset,
         condition
 ),
 
-cells as (
+changes as (
     select
-        model,
-        dataset,
-        condition,
-        coalesce(scored.base_model, seen.base_model) as base_model,
-        scored.wql,
-        scored.mase,
-        seen.isotropy
-    from scored
-    full outer join seen using (model, dataset, condition)
+        pairs.model,
+        abs(base_seen.zeta) - abs(seen.zeta) as change
+    from pairs
+    inner join seen
+        on seen.model = pairs.model
+    inner join seen as base_seen
+        on base_seen.model = pairs.base_model
+        and base_seen.dataset = seen.dataset
+        and base_seen.condition = seen.condition
+        and base_seen.place = seen.place
+    where isfinite(seen.zeta)
+        and isfinite(base_seen.zeta)
 ),
 
-pairs as (
+states as (
     select
-        checkpoints.model,
-        base.model as base_model,
-        checkpoints.options,
-        cells.wql / nullif(base_cells.wql, 0) as wql,
-        cells.mase / nullif(base_cells.mase, 0) as mase,
-        cells.isotropy - base_cells.isotropy as isotropy
-    from cells
-    inner join checkpoints
-        on checkpoints.model = cells.model
-    inner join checkpoints as base
-        on base.model = cells.base_model
-        and base.fingerprint = checkpoints.fingerprint
-    inner join cells as base_cells
-        on base_cells.model = base.model
-        and base_cells.dataset = cells.dataset
-        and base_cells.condition = cells.condition
+        model,
+        count(*) as n_states,
+        avg(change) as isotropy_change
+    from changes
+    group by model
 ),
 
 final as (
     select
-        base_model,
-        model,
-        options,
-        count(*) filter (where wql is not null) as n_cells,
-        exp(avg(ln(wql)) filter (where wql > 0)) as wql_ratio,
-        exp(avg(ln(mase)) filter (where mase > 0)) as mase_ratio,
-        count(isotropy) as n_states,
-        avg(isotropy) as isotropy_change
+        pairs.*,
+        coalesce(losses.n_cells, 0) as n_cells,
+        losses.wql_ratio,
+        coalesce(losses.n_mase, 0) as n_mase,
+        losses.mase_ratio,
+        coalesce(states.n_states, 0) as n_states,
+        states.isotropy_change
     from pairs
-    group by
-        base_model,
-        model,
-        options
+    left join losses
+        on losses.model = pairs.model
+    left join states
+        on states.model = pairs.model
     order by
-        base_model,
-        model
+        pairs.base_model,
+        pairs.model
 )
 
 select * from final

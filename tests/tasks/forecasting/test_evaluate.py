@@ -124,6 +124,9 @@ def test_the_batch_changes_calls_but_neither_seeds_nor_scores_of_a_key() -> None
     assert (one.sizes, other.sizes) == ([4, 4, 2], [10])
     key = Job(TASK, SPEC).key
     assert one.seeds == {name: window_seed(key, name) for name in data["series"].to_pylist()}
+    same = _Median()
+    evaluate(Job(TASK, SPEC | {"seeded_as": key, "batch": 3}), data, same)
+    assert same.seeds == one.seeds, "of a model that draws by another's seeds"
     assert len(set(one.seeds.values())) == 10
     assert all(0 <= seed < 2**63 for seed in one.seeds.values())
 

@@ -75,21 +75,32 @@ def test_zero_nan_and_infinity_are_what_they_were() -> None:
 
 
 def test_what_is_no_plain_linear_stays() -> None:
-    """A matrix that an embedding shares is rounded for the Linear alone."""
+    """A matrix that an embedding shares would be held twice; torch's own layers read their weights themselves."""
 
     class Own(nn.Linear):
         pass
 
     embedding, head = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
     head.weight = embedding.weight
-    network = nn.ModuleList([embedding, head, Own(4, 4), nn.LayerNorm(4), LowRank(4, 6, 2, bias=True)])
+    theirs = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+    network = nn.ModuleList([embedding, head, Own(4, 4), nn.LayerNorm(4), LowRank(4, 6, 2, bias=True), theirs])
     before = embedding.weight.detach().clone()
-    assert run_in(network, "bfloat16") == 3  # the head and two thin factors
+    assert run_in(network, "bfloat16") == 2  # two thin factors
     dtypes = {name: one.dtype for name, one in network.named_parameters()}
-    assert {name for name, dtype in dtypes.items() if dtype == torch.bfloat16} == {
-        "1.weight", "4.narrow.weight", "4.wide.weight",
-    }  # fmt: skip
-    assert torch.equal(embedding.weight, before)
+    assert {name for name, dtype in dtypes.items() if dtype == torch.bfloat16} == {"4.narrow.weight", "4.wide.weight"}
+    assert torch.equal(embedding.weight, before) and head.weight is embedding.weight
+    with torch.inference_mode():
+        assert theirs(torch.randn(2, 3, 4)).isfinite().all()
+
+
+def test_two_rounded_factors_have_no_more_ranks_than_before() -> None:
+    """Their product, which no forward pass makes, is not rounded again."""
+    factored = LowRank(64, 48, 3, bias=False)
+    run_in(nn.Sequential(factored), "bfloat16")
+    wide, narrow = (part.weight.detach().double().numpy() for part in (factored.wide, factored.narrow))
+    np.testing.assert_allclose(factored.weight.detach().numpy(), wide @ narrow, rtol=0, atol=1e-6)
+    values = np.linalg.svd(factored.weight.detach().numpy(), compute_uv=False)
+    assert (values > 1e-4 * values[0]).sum() == 3
 
 
 def test_float32_changes_nothing_and_others_are_refused() -> None:

@@ -97,6 +97,14 @@ def test_a_snapshot_s_rows_carry_its_step(patchtst: Family) -> None:
     assert {row["step"] for row in rows_of(spectra.weight_spectra, patchtst, step=250)} == {250}
 
 
+def test_matrices_that_were_rounded_have_the_floor_of_that_rounding(patchtst: Family) -> None:
+    plain = rows_of(spectra.weight_spectra, patchtst)
+    rounded = rows_of(spectra.weight_spectra, patchtst, weights_dtype="bfloat16")
+    assert {row["dtype"] for row in rounded} == {"bfloat16"}
+    for one, other in zip(plain, rounded, strict=True):
+        assert other["floor"] == pytest.approx(one["floor"] * 2**16, rel=1e-3)
+
+
 def matrix(what: str, shape: tuple[int, int], heads: int | None = 8) -> WeightMatrix:
     made = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     return WeightMatrix("decoder", 1, what, "self" if heads else None, heads, made)

@@ -37,6 +37,14 @@ def test_a_layer_s_row_holds_both_spectra_its_shape_and_its_floor() -> None:
     assert row["reason"] is row["matrix"] is row["head"] is row["step"] is None
 
 
+def test_states_of_rounded_products_have_the_floor_of_that_rounding() -> None:
+    states = np.random.default_rng(0).standard_normal((300, 7))
+    row, plain = spectrum(states, dtype="float32", weights_dtype="bfloat16"), spectrum(states, dtype="float32")
+    assert (row["dtype"], plain["dtype"]) == ("bfloat16", "float32")
+    assert row["singular_values"] == plain["singular_values"]
+    assert row["floor"] == pytest.approx(matrix_floor(states, row["singular_values"][0], dtype="bfloat16"))
+
+
 def test_rows_beyond_those_asked_for_are_left_out_by_the_key_s_seed() -> None:
     states = np.random.default_rng(0).standard_normal((300, 7))
     one, again, other = spectrum(states, rows=40), spectrum(states, rows=40), spectrum(states, rows=40, layer=3)
