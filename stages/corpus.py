@@ -6,7 +6,7 @@ No stage of the pipeline reads it; it is for those who train.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from stages.params import ParamsError
 from stages.sweeping import Planned, account, run_and_finish
 from store.files import fingerprint, write_text
 from store.out import Out
+from tasks.errors import DataError
+from tasks.series.loading import load_parquet
 from tasks.series.shards import LAW_FILE, REAL_PREFIX
 from tasks.sweep.cluster import Resources
 from tasks.sweep.jobs import Job, Task
@@ -27,6 +29,7 @@ def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources
     law: seed, length, max_kernels, tsmixup, pool, real, shard (series a file), format. A folder that holds a corpus of
     another law, or of more series, is left as it is: ParamsError.
     """
+    _readable(law["real"])
     folder.mkdir(parents=True, exist_ok=True)
     _same_law(folder / LAW_FILE, {**law, "series": series})
     with Out(folder, tables=["dumps"], companion=folder / "timings", stage="corpus", status=folder / ".status") as out:
@@ -43,6 +46,16 @@ def plan(law: Mapping[str, Any], series: int) -> Iterator[Planned]:
         count = min(law["shard"], series - first)
         spec = {"dataset": "corpus", "shard": number, "first": first, "count": count, **shared}
         yield Planned(Job(TASK, spec, inputs, group="real"))
+
+
+def _readable(real: Iterable[str]) -> None:
+    """ParamsError, before anything is written, for a file of real series that cannot be read."""
+    for name in real:
+        if not name.startswith(REAL_PREFIX):
+            try:
+                load_parquet(Path(name))
+            except (DataError, OSError) as error:
+                raise ParamsError(f"--real {name}: {error}") from None
 
 
 def _nothing(job: Job) -> None:

@@ -120,6 +120,7 @@ class Params(Strict):
                 _known(model.environment, self.environments, f"models.{name}.environment")
             if model.base_model is not None:
                 _known(model.base_model, self.models, f"models.{name}.base_model")
+                self._made_from_no_copy_of_itself(name)
             kind, _, recipe = model.ref.partition(":")
             if kind == "checkpoint":
                 _known(recipe, self.checkpoints.recipes, f"models.{name}.ref")
@@ -145,7 +146,22 @@ class Params(Strict):
         self._baselines_have_names_of_their_own()
         return self
 
+    def _made_from_no_copy_of_itself(self, name: str) -> None:
+        chain = [name]
+        while (base := self.models[chain[-1]].base_model) in self.models:
+            if base in chain:
+                raise ValueError(
+                    f"models.{name}.base_model: {' is made from '.join([*chain, base])}; name its original"
+                )
+            chain.append(str(base))
+
     def _baselines_have_names_of_their_own(self) -> None:
+        for name, study in self.studies.items():
+            if "baselines" in study.measures and not self.forecasts.baselines:
+                raise ValueError(
+                    f"studies.{name}.measures: baselines, but forecasts.baselines is []; name some of "
+                    f"{', '.join(get_args(Baseline))}"
+                )
         if taken := sorted(set(self.models) & set(get_args(Baseline))):
             raise ValueError(f"models.{taken[0]}: the name of a baseline (see forecasts.baselines); take another")
 
@@ -247,7 +263,7 @@ def _known(name: str, known: dict[str, Any], where: str) -> None:
 
 
 def _one_line(errors: list[ErrorDetails], block: dict[str, Any]) -> str:
-    error = errors[0]
+    error = min(errors, key=lambda one: one["type"] != "extra_forbidden")  # a typo explains what is missing
     key = ".".join(str(part) for part in error["loc"])
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     if error["type"] == "extra_forbidden":

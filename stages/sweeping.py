@@ -20,6 +20,7 @@ from stages import DATA, STAGES
 from stages.params import Params
 from store.keys import SLICE, unique
 from store.out import Out
+from store.outcomes import in_a_line
 from store.published import table_files
 from store.shelf import place
 from store.status import Status, write_status
@@ -220,10 +221,10 @@ def judge(out: Out, failures: pa.Table, planned: int, max_share: float) -> None:
 
     failures: rows of that table.
     """
-    kinds, messages = failures["error"].to_pylist(), failures["message"].to_pylist()
+    kinds, messages, traces = (failures[name].to_pylist() for name in ("error", "message", "traceback"))
     common = Counter(kinds).most_common(KINDS)
     for kind, count in common:
-        first = messages[kinds.index(kind)].partition("\n")[0]
+        first = in_a_line(messages[at := kinds.index(kind)], traces[at])
         print(f"{out.stage}: failed: {count} {kind}{first and ': '}{first}", flush=True)
     if others := len(kinds) - sum(count for _, count in common):
         print(f"{out.stage}: failed: {others} of other kinds", flush=True)

@@ -27,6 +27,7 @@ from store import files, pages, published, screen
 from store import query as face
 from store import status as progress
 from store.errors import StoreError
+from store.outcomes import in_a_line
 from store.schema import TABLES
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ def failures(
     if full:
         rows = rows.select(["stage", "task", "error", "message", "spec", "attempts", "transient", "traceback"])
     else:
-        lines = [message.partition("\n")[0] for message in rows["message"].to_pylist()]
+        said = zip(*(rows[name].to_pylist() for name in ("message", "traceback")), strict=True)
+        lines = [in_a_line(*one) for one in said]
         rows = rows.select(["stage", "task", "error", "spec"]).add_column(3, "message", [lines])
     if form is Format.parquet:
         _keep([rows], form, None)

@@ -28,6 +28,15 @@ def failure_row(stage: str, record: Record, error: Mapping[str, Any]) -> dict[st
     return row | {name: error[name] for name in ("message", "traceback", "attempts", "transient")}
 
 
+def in_a_line(message: str, traceback: str) -> str:
+    """What went wrong: a message's first line, with the next where it ends in a colon; else the code that raised."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if lines:
+        return " ".join(lines[: 1 + lines[0].endswith(":")])
+    code = [line.strip() for line in traceback.splitlines() if line.startswith("    ") and line.strip(" ^~")]
+    return f"at `{code[-1]}`" if code else ""
+
+
 def schema_error(error: ValueError) -> dict[str, Any]:
     """An error like the engine's, of rows that do not fit their table."""
     return {"type": "SchemaError", "message": str(error), "traceback": "", "attempts": 1, "transient": False}

@@ -106,6 +106,10 @@ class Recipe(Strict):
             raise ValueError(
                 f"futures {beyond}: expected steps from 1 to horizon {self.horizon}; shorten them, or raise it"
             )
+        if isinstance(limit := self.config.get("prediction_length"), int) and self.horizon > limit:
+            raise ValueError(
+                f"horizon {self.horizon}: expected at most {limit}, config.prediction_length; make it as long"
+            )
         if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
         if len(self.mixture) > 1 and (apart := set(MODALITIES) & set(self.mixture)):

@@ -69,7 +69,9 @@ def compress(
         say_json(rows)
         return
     say_table(
-        f"{model} to {to:g} of its attention", ["", "before", "after", "ratio"], [list(row.values()) for row in rows]
+        f"{model} to {to:g} of its attention" + (f", run in {precision.value} after" if precision else ""),
+        ["", "before", "after", "ratio"],
+        [list(row.values()) for row in rows],
     )
     typer.echo("wql and mase: of the last window of every series, lower is better; bytes: of the weights in memory")
     typer.echo(f"saved: {folder}; `tsfm-lens look {folder} DATA` looks at it, docs/compression.md loads it")

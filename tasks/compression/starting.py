@@ -43,6 +43,12 @@ def _change(family: Family, heads: Mapping[str, Any]) -> None:
         raise ValueError(f"heads.attention: got {missing}, expected some of {sorted(kinds)}, which {family.name} has")
     found = of_attention(schedule, layers, shared=shared)
     changed = {layer.name: found[layer.name] for layer in layers if layer.kind in heads.get("attention", kinds)}
+    widths = {layer.name: max(layer.widths) for layer in layers}
+    if not shared and all(rank > widths[name] for name, rank in changed.items()):
+        raise ValueError(
+            f"heads: got ranks from {min(changed.values())} on, of heads {max(widths.values())} wide: none would be "
+            "narrower; ask for less"
+        )
     if shared:
         from tasks.compression.shared_factors import factorise
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.errors import ModelError, StaleInputError
+from tasks.errors import HubError, ModelError, StaleInputError
 from tasks.models import hub, plugins
 from tasks.sweep.jobs import place
 
@@ -182,10 +182,20 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
     folder = Path(reference).expanduser()
     if not reference.startswith(hub.PREFIX) and folder.is_dir():
         return ResolvedRef(folder, fingerprint(folder), "folder")
-    if not hub.looks_like_hub(reference):
+    bare = not reference.startswith(hub.PREFIX)
+    if not of_hub(reference):
         raise ModelError(f"{reference}: no such folder, nor of the form hub:ORG/NAME[@REVISION]; mend the reference")
-    folder, revision = hub.download(reference, CHECKPOINT_FILES, allowed=allow_hub, cache=cache)
+    try:
+        folder, revision = hub.download(reference, CHECKPOINT_FILES, allowed=allow_hub, cache=cache)
+    except HubError as error:
+        raise HubError(f"no folder {reference} here; {error}" if bare else str(error)) from error
     return ResolvedRef(folder, fingerprint(folder), "hub", revision)
+
+
+def of_hub(reference: str) -> bool:
+    """Whether a reference that is no folder may be the hub's: not where the first part of ORG/NAME is a folder here."""
+    bare = not reference.startswith(hub.PREFIX)
+    return hub.looks_like_hub(reference) and not (bare and Path(reference).parent.is_dir())
 
 
 def fingerprint(folder: Path) -> str:

@@ -50,6 +50,24 @@ def test_plan_says_how_much_a_profile_asks_for_and_writes_nothing(folder: Path) 
     assert not (folder / "data").exists()
 
 
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({"options": {"precsion": "bfloat16"}}, "options: got ['precsion']; family chronos-t5 takes precision"),
+        ({"ref": "checkpoints/nope"}, "ref: no folder checkpoints/nope here, nor is it hub:ORG/NAME"),
+    ],
+)
+def test_plan_refuses_what_the_run_would_refuse_of_a_model(folder: Path, model: dict[str, Any], words: str) -> None:
+    file = folder / "params.yaml"
+    block = yaml.safe_load(file.read_text())
+    block["models"]["chronos-t5-nano"] |= model
+    file.write_text(yaml.safe_dump(block))
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    done = run(folder, "plan")
+    assert done.returncode != 0
+    assert f"models.chronos-t5-nano.{words}" in " ".join(done.stderr.split())
+
+
 def test_every_key_that_dvc_watches_and_a_file_lacks_is_named_at_once_with_what_to_write(folder: Path) -> None:
     file = folder / "params.yaml"
     block = yaml.safe_load(file.read_text())

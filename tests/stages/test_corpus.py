@@ -69,6 +69,15 @@ def test_a_folder_with_another_corpus_is_left_as_it_is(
 
 
 @pytest.mark.slow
+def test_real_series_that_cannot_be_read_are_named_and_the_folder_stays_free(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
+    for name, words in (("nope.parquet", "no such file"), ("mine.csv", "mine.csv")):
+        law = LAW | {"real": [str(tmp_path / name)]}
+        with pytest.raises(ParamsError, match=f"--real .*{name}: .*{words}"):
+            make(tmp_path / "corpus", law, 10, Resources())
+    assert not (tmp_path / "corpus").exists()
+
+
 def test_the_files_are_the_same_whatever_the_workers_and_whatever_was_there(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     first = _run(one, "--series", "950", "--actors", "1")

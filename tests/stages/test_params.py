@@ -95,6 +95,16 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("checkpoints/recipes/chronos-t5-nano/family", "chronos-bolt", ["models.chronos-t5-nano.family", "-bolt"]),
         ("models/chronos-t5-nano/ref", "checkpoint:nano", ["models.chronos-t5-nano.ref", "'nano'"]),
         ("models/lag-llama-nano-rope/base_model", "lag-llama", ["lag-llama-nano-rope.base_model", "'lag-llama-nano'"]),
+        (
+            "models/lag-llama-nano-rope/base_model",
+            "lag-llama-nano-rope",
+            ["lag-llama-nano-rope is made from lag-llama-nano-rope; name its original"],
+        ),
+        ("models/lag-llama-nano/base_model", "lag-llama-nano-rope", ["is made from lag-llama-nano-rope is made from"]),
+        ("models/moirai-nano/options", {"precision": "half"}, ["moirai-nano", "options.precision: got 'half'"]),
+        ("forecasts/baselines", [], ["studies.compression-frontier.measures", "name some of seasonal-naive"]),
+        ("datasets/sets/mine", {"source": "folder", "horizn": 4}, ["mine.horizn", "did you mean 'horizon'?", "1 more"]),
+        ("checkpoints/recipes/chronos-t5-nano/horizon", 320, ["horizon 320: expected at most 64, config.prediction"]),
         ("studies/isotropy/picture", "pie", ["studies.isotropy.picture", "'pie'", "'islands'"]),
         (
             "studies/grid/models",

@@ -127,6 +127,15 @@ def test_layers_of_other_kinds_of_attention_stay_whole() -> None:
         assert factors == {name: name.split(".")[-1] in kinds for name in whole}
 
 
+def test_ranks_of_which_none_is_narrower_than_a_head_are_refused() -> None:
+    """They trained a dense model that was called narrow. A control as wide as the heads is none, nor a flow that ends so."""
+    width = max(max(layer.widths) for layer in start(recipe("chronos-t5")).attentions())
+    with pytest.raises(ValueError, match=rf"heads: got ranks from {width + 1} on, of heads {width} wide"):
+        start(recipe("chronos-t5", heads={"flat": width + 1}))
+    start(recipe("chronos-t5", heads={"flat": width}))
+    start(recipe("chronos-t5", heads={"flow": {"first": width - 1, "growth": 3.0}}))
+
+
 def test_a_kind_of_attention_that_the_family_lacks_is_named() -> None:
     with pytest.raises(ValueError, match=r"heads.attention: got \['time'\], expected some of \['cross', 'self'\]"):
         start(recipe("chronos-t5", heads={"flat": 3, "attention": ["self", "time"]}))

@@ -179,6 +179,18 @@ def test_the_hub_is_not_asked_unless_allowed(server: Hub, tmp_path: Path) -> Non
     assert server.asked == []
 
 
+def test_a_mistyped_folder_is_not_looked_up_on_the_hub(
+    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("checkpoints").mkdir()
+    with pytest.raises(ModelError, match="checkpoints/nope: no such folder"):
+        registry.resolve("checkpoints/nope", allow_hub=True, cache=tmp_path)
+    assert server.asked == []
+    with pytest.raises(HubError, match="no folder nobody/nothing here; nobody/nothing: not in the hub's cache"):
+        registry.resolve("nobody/nothing", cache=tmp_path)
+
+
 def test_a_reference_of_no_known_form_is_refused() -> None:
     with pytest.raises(ModelError, match="no such folder, nor of the form hub:ORG/NAME"):
         registry.resolve("no/such/folder/here", allow_hub=True)
