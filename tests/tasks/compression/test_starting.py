@@ -128,7 +128,7 @@ def test_layers_of_other_kinds_of_attention_stay_whole() -> None:
 
 
 def test_ranks_of_which_none_is_narrower_than_a_head_are_refused() -> None:
-    """They trained a dense model that was called narrow. A control as wide as the heads is none, nor a flow that ends so."""
+    """They trained a dense model under a narrow name. One as wide as the heads is a control; a flow may end so."""
     width = max(max(layer.widths) for layer in start(recipe("chronos-t5")).attentions())
     with pytest.raises(ValueError, match=rf"heads: got ranks from {width + 1} on, of heads {width} wide"):
         start(recipe("chronos-t5", heads={"flat": width + 1}))
