@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -95,6 +96,7 @@ def seasonality(freq: str) -> int:
 
     if not freq:
         return 1
+    logging.getLogger("gluonts.time_feature.seasonality").setLevel(logging.ERROR)  # warns of every season that is 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # pandas renamed H, M, Y ...; files may have the old names
         try:
