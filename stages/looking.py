@@ -225,6 +225,8 @@ def _series(params: Params, asked: Asked, name: str, dataset: DataSet) -> Loaded
 
         sample = (params.datasets.max_series, params.seed)
         found = load_own(Path(asked.data).expanduser(), name=name, min_length=params.datasets.min_length, sample=sample)
+        for line in found.notes:
+            logger.warning(line)
         if found.missing:
             logger.warning(missing_times(found.missing))
     else:

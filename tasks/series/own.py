@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import warnings
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -18,6 +17,7 @@ from jaxtyping import Float32
 from pandas.api import types
 
 from tasks.errors import DataError
+from tasks.series.dates import parsed
 from tasks.series.gaps import FREQ_STEPS, Grid, frequency, grid
 from tasks.series.loading import DAMAGED, MIN_LENGTH, Loaded, check_room, load_parquet, numbers_of, select
 from tasks.series.types import Series, Skip
@@ -41,7 +41,7 @@ def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tup
     those of numbers); or each column of numbers is a series. A column of times orders the rows and gives the frequency,
     one for all, and a time that is missing between regular ones is a missing value of each series; one that counts rows
     (year, index, step) is left out. CSV: delimiter , ; tab or |, UTF-8, and a decimal
-    comma where numbers are so written between semicolons.
+    comma where numbers are so written between semicolons. What people should know of it is in the notes.
     name: of the data set; min_length, sample: as in `loading.select`. Raises DataError that names file, what was
     expected and what was found.
     """
@@ -56,8 +56,10 @@ def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tup
     found: list[Series] = []
     skipped: list[Skip] = []
     missing: dict[str, int] = {}
+    notes: list[str] = []
     for file in files:
-        series, unusable = _of_file(file, name)
+        series, unusable, said = _of_file(file, name)
+        notes += said
         prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
         found += [dataclasses.replace(one, series=prefix + one.series) for one, _ in series]
         missing |= {prefix + one.series: n for one, n in series if n}
@@ -68,24 +70,26 @@ def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tup
     common = freqs[0] if freqs else ""  # a short series, or one with gaps, shows none
     kept = select((dataclasses.replace(one, freq=common) for one in found), min_length=min_length, sample=sample)
     missing = {one.series: missing[one.series] for one in kept.series if one.series in missing}
-    return Loaded(kept.series, skipped + kept.skipped, kept.available, missing)
+    return Loaded(kept.series, skipped + kept.skipped, kept.available, missing, notes)
 
 
-def _of_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip]]:
-    """Series with their numbers of missing times, and those that the pipeline's reader finds unusable."""
+def _of_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip], list[str]]:
+    """Series with their numbers of missing times, those that the pipeline's reader finds unusable, and notes."""
     if not path.name.endswith(SUFFIXES):
         raise DataError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}; convert it to one")
     if path.suffix != ".parquet":
-        return list(_of_frame(_csv(path), path, name)), []
+        series, notes = _of_frame(_csv(path), path, name)
+        return series, [], notes
     try:
         if set(pq.read_schema(path).names) >= OURS:
             loaded = load_parquet(path, dataset=name, min_length=1)
-            return [(one, 0) for one in loaded.series], loaded.skipped
+            return [(one, 0) for one in loaded.series], loaded.skipped, []
         check_room(numbers_of(path), path)
         frame = pq.ParquetFile(path).read().to_pandas()
     except DAMAGED as error:
         raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
-    return list(_of_frame(frame, path, name)), []
+    series, notes = _of_frame(frame, path, name)
+    return series, [], notes
 
 
 def _csv(path: Path) -> pd.DataFrame:
@@ -115,8 +119,8 @@ def _characters(path: Path) -> int:
         return sum(map(len, iter(lambda: file.read(CHUNK), b"")))
 
 
-def _of_frame(frame: pd.DataFrame, path: Path, name: str) -> Iterator[tuple[Series, int]]:
-    """The series of a table, a row a time, each with the number of its times that are missing."""
+def _of_frame(frame: pd.DataFrame, path: Path, name: str) -> tuple[list[tuple[Series, int]], list[str]]:
+    """The series of a table, a row a time, each with the number of its times that are missing; and notes."""
     frame = frame.rename(columns=str)
     if isinstance(frame.index, pd.DatetimeIndex):  # as pandas keeps it in Parquet
         frame = frame.reset_index(names="timestamp")
@@ -129,7 +133,7 @@ def _of_frame(frame: pd.DataFrame, path: Path, name: str) -> Iterator[tuple[Seri
         kinds = ", ".join(f"{c} ({frame[c].dtype})" for c in frame) or "none"
         raise DataError(f"{path}: expected at least one column of numbers, got {kinds}; check delimiter and header")
     others = [c for c in named if c not in numbers and c.lower() not in STEPS]
-    times = _times(frame, [c for c in others if c.lower() not in IDS])
+    times, notes = _times(frame, [c for c in others if c.lower() not in IDS], path)
     ids = _ids(frame, [c for c in others if times is None or c != times.name])
     if times is not None:
         times = times.sort_values(kind="stable")
@@ -137,6 +141,13 @@ def _of_frame(frame: pd.DataFrame, path: Path, name: str) -> Iterator[tuple[Seri
     if ids is not None and frame[ids].isna().any():
         raise DataError(f"{path}, column {ids!r}: expected an id a row, got {frame[ids].isna().sum()} rows without")
     columns = [c for c in numbers if ids is not None and c.lower() in VALUES][:1] or numbers
+    return list(_series(frame, path, name, columns, times, ids)), notes
+
+
+def _series(
+    frame: pd.DataFrame, path: Path, name: str, columns: list[str], times: pd.Series | None, ids: str | None
+) -> Iterator[tuple[Series, int]]:
+    """A series a column and id, in the order of times; with the number of its times that are missing."""
     clocks = {} if times is None or times.empty else _clocks(times, None if ids is None else frame[ids], path)
     parts: Iterable[tuple[Any, pd.DataFrame]] = [(None, frame)] if ids is None else frame.groupby(ids, sort=False)
     for item, rows in parts:
@@ -154,21 +165,22 @@ def _is_number(column: pd.Series) -> bool:
     return bool(types.is_numeric_dtype(column) and not types.is_bool_dtype(column))
 
 
-def _times(frame: pd.DataFrame, among: list[str]) -> pd.Series | None:
-    """The column of times: of that type, or the first whose text is all times; those of a telling name first."""
+def _times(frame: pd.DataFrame, among: list[str], path: Path) -> tuple[pd.Series | None, list[str]]:
+    """The column of times: of that type, or the first whose text is all times; those of a telling name first. Notes."""
     for column in sorted(among, key=lambda one: one.lower() not in TIMES):
-        values = frame[column]
+        values, said = frame[column], ""
         if not types.is_datetime64_any_dtype(values):
             if _is_number(values) or values.empty or values.isna().all():
                 continue
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that formats differ from row to row
-                try:
-                    values = pd.to_datetime(values, format="mixed", utc=True)
-                except (ValueError, TypeError, OverflowError):
-                    continue
-        return values.rename(column)
-    return None
+            try:
+                times, said = parsed(values, f"{path}, column {column!r}")
+            except (ValueError, TypeError, OverflowError):
+                continue
+            if (times.isna() & values.notna()).any():
+                continue
+            values = times
+        return values.rename(column), [said] if said else []
+    return None, []
 
 
 def _ids(frame: pd.DataFrame, among: list[str]) -> str | None:

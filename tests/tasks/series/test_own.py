@@ -151,6 +151,15 @@ def test_times_with_a_zone_cross_the_change_of_clocks(tmp_path: Path, freq: str,
     assert np.delete(one.values, missing).tolist() == frame["y"].tolist()
 
 
+@pytest.mark.parametrize("form", ["%d/%m/%Y", "%d.%m.%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y"])
+def test_days_before_months_are_no_other_days(tmp_path: Path, form: str) -> None:
+    days = pd.date_range("2024-01-01", periods=60, freq="D")
+    pd.DataFrame({"date": days.strftime(form), "a": np.arange(60.0)}).to_csv(tmp_path / "a.csv", index=False)
+    found = load(tmp_path / "a.csv")
+    assert values(tmp_path / "a.csv") == {"a": [*range(60)]} and not found.missing and not found.notes
+    assert (found.series[0].freq, found.series[0].start) == ("D", days[0].to_pydatetime())
+
+
 def test_a_folder_is_one_data_set_whose_series_say_their_file(tmp_path: Path) -> None:
     WIDE.to_csv(tmp_path / "one.csv", index=False)
     LONG.to_parquet(tmp_path / "two.parquet")
