@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 from pandas.api import types
 
@@ -46,3 +48,19 @@ def numbers(column: pd.Series, decimal: str, where: str) -> tuple[pd.Series, str
 def row_of(bad: pd.Series) -> str:
     """The first of these rows, counted as people do."""
     return f"row {int(bad.to_numpy().argmax()) + 1} below the header"
+
+
+def fractions(sample: str, delimiter: str, *, cut: bool) -> str:
+    """The sign before fractions in lines of CSV, by the fields that have one.
+
+    Dates may have dots, and 1,100 between tabs be a thousand. cut: the last field may be cut off.
+    """
+    if delimiter == ",":
+        return "."
+    fields = [one.strip(' "') for one in re.split(rf"[{re.escape(delimiter)}\n]", sample)]
+    if cut:
+        fields.pop()
+    commas = [one for one in fields if re.fullmatch(r"[+-]?[0-9]+,[0-9]+", one)]
+    dots = sum(re.fullmatch(r"[+-]?[0-9]+\.[0-9]+", one) is not None for one in fields)
+    fraction = any(re.fullmatch(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}", one) is None for one in commas)
+    return "," if len(commas) > dots and (fraction or delimiter == ";") else "."

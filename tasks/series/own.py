@@ -17,7 +17,7 @@ from jaxtyping import Float32
 from pandas.api import types
 
 from tasks.errors import DataError
-from tasks.series.cells import is_text, numbers, row_of
+from tasks.series.cells import fractions, is_text, numbers, row_of
 from tasks.series.dates import parsed
 from tasks.series.gaps import FREQ_STEPS, Grid, frequency, grid
 from tasks.series.loading import DAMAGED, MIN_LENGTH, Loaded, check_room, load_parquet, numbers_of, select
@@ -32,6 +32,7 @@ VALUES = {"target", "value", "values", "y"}
 OURS = {"item_id", "start", "freq", "target"}  # a row a series, see tasks.series.loading
 UTF8 = "utf-8-sig"  # with or without the mark that spreadsheets put first
 HEADER, CHUNK = 2**20, 2**22  # characters of a header's line at most, bytes that are unpacked at a time
+SAMPLE = 10_000  # characters after the header, that show how fractions are written
 TIMELY = {False: 0.9, True: 0.5}  # share of its cells that makes a column one of times, by whether its name says so
 
 
@@ -43,7 +44,7 @@ def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tup
     (target, value, y, or those of numbers); or each column of numbers is a series. A column of times orders the rows
     and gives the frequency, one for all, and a time that is missing between regular ones is a missing value of each
     series; one that counts rows (year, index, step) is left out. CSV: delimiter , ; tab or |, UTF-8, and a decimal
-    comma where numbers are so written between semicolons. What people should know of it is in the notes.
+    comma where numbers are so written between other delimiters. What people should know of it is in the notes.
     name: of the data set; min_length, sample: as in `loading.select`. Raises DataError that names file, what was
     expected and what was found.
     """
@@ -100,9 +101,9 @@ def _csv(path: Path) -> tuple[pd.DataFrame, str]:
     try:
         check_room(_characters(path) // 2, path)  # a digit and a delimiter each, at least
         with gzip.open(path, "rt", encoding=UTF8) if path.suffix == ".gz" else path.open(encoding=UTF8) as file:
-            header, sample = file.readline(HEADER), file.read(10_000)
+            header, sample = file.readline(HEADER), file.read(SAMPLE)
         delimiter = max(DELIMITERS, key=header.count)
-        decimal = "," if delimiter == ";" and "," in sample and "." not in sample else "."
+        decimal = fractions(sample, delimiter, cut=len(sample) == SAMPLE)
         return pd.read_csv(path, sep=delimiter, decimal=decimal, encoding=UTF8, low_memory=False), decimal
     except (
         OSError,

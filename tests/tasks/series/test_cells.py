@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tasks.errors import DataError
-from tasks.series.cells import is_text, numbers
+from tasks.series.cells import fractions, is_text, numbers
 
 WHERE = "a.csv, column 'sold'"
 
@@ -51,3 +51,22 @@ def test_lists_and_dates_are_no_text() -> None:
     assert [is_text(pd.Series(one)) for one in (["a", None], [[1], [2]], [pd.Timestamp(0).date()], [1.0])] == [
         True, False, False, False,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sample", "delimiter", "cut", "expected"),
+    [
+        ("01.01.2024;0,5\n02.01.2024;1,25\n", ";", False, ","),
+        ("01.01.2024;0,5\n02.01", ";", True, ","),  # the last is half a date
+        ("2024-01-01;0.5\n2024-01-02;1.5\n", ";", False, "."),
+        ('"1,100";0.5\n"2,100";0.5\n"3";0.5\n', ";", False, "."),
+        ("1,100;1\n", ";", False, ","),
+        ("1,100\t1\n", "\t", False, "."),
+        ("1,1\t1\n", "\t", False, ","),
+        ('"0,5",1\n', ",", False, "."),
+        ("1;2\n", ";", False, "."),
+        ("", ";", True, "."),
+    ],
+)
+def test_fields_say_how_fractions_are_written(sample: str, delimiter: str, cut: bool, expected: str) -> None:
+    assert fractions(sample, delimiter, cut=cut) == expected

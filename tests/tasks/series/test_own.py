@@ -52,6 +52,12 @@ LAYOUTS = {
         b"when;a;b\n2024-01-01;0,5;5\n2024-01-02;1,5;\n2024-01-03;2;7\n",
         {"a": [0.5, 1.5, 2], "b": [5, None, 7]},
     ),
+    "decimal commas beside dates with dots": (
+        "a.csv",
+        b"when;a;b\n01.01.2024;0,5;5\n02.01.2024;1,5;\n03.01.2024;2;7\n",
+        {"a": [0.5, 1.5, 2], "b": [5, None, 7]},
+    ),
+    "decimal commas between tabs": ("a.tsv", b"a\tb\n1,5\t2\n2,125\t4\n", {"a": [1.5, 2.125], "b": [2, 4]}),
     "decimal commas and a dash": ("a.csv", b"a;b\n1,5;0,5\n-;2\n2,5;4\n", {"a": [1.5, None, 2.5], "b": [0.5, 2, 4]}),
     "tabs": ("a.tsv", b"a\tb\n1\t2\n2\t4\n", {"a": [1, 2], "b": [2, 4]}),
     "bars": ("a.csv", b"a|b\n1|2\n2|4\n", {"a": [1, 2], "b": [2, 4]}),
