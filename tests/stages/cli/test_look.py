@@ -231,6 +231,17 @@ def test_series_that_cannot_be_used_are_counted_with_their_reason() -> None:
     assert "of 1 series" in said and "left out: 1 series: constant" in said
 
 
+def test_series_without_a_window_are_not_counted_as_looked_at() -> None:
+    gone = np.where(np.arange(60) < 50, np.nan, 1 + np.arange(60))  # too few observed steps before the last 8
+    pd.DataFrame({"good": wave(60), "flat": [1.0] * 60, "gone": gone}).to_csv("three.csv", index=False)
+    how = (MODEL, "three.csv", "--context", "32", "--horizon", "8")
+    said, asked = run(*how), run(*how, "--json")
+    lines = [line for line in said.stdout.splitlines() if line.startswith("left out")]
+    assert "of 1 series" in said.stdout and len(lines) == 2 and lines[0] == "left out: 1 series: constant"
+    assert "fewer than 16 observed steps" in lines[1]
+    assert asked.stderr.splitlines() == lines and len(json.loads(asked.stdout)) > 1
+
+
 @pytest.mark.parametrize("suffix", ["html", "png", "svg"])
 def test_a_picture_is_one_file_that_needs_no_other(suffix: str) -> None:
     said = run(MODEL, "nile", "--out", f"look.{suffix}").stdout
