@@ -11,13 +11,26 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import store
 from stages import DATA, heads, planning
-from stages.looking import CONTEXT, Asked, AtHand, Watch, at_hand, isotropy, place_of, placed, states, token_dump, under
+from stages.looking import (
+    CONTEXT,
+    Asked,
+    AtHand,
+    Watch,
+    at_hand,
+    isotropy,
+    left_out,
+    place_of,
+    placed,
+    states,
+    token_dump,
+    under,
+)
 from stages.naming import find
 from stages.params import Params, ParamsError
 from store.dumps import last_layers
@@ -56,11 +69,20 @@ class Seen:
     it: AtHand | None = None
     last: pa.Table | None = None
     log_z_sd: float | None = None
+    skipped: Mapping[str, int] = field(default_factory=dict)
     error: Exception | None = None
 
 
-def ranked(params: Params, asked: Asked, choice: Choice, watch: Watch) -> list[dict[str, Any]]:
-    """A row a candidate, the most isotropic first: rank (ties share one; None where it has none, with the reason).
+@dataclass(frozen=True)
+class Ranked:
+    """rows: one a candidate, the most isotropic first; skipped: reason -> series that gave no window."""
+
+    rows: list[dict[str, Any]]
+    skipped: Mapping[str, int]
+
+
+def ranked(params: Params, asked: Asked, choice: Choice, watch: Watch) -> Ranked:
+    """The candidates with their rank: ties share one; None where it has none, with the reason.
 
     asked: of `look`, but for model and context. Raises ParamsError for a name or value that cannot be meant, or where
     there is nothing to choose from, and what the first candidate raised where none can be looked at.
@@ -80,7 +102,7 @@ def ranked(params: Params, asked: Asked, choice: Choice, watch: Watch) -> list[d
     for done, one in enumerate(seen):
         watch("measuring candidates", done, len(seen))
         rows.append(_row(one, fewest, choice.by))
-    return _in_order(rows)
+    return Ranked(_in_order(rows), _left_out(seen))
 
 
 def candidates(params: Params, choice: Choice) -> list[tuple[str, int]]:
@@ -185,7 +207,7 @@ def _seen(it: AtHand, model: str, context: int) -> Seen:
     """One forward pass; of a softmax head another, which log Z is of."""
     from tasks.models.heads import partition
 
-    dump, _ = token_dump(it)
+    dump, skipped = token_dump(it)
     layers = {place_of(table.to_batches()[0]): table for table in states(it, dump)}
     stacks = {stack: place for place in last_layers(layers) for stack in place[:1]}
     stack = "decoder" if it.source.family in FROM_VOCABULARY else max(stacks)
@@ -194,7 +216,21 @@ def _seen(it: AtHand, model: str, context: int) -> Seen:
         block = {"rows": it.params.heads.rows, "batch": it.params.heads.batch}
         spec = planning.identity(it.params, it.cell) | block | {"seed": it.params.seed}
         spread = partition(Job(heads.PARTITION, spec), dump, it.model).rows[0]["log_z_sd"]
-    return Seen(model, context, replace(it, model=None), layers[stacks[stack]], spread)  # type: ignore[arg-type]
+    without = left_out(it.series, skipped)
+    return Seen(model, context, replace(it, model=None), layers[stacks[stack]], spread, without)  # type: ignore[arg-type]
+
+
+def _left_out(seen: Sequence[Seen]) -> dict[str, int]:
+    """Reason -> series, the most of the candidates; with the contexts, where not all of them leave out as many."""
+    looked = [one for one in seen if one.error is None]
+    contexts = dict.fromkeys(one.context for one in looked)
+    found = {}
+    for reason in dict.fromkeys(reason for one in looked for reason in one.skipped):
+        most = {at: max(one.skipped.get(reason, 0) for one in looked if one.context == at) for at in contexts}
+        for n in sorted({*most.values()} - {0}):
+            where = [str(at) for at in contexts if most[at] == n]
+            found[reason if len(where) == len(contexts) else f"{reason}, at context {', '.join(where)}"] = n
+    return found
 
 
 def _row(one: Seen, fewest: int, by: Measure) -> dict[str, Any]:

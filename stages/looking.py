@@ -68,7 +68,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Looked:
-    """rows: one a layer, with the names of tables `geometry` and `matrix_ranks`; skipped: reason -> series."""
+    """rows: one a layer, with the names of tables `geometry` and `matrix_ranks`; n_series: those that gave windows.
+
+    skipped: reason -> series that gave none.
+    """
 
     rows: list[dict[str, Any]]
     n_series: int
@@ -97,8 +100,8 @@ def look(params: Params, asked: Asked, watch: Watch = lambda what, done, total: 
             watch("measuring layers", done, len(tables))
             rows.append(_measured(it, one, asked))
         watch("measuring layers", len(tables), len(tables))
-    unusable = Counter(one.reason for one in it.series.skipped) + Counter(skipped)
-    return Looked(rows, len(it.series.series), len(table), dict(unusable))
+    n_series = len(table["series"].unique())
+    return Looked(rows, n_series, len(table), left_out(it.series, skipped))
 
 
 @dataclass(frozen=True)
@@ -225,6 +228,8 @@ def _series(params: Params, asked: Asked, name: str, dataset: DataSet) -> Loaded
 
         sample = (params.datasets.max_series, params.seed)
         found = load_own(Path(asked.data).expanduser(), name=name, min_length=params.datasets.min_length, sample=sample)
+        for line in found.notes:
+            logger.warning(line)
         if found.missing:
             logger.warning(missing_times(found.missing))
     else:
@@ -232,6 +237,11 @@ def _series(params: Params, asked: Asked, name: str, dataset: DataSet) -> Loaded
     if not found.series:
         raise DataError(f"{asked.data}: no usable series: {_counted(Counter(one.reason for one in found.skipped))}")
     return found
+
+
+def left_out(series: Loaded, without_window: Mapping[str, int]) -> dict[str, int]:
+    """Reason -> series that cannot be used at all, or gave no window."""
+    return dict(Counter(one.reason for one in series.skipped) + Counter(without_window))
 
 
 def _counted(reasons: Mapping[str, int]) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages import compression, forecasts, planning
 from stages.blocks.compression import Method
-from stages.looking import Asked, AtHand, Watch, at_hand, load_model, placed
+from stages.looking import Asked, AtHand, Watch, at_hand, left_out, load_model, placed
 from stages.params import Params, ParamsError
 from tasks.errors import DataError
 from tasks.sweep.jobs import Job, place
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 HELD_OUT = planning.BUNDLED_HELD_OUT  # the end of every series, which calibration does not see
 ROUNDS = 3  # forecasts of which the fastest is told: what else a machine does only adds
+UNSCORED = "not forecast: "  # what tasks.forecasting.evaluate.unscored puts before a reason
 TIMED = 4  # windows of such a forecast
 
 
@@ -39,8 +41,17 @@ class Narrowing:
     precision: str | None = None
 
 
-def compress(params: Params, asked: Asked, how: Narrowing, folder: Path, watch: Watch) -> list[dict[str, Any]]:
-    """Save the compressed model to a folder that is new or empty; a row a quantity, before and after.
+@dataclass(frozen=True)
+class Narrowed:
+    """rows: one a quantity, before and after; n_series: those that were scored; skipped: reason -> the others."""
+
+    rows: list[dict[str, Any]]
+    n_series: int
+    skipped: Mapping[str, int]
+
+
+def compress(params: Params, asked: Asked, how: Narrowing, folder: Path, watch: Watch) -> Narrowed:
+    """Save the compressed model to a folder that is new or empty; what it costs.
 
     The figures after are those of the model as loaded from the folder. Quantities: parameters, attention_parameters,
     bytes of the weights in memory, seconds of a forecast of TIMED windows, wql and mase of the last window of every
@@ -61,7 +72,8 @@ def compress(params: Params, asked: Asked, how: Narrowing, folder: Path, watch: 
         table = series_table(it.series.series)
         windows = _windows(it, how, table)
         watch("forecasting before", 0, 0)
-        before = _quantities(it, it.model, table, windows)
+        forecast = _forecast(it, it.model, table)
+        before = _quantities(it, it.model, forecast, windows)
         watch("compressing", 0, 0)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".compress-") as work:
@@ -71,11 +83,14 @@ def compress(params: Params, asked: Asked, how: Narrowing, folder: Path, watch: 
             Path(work, "model").rename(folder)
         watch("forecasting after", 0, 0)
         saved = replace(it.source, folder=folder).running_in(how.precision)
-        after = _quantities(it, load_model(saved, asked.device), table, windows)
-    return [
+        smaller = load_model(saved, asked.device)
+        after = _quantities(it, smaller, _forecast(it, smaller, table), windows)
+    rows = [
         {"quantity": name, "before": value, "after": after[name], "ratio": after[name] / value if value else None}
         for name, value in before.items()
     ]
+    unscored = Counter(row["reason"].removeprefix(UNSCORED) for row in forecast if not row["n_future"])
+    return Narrowed(rows, len(forecast) - unscored.total(), left_out(it.series, unscored))
 
 
 def _calibration(it: AtHand, how: Narrowing, windows: int) -> dict[str, Any]:
@@ -113,28 +128,34 @@ def _compress(it: AtHand, how: Narrowing, table: pa.Table, folder: Path) -> None
         raise ParamsError(f"--to {how.to:g} --method {how.method}: {error}") from None
 
 
-def _quantities(it: AtHand, model: Family, table: pa.Table, windows: Windows) -> dict[str, float]:
-    from tasks.compression.clock import forecast_seconds
-    from tasks.compression.compressing import sizes
+def _forecast(it: AtHand, model: Family, table: pa.Table) -> Sequence[Mapping[str, Any]]:
+    """A row of `forecasts` a series, of its last window."""
     from tasks.forecasting.evaluate import evaluate
     from tasks.models.base import Forecaster
 
     assert isinstance(model, Forecaster)
     spec = forecasts.spec(it.params, it.cell) | planning.model_spec(it.row) | {"held_out": HELD_OUT}
-    rows = evaluate(Job(forecasts.TASK, spec), table, model).rows
+    return evaluate(Job(forecasts.TASK, spec), table, model).rows
+
+
+def _quantities(it: AtHand, model: Family, forecast: Sequence[Mapping[str, Any]], windows: Windows) -> dict[str, float]:
+    from tasks.compression.clock import forecast_seconds
+    from tasks.compression.compressing import sizes
+    from tasks.models.base import Forecaster
+
+    assert isinstance(model, Forecaster)
     seconds = forecast_seconds(windows)
     seconds(model)  # does not count
     return {
         **sizes(model),
         "bytes": sum(one.numel() * one.element_size() for one in model.network.parameters()),
         "seconds": min(seconds(model) for _ in range(ROUNDS)),
-        **_scores(rows, it.cell.dataset, len(spec["levels"])),
+        **_scores(forecast, it.cell.dataset, len(forecast[0]["levels"])),
     }
 
 
-def _scores(rows: Iterable[Mapping[str, Any]], dataset: str, levels: int) -> dict[str, float]:
+def _scores(rows: Sequence[Mapping[str, Any]], dataset: str, levels: int) -> dict[str, float]:
     """WQL over all series, and the mean of their MASE where there is one."""
-    rows = list(rows)
     target = sum(row["target_abs"] for row in rows)
     if not target:
         why = next((row["reason"] for row in rows if row["reason"]), "all targets are 0")

@@ -12,7 +12,7 @@ import typer
 
 from stages.advising import RESULTS, Choice, beats_chance, candidates, ranked, trust, verdict, what_varies
 from stages.cli.look import params_here, watched
-from stages.cli.output import Json, say_json, say_table
+from stages.cli.output import Json, say_json, say_left_out, say_table
 from stages.params import ParamsError
 from store.errors import QueryError
 
@@ -81,14 +81,17 @@ def advise(
     params = params_here()
     rules, said = _trust(results, choice, what_varies(candidates(params, choice)), study)
     with watched() as watch:
-        found = ranked(params, asked, choice, watch)
+        ranking = ranked(params, asked, choice, watch)
+    found = ranking.rows
     best = [{"model": row["model"], "context": row["context"]} for row in found if row["rank"] == 1]
     if as_json:
         beats = beats_chance(rules) if rules else None
         trusted = {"study": rules[0]["study"], "beats_chance": beats, "rules": rules} if rules else None
         say_json({"by": choice.by, "advised": best, "candidates": found, "trust": trusted, "said": said})
+        say_left_out(ranking.skipped, aside=True)
         return
     _show(data, choice, found, best)
+    say_left_out(ranking.skipped, aside=False)
     if rules:
         _show_trust(rules)
     typer.echo(said)

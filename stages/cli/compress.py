@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from stages.cli.look import Precision, params_here, watched
-from stages.cli.output import Json, say_json, say_table
+from stages.cli.output import Json, say_json, say_left_out, say_table
 
 
 class Method(StrEnum):
@@ -64,14 +64,16 @@ def compress(
     )
     how = Narrowing(to, method.value, windows, precision and precision.value)
     with watched() as watch:
-        rows = narrow(params_here(), asked, how, folder, watch)
+        found = narrow(params_here(), asked, how, folder, watch)
     if as_json:
-        say_json(rows)
+        say_json(found.rows)
+        say_left_out(found.skipped, aside=True)
         return
-    say_table(
-        f"{model} to {to:g} of its attention" + (f", run in {precision.value} after" if precision else ""),
-        ["", "before", "after", "ratio"],
-        [list(row.values()) for row in rows],
+    lines = [list(row.values()) for row in found.rows]
+    after = f", run in {precision.value} after" if precision else ""
+    say_table(f"{model} to {to:g} of its attention{after}", ["", "before", "after", "ratio"], lines)
+    typer.echo(
+        f"wql and mase: of the last window of {found.n_series} series, lower is better; bytes: of the weights in memory"
     )
-    typer.echo("wql and mase: of the last window of every series, lower is better; bytes: of the weights in memory")
+    say_left_out(found.skipped, aside=False)
     typer.echo(f"saved: {folder}; `tsfm-lens look {folder} DATA` looks at it, docs/compression.md loads it")

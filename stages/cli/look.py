@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stages.cli.output import Json, console, say_json, say_table
+from stages.cli.output import Json, console, say_json, say_left_out, say_table
 from stages.params import PARAMS_FILE, Params, ParamsError, load
 
 if TYPE_CHECKING:
@@ -86,8 +86,9 @@ def look(
         say_json(found.rows)
     else:
         _show(found, share, epsilon)
-        if out is not None:
-            typer.echo(f"picture: {out}")
+    say_left_out(found.skipped, aside=as_json)
+    if out is not None and not as_json:
+        typer.echo(f"picture: {out}")
 
 
 def params_here() -> Params:
@@ -148,8 +149,6 @@ def _show(found: Looked, share: float, epsilon: float) -> None:
     typer.echo(MEANING.format(**values))
     for line in flow(found.rows):
         typer.echo(line)
-    for reason, n in found.skipped.items():
-        typer.echo(f"left out: {n} series: {reason}")
 
 
 def _cell(row: Mapping[str, Any], column: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -35,6 +35,12 @@ def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]])
     for line in lines:
         table.add_row(*map(escape, line))
     console().print(table)
+
+
+def say_left_out(skipped: Mapping[str, int], *, aside: bool) -> None:
+    """Reason -> series, a line each. aside: on stderr, where stdout is JSON."""
+    for reason, n in skipped.items():
+        typer.echo(f"left out: {n} series: {reason}", err=aside)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -37,13 +37,14 @@ class Loaded:
     """What a source gave.
 
     available: usable series before sampling; skipped: the unusable ones, with why; missing: series -> times between its
-    own that the source lacks, whose values are NaN.
+    own that the source lacks, whose values are NaN; notes: lines for people on how the source was read.
     """
 
     series: list[Series]
     skipped: list[Skip]
     available: int
     missing: Mapping[str, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 def load_parquet(

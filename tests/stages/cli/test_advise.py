@@ -14,10 +14,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from stages.advising import beats_chance, verdict
+from stages.advising import Seen, _left_out, beats_chance, verdict
 from stages.cli.app import app
 from stages.statistics import infer
 from store import catalogue, files
+from tasks.errors import ModelError
 from tests.stages.test_statistics import QUICK, opened, tables
 
 ROOT = Path(__file__).parents[3]
@@ -93,6 +94,20 @@ def test_the_order_is_that_of_look_on_the_last_layer_and_without_results_trust_i
     assert [row["rank"] for row in ranked] == [1 + n for n in range(len(ranked))]
     assert [row["score"] for row in ranked] == sorted((row["score"] for row in ranked), reverse=True)
     assert found["advised"] == [{name: ranked[0][name] for name in ("model", "context")}]
+
+
+def test_series_that_are_left_out_are_counted_with_why() -> None:
+    pd.read_csv("mine.csv").assign(flat=1.0).to_csv("mine.csv", index=False)
+    lines = [line for line in run("advise", *ASKED).stdout.splitlines() if line.startswith("left out")]
+    assert lines == ["left out: 1 series: constant"]
+    assert run("advise", *ASKED, "--json").stderr.splitlines() == lines
+
+
+def test_reasons_that_hold_at_some_contexts_only_say_so() -> None:
+    short, long = {"constant": 1}, {"constant": 1, "too few": 2}
+    seen = [Seen(model, at, skipped=long if at == 128 else short) for model in "ab" for at in (64, 128)]
+    failed = Seen("c", 256, error=ModelError("gone"))
+    assert _left_out([*seen, failed]) == {"constant": 1, "too few, at context 128": 2}
 
 
 def test_the_log_partition_ranks_softmax_heads_alone() -> None:

@@ -107,6 +107,19 @@ def test_the_folder_is_a_model_that_look_takes_without_its_family() -> None:
     assert not [path for path in Path.cwd().iterdir() if path.name.startswith(".")]
 
 
+def test_the_series_that_were_scored_are_counted_and_the_others_named_with_why() -> None:
+    values = series()
+    gone = np.where(np.arange(160) < 148, values[:, 0], np.nan)
+    frame = pd.DataFrame(values, columns=["a", "b"]).assign(flat=1.0, gone=gone)
+    frame.to_csv("mine.csv", index=False)
+    said = run("chronos-bolt-nano", "out", *HOW).stdout
+    assert "of the last window of 2 series" in said
+    lines = [line for line in said.splitlines() if line.startswith("left out")]
+    assert lines == ["left out: 1 series: constant", "left out: 1 series: nothing is observed in the future"]
+    asked = run("chronos-bolt-nano", "other", *HOW, "--json")
+    assert json.loads(asked.stdout) and asked.stderr.splitlines() == lines
+
+
 def test_a_model_of_thin_factors_is_named_with_what_to_compress_instead() -> None:
     assert run("chronos-bolt-nano", "small", *HOW, "--method", "svd", "--to", "0.5").exit_code == 0
     done = run("small", "smaller", *HOW, "--to", "0.5")

@@ -154,6 +154,18 @@ def test_times_that_are_missing_are_said_on_stderr_once_and_looked_at_as_empty_c
     assert (empty.stdout, empty.stderr) == (lacking.stdout, "")
 
 
+def test_what_was_done_to_a_table_is_said_on_stderr_once() -> None:
+    days = pd.date_range("2024-01-01", periods=60, freq="D")
+    frame = pd.DataFrame({"ds": days, "a": wave(60), "b": wave(60, 1).round(3).astype(str), "day": days.day_name()})
+    frame.loc[7:9, "b"] = "-"
+    frame.to_csv("mine.csv", index=False)
+    found = run(MODEL, "mine.csv", "--context", "32", "--horizon", "8", "--json")
+    assert found.stderr.splitlines() == [
+        "mine.csv, column 'b': 3 cells such as '-' read as missing",
+        "mine.csv, column 'day': left out, neither numbers nor times nor ids: text such as 'Monday'",
+    ]
+
+
 def test_the_seed_alone_decides_what_is_sampled() -> None:
     pd.DataFrame({name: wave(60, seed) for seed, name in enumerate("abcdefgh")}).to_csv("many.csv", index=False)
     how = (MODEL, "many.csv", "--context", "32", "--horizon", "8", "--max-series", "3", "--rows", "20")
@@ -217,6 +229,17 @@ def test_series_that_cannot_be_used_are_counted_with_their_reason() -> None:
     pd.DataFrame({"good": wave(60), "flat": [1.0] * 60}).to_csv("two.csv", index=False)
     said = run(MODEL, "two.csv", "--context", "32", "--horizon", "8").stdout
     assert "of 1 series" in said and "left out: 1 series: constant" in said
+
+
+def test_series_without_a_window_are_not_counted_as_looked_at() -> None:
+    gone = np.where(np.arange(60) < 50, np.nan, 1 + np.arange(60))  # too few observed steps before the last 8
+    pd.DataFrame({"good": wave(60), "flat": [1.0] * 60, "gone": gone}).to_csv("three.csv", index=False)
+    how = (MODEL, "three.csv", "--context", "32", "--horizon", "8")
+    said, asked = run(*how), run(*how, "--json")
+    lines = [line for line in said.stdout.splitlines() if line.startswith("left out")]
+    assert "of 1 series" in said.stdout and len(lines) == 2 and lines[0] == "left out: 1 series: constant"
+    assert "fewer than 16 observed steps" in lines[1]
+    assert asked.stderr.splitlines() == lines and len(json.loads(asked.stdout)) > 1
 
 
 @pytest.mark.parametrize("suffix", ["html", "png", "svg"])

@@ -52,6 +52,13 @@ LAYOUTS = {
         b"when;a;b\n2024-01-01;0,5;5\n2024-01-02;1,5;\n2024-01-03;2;7\n",
         {"a": [0.5, 1.5, 2], "b": [5, None, 7]},
     ),
+    "decimal commas beside dates with dots": (
+        "a.csv",
+        b"when;a;b\n01.01.2024;0,5;5\n02.01.2024;1,5;\n03.01.2024;2;7\n",
+        {"a": [0.5, 1.5, 2], "b": [5, None, 7]},
+    ),
+    "decimal commas between tabs": ("a.tsv", b"a\tb\n1,5\t2\n2,125\t4\n", {"a": [1.5, 2.125], "b": [2, 4]}),
+    "decimal commas and a dash": ("a.csv", b"a;b\n1,5;0,5\n-;2\n2,5;4\n", {"a": [1.5, None, 2.5], "b": [0.5, 2, 4]}),
     "tabs": ("a.tsv", b"a\tb\n1\t2\n2\t4\n", {"a": [1, 2], "b": [2, 4]}),
     "bars": ("a.csv", b"a|b\n1|2\n2|4\n", {"a": [1, 2], "b": [2, 4]}),
     "one column, no times": ("a.csv", b"a\n1\n2\n", {"a": [1, 2]}),
@@ -66,6 +73,18 @@ LAYOUTS = {
     "long parquet with zones": ("a.parquet", parquet(LONG.assign(ds=LONG.ds.dt.tz_localize("Asia/Tokyo"))), XY),
     "ids that are numbers": ("a.csv", b"item_id,ds,target,price\n7,2024-01-01,1,9\n7,2024-01-02,2,9\n", {"7": [1, 2]}),
     "an only column of text is the id": ("a.csv", b"shop,ds,sold\nn,2024-01-01,1\nn,2024-01-02,2\n", {"n": [1, 2]}),
+    "text that tells rows of one time apart is the id": (
+        "a.csv",
+        b"shop,kind,ds,sold\nn,x,2024-01-01,1\ns,x,2024-01-01,5\nn,x,2024-01-02,2\ns,x,2024-01-02,6\n",
+        {"n": [1, 2], "s": [5, 6]},
+    ),
+    "ids that stand together, without times": ("a.csv", b"shop,sold\nn,1\nn,2\ns,5\ns,6\n", {"n": [1, 2], "s": [5, 6]}),
+    "names of days are no ids": ("a.csv", b"ds,a,day\n2024-01-01,1,Mon\n2024-01-02,2,Tue\n", {"a": [1, 2]}),
+    "dashes are missing": (
+        "a.csv",
+        b"ds,a,b\n2024-01-01,1,-\n2024-01-02,2,5\n2024-01-03,4,7\n",
+        {"a": [1, 2, 4], "b": [None, 5, 7]},
+    ),
     "several columns an id": ("a.csv", b"id,u,v\np,1,3\np,2,5\n", {"p:u": [1, 2], "p:v": [3, 5]}),
     "the pipeline's own": (
         "a.parquet",
@@ -151,6 +170,23 @@ def test_times_with_a_zone_cross_the_change_of_clocks(tmp_path: Path, freq: str,
     assert np.delete(one.values, missing).tolist() == frame["y"].tolist()
 
 
+@pytest.mark.parametrize("form", ["%d/%m/%Y", "%d.%m.%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y"])
+def test_days_before_months_are_no_other_days(tmp_path: Path, form: str) -> None:
+    days = pd.date_range("2024-01-01", periods=60, freq="D")
+    pd.DataFrame({"date": days.strftime(form), "a": np.arange(60.0)}).to_csv(tmp_path / "a.csv", index=False)
+    found = load(tmp_path / "a.csv")
+    assert values(tmp_path / "a.csv") == {"a": [*range(60)]} and not found.missing and not found.notes
+    assert (found.series[0].freq, found.series[0].start) == ("D", days[0].to_pydatetime())
+
+
+def test_what_was_done_to_a_table_is_noted_with_file_and_column(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ds,a,day,b\n2024-01-01,1,Mon,-\n2024-01-02,2,Tue,3\n2024-01-03,3,Wed,4\n")
+    assert load(tmp_path / "a.csv").notes == [
+        f"{tmp_path / 'a.csv'}, column 'b': 1 cell such as '-' read as missing",
+        f"{tmp_path / 'a.csv'}, column 'day': left out, neither numbers nor times nor ids: text such as 'Mon'",
+    ]
+
+
 def test_a_folder_is_one_data_set_whose_series_say_their_file(tmp_path: Path) -> None:
     WIDE.to_csv(tmp_path / "one.csv", index=False)
     LONG.to_parquet(tmp_path / "two.parquet")
@@ -178,6 +214,20 @@ def test_what_cannot_be_used_is_counted_and_a_sample_is_seeded(tmp_path: Path) -
         ("a.csv", b"date,a\n2024-01-01,1\n2024-01-01,2\n", "column 'date': .* stands twice"),
         ("a.csv", b"date,a\n2024-01-01,1\n,2\n", "column 'date': .* one is missing"),
         ("a.csv", b"item_id,a\nx,1\n,2\n", "column 'item_id': expected an id a row, got 1 rows without"),
+        (
+            "a.csv",
+            b"day,a\n13/01/2024,1\n01/14/2024,2\n",
+            "one order of day and month, got '13/01/2024' and '01/14/2024'",
+        ),
+        ("a.csv", b"ds,a,b\n2024-01-01,1,1\n2024-01-02,2,shut\n", "'b', row 2 below the header: .* a number.*'shut'"),
+        ("a.csv", b'ds,a,b\n2024-01-01,1,"1,100.5"\n', "'b', row 1 below the header: .* a number.*'1,100.5'"),
+        ("a.tsv", b"a\tb\n1\t1,100\n2\t2,100\n", "'b', row 1 below the header: .* a number.*'1,100'"),
+        ("a.csv", b"date,a\n2024-01-01,1\n2024-01-02,2\nTotal,3\n", "'date', row 3 below.* a time, .* got 'Total'"),
+        (
+            "a.csv",
+            b"day,a\n" + b"".join(b"2024-01-%02d,1\n" % day for day in range(1, 20)) + b"Sum,19\n",
+            "'day', row 20 below the header: expected a time.*take the row out if it is a total",
+        ),
         ("a.csv.gz", b"no gzip", "expected a CSV table"),
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n")[:10] + bytes(range(200, 240)), "expected a CSV table"),
         ("a.parquet", b"PAR1 not at all", "expected a Parquet file"),

@@ -1,0 +1,93 @@
+"""Times of a column of text: one order of day and month for all of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float64
+
+from tasks.errors import DataError
+from tasks.series.gaps import frequency
+
+DATE = r"^\s*(?P<first>[0-9]{1,2})([./-])(?P<second>[0-9]{1,2})\2(?P<year>[0-9]{4}|[0-9]{2})(?P<rest>(?![0-9]).*)$"
+PIVOT = 69  # years of two digits from here on are of 19.., as POSIX strptime has it
+CLEARLY = 2  # times fewer turns, or more even steps, of an order than of the other
+
+
+def parsed(column: pd.Series, where: str) -> tuple[pd.Series, str]:
+    """Times in UTC, NaT where a cell is none; and a word for people where the order of day and month is a guess.
+
+    Dates such as 13/01/2024 and 13.01.24 are read in one order: that of the cells with a field above 12; where there
+    are none, that in which the times are regular, or clearly more in order or more even; else month-first. ISO dates
+    and names of months are what they are. where: file and column, for DataError, where cells contradict one another.
+    """
+    fields = column.astype(str).str.extract(DATE)
+    first, second = (pd.to_numeric(fields[name]) for name in ("first", "second"))
+    dates = first.between(1, 31) & second.between(1, 31) & ((first <= 12) | (second <= 12))
+    fields = fields[dates]
+    days, months = (column[dates & (one > 12)] for one in (first, second))
+    if len(days) and len(months):
+        raise DataError(
+            f"{where}: expected one order of day and month, got {days.iloc[0]!r} and {months.iloc[0]!r}; "
+            "write dates as 2024-01-31"
+        )
+    if len(days) or len(months) or fields.empty:
+        return _read(column, fields, day_first=len(days) > 0), ""
+    day_first, month_first = (_read(column, fields, day_first=one) for one in (True, False))
+    if day_first.equals(month_first):
+        return month_first, ""
+    decided = _is_day_first(day_first, month_first)
+    if decided is not None:
+        return (day_first if decided else month_first), ""
+    differs = (day_first != month_first) & dates
+    value, read = column[differs].iloc[0], month_first[differs].iloc[0]
+    return month_first, (
+        f"{where}: no day above 12 says which of day and month comes first; read month-first, {value} as "
+        f"{read:%Y-%m-%d}; write it so if that is wrong"
+    )
+
+
+def _read(column: pd.Series, fields: pd.DataFrame, *, day_first: bool) -> pd.Series:
+    day, month = (fields["first"], fields["second"]) if day_first else (fields["second"], fields["first"])
+    short = fields["year"].str.len() == 2
+    year = fields["year"].where(~short, np.where(fields["year"].str[-2:].astype(int) < PIVOT, "20", "19") + fields.year)
+    text = column.astype(object)
+    text[fields.index] = year + "-" + month.str.zfill(2) + "-" + day.str.zfill(2) + fields["rest"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that formats differ from row to row
+        return pd.to_datetime(text, format="mixed", utc=True, errors="coerce")
+
+
+def _is_day_first(day_first: pd.Series, month_first: pd.Series) -> bool | None:
+    """Which of the two is more like times of a table; None where neither is, or both."""
+    regular = [
+        bool(frequency(pd.DatetimeIndex(one.dropna()).unique().sort_values())) for one in (day_first, month_first)
+    ]
+    if any(regular):
+        return None if all(regular) else regular[0]
+    measures: tuple[Callable[[pd.Series], float], ...] = (_turns, _unevenness)
+    for measure in measures:
+        day, month = measure(day_first), measure(month_first)
+        if CLEARLY * min(day, month) < max(day, month):
+            return day < month
+    return None
+
+
+def _turns(times: pd.Series) -> float:
+    """Steps against the direction that most steps of the file go in."""
+    steps = np.diff(_seconds(times))
+    return float(min((steps < 0).sum(), (steps > 0).sum()))
+
+
+def _unevenness(times: pd.Series) -> float:
+    """Standard deviation of the steps between neighbours, over their mean."""
+    steps = np.diff(np.unique(_seconds(times)))
+    return float(steps.std() / steps.mean()) if len(steps) else 0.0
+
+
+def _seconds(times: pd.Series) -> Float64[np.ndarray, " time"]:
+    found: np.ndarray = pd.DatetimeIndex(times.dropna()).as_unit("ns").asi8 / 1e9
+    return found
