@@ -75,8 +75,8 @@ def _frontier(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
     windows, cells = int(frame["n_windows"].max()), int(frame["n_cells"].max())
     caption = (
         f"Geometric means over {cells} data sets and conditions, {windows:,} windows that all have a score on. Time is "
-        "the pipeline's own clock a series, jobs beside other jobs, a fit's time for the baselines. Small marks: "
-        f"little of the attention is left. On the frontier, from fast to accurate: {'; '.join(told)}."
+        "the pipeline's own clock a series, warm jobs of one run beside other jobs, a fit's time for the baselines. "
+        f"Small marks: little of the attention is left. On the frontier, from fast to accurate: {'; '.join(told)}."
     )
     alt = f"Scatter plots of relative forecast error against relative time, {frame['base'].nunique()} panels, "
     alt += f"{len(frame)} points, both axes logarithmic."

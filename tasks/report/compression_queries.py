@@ -35,22 +35,43 @@ cells as (
         windows.condition,
         count(*) as n_windows,
         sum(windows.quantile_loss) as loss,
-        avg(windows.mase) as mase,
-        any_value(timings.seconds) / any_value(jobs.n) as seconds
+        avg(windows.mase) as mase
     from windows
     semi join common
         on common.dataset = windows.dataset
         and common.condition = windows.condition
         and common.series = windows.series
-    inner join (select job_key, count(*) as n from windows group by all) as jobs
-        on jobs.job_key = windows.job_key
-    left join timings
-        on timings.key = windows.job_key
-        and timings.stage = 'forecasts'
     group by
         windows.model,
         windows.dataset,
         windows.condition
+),
+
+clocked as ( -- seconds a series of warm jobs
+    select
+        warm.* exclude (seconds),
+        warm.seconds / jobs.n as seconds
+    from warm_forecasts as warm
+    inner join (select job_key, count(*) as n from windows group by all) as jobs
+        on jobs.job_key = warm.job_key
+),
+
+times as ( -- of two jobs of one run, node and device alone
+    select
+        dense.model as base,
+        one.model,
+        exp(avg(ln(one.seconds / dense.seconds))) as time_ratio,
+        exp(avg(ln(one.seconds))) as seconds
+    from clocked as dense
+    inner join clocked as one
+        on one.dataset = dense.dataset
+        and one.condition = dense.condition
+        and one.run = dense.run
+        and one.node = dense.node
+        and one.device = dense.device
+    group by
+        dense.model,
+        one.model
 ),
 
 ratios as (
@@ -68,8 +89,8 @@ ratios as (
         sum(one.n_windows)::bigint as n_windows,
         exp(avg(ln(nullif(one.loss, 0) / nullif(dense.loss, 0)))) as wql_ratio,
         exp(avg(ln(nullif(one.mase, 0) / nullif(dense.mase, 0)))) as mase_ratio,
-        exp(avg(ln(nullif(one.seconds, 0) / nullif(dense.seconds, 0)))) as time_ratio,
-        exp(avg(ln(nullif(one.seconds, 0)))) as seconds
+        any_value(times.time_ratio) as time_ratio,
+        any_value(times.seconds) as seconds
     from cells as dense
     inner join cells as one
         on one.dataset = dense.dataset
@@ -79,10 +100,13 @@ ratios as (
         on compression.model = one.model
     left join checkpoints
         on checkpoints.model = dense.model
+    left join times
+        on times.base = dense.model
+        and times.model = one.model
     where dense.base_model is null
         and not dense.is_baseline
     group by
-        base,
+        dense.model,
         one.model,
         kind
 )

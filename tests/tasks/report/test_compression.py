@@ -78,6 +78,14 @@ def test_ratios_are_geometric_means_over_data_sets_of_windows_that_all_have_a_sc
     assert "t5@svd-25" not in frame.loc["bolt"].index
 
 
+def test_times_of_different_runs_are_not_held_against_each_other(tmp_path: Path) -> None:
+    later = compression_studies(tmp_path, Made(spread=0.0, later=("t5@svd-25", "auto-ets")))
+    frame = later["frontier"].ranks["frontier"].frame.set_index(["base", "model"])
+    assert frame.loc[[("t5", "t5@svd-25"), ("t5", "auto-ets"), ("bolt", "auto-ets")], "time_ratio"].isna().all()
+    assert frame["time_ratio"].notna().sum() == len(frame) - 3
+    assert frame.loc[("t5", "t5@svd-25"), "wql_ratio"] == pytest.approx(FACTORS["t5@svd-25"][0])
+
+
 def test_the_frontier_is_what_nothing_is_faster_and_better_than(found: Found) -> None:
     frame = found["frontier"].ranks["frontier"].frame
     for _, part in frame.groupby("base"):
