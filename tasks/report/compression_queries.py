@@ -6,7 +6,34 @@ from tasks.report.query import Query
 
 FRONTIER = Query(
     "Accuracy against time, relative to the dense model",
-    """with windows as (
+    """with recursive made as ( -- of every study, since the model between a cut one and its root may be of another
+    select
+        model,
+        base_model
+    from forecasts
+    where base_model is not null
+    union
+    select
+        model,
+        base_model
+    from compression
+),
+
+lines as ( -- each model and all that it comes from, as a compressed one of a model that is read in bfloat16
+    select
+        model,
+        base_model as root
+    from made
+    union
+    select
+        lines.model,
+        made.base_model
+    from lines
+    inner join made
+        on made.model = lines.root
+),
+
+windows as (
     select
         forecasts.*,
         baselines.model is not null as is_baseline
@@ -77,12 +104,14 @@ times as ( -- of two jobs of one run, node and device alone
 ratios as (
     select
         dense.model as base,
-        any_value(checkpoints.family) as family,
+        any_value(dense_checkpoints.family) as family,
         one.model,
         case
             when one.is_baseline then 'baseline'
             when one.base_model is null then 'dense'
-            else coalesce(compression.method, 'other')
+            when compression.method is not null then compression.method
+            when checkpoints.heads is not null then 'other' -- pretrained narrow
+            else 'read otherwise' -- the same weights, as in bfloat16
         end as kind,
         any_value(compression.attention_ratio) as attention_ratio,
         count(*) as n_cells,
@@ -95,11 +124,17 @@ ratios as (
     inner join cells as one
         on one.dataset = dense.dataset
         and one.condition = dense.condition
-        and (one.model = dense.model or one.base_model = dense.model or one.is_baseline)
+        and (
+            one.model = dense.model
+            or one.is_baseline
+            or (one.model, dense.model) in (select (model, root) from lines)
+        )
     left join compression
         on compression.model = one.model
     left join checkpoints
-        on checkpoints.model = dense.model
+        on checkpoints.model = one.model
+    left join checkpoints as dense_checkpoints
+        on dense_checkpoints.model = dense.model
     left join times
         on times.base = dense.model
         and times.model = one.model
