@@ -83,7 +83,7 @@ clocked as ( -- seconds a series of warm jobs
         on jobs.job_key = warm.job_key
 ),
 
-times as ( -- of two jobs of one run, node and device alone
+times as ( -- of two jobs of one run, node and device alone; baselines have none but the processor
     select
         dense.model as base,
         one.model,
@@ -95,7 +95,7 @@ times as ( -- of two jobs of one run, node and device alone
         and one.condition = dense.condition
         and one.run = dense.run
         and one.node = dense.node
-        and one.device = dense.device
+        and (one.device = dense.device or one.model in (select model from baselines))
     group by
         dense.model,
         one.model

@@ -60,6 +60,7 @@ class Made:
     rename: str = ""  # stands behind every model's name
     without: tuple[str, ...] = ()  # models that are not there
     read: bool = False  # whether bolt is also read in bfloat16, faster than all baselines and more accurate
+    device: str = "cpu"  # of models; baselines are always fitted on the processor
     later: tuple[str, ...] = ()  # models whose forecasts are of a later run
     unscored: tuple[str, ...] = ("auto-arima/hospital/s1",)  # windows without a forecast
 
@@ -123,6 +124,7 @@ def rows(made: Made = Made()) -> dict[str, list[Row]]:
         "forecasts": [row for _, part, _ in cells for row in part],
         "timings": [
             {**timing, "key": key, "seconds": seconds, "started": 3.1e9 if part[0]["model"] in made.later else 1e9}
+            | {"device": "cpu" if part[0]["model"] in LOCAL else made.device}
             for key, part, seconds in cells
         ],
         "runs": [run, {**run, "started": 3e9}],  # microseconds

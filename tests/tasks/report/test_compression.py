@@ -108,6 +108,11 @@ def test_times_of_different_runs_are_not_held_against_each_other(tmp_path: Path)
     assert frame.loc[("t5", "t5@svd-25"), "wql_ratio"] == pytest.approx(FACTORS["t5@svd-25"][0])
 
 
+def test_baselines_stand_beside_models_on_an_accelerator(tmp_path: Path) -> None:
+    frame = compression_studies(tmp_path, Made(spread=0.0, device="cuda:0"))["frontier"].ranks["frontier"].frame
+    assert frame["time_ratio"].notna().all()
+
+
 def test_the_frontier_is_what_nothing_is_faster_and_better_than(found: Found) -> None:
     frame = found["frontier"].ranks["frontier"].frame
     for _, part in frame.groupby("base"):
