@@ -197,8 +197,11 @@ def retry() -> None:
 
 @app.command()
 def done() -> None:
-    """Say where the results of `dvc repro` are."""
-    typer.echo(f'results: {DATA}/results.duckdb  (python -m store "select * from correlation")')
+    """Say where the results of `dvc repro` are. StoreError where there are none."""
+    results = Path(DATA, "results.duckdb")
+    if not results.is_file():
+        raise StoreError(f"no results at {results}; `make repro` (or `dvc repro`) makes them, `dvc pull` brings them")
+    typer.echo(f'results: {results}  (python -m store "select * from correlation")')
     typer.echo(f"report:  {DATA}/report.html")
 
 

@@ -162,6 +162,8 @@ def failures(
     data: Annotated[Path, typer.Option(help="Where the outs lie.")] = Path("data"),
 ) -> None:
     """List the failed jobs of every stage; they are read from its out, so also where the pipeline ended with them."""
+    if not any(path.is_dir() for path in data.glob("[!.]*")):
+        raise StoreError(f"no results in {data}; `make repro` (or `dvc repro`) makes them, `dvc pull` brings them")
     rows = published.read_failures(data)
     if full:
         rows = rows.select(["stage", "task", "error", "message", "spec", "attempts", "transient", "traceback"])

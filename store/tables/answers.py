@@ -75,7 +75,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "compression_frontier": {
         "method": "how it was compressed, as in table compression",
         "error": "error of the compressed attention, relative, as its method measures it",
-        "time_ratio": "seconds of warm forecast jobs over the base's, geometric mean, on this run's clock [ratio]",
+        "time_ratio": "seconds of warm forecast jobs over the base's of one run and device, geometric mean [ratio]",
         "compression_seconds": "wall-clock time of the compression [s]",
     },
     "compression_loss": {

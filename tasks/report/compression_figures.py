@@ -23,6 +23,7 @@ METHODS = (
     "aware-both",
     "other",
 )  # in this order, colours of figures.COLOURS
+READ = "read otherwise"  # the dense model's weights under other options, such as bfloat16
 BASELINES = ("seasonal-naive", "auto-ets", "auto-theta", "auto-arima")
 QUANTITIES = {"wql_ratio": "WQL", "mase_ratio": "MASE", "overlap": "top-10 overlap", "lppl": "LPPL"}
 FRONTIER = "nothing is faster and better"
@@ -146,8 +147,8 @@ def _against_size(
 
 
 def _groups(part: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Dense, methods, then each baseline, as far as they are there."""
-    found = [(name, part[part["kind"] == name]) for name in ("dense", *METHODS)]
+    """Dense, read otherwise, methods, then each baseline, as far as they are there."""
+    found = [(name, part[part["kind"] == name]) for name in ("dense", READ, *METHODS)]
     local = part[part["kind"] == "baseline"]
     order = [*BASELINES, *sorted(set(local["model"]) - set(BASELINES))]
     found += [(name, local[local["model"] == name]) for name in order]
@@ -160,7 +161,8 @@ def _marks(name: str, points: pd.DataFrame, *, shown: bool) -> go.Scatter:
     local = points["kind"].iloc[0] == "baseline"
     colour = scales.GREY if local else _colour(name)
     place = BASELINES.index(name) if name in BASELINES else 0
-    symbol = f"{SYMBOLS[1 + place]}-open" if local else ("star" if name == "dense" else "circle")
+    whole = "star" if name == "dense" else "star-open" if name == READ else "circle"
+    symbol = f"{SYMBOLS[1 + place]}-open" if local else whole
     sizes = [_size(share, name) for share in points["attention_ratio"]]
     return go.Scatter(
         x=points["time_ratio"].tolist(),
@@ -190,7 +192,7 @@ def _told(row: Mapping[Any, Any]) -> str:
 def _size(share: float | None, name: str) -> float:
     """Pixels of a mark: the more of the attention is left, the larger."""
     if share is None or share != share:
-        return 12.0 if name == "dense" else 9.0
+        return 12.0 if name in ("dense", READ) else 9.0
     return float(round(5 + 8 * min(share, 1.0) ** 0.5, 1))
 
 
@@ -200,7 +202,7 @@ def _benchmark(part: pd.DataFrame) -> pd.Series:
 
 
 def _colour(name: str) -> str:
-    if name == "dense":
+    if name in ("dense", READ):
         return COLOURS[0]
     return COLOURS[1 + METHODS.index(name)] if name in METHODS else COLOURS[1 + len(METHODS)]
 

@@ -37,14 +37,16 @@ class _Chain(NamedTuple):
     points: tuple[_Point, ...]
 
 
-def by_domain(frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[str]) -> go.Figure:
+def by_domain(
+    frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[str], *, of_paper: bool = True
+) -> go.Figure:
     """A point a (model, data set): Dataset 1 of a domain filled, Dataset 2 open, these two joined by a line.
 
     frame: model, dataset, domain, paper, condition, zeta_adjusted, nmse; rows that log axes cannot show are left out.
     models gives colours and symbols: those of the whole page, so that a model looks the same everywhere. More than one
-    condition: a dash each.
+    condition: a dash each. of_paper: as in `placed`.
     """
-    rows = placed(frame)
+    rows = placed(frame, of_paper=of_paper)
     shown = [name for name in conditions if name in set(rows["condition"])]
     chains = []
     for (panel, model), part in _groups(rows, "model"):
@@ -60,12 +62,14 @@ def by_domain(frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[s
     return _figure(rows, chains, keys, models, arrows=False)
 
 
-def by_condition(frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[str]) -> go.Figure:
+def by_condition(
+    frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[str], *, of_paper: bool = True
+) -> go.Figure:
     """A point a (model, data set, condition): the first condition filled, the next open, an arrow from one to the next.
 
     conditions: in the study's order. A number beside the first point says which data set of the domain it is.
     """
-    rows = placed(frame)
+    rows = placed(frame, of_paper=of_paper)
     shown = [name for name in conditions if name in set(rows["condition"])]
     chains = []
     for (panel, model, _), part in _groups(rows, "model", "number"):
@@ -75,13 +79,14 @@ def by_condition(frame: pd.DataFrame, models: Sequence[str], conditions: Sequenc
     return _figure(rows, chains, keys, models, arrows=True)
 
 
-def placed(frame: pd.DataFrame) -> pd.DataFrame:
+def placed(frame: pd.DataFrame, *, of_paper: bool = True) -> pd.DataFrame:
     """Drawable rows, sorted by panel, with `panel` (letter and domain) and `number` (of the data set in its domain).
 
-    Letters and numbers are those of all rows, so that a panel keeps its letter where points cannot be drawn.
+    Letters and numbers are those of all rows, so that a panel keeps its letter where points cannot be drawn. of_paper:
+    whether the figure is one of the paper's, which has its letters.
     """
     named = frame.assign(domain=frame["domain"].fillna("").replace("", places.NO_DOMAIN))
-    letters = places.panels(named["domain"])
+    letters = places.panels(named["domain"], of_paper=of_paper)
     domains = dict(zip(named["dataset"], named["domain"], strict=True))
     papers = {d: p if isinstance(p, str) else None for d, p in zip(named["dataset"], named["paper"], strict=True)}
     rows = drawable(named)

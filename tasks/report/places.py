@@ -14,17 +14,18 @@ NO_DOMAIN = "other"
 PRINTED = re.compile(r"-(\d+)$")  # the number in the paper's name of a data set, such as finance-1
 
 
-def panels(domains: Iterable[str]) -> dict[str, str]:
+def panels(domains: Iterable[str], *, of_paper: bool = True) -> dict[str, str]:
     """Domain -> the letter of its panel, in the paper's order, others after, by name.
 
-    A figure of synthetic or of real domains alone has the paper's letters even where a panel is lacking.
+    A figure of synthetic or of real domains alone has the paper's letters even where a panel is lacking; one that is
+    not of_paper, as a study of one's own, has a, b, c ...
     """
     named = set(domains)
     known = [domain for domain in (*SYNTHETIC, *REAL) if domain in named]
     ordered = known + sorted(named - set(known))
     papers: Sequence[str] = ordered
     for group in (SYNTHETIC, REAL):
-        if named <= set(group):
+        if of_paper and named <= set(group):
             papers = group
     return {domain: _letter(papers.index(domain)) for domain in ordered}
 

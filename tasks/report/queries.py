@@ -57,8 +57,8 @@ where published is not null""",
     count(distinct model) as models,
     count(distinct dataset) as datasets,
     count(distinct condition) as conditions,
-    count(*) as forecasts,
-    count(distinct (dataset, series)) as series
+    count(nmse) as forecasts, -- those with a score
+    count(distinct (dataset, series)) filter (where nmse is not null) as series
 from forecasts
 anti join baselines
     on baselines.model = forecasts.model

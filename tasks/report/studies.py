@@ -109,7 +109,8 @@ def _paper_row(family: object, numbers: Mapping[str, float]) -> dict[str, object
 
 def _panels(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
     frame = require(study.points, POINTS)
-    rows = panels.placed(frame)
+    of_paper = study.figure is not None
+    rows = panels.placed(frame, of_paper=of_paper)
     if rows.empty:
         return ()
     draw = panels.by_domain if study.picture == "domains" else panels.by_condition
@@ -118,11 +119,12 @@ def _panels(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
     if left:
         caption += f" {left} of {len(frame)} points have no value on a log axis and are not drawn; the data holds them."
     count = rows["panel"].nunique()
+    drawing = draw(frame, models, study.conditions, of_paper=of_paper)
     alt = (
         f"{count} scatter plots of NMSE against the absolute adjusted cosine, one a domain "
         f"({', '.join(rows['panel'].unique())}), {len(rows)} points, both axes logarithmic and shared."
     )
-    return (Drawn(f"{study.name}-0", draw(frame, models, study.conditions), alt, caption, source=study.name),)
+    return (Drawn(f"{study.name}-0", drawing, alt, caption, source=study.name),)
 
 
 def _captions(rows: pd.DataFrame, study: StudyTables) -> str:

@@ -121,9 +121,13 @@ def _headline(correlation: pd.DataFrame, models: int) -> list[str]:
             within = rows
         if rows["spearman"].notna().any():
             break
-    found = sorted(within.to_dict("records"), key=lambda row: (row["measure"] != HEADLINE, row["measure"]))
+    defined = within[within["spearman"].notna()]
+    found = sorted(defined.to_dict("records"), key=lambda row: (row["measure"] != HEADLINE, row["measure"]))
     if not found:
-        return ["No correlation within data sets could be computed: it needs several models on the same data sets."]
+        return [
+            "No correlation within data sets could be computed: it needs several models on the same data sets, and one "
+            "that is made from another (compressed, or read otherwise) does not count as a further one."
+        ]
     first, *others = found
     sentences = [_short(first)] if models >= FEWEST_MODELS else []
     sentences += [

@@ -102,6 +102,16 @@ def test_retry_without_failures_says_so(folder: Path) -> None:
     assert "no stage has failures" in run(folder, "retry").stdout
 
 
+def test_done_says_where_results_are_only_where_there_are_some(folder: Path) -> None:
+    done = run(folder, "done", TSFM_LENS_DATA="")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("no results at data/results.duckdb; `make repro`")
+    (folder / "data").mkdir()
+    (folder / "data" / "results.duckdb").touch()
+    done = run(folder, "done")
+    assert done.returncode == 0 and done.stdout.startswith("results: data/results.duckdb")
+
+
 def test_an_unknown_stage_is_refused(folder: Path) -> None:
     done = run(folder, "geometri")
     assert done.returncode == 2

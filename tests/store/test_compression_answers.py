@@ -16,6 +16,9 @@ REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "table2_svd_com
 MODELS = {"t5": None, "t5@half": 0.5, "t5@fifth": 0.2}
 DATASETS, SERIES = ["d0", "d1"], ["s0", "s1", "s2"]
 SECONDS = {"t5": 4.0, "t5@half": 2.0, "t5@fifth": 1.0}
+RUN = {"seconds": 100.0, "jobs": 1, "done": 1, "reused": 0, "failed": 0, "commit": "c", "versions": "{}"}
+RUN |= {"stage": "forecasts", "hardware": "h", "cpus": 1, "gpus": 0, "seed": 0, "host": "h"}
+RUNS = [{**RUN, "started": started * 10**6} for started in (0, 1000)]  # in microseconds: 0 to 100 s, 1,000 to 1,100 s
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -61,7 +64,7 @@ def connection(measured: Rows, rows, tmp_path_factory: pytest.TempPathFactory):
         if rank is not None
     ]
     kinds = [rows["checkpoints"] | {"model": model, "family": "chronos-t5"} for model in MODELS]
-    tables = measured | {"compression": compressed, "checkpoints": kinds}
+    tables = measured | {"compression": compressed, "checkpoints": kinds, "runs": RUNS}
     for name, lines in tables.items():
         files.write_rows(folder / name, name, lines)
     catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})
@@ -92,6 +95,44 @@ def test_losses_are_geometric_means_of_ratios_over_the_cells_that_both_models_ha
         for score in (wql, mase)
     ]
     assert found == [(*map(pytest.approx, means), pytest.approx(SECONDS[model] / 4), 2)]
+
+
+Clock = tuple[str, str, float, float, str]  # model, data set, start, seconds, device
+WARM = ("t5", "d0", 1.0, 9.0, "cpu"), ("t5", "d1", 2.0, 4.0, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("clocks", "expected"),
+    [
+        ([("t5@half", "d0", 3.0, 9.0, "cpu"), ("t5@half", "d1", 4.0, 2.0, "cpu")], 0.5),
+        ([("t5@half", "d0", 1003.0, 9.0, "cpu"), ("t5@half", "d1", 1004.0, 8.0, "cpu")], None),
+        ([("t5@half", "d0", 1003.0, 9.0, "cpu"), ("t5@half", "d1", 4.0, 2.0, "cpu")], None),
+        ([("t5@half", "d0", 503.0, 9.0, "cpu"), ("t5@half", "d1", 504.0, 2.0, "cpu")], None),
+        ([("t5@half", "d0", 3.0, 9.0, "cpu"), ("t5@half", "d1", 4.0, 2.0, "cuda:0")], None),
+        ([("t5@half", "d0", 4.0, 9.0, "cpu"), ("t5@half", "d1", 3.0, 2.0, "cpu")], None),
+    ],
+    ids=["one run", "the base of an earlier run", "one cell alone, cold", "a killed run", "two devices", "cold"],
+)
+def test_time_is_that_of_warm_jobs_of_one_run_and_device(
+    clocks: list[Clock], expected: float | None, rows, tmp_path: Path
+) -> None:
+    where = {"stage": "forecasts", "load_seconds": 0.0, "actor": "a", "node": "n"}
+    names = ("model", "dataset", "started", "seconds", "device")
+    timed = [dict(zip(names, one, strict=True)) for one in (*WARM, *clocks)]
+    made: Rows = {"runs": RUNS, "compression": [rows["compression"] | {"model": "t5@half", "base_model": "t5"}]}
+    made["checkpoints"] = [rows["checkpoints"] | {"model": model} for model in ("t5", "t5@half")]
+    for one in timed:
+        cell = {"model": one.pop("model"), "dataset": one.pop("dataset")}
+        key, one["started"] = "/".join(cell.values()), int(1e6 * one["started"])
+        base = "t5" if "@" in key else None
+        made.setdefault("timings", []).append(where | one | {"key": key})
+        made.setdefault("forecasts", []).append(rows["forecasts"] | cell | {"base_model": base, "job_key": key})
+        made.setdefault("studies", []).append({"study": "s", "stage": "forecasts", "job_key": key})
+    for name, lines in made.items():
+        files.write_rows(tmp_path / name, name, lines)
+    catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in made})
+    with store.open(tmp_path / "r.duckdb") as opened:
+        assert opened.sql("select time_ratio from compression_frontier").fetchall() == [(expected,)]
 
 
 def test_distances_are_means_over_cells_however_many_studies_ask(connection, measured: Rows) -> None:

@@ -294,8 +294,17 @@ def test_failures_are_listed_from_the_outs_also_where_the_pipeline_ended_with_th
     assert list(json.loads(shown)[0]) == ["stage", "task", "error", "message", "spec"]
     _, shown, _ = run("failures", "--data", tmp_path / "data", "--full", "--format", "json")
     assert [(one["message"], one["traceback"]) for one in json.loads(shown)][1] == ("one\ntwo", "line 9")
-    code, shown, _ = run("failures", "--data", tmp_path / "none")
+    with Out(tmp_path / "clean" / "heads", tables=["training"], companion=tmp_path / "c", stage="heads"):
+        pass
+    code, shown, _ = run("failures", "--data", tmp_path / "clean")
     assert (code, shown.splitlines()[-1]) == (0, "0 rows")
+
+
+def test_a_folder_without_results_is_not_one_without_failures(run, tmp_path: Path) -> None:
+    for data in (tmp_path / "none", tmp_path):
+        code, shown, complaint = run("failures", "--data", data)
+        assert (code, shown) == (2, "")
+        assert complaint.startswith(f"no results in {data}; `make repro`")
 
 
 def test_importing_the_store_loads_no_heavy_package_and_makes_no_file(tmp_path: Path) -> None:

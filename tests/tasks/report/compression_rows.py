@@ -29,12 +29,17 @@ CUT = {  # model -> method, share of the attention that is left
     "t5@svd-50": ("svd", 0.5),
     "t5@joint-25": ("joint", 0.25),
     "bolt@joint-25": ("joint", 0.251),
+    "bolt-bf16@joint-25": ("joint", 0.251),
 }
 FACTORS = {  # of WQL and MASE, and of time, to the family's dense model, for baselines to t5
     "t5": (1.0, 1.0), "t5@svd-25": (1.3, 0.6), "t5@svd-50": (1.1, 0.8), "t5@joint-25": (1.02, 0.5), "bolt": (1.0, 1.0),
     "bolt@joint-25": (1.01, 0.7), "seasonal-naive": (1.6, 0.01), "auto-ets": (1.2, 0.3), "auto-theta": (1.15, 0.1),
     "auto-arima": (1.1, 4.0),
 }  # fmt: skip
+READ = {  # in bfloat16, and cut from that: model -> its base
+    "bolt-bf16": "bolt",
+    "bolt-bf16@joint-25": "bolt-bf16",
+}
 PRETRAINED = {  # line -> size, schedule, factor of the dense model's WQL
     "net-flow": (0.25, '{"factors": "head", "flow": {"first": 5.0}}', 1.02),
     "net-flat": (0.25, '{"factors": "head", "flat": 8}', 1.1),
@@ -54,6 +59,9 @@ class Made:
     spread: float = 0.01  # of the logarithm of a factor over data sets and seeds
     rename: str = ""  # stands behind every model's name
     without: tuple[str, ...] = ()  # models that are not there
+    read: bool = False  # whether bolt is also read in bfloat16, faster than all baselines and more accurate
+    device: str = "cpu"  # of models; baselines are always fitted on the processor
+    later: tuple[str, ...] = ()  # models whose forecasts are of a later run
     unscored: tuple[str, ...] = ("auto-arima/hospital/s1",)  # windows without a forecast
 
 
@@ -85,7 +93,8 @@ def compression_studies(folder: Path, made: Made = Made()) -> dict[str, StudyTab
 def rows(made: Made = Made()) -> dict[str, list[Row]]:
     """Table of the store -> rows."""
     rng = np.random.default_rng(4)
-    factors = {name: pair for name, pair in (FACTORS | dict(made.factors)).items() if name not in made.without}
+    asked = FACTORS | (dict.fromkeys(READ, (0.5, 0.005)) if made.read else {}) | dict(made.factors)
+    factors = {name: pair for name, pair in asked.items() if name not in made.without}
     cells = [
         _cell(name, dataset, pair, made, rng)
         for name, pair in factors.items()
@@ -94,12 +103,15 @@ def rows(made: Made = Made()) -> dict[str, list[Row]]:
     ]
     cells += _pretrained(made, rng)
     names = {name + made.rename for name in factors if name not in LOCAL and name not in PRETRAINED}
-    checkpoints = [_checkpoint(name, FAMILIES[name.partition("@")[0].removesuffix(made.rename)]) for name in names]
+    roots = {name: name.partition("@")[0].removesuffix(made.rename).removesuffix("-bf16") for name in names}
+    checkpoints = [_checkpoint(name, FAMILIES[root]) for name, root in roots.items()]
     nets = sorted({str(part[0]["model"]) for _, part, _ in cells if "net" in part[0]["model"]})
     for model in nets:
         line = next((name for name in PRETRAINED if model.startswith(name)), None)
         checkpoints.append(_checkpoint(model, "moirai", PRETRAINED[line][1] if line else None))
     timing = {"stage": "forecasts", "load_seconds": 0.0, "actor": "a", "node": "n", "device": "cpu", "started": 1e9}
+    run = {"stage": "forecasts", "started": 0, "seconds": 2e3, "jobs": 1, "done": 1, "reused": 0, "failed": 0}
+    run |= {"commit": "c", "versions": "{}", "hardware": "h", "cpus": 1, "gpus": 0, "seed": 0, "host": "h"}
     studies = []
     for key, part, _ in cells:
         asked = ["table3"] if part[0]["model"] in nets else ["frontier"]
@@ -110,7 +122,12 @@ def rows(made: Made = Made()) -> dict[str, list[Row]]:
     along = json.dumps({model: int(model.removesuffix(made.rename).rpartition("-")[2]) + 1 for model in nets})
     return {
         "forecasts": [row for _, part, _ in cells for row in part],
-        "timings": [{**timing, "key": key, "seconds": seconds} for key, _, seconds in cells],
+        "timings": [
+            {**timing, "key": key, "seconds": seconds, "started": 3.1e9 if part[0]["model"] in made.later else 1e9}
+            | {"device": "cpu" if part[0]["model"] in LOCAL else made.device}
+            for key, part, seconds in cells
+        ],
+        "runs": [run, {**run, "started": 3e9}],  # microseconds
         "checkpoints": checkpoints,
         "compression": [_compression(name, made) for name in CUT if name in factors],
         "fidelity": fidelity,
@@ -125,11 +142,12 @@ def rows(made: Made = Made()) -> dict[str, list[Row]]:
 
 def _cell(name: str, dataset: str, pair: tuple[float, float], made: Made, rng: np.random.Generator) -> Cell:
     """The rows of one model on one data set, and the seconds of its job."""
-    family = name.partition("@")[0]
+    family = name.partition("@")[0].removesuffix("-bf16")
     own = 1.0 if name in ("t5", "bolt") else float(np.exp(made.spread * rng.standard_normal()))
     scale = pair[0] * own * (0.9 if family == "bolt" else 1.0)
     model = name if name in LOCAL else name + made.rename
-    base = family + made.rename if "@" in name else None
+    base = READ.get(name, family if "@" in name else None)
+    base = base and base + made.rename
     out = []
     for n in range(DATASETS[dataset]):
         none = f"{name}/{dataset}/s{n}" in made.unscored
@@ -187,6 +205,8 @@ def _compression(name: str, made: Made) -> Row:
 def _fidelity(made: Made, rng: np.random.Generator) -> list[Row]:
     out = []
     for name, (_, share) in CUT.items():
+        if name in READ:
+            continue
         overlap = 0.9 + 0.2 * np.log2(share) + 0.01 * rng.standard_normal()
         cell = {"model": name + made.rename, "base_model": name.partition("@")[0] + made.rename, "rank": None}
         cell |= {"dataset": "hospital", "condition": "c", "context": 64, "noise": 0.0, "n_windows": 4}

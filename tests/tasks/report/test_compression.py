@@ -78,6 +78,41 @@ def test_ratios_are_geometric_means_over_data_sets_of_windows_that_all_have_a_sc
     assert "t5@svd-25" not in frame.loc["bolt"].index
 
 
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return compression_studies(tmp_path_factory.mktemp("read"), Made(spread=0.0, read=True))
+
+
+def test_a_cut_model_belongs_to_the_root_of_its_base_and_one_that_is_read_otherwise_is_not_cut(read: Found) -> None:
+    frame = read["frontier"].ranks["frontier"].frame
+    kinds = frame[frame["base"] == "bolt"].set_index("model")["kind"]
+    assert set(frame["base"]) == {"bolt", "t5"}
+    assert (kinds["bolt-bf16"], kinds["bolt-bf16@joint-25"]) == ("read otherwise", "joint")
+    names = {trace.name for trace in drawn(read, "frontier").figure.data if trace.showlegend}
+    assert "read otherwise" in names
+
+
+def test_a_model_that_is_read_otherwise_beats_no_local_method_as_a_compressed_one(read: Found) -> None:
+    frame = read["frontier"].ranks["frontier"].frame
+    said = compression.beaten(frame)
+    assert said.verdict == "agrees" and "auto-ets by bolt-bf16@joint-25" in said.text
+    without = compression.beaten(frame[~frame["model"].str.contains("@")])
+    assert without.verdict == "undecided" and "no compressed Chronos-Bolt" in without.text
+
+
+def test_times_of_different_runs_are_not_held_against_each_other(tmp_path: Path) -> None:
+    later = compression_studies(tmp_path, Made(spread=0.0, later=("t5@svd-25", "auto-ets")))
+    frame = later["frontier"].ranks["frontier"].frame.set_index(["base", "model"])
+    assert frame.loc[[("t5", "t5@svd-25"), ("t5", "auto-ets"), ("bolt", "auto-ets")], "time_ratio"].isna().all()
+    assert frame["time_ratio"].notna().sum() == len(frame) - 3
+    assert frame.loc[("t5", "t5@svd-25"), "wql_ratio"] == pytest.approx(FACTORS["t5@svd-25"][0])
+
+
+def test_baselines_stand_beside_models_on_an_accelerator(tmp_path: Path) -> None:
+    frame = compression_studies(tmp_path, Made(spread=0.0, device="cuda:0"))["frontier"].ranks["frontier"].frame
+    assert frame["time_ratio"].notna().all()
+
+
 def test_the_frontier_is_what_nothing_is_faster_and_better_than(found: Found) -> None:
     frame = found["frontier"].ranks["frontier"].frame
     for _, part in frame.groupby("base"):

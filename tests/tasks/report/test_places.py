@@ -17,6 +17,10 @@ def test_letters_are_the_papers_where_a_figure_holds_synthetic_or_real_domains_a
     assert panels(["retail", "finance"]) == {"finance": "c", "retail": "e"}
 
 
+def test_a_figure_of_no_paper_counts_its_panels() -> None:
+    assert panels(["transport", "retail"], of_paper=False) == {"retail": "a", "transport": "b"}
+
+
 def test_other_figures_count_their_panels() -> None:
     found = panels(["zoology", "retail", "trend", NO_DOMAIN])
     assert found == {"trend": "a", "retail": "b", NO_DOMAIN: "c", "zoology": "d"}

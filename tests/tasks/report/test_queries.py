@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -35,6 +36,18 @@ def test_a_query_of_a_study_has_the_columns_that_the_made_up_studies_have(
     name: str, empty: dict[str, pd.DataFrame], tables: ReportTables
 ) -> None:
     assert list(empty[name].columns) == list(getattr(tables.studies[0], name).frame.columns)
+
+
+def test_forecasts_without_a_score_are_not_said_to_be_scored() -> None:
+    with duckdb.connect() as connection:
+        connection.sql("create table baselines (model varchar)")
+        connection.sql(
+            """create table forecasts as
+            select 's' as study, 'm' as model, 'd' as dataset, 'c' as condition, * from (
+                values ('scored', 0.5), ('scored', 0.4), ('not', null)
+            ) as found (series, nmse)"""
+        )
+        assert connection.sql(queries("s")["scope"].sql).fetchall() == [(1, 1, 1, 2, 1)]
 
 
 def test_a_catalogue_without_rows_still_gives_a_page(empty: dict[str, pd.DataFrame]) -> None:

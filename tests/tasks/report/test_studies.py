@@ -54,6 +54,18 @@ def test_a_caption_says_what_the_picture_means(picture: str, text: str, tables: 
     assert all(text in one.caption for one in drawn)
 
 
+@pytest.mark.parametrize(("figure", "letters"), [("isotropy Fig. 7", ["b", "c"]), (None, ["a", "b"])])
+def test_only_a_figure_of_the_paper_has_its_letters(
+    figure: str | None, letters: list[str], tables: ReportTables
+) -> None:
+    one = study(tables, "domains")
+    frame = one.points.frame[one.points.frame["domain"].isin(["nature", "finance"])]
+    own = replace(one, figure=figure, points=replace(one.points, frame=frame))
+    (drawn,) = studies.drawn(own, page.models(tables))
+    assert [note.text[3] for note in drawn.figure.layout.annotations] == letters
+    assert f"{letters[0]} · nature, {letters[1]} · finance" in drawn.alt
+
+
 def test_compressed_models_are_drawn_beside_their_base_a_picture_a_base(tables: ReportTables) -> None:
     one = study(tables, "dimension")
     frame = one.layers.frame

@@ -24,16 +24,18 @@ def _headline(value: float | None) -> pd.DataFrame:
     return pd.DataFrame([{**row, "grouping": "pooled", "spearman": 0.99}, row, {**row, "measure": "zeta"}])
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(-0.25, "correlation of −0.25 (n = 68"), (0.5, "+0.50 (n = 68"), (None, "undefined (n = 68")]
-)
-def test_the_headline_is_the_mean_within_data_sets_with_its_n(
-    value: float | None, text: str, tables: ReportTables
-) -> None:
+@pytest.mark.parametrize(("value", "text"), [(-0.25, "correlation of −0.25 (n = 68"), (0.5, "+0.50 (n = 68")])
+def test_the_headline_is_the_mean_within_data_sets_with_its_n(value: float, text: str, tables: ReportTables) -> None:
     words = _words(_with(tables, "correlation", _headline(value)))
     assert text in words
     assert "in 17 data sets" in words
     assert "0.99" not in words
+
+
+def test_where_no_correlation_is_defined_the_headline_says_what_it_needs(tables: ReportTables) -> None:
+    words = _words(_with(tables, "correlation", _headline(None)))
+    assert "it needs several models on the same data sets" in words
+    assert "undefined" not in words
 
 
 @pytest.mark.parametrize(
