@@ -21,7 +21,7 @@ class Model(Strict):
     ref: str = Field(description="checkpoint:NAME (a recipe of this file), hub:ORG/NAME[@REVISION], or a folder")
     options: dict[str, Any] = Field(
         {},
-        description="how it is read: keywords of the family's `load`, (rope_scaling: linear), precision: bfloat16",
+        description="how it is read: keywords of the family's `load` (rope_scaling: linear), precision: bfloat16",
     )
     base_model: str | None = Field(
         None, description="the model that this one is made from (compressed, read otherwise); `all` leaves it out"
