@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,8 @@ from tasks.series.gaps import frequency
 
 DATE = r"^\s*(?P<first>[0-9]{1,2})([./-])(?P<second>[0-9]{1,2})\2(?P<year>[0-9]{4}|[0-9]{2})(?P<rest>(?![0-9]).*)$"
 PIVOT = 69  # years of two digits from here on are of 19.., as POSIX strptime has it
+SINCE: dict[Literal["s", "ms", "us", "ns"], int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # numbers a second
+EARLIEST, LATEST = 10**8, 10**10 - 1  # seconds since 1970: from 1973 on, so that the units do not overlap
 CLEARLY = 2  # times fewer turns, or more even steps, of an order than of the other
 
 
@@ -48,6 +51,25 @@ def parsed(column: pd.Series, where: str) -> tuple[pd.Series, str]:
         f"{where}: no day above 12 says which of day and month comes first; read month-first, {value} as "
         f"{read:%Y-%m-%d}; write it so if that is wrong"
     )
+
+
+def of_numbers(column: pd.Series) -> pd.Series | None:
+    """Times in UTC of a column of whole numbers: 20240131, or seconds, milli-, micro- or nanoseconds since 1970.
+
+    None where they are neither: years, or a count of rows. A missing number is NaT.
+    """
+    given = column.dropna()
+    if given.empty or (given != given.round()).any():
+        return None
+    low, high = float(given.min()), float(given.max())
+    if low >= 1800_01_01 and high <= 2200_12_31:
+        text = column.astype("Int64").astype("string")
+        times = pd.to_datetime(text, format="%Y%m%d", utc=True, errors="coerce")
+        return times if times.notna().sum() == len(given) else None
+    for unit, scale in SINCE.items():
+        if low >= EARLIEST * scale and high <= LATEST * scale:
+            return pd.to_datetime(column, unit=unit, utc=True)
+    return None
 
 
 def _read(column: pd.Series, fields: pd.DataFrame, *, day_first: bool) -> pd.Series:

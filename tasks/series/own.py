@@ -18,7 +18,7 @@ from pandas.api import types
 
 from tasks.errors import DataError
 from tasks.series.cells import fractions, is_text, numbers, row_of
-from tasks.series.dates import parsed
+from tasks.series.dates import of_numbers, parsed
 from tasks.series.gaps import FREQ_STEPS, Grid, frequency, grid
 from tasks.series.loading import DAMAGED, MIN_LENGTH, Loaded, check_room, load_parquet, numbers_of, select
 from tasks.series.types import Series, Skip
@@ -197,7 +197,11 @@ def _times(frame: pd.DataFrame, among: list[str], path: Path) -> tuple[pd.Series
     for column in sorted(among, key=lambda one: (one.lower() not in TIMES, not dated[one])):
         values, said = frame[column], ""
         if not dated[column]:
-            if _is_number(values) or values.empty or values.isna().all():
+            if values.empty or values.isna().all():
+                continue
+            if _is_number(values):
+                if column.lower() in TIMES and (found := of_numbers(values)) is not None:
+                    return found.rename(column), []
                 continue
             where = f"{path}, column {column!r}"
             try:
@@ -287,7 +291,10 @@ def _checked(times: pd.Series, path: Path) -> pd.DatetimeIndex:
     """Times of a series, none missing and none twice."""
     if (absent := times.isna()).any() or times.duplicated().any():
         worst = "one is missing" if absent.any() else f"{times[times.duplicated()].iloc[0]} stands twice"
-        raise DataError(f"{path}, column {times.name!r}: expected a time a row of each series, but {worst}")
+        raise DataError(
+            f"{path}, column {times.name!r}: expected a time a row of each series, but {worst}; call a column that "
+            "says whose value a row holds item_id"
+        )
     return pd.DatetimeIndex(times)
 
 

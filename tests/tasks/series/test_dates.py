@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tasks.errors import DataError
-from tasks.series.dates import parsed
+from tasks.series.dates import of_numbers, parsed
 
 DAYS = pd.date_range("2024-01-01", periods=120, freq="D")
 MONTHS = pd.date_range("2018-01-01", periods=60, freq="MS")
@@ -25,6 +25,28 @@ def test_times_are_those_that_were_written_in_whatever_order(times: pd.DatetimeI
     if times is HOURS and "%H" not in form:
         form += " %H:%M"
     assert read(pd.Series(times.strftime(form))) == (times.to_list(), "")
+
+
+@pytest.mark.parametrize("times", [DAYS, MONTHS, HOURS], ids=["days", "months", "hours"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_numbers_since_1970_are_times_by_their_size(times: pd.DatetimeIndex, unit: str) -> None:
+    numbers = pd.Series(times.as_unit("ns").asi8 // 10 ** {"s": 9, "ms": 6, "us": 3, "ns": 0}[unit])
+    found = of_numbers(numbers)
+    assert found is not None and found.dt.tz_localize(None).to_list() == times.to_list()
+
+
+def test_eight_digits_are_a_date_where_all_of_them_are_and_a_missing_one_stays_missing() -> None:
+    found = of_numbers(pd.Series([20240131.0, None, 20240229.0]))
+    assert found is not None and found.isna().to_list() == [False, True, False]
+    assert found.dropna().dt.strftime("%Y-%m-%d").to_list() == ["2024-01-31", "2024-02-29"]
+    assert of_numbers(pd.Series([20240131, 20240230])) is None
+
+
+@pytest.mark.parametrize(
+    "numbers", [[], [None], [1, 2, 3], [1990, 1991], [20240131.5, 20240201.0], [1e300, 2e300], [-5, 5]]
+)
+def test_years_counts_and_fractions_are_no_times(numbers: list[float | None]) -> None:
+    assert of_numbers(pd.Series(numbers, dtype=float)) is None
 
 
 def test_one_day_above_twelve_settles_the_order_of_all_rows() -> None:
