@@ -56,8 +56,8 @@ def test_a_job_a_baseline_and_data_set_of_series_where_a_study_asks(
     cells = planning.cells(params, ["baselines"], instead=params.forecasts.baselines)
     assert set(cells) == {(name, "nile", "c") for name in NAMES}
     assert {study for studies in cells.values() for study in studies} == {"asking"}
-    none = _params(tmp_path, models=MODELS, forecasts={})
-    assert not planning.cells(none, ["baselines"], instead=none.forecasts.baselines)
+    with pytest.raises(ParamsError, match=r"studies\.asking\.measures: baselines, but forecasts.baselines is"):
+        _params(tmp_path, models=MODELS, forecasts={})
 
 
 def test_a_validation_window_is_another_job_of_another_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
