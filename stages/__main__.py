@@ -19,8 +19,8 @@ from stages import BY_NAME, DATA, watched
 from stages.params import COMPRESSED, PARAMS_FILE, Params, ParamsError, load
 from stages.sweeping import TooManyFailures
 from store.errors import StoreError
-from tasks.errors import TsfmLensError
-from tasks.models.registry import check_name, check_options, family_class, of_hub
+from tasks.errors import ModelError, TsfmLensError
+from tasks.models.registry import check_name, check_options, check_reference, family_class
 from tasks.series.catalog import modality
 from tasks.sweep.cluster import Resources
 
@@ -74,9 +74,11 @@ def plan(profile: Profile = Path(PARAMS_FILE)) -> None:
     watched.check(params, profile)
     for name, model in params.models.items():
         check_options(model.family, model.options, f"models.{name}.options")
-        made = model.ref.startswith(("checkpoint:", COMPRESSED))
-        if not (made or of_hub(model.ref) or Path(model.ref).expanduser().is_dir()):
-            raise ParamsError(f"models.{name}.ref: no folder {model.ref} here, nor is it hub:ORG/NAME; mend it")
+        if not model.ref.startswith(("checkpoint:", COMPRESSED)):
+            try:
+                check_reference(model.ref)
+            except ModelError as error:
+                raise ParamsError(f"models.{name}.ref: {error}") from None
     table = Table("study", "models", "data sets", "conditions", "cells", title=f"{profile}")
     for name in params.studies:
         counts = [len(params.asked(name, block)) for block in ("models", "datasets", "conditions")]

@@ -15,7 +15,7 @@ from stages.sweeping import Planned, account, run_and_finish
 from store.files import fingerprint, write_text
 from store.out import Out
 from tasks.errors import DataError
-from tasks.series.loading import load_parquet
+from tasks.series.loading import opened
 from tasks.series.shards import LAW_FILE, REAL_PREFIX
 from tasks.sweep.cluster import Resources
 from tasks.sweep.jobs import Job, Task
@@ -49,12 +49,12 @@ def plan(law: Mapping[str, Any], series: int) -> Iterator[Planned]:
 
 
 def _readable(real: Iterable[str]) -> None:
-    """ParamsError, before anything is written, for a file of real series that cannot be read."""
+    """ParamsError, before anything is written, for a file that holds no real series."""
     for name in real:
         if not name.startswith(REAL_PREFIX):
             try:
-                load_parquet(Path(name))
-            except (DataError, OSError) as error:
+                opened(Path(name)).close()
+            except DataError as error:
                 raise ParamsError(f"--real {name}: {error}") from None
 
 

@@ -44,9 +44,7 @@ def spec(params: Params, row: Mapping[str, Any], models: Mapping[str, Mapping[st
         "format": "arrow",
     }
     first = planning.first_of(params, row["model"])
-    if (
-        first != row["model"] and first in models
-    ):  # the same tokens, so that what differs is the model and not the sample
+    if first != row["model"] and first in models:  # the same tokens: what differs is the model and not the sample
         base = {"model": first, "base_model": None, "rank": None}
         found["sampled_as"] = base | planning.model_spec(models[first])
     return found

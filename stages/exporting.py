@@ -15,12 +15,12 @@ def export(params: Params, name: str, target: Path, *, dense: bool, family: str 
 
     ParamsError for a name, a family or a folder that cannot be used, ModelError where its checkpoint cannot.
     """
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()  # of a file or two
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ParamsError(f"{target}: is there already, and not empty; name a new folder")
     source = find(params, name, family).stored()
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # of a file or two
     try:
         model = registry.load(source.family, source.folder, options=source.options)
     except ValueError as error:

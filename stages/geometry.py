@@ -42,7 +42,7 @@ def spec(params: Params, row: Mapping[str, Any], place: Place, *, is_last: bool)
     return {
         **planning.row_identity(row),
         **dict(zip(("stack", "layer", "normed"), place, strict=True)),
-        "weights_dtype": planning.rounding(params, row["model"]).get("weights_dtype", "float32"),
+        "weights_dtype": params.models[row["model"]].precision,
         "tokens": params.geometry.rows,
         "measure": measure | {"presets": _presets(params.geometry.cai, is_last)},
     }

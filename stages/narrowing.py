@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 HELD_OUT = planning.BUNDLED_HELD_OUT  # the end of every series, which calibration does not see
 ROUNDS = 3  # forecasts of which the fastest is told: what else a machine does only adds
-UNSCORED = "not forecast: "  # what tasks.forecasting.evaluate.unscored puts before a reason
 TIMED = 4  # windows of such a forecast
 
 
@@ -58,6 +57,7 @@ def compress(params: Params, asked: Asked, how: Narrowing, folder: Path, watch: 
     series. Raises ParamsError for a folder that holds something, a model that forecasts nothing, DataError where no
     series has a window before and after its last fifth begins, and as `look` does.
     """
+    from tasks.forecasting.evaluate import UNSCORED
     from tasks.models.base import Forecaster
     from tasks.series.tables import series_table
 
@@ -114,7 +114,6 @@ def _compress(it: AtHand, how: Narrowing, table: pa.Table, folder: Path) -> None
 
     stored = it.source.stored()
     model = it.model if stored == it.source else load_model(stored, place().device)
-
     method = Method.model_validate({"method": how.method, "ranks": {"budget": how.to}})
     spec = {
         **{"model": f"{it.cell.model}@{how.method}-{how.to:g}", "base_model": it.cell.model, "rank": how.to},

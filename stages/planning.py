@@ -141,7 +141,7 @@ def first_of(params: Params, name: str) -> str:
 
 def rounding(params: Params, name: str) -> dict[str, str]:
     """`weights_dtype` of the spec of a job on spectra, where a model's weights are rounded; else nothing."""
-    dtype = params.models[name].options.get(PRECISION, "float32")
+    dtype = params.models[name].precision
     return {} if dtype == "float32" else {"weights_dtype": dtype}
 
 

@@ -29,10 +29,15 @@ class Model(Strict):
     rank: float | None = Field(None, gt=0, description="for a compressed model: the number of its ranks, see Ranks")
     environment: str | None = Field(None, description="of `environments`, whose packages its jobs run with; null: ours")
 
+    @property
+    def precision(self) -> str:
+        """Of products with its matrices."""
+        return str(self.options.get(PRECISION, PRECISIONS[0]))
+
     @model_validator(mode="after")
     def _precision_is_known(self) -> Model:
-        if (asked := self.options.get(PRECISION, PRECISIONS[0])) not in PRECISIONS:
-            raise ValueError(f"options.{PRECISION}: got {asked!r}, expected one of {', '.join(PRECISIONS)}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"options.{PRECISION}: got {self.precision!r}, expected one of {', '.join(PRECISIONS)}")
         return self
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tasks.models.base import Forecaster
     from tasks.series.types import Series, Windows
 
+UNSCORED = "not forecast: "  # before the reason of a window without a forecast
 IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
 
 
@@ -91,7 +92,7 @@ def unscored(reason: str) -> dict[str, Any]:
     """The scores of a window without a forecast: sums over nothing are 0, ratios null, and the reason stands."""
     sums = {"squared_error": 0.0, "nmse_denominator": 0.0, "quantile_loss": 0.0, "target_abs": 0.0}
     ratios = dict.fromkeys(("nmse", "nmse_power", "wql", "mase", "seasonal_error", "quantiles"))
-    return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"not forecast: {reason}"}
+    return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"{UNSCORED}{reason}"}
 
 
 def _row(job: Job, model: Forecaster, one: Series, scored: Mapping[str, Any]) -> dict[str, Any]:

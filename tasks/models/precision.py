@@ -11,10 +11,10 @@ from tasks.models.registry import PRECISION, PRECISIONS
 
 
 class RoundedLinear(nn.Linear):
-    """A Linear whose weight is held in bfloat16; what it is given is rounded likewise, what it answers is not.
+    """A Linear whose weight is held in bfloat16; what it is given is rounded likewise.
 
-    Products are summed in float32 and their sum is rounded to bfloat16 once, as torch.autocast does; the bias is added
-    in float32.
+    Products are summed in float32 and their sum is rounded to bfloat16 once, as torch.autocast does; then the bias is
+    added, in the dtype of what it was given.
     """
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:

@@ -182,20 +182,28 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
     folder = Path(reference).expanduser()
     if not reference.startswith(hub.PREFIX) and folder.is_dir():
         return ResolvedRef(folder, fingerprint(folder), "folder")
-    bare = not reference.startswith(hub.PREFIX)
-    if not of_hub(reference):
-        raise ModelError(f"{reference}: no such folder, nor of the form hub:ORG/NAME[@REVISION]; mend the reference")
+    check_reference(reference)
     try:
         folder, revision = hub.download(reference, CHECKPOINT_FILES, allowed=allow_hub, cache=cache)
     except HubError as error:
-        raise HubError(f"no folder {reference} here; {error}" if bare else str(error)) from error
+        raise HubError(
+            str(error) if reference.startswith(hub.PREFIX) else f"no folder {reference} here; {error}"
+        ) from error
     return ResolvedRef(folder, fingerprint(folder), "hub", revision)
 
 
-def of_hub(reference: str) -> bool:
-    """Whether a reference that is no folder may be the hub's: not where the first part of ORG/NAME is a folder here."""
-    bare = not reference.startswith(hub.PREFIX)
-    return hub.looks_like_hub(reference) and not (bare and Path(reference).parent.is_dir())
+def check_reference(reference: str) -> None:
+    """Raises ModelError where a reference is neither a folder here nor may be the hub's; asks no hub.
+
+    ORG/NAME without the prefix is a folder's where ORG is a folder here.
+    """
+    if not reference.startswith(hub.PREFIX):
+        folder = Path(reference).expanduser()
+        if folder.is_dir() or (hub.looks_like_hub(reference) and not folder.parent.is_dir()):
+            return
+    elif hub.looks_like_hub(reference):
+        return
+    raise ModelError(f"{reference}: no such folder, nor of the form hub:ORG/NAME[@REVISION]; mend the reference")
 
 
 def fingerprint(folder: Path) -> str:

@@ -126,7 +126,8 @@ def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:
     return "constant" if observed.min() == observed.max() else None
 
 
-def _read(path: Path) -> pa.Table:
+def opened(path: Path) -> pq.ParquetFile:
+    """A file of series, of which no more than the schema is read. DataError where it has not the columns."""
     try:
         file = pq.ParquetFile(path)
         schema = file.schema_arrow
@@ -140,6 +141,11 @@ def _read(path: Path) -> pa.Table:
         if len(got) != 1 or not fits(got[0]):
             what = ", ".join(map(str, got)) if got else f"none (columns: {', '.join(names)})"
             raise DataError(f"{path.name}, column {column!r}: expected one of type {expected}, got {what}")
+    return file
+
+
+def _read(path: Path) -> pa.Table:
+    file = opened(path)
     try:
         check_room(numbers_of(path), path)
         table = file.read(columns=list(_COLUMNS))

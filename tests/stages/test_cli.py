@@ -54,7 +54,7 @@ def test_plan_says_how_much_a_profile_asks_for_and_writes_nothing(folder: Path) 
     ("model", "words"),
     [
         ({"options": {"precsion": "bfloat16"}}, "options: got ['precsion']; family chronos-t5 takes precision"),
-        ({"ref": "checkpoints/nope"}, "ref: no folder checkpoints/nope here, nor is it hub:ORG/NAME"),
+        ({"ref": "checkpoints/nope"}, "ref: checkpoints/nope: no such folder, nor of the form hub:ORG/NAME"),
     ],
 )
 def test_plan_refuses_what_the_run_would_refuse_of_a_model(folder: Path, model: dict[str, Any], words: str) -> None:

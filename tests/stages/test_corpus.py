@@ -68,7 +68,6 @@ def test_a_folder_with_another_corpus_is_left_as_it_is(
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.json"]
 
 
-@pytest.mark.slow
 def test_real_series_that_cannot_be_read_are_named_and_the_folder_stays_free(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
     for name, words in (("nope.parquet", "no such file"), ("mine.csv", "mine.csv")):
@@ -78,6 +77,7 @@ def test_real_series_that_cannot_be_read_are_named_and_the_folder_stays_free(tmp
     assert not (tmp_path / "corpus").exists()
 
 
+@pytest.mark.slow
 def test_the_files_are_the_same_whatever_the_workers_and_whatever_was_there(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     first = _run(one, "--series", "950", "--actors", "1")

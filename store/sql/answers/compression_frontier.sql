@@ -3,29 +3,15 @@
 -- both were scored on; overlap, lppl and state_error: means over those of table fidelity. time_ratio: of warm forecast jobs
 -- (warm_forecasts) over those that were clocked with the base's in one run, on one node and device; null where there is
 -- none. It is the pipeline's own clock, jobs beside other jobs: bench/compression.py measures time.
-with scored as (
-    select
-        model,
-        dataset,
-        condition,
-        any_value(wql_pooled) as wql,
-        any_value(mase) as mase
-    from scores
-    group by
-        model,
-        dataset,
-        condition
-),
-
-ratios as (
+with ratios as (
     select
         compression.model,
         scored.wql / nullif(base.wql, 0) as wql,
         scored.mase / nullif(base.mase, 0) as mase
     from compression
-    inner join scored
+    inner join cell_scores as scored
         on scored.model = compression.model
-    inner join scored as base
+    inner join cell_scores as base
         on base.model = compression.base_model
         and base.dataset = scored.dataset
         and base.condition = scored.condition

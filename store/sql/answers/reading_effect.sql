@@ -3,25 +3,11 @@
 -- `options`: geometric means over the data sets and conditions that both were scored on. isotropy_change: of ζ′, mean over
 -- the last states that both have; above 0 (|ζ′| is smaller) the states are more isotropic. Where the precision alone differs,
 -- samples are drawn by the same seeds; else part of a ratio of sampled forecasts is chance.
-with scored as (
-    select
-        model,
-        dataset,
-        condition,
-        any_value(wql_pooled) as wql,
-        any_value(mase) as mase
-    from scores
-    group by
-        model,
-        dataset,
-        condition
-),
-
-made as (
+with made as (
     select distinct
         model,
         base_model
-    from scores
+    from cell_scores
     where base_model is not null
     union
     select distinct
@@ -52,9 +38,9 @@ ratios as (
         scored.wql / nullif(base_scored.wql, 0) as wql,
         scored.mase / nullif(base_scored.mase, 0) as mase
     from pairs
-    inner join scored
+    inner join cell_scores as scored
         on scored.model = pairs.model
-    inner join scored as base_scored
+    inner join cell_scores as base_scored
         on base_scored.model = pairs.base_model
         and base_scored.dataset = scored.dataset
         and base_scored.condition = scored.condition
