@@ -1,17 +1,18 @@
 # `make repro` and `make test` set up by themselves on a fresh machine; see README.md.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup repro submit retry test test-slow test-long lint docs profile pins bench dist clean
+.PHONY: help setup repro submit retry quick test test-slow test-long lint docs profile pins bench dist clean
 
-# uv does not read pip's own setting for local wheels; where it is empty everything comes from the index.
+# uv does not read pip's own setting for local wheels. Where the setting is empty, every wheel comes from the index.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export RAY_USAGE_STATS_ENABLED := 0
-unexport PYTHONDONTWRITEBYTECODE  # without bytecode an import of torch and chronos takes most of a minute, in every worker
+# Without bytecode, importing torch and chronos takes most of a minute in every worker.
+unexport PYTHONDONTWRITEBYTECODE
 UV := $(shell command -v uv || echo .uv/bin/uv)
 READY := .venv/.ready
 
-help:  ## what there is
+help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 .uv/bin/uv:
@@ -19,40 +20,49 @@ help:  ## what there is
 	.uv/bin/pip install --quiet uv
 
 $(READY): pyproject.toml constraints.txt
+	@[ ! -d tsfmscope ] || for name in stages tasks store; do [ -d tsfmscope/$$name ] || ln -sfn ../$$name tsfmscope/$$name; done
 	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi
 	$(UV) venv --quiet --allow-existing --python 3.11 .venv
 	$(UV) pip install --quiet --python .venv/bin/python --constraint constraints.txt --requirements pyproject.toml --all-extras --group dev
-	$(UV) pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .  # the command tsfm-lens
+	$(UV) pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .  # the command tsfmscope
 	$(UV) pip install --quiet --python .venv/bin/python --target .venv/duckdb-1.4 --no-deps 'duckdb==1.4.5'  # the tests' older client
 	@touch $(READY)
 
-setup: $(READY)  ## the virtual environment, once
+setup: $(READY)  ## create the virtual environment, once
 
 repro: $(READY)  ## run what is out of date: params.yaml -> data/results.duckdb, data/report.html
 	@dvc repro
-	@python -m stages done
+	@python -m tsfmscope.stages done
 
-submit: $(READY)  ## the same on the Ray cluster at ADDRESS=http://HEAD:8265 (FOLDER, PYTHON, NAME, COMMAND): docs/cluster.md
-	@python -m stages submit --address "$(ADDRESS)" $(if $(FOLDER),--folder "$(FOLDER)") $(if $(PYTHON),--python "$(PYTHON)") \
+submit: $(READY)  ## run a command, by default dvc repro, on the Ray cluster at ADDRESS=http://HEAD:8265 (FOLDER, PYTHON, NAME, COMMAND): docs/cluster.md
+	@python -m tsfmscope.stages submit --address "$(ADDRESS)" $(if $(FOLDER),--folder "$(FOLDER)") $(if $(PYTHON),--python "$(PYTHON)") \
 	  $(if $(NAME),--name "$(NAME)") -- $(COMMAND)
 
-retry: $(READY)  ## run again the jobs that failed for good
-	@python -m stages retry
+retry: $(READY)  ## run the permanently failed jobs again
+	@python -m tsfmscope.stages retry
 
-test: $(READY) lint  ## lint, types, walls and the fast tests
+# Tests that a change of the core most likely breaks: measures, statistics, params, pipeline, schemas and queries.
+QUICK := tests/tasks/geometry tests/tasks/ranks tests/tasks/statistics tests/tasks/forecasting tests/stages/config \
+  tests/stages/test_pipeline.py tests/store/test_schema.py tests/store/test_answers.py tests/tasks/models/test_registry.py \
+  tests/test_prose.py tests/test_task_versions.py
+
+quick: $(READY) lint  ## check lint and types, and run the tests that a change most likely breaks, in two minutes
+	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile $(QUICK)
+
+test: $(READY) lint  ## check lint, types and import rules, and run the fast tests
 	@OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile  # more threads than cores wait for each other by spinning
 
-# Slow tests of which two may run at once: those of one process each, and whole pipelines, which mostly wait for a Ray
-# to start. The others start clusters of several nodes, kill processes or measure time.
+# Slow tests of which two may run at once: tests of one process, and whole pipelines, which mostly wait until Ray has
+# started. The other slow tests start clusters of several nodes, kill processes or measure time.
 BESIDE := tests/tasks/test_hostile_series.py tests/tasks/statistics tests/tasks/models tests/tasks/compression \
   tests/test_fuzz.py tests/docs tests/test_wheel.py \
   tests/e2e/test_dvc.py tests/e2e/test_hostile.py tests/e2e/test_docs.py tests/e2e/test_object_store.py
 
-test-slow: $(READY)  ## faults, several nodes, whole pipelines, wheel
+test-slow: $(READY)  ## run the slow tests: faults, several nodes, whole pipelines, wheel
 	@OMP_NUM_THREADS=1 python -m pytest -q -m 'slow and not long' -n 2 --dist loadfile --durations 40 $(BESIDE)
 	@python -m pytest -q -m 'slow and not long' --durations 40 $(BESIDE:%=--ignore %)
 
-test-long: $(READY)  ## what .ci/run has no time for
+test-long: $(READY)  ## run the slow tests that take too long for .ci/run
 	@python -m pytest -q -m long
 
 lint: $(READY)
@@ -61,12 +71,12 @@ lint: $(READY)
 	@mypy
 	@lint-imports >.lint-imports.log || (cat .lint-imports.log; rm -f .lint-imports.log; exit 1); rm -f .lint-imports.log
 
-docs: $(READY)  ## the documentation as pages that need no network: site/index.html
+docs: $(READY)  ## build the documentation, which needs no network: site/index.html
 	@python -m mkdocs build --strict >.docs.log 2>&1 || (cat .docs.log; rm -f .docs.log; exit 1); rm -f .docs.log
 	@echo 'documentation: site/index.html'
 
-profile: $(READY)  ## make params.yaml the profile NAME of params/ (NAME=smoke, NAME=paper)
-	@python -m stages plan params/$(NAME).yaml && cp params/$(NAME).yaml params.yaml
+profile: $(READY)  ## copy params/NAME.yaml over params.yaml (NAME=smoke, NAME=paper); FORCE=1 discards edits
+	@python -m tsfmscope.stages profile "$(NAME)" $(if $(FORCE),--force)
 
 pins:  ## resolve constraints.txt anew
 	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi
@@ -74,12 +84,12 @@ pins:  ## resolve constraints.txt anew
 	  --no-header --no-annotate --constraint - --output-file constraints.txt
 	sed -i 's/+cpu$$//' constraints.txt
 
-bench: $(READY)  ## every bench, quick
+bench: $(READY)  ## run every benchmark in its quick form
 	@for b in $$(grep -l "^def main" bench/*.py | xargs -n 1 basename -s .py); do python -m bench.$$b --quick || exit 1; done
 
-dist:  ## the sdist, and from it the wheel, into dist/
+dist:  ## build the sdist, and from it the wheel, into dist/
 	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi
 	$(UV) build --quiet --out-dir dist
 
-clean:  ## everything that can be made again, the DVC cache apart
+clean:  ## remove everything that can be made again, except the DVC cache
 	rm -rf data dist site .venv .uv

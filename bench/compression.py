@@ -2,21 +2,26 @@
 
     python -m bench.compression [--quick] [--device cuda] [--threads N] [--rounds N] [--seconds N]
 
-Released shapes of Chronos-T5 with random weights (speed needs no training), context 512, horizon 64. `stock` is
-chronos.ChronosPipeline.predict, transformers' generate inside; `ours` is the family's forecast, quantiles included.
-`narrow`: every head has the ranks ceil(3 (1 + l)^0.27) of layer l, "size ratio 0.075" in print; `ratio` is the mean
-rank over the full width. Of Chronos-Bolt and Moirai, which forecast in one go, dense and narrow.
-Every line is a process of its own, so that peaks don't mix; the lines of a shape take turns, and the median over the
-rounds counts. Before it measures, a process has forecast with a toy of the family, so that imports and thread pools are
-`idle`. Memory is in MiB above idle: `peak` while forecasting, weights included, and of it `weights` (the parameters),
-`cache` (keys and values, by tensor) and the rest. The encoder's time is from a hook on it in the stock pipeline; ours
-is that of a second encoding of the same windows, cross-attention's keys and values included, after the clock stopped.
-`cpu s` is processor time, which other load moves less. On a GPU memory is what torch allocated there.
-Last line JSON, of the base shape (--quick: tiny, 16 steps) at 4 series x 20 samples, over the stock pipeline with dense
-heads: time_ratio, cpu_ratio and memory_ratio of our sampler with narrow heads, *_stock_sampler of the stock pipeline
-with narrow heads, *_dense of our sampler with dense heads; *_8x20 is the first at 8 series. *_bfloat16 is of our
-sampler with narrow heads whose matrices are in bfloat16 (tasks/models/precision.py), *_bfloat16_both the same over the
-stock pipeline loaded in bfloat16.
+Models have released shapes of Chronos-T5 and random weights (speed needs no training), context 512 and
+horizon 64. `stock` is chronos.ChronosPipeline.predict, with transformers' generate inside. `ours` is the
+family's forecast, quantiles included. In `narrow`, the heads of layer l have rank ceil(3 (1 + l)^0.27),
+printed as "size ratio 0.075"; `ratio` is the mean rank over the full width. Chronos-Bolt and Moirai, which
+forecast in one pass, are measured with ours only, dense and narrow.
+
+Every line is a process of its own, so that memory peaks do not mix. The lines of a shape take turns, and the
+median over the rounds counts. Each process first forecasts with a toy model of the family, so that imports
+and thread pools are part of `idle`. Memory is in MiB above idle: `peak` while forecasting, weights included;
+its parts are `weights` (the parameters), `cache` (keys and values, by tensor) and the rest. On a GPU, memory
+is what torch allocated there. The encoder's time comes from a hook in the stock pipeline. For ours it is the
+time of a second encoding of the same windows after the timed forecast, keys and values of cross-attention
+included. `cpu s` is processor time, which other load changes less.
+
+Last line JSON, for the base shape (--quick: tiny, 16 steps) at 4 series x 20 samples, relative to the stock
+pipeline with dense heads: time_ratio, cpu_ratio and memory_ratio of our sampler with narrow heads. Suffixes:
+*_stock_sampler is the stock pipeline with narrow heads, *_dense is our sampler with dense heads, *_8x20 is
+our sampler with narrow heads at 8 series, *_bfloat16 is our sampler with narrow heads whose matrices are in
+bfloat16 (tasks/models/common/precision.py), and *_bfloat16_both is the same relative to the stock pipeline loaded in
+bfloat16.
 """
 
 from __future__ import annotations
@@ -40,11 +45,12 @@ HEADER = (
     f" {'wall s':>8s} {'encoder':>8s} {'decoder':>8s} {'cpu s':>8s}"
     f" {'peak':>7s} {'weights':>7s} {'cache':>7s} {'rest':>7s} {'idle':>5s}"
 )
-Lines = dict[tuple[str, str], dict[str, float]]  # of the table, by side and heads
+# lines of the table, by side and heads
+Lines = dict[tuple[str, str], dict[str, float]]
 
 
 def in_process(case: Case) -> dict[str, float]:
-    """`measure` in a process of its own."""
+    """Run `measure` in a process of its own."""
     command = [sys.executable, "-m", "bench.compression", "--case", json.dumps(asdict(case))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
@@ -54,7 +60,7 @@ def in_process(case: Case) -> dict[str, float]:
 
 
 def compare(case: Case, sides: tuple[tuple[str, str], ...], rounds: int) -> Lines:
-    """Lines of one shape, by side and heads, in turns; medians over the rounds."""
+    """Measure the lines of one shape in turns; return medians over the rounds, by side and heads."""
     found: dict[tuple[str, str], list[dict[str, float]]] = {side: [] for side in sides}
     for _ in range(rounds):
         for side, heads in sides:
@@ -68,7 +74,7 @@ def compare(case: Case, sides: tuple[tuple[str, str], ...], rounds: int) -> Line
 
 
 def line(case: Case, row: dict[str, float]) -> str:
-    """Of the table."""
+    """Return a line of the table."""
     head = f"{case.family:12s} {case.shape:6s} {case.side:6s} {case.heads:7s} {case.precision:9s}"
     head += f" {case.series:6d} {row['ratio']:6.3f}"
     encoder, cache = row.get("encoder"), row.get("cache")
@@ -87,7 +93,10 @@ OURS = BOTH[2:]
 
 
 def ratios(found: Lines, wide: Lines, rounded: Lines) -> dict[str, float]:
-    """Of time, processor time and peak memory, over the stock pipeline with dense heads, in float32 but for `_both`."""
+    """Return the ratios of time, processor time and peak memory to the stock pipeline with dense heads.
+
+    That pipeline is in float32, except for the ratios with `_both`.
+    """
     stock, columns = found[BOTH[0]], {"time": "wall", "cpu": "cpu", "memory": "peak"}
     sides = {"": BOTH[3], "_stock_sampler": BOTH[1], "_dense": BOTH[2]}
     over = {
@@ -133,7 +142,7 @@ def main() -> None:
 
 
 def others(case: Case) -> Iterator[tuple[Case, tuple[tuple[str, str], ...]]]:
-    """What is measured besides, and which sides of it: the first are wanted most."""
+    """Yield the other cases to measure and their sides, the most important first."""
     for shape in ("small", "tiny"):
         yield replace(case, shape=shape), BOTH
     for family in ("chronos-bolt", "moirai"):

@@ -1,22 +1,29 @@
-"""Stage embeddings against the bare forward pass: tokens a second, the dump's writing included.
+"""Stage embeddings compared with the bare forward pass: tokens per second, including the writing of the dump.
 
     python -m bench.embedding [--quick] [--device cuda]
 
-Of each family the committed checkpoint, which is too small for its forward pass to cost anything, and a released shape
-with random weights, both fed the exchange rate of TSFM_LENS_DATA or ../shared/data, else sunspots. `bare` is the
-family's own forward pass without hooks and without a head, on the windows that the job runs, in its batches. `ours` is
-the whole job as a worker does it but for Ray: reads the token dump, runs on one thread, keeps its sample of every layer
-and, in a second thread while the last batch runs, checks and writes the dump, BLAKE3 included. They take turns in this
-process with the settings of malloc that a worker has; the medians are compared (`cpu`: of processor time of all
-threads, which is what counts where no core is free, and which other load on the machine moves less). `flush` is
-what the driver takes to force such a dump to the disk, before it stores the row; `flushed` is the share if the worker
-waited for that. `keep` tells how many tokens a stack keeps: those of params/paper.yaml (LARGE; fewer of the Chronos
-families, whose forward pass takes seconds as it is), those of the default parameters, or all. Released shapes are what
-the paper's profile runs, so its jobs decide; smaller ones tell what a job costs whatever its size, about 8 ms. Then the
-rates by batch that PASS_TOKENS in tasks/models/embed.py was chosen from, and what a float16 store changes in every
-measure of the geometry. Last line JSON: min_forward_share (least share over the families, released shapes, jobs of the
-paper's size), of these also with the flush and of processor time, the same of the default sample, of all tokens kept
-and of the checkpoints, the least rate at the chosen batch over the best, and the largest change by float16.
+Models: the committed checkpoint of each family, whose forward pass is too small to cost anything, and a
+released shape with random weights. Both read the exchange rate of TSFMSCOPE_DATA or ../shared/data, else
+sunspots.
+
+`bare` is the family's own forward pass without hooks and without a head, on the windows of the job, in its
+batches. `ours` is the whole job as a worker does it, without Ray: it reads the token dump, runs on one
+thread, and keeps its sample of every layer. A second thread checks and writes the dump, BLAKE3 included,
+while the last batch runs. Both take turns in this process, with a worker's settings of malloc, and their
+medians are compared. `cpu` compares processor time of all threads, which matters where no core is free, and
+which other load on the machine changes less. `flush` is the time in which the driver forces such a dump to
+the disk before it stores the row; `flushed` is the share if the worker waited for that. `keep` is the number
+of tokens that a stack keeps: that of params/paper.yaml (LARGE; fewer for the Chronos families, whose forward
+pass takes seconds anyway), that of the default parameters, or all. The paper's profile runs released shapes,
+so its jobs decide; smaller ones show the fixed cost of a job, about 8 ms.
+
+Further tables: the rates by batch from which PASS_TOKENS in tasks/entries/embeddings.py was chosen, and the changes
+that a float16 store makes in every measure of the geometry.
+
+Last line JSON: min_forward_share (least share over the families, for released shapes and jobs of the paper's
+size), the same with the flush and for processor time, the same for the default sample, for all tokens kept
+and for the checkpoints, the least rate at the chosen batch over the best rate, and the largest change by
+float16.
 """
 
 from __future__ import annotations
@@ -39,55 +46,73 @@ from threadpoolctl import threadpool_limits
 from bench.float16 import half_changes
 from bench.geometry import ROOT, real_series
 from bench.memory import MIB, held, peak
-from store.dumps import read_table, write_job_dump
-from store.files import sync
-from tasks.feeding import used
-from tasks.models.base import Family
-from tasks.models.capture import even_batches
-from tasks.models.embed import KINDS, embed, kept_rows, pass_windows, run_windows, sample_seed, window_tokens
-from tasks.models.registry import family_class
-from tasks.models.tokenize import IDENTITY, tokenize
-from tasks.models.types import Tokens, tokens_from_table
-from tasks.series.tables import series_table
-from tasks.series.types import Series
-from tasks.sweep.cluster import MEMORY
-from tasks.sweep.jobs import PLACE, Job, Place, Task, place
+from tsfmscope.store.dumps import read_table, write_job_dump
+from tsfmscope.store.files import sync
+from tsfmscope.tasks.entries.embeddings import (
+    KINDS,
+    embed,
+    kept_rows,
+    pass_windows,
+    run_windows,
+    sample_seed,
+    window_tokens,
+)
+from tsfmscope.tasks.entries.tokens import IDENTITY, tokenize
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task, current_context
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.common.capture import even_batches
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.types import Tokens, tokens_from_table
+from tsfmscope.tasks.producer_consumer import used
+from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.series.types import Series
+from tsfmscope.tasks.sweep.cluster import MEMORY
 
 CONTEXT, HORIZON = 500, 64
-ROWS = {"chronos-bolt": 512}  # of every stack; its decoder has one row a window, so that 2,048 would be as many windows
-DEFAULT = 2048  # of the other families: tokens.rows and embeddings.rows of the default parameters
-LARGE = {"patchtst": 16_384, "moirai": 16_384, "lag-llama": 16_384}  # of params/paper.yaml
+# rows of every stack; Bolt's decoder has one row per window, so 2,048 rows would need 2,048 windows
+ROWS = {"chronos-bolt": 512}
+# rows of the other families: tokens.rows and embeddings.rows of the default parameters
+DEFAULT = 2048
+# rows in params/paper.yaml
+LARGE = {"patchtst": 16_384, "moirai": 16_384, "lag-llama": 16_384}
 QUICK, QUICK_LARGE = 128, {"chronos-t5": 512, "moirai": 2048} | dict.fromkeys(("patchtst", "lag-llama"), 16_384)
-EVERY = 10**9  # rows that no dump has
+# more rows than any dump has
+EVERY = 10**9
 T5 = {"d_model": 384, "d_ff": 1536, "d_kv": 64, "num_heads": 8, "num_layers": 4, "num_decoder_layers": 4}
 T5 |= {"context_length": 512, "prediction_length": 64}
 RELEASED: dict[str, dict[str, Any]] = {
-    "chronos-t5": {**T5, "n_tokens": 4096},  # amazon/chronos-t5-mini
-    "chronos-bolt": T5,  # amazon/chronos-bolt-mini
-    "patchtst": {  # Nie et al. 2023, section 4.1: three layers of width 128, 16 heads
+    # amazon/chronos-t5-mini
+    "chronos-t5": {**T5, "n_tokens": 4096},
+    # amazon/chronos-bolt-mini
+    "chronos-bolt": T5,
+    # Nie et al. 2023, section 4.1: three layers of width 128, 16 heads
+    "patchtst": {
         "d_model": 128, "ffn_dim": 256, "num_hidden_layers": 3, "num_attention_heads": 16,
         "context_length": 512, "prediction_length": 64,
     },
-    "moirai": {"d_model": 384, "num_layers": 6, "patch_sizes": [8, 16, 32, 64, 128]},  # Salesforce/moirai-1.0-R-small
-    "lag-llama": {"context_length": 32, "n_layer": 8, "n_head": 9, "n_embd_per_head": 16},  # the released one
+    # Salesforce/moirai-1.0-R-small
+    "moirai": {"d_model": 384, "num_layers": 6, "patch_sizes": [8, 16, 32, 64, 128]},
+    # the released checkpoint
+    "lag-llama": {"context_length": 32, "n_layer": 8, "n_head": 9, "n_embd_per_head": 16},
 }  # fmt: skip
 HEADER = (
     f"{'family':12s} {'shape':10s} {'windows':>7s} {'tokens':>7s} {'batch':>5s} {'keep':>5s} {'rows':>7s}"
     f" {'dump MB':>7s} {'bare tok/s':>10s} {'ours tok/s':>10s} {'share':>6s} {'cpu':>6s}"
     f" {'flush ms':>8s} {'flushed':>7s} {'bare MB':>7s} {'our MB':>7s}"
 )
-CITED = ("zeta", "zeta_token", "zeta_adjusted", "log_isotropy_scaled", "isoscore_star")  # of the last line
+# measures that max_change_by_float16 in the last line covers
+CITED = ("zeta", "zeta_token", "zeta_adjusted", "log_isotropy_scaled", "isoscore_star")
 
 
 class Cost(NamedTuple):
-    """Seconds of wall clock and of processor."""
+    """Elapsed seconds (`wall`) and processor seconds (`cpu`)."""
 
     wall: float
     cpu: float
 
 
 class Share(NamedTuple):
-    """What of the bare rate is left to us."""
+    """Our rate over the bare rate: by elapsed time, processor time, and elapsed time with the flush."""
 
     wall: float
     cpu: float
@@ -95,13 +120,13 @@ class Share(NamedTuple):
 
 
 def series() -> list[Series]:
-    """The exchange rate where its file is at hand, else the longest of the bundled series."""
+    """Return the exchange rate if its file exists, else the data set whose first series is longest."""
     sets = {found[0].dataset: found for found in real_series()}
     return sets.get("exchange_rate") or max(sets.values(), key=lambda found: len(found[0].values))
 
 
 def models(device: str) -> Iterator[tuple[str, str, Family]]:
-    """Family, shape, model: the committed checkpoints, then the released shapes."""
+    """Yield family, shape and model: first the committed checkpoints, then the released shapes."""
     for name in RELEASED:
         yield name, "nano", family_class(name).load(ROOT / "checkpoints" / f"{name}-nano", device=device)
     for name, config in RELEASED.items():
@@ -111,7 +136,7 @@ def models(device: str) -> Iterator[tuple[str, str, Family]]:
 
 
 def token_dump(family: Family, rows: int, out: Path) -> Job:
-    """Write the token dump that stage tokens would, and answer the job of stage embeddings that reads it."""
+    """Write the token dump of stage tokens; return the job of stage embeddings that reads it."""
     cell = dict.fromkeys(IDENTITY) | {"model": family.name, "dataset": "d", "condition": "c", "context": CONTEXT}
     cell |= {"noise": 0.0}
     spec = {**cell, "horizon": HORIZON, "min_context": 16, "held_out": None, "seed": 0, "rows": rows}
@@ -128,7 +153,7 @@ def token_dump(family: Family, rows: int, out: Path) -> Job:
 
 
 def bare(family: Family, tokens: Tokens, batch: int) -> None:
-    """The forward pass and nothing else."""
+    """Run the forward pass and nothing else."""
     forward = family._pass(tokens).forward
     with torch.inference_mode():
         for part in even_batches(len(tokens), batch):
@@ -138,7 +163,7 @@ def bare(family: Family, tokens: Tokens, batch: int) -> None:
 
 
 def ours(family: Family, job: Job, out: Path) -> Mapping[str, Any]:
-    """The job: what stands on the disk and in the row of `dumps` afterwards."""
+    """Run the job, write its dump, and return its row of `dumps`."""
     result = embed(job, read_table(out, job), family)
     assert result.dump is not None
     write = partial(write_job_dump, out / "embeddings", job)
@@ -146,32 +171,37 @@ def ours(family: Family, job: Job, out: Path) -> Mapping[str, Any]:
 
 
 def costs(work: Callable[[], object]) -> Cost:
-    """What a call takes."""
+    """Return the cost of one call."""
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return Cost(time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def growth(work: Callable[[], object]) -> float:
-    """MiB by which the process grows in a call, at its largest (Linux with glibc)."""
+    """Return the peak growth of the process during a call, in MiB (Linux with glibc)."""
     before = held()
     work()
     return (peak() - before) / MIB
 
 
 def compare(family: Family, rows: int, keep: int, out: Path, repeats: int) -> tuple[str, Share]:
-    """A line of the table: bare and ours in turns. rows: that every stack has at least; keep: of them at most."""
+    """Measure bare and ours in turns; return a line of the table and the shares.
+
+    rows: least number of rows of every stack in the dump of tokens. keep: greatest number of rows that a
+    stack keeps.
+    """
     job = token_dump(family, rows, out)
     job = Job(job.task, {**job.spec, "rows": keep}, job.inputs)
     tokens = tokens_from_table(read_table(out, job))
     run = tokens.take(run_windows(tokens, kept_rows(tokens, KINDS, keep, sample_seed(job))))
-    batch, worked = pass_windows(tokens, place().device), len(run) * window_tokens(run)
+    batch, worked = pass_windows(tokens, current_context().device), len(run) * window_tokens(run)
     grown, my_grown = growth(lambda: bare(family, run, batch)), growth(lambda: ours(family, job, out))
     row = ours(family, job, out)
     theirs, mine, flushes = [], [], []
     dump = out / "embeddings" / row["path"]
     for _ in range(repeats):
-        dump.unlink()  # a sweep writes a dump once: freeing what it would replace is none of its work
+        # A sweep writes a dump once, so the time must not include the replacement of an old file.
+        dump.unlink()
         theirs.append(costs(lambda: bare(family, run, batch)))
         mine.append(costs(lambda: ours(family, job, out)))
         flushes.append(costs(lambda: (sync(dump), sync(dump.parent))))
@@ -188,12 +218,12 @@ def compare(family: Family, rows: int, keep: int, out: Path, repeats: int) -> tu
 
 
 def rates(family: Family, tokens: Tokens, seconds: float, rounds: int) -> tuple[list[str], float]:
-    """Lines of the bare rate by batch from one window to all, and the chosen batch's rate over the best.
+    """Return lines with the bare rate by batch size, and the chosen batch's rate over the best.
 
-    Batches take turns too, each for as many windows as `seconds` allow, so many rounds; the best counts, since other
-    load can only slow.
+    Batch sizes, from one window to all, take turns for `rounds` rounds, each for as many windows as `seconds`
+    allow. The best round counts, since other load can only slow the others.
     """
-    chosen, each = min(pass_windows(tokens, place().device), len(tokens)), window_tokens(tokens)
+    chosen, each = min(pass_windows(tokens, current_context().device), len(tokens)), window_tokens(tokens)
     sizes = sorted({chosen, *(2**n for n in range(len(tokens).bit_length()) if 2**n <= len(tokens))})
     found = dict.fromkeys(sizes, 0.0)
     for _ in range(rounds):
@@ -214,12 +244,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="128 rows, fewer repeats and tables; under a minute")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda for a GPU")
     options = parser.parse_args()
-    PLACE.set(Place(options.device))
+    EXECUTION_CONTEXT.set(ExecutionContext(options.device))
     torch.set_num_threads(1)
-    libc = ctypes.CDLL(None)  # parameters as in glibc's malloc.h
+    # The numbers of the parameters are those of glibc's malloc.h.
+    libc = ctypes.CDLL(None)
     assert libc.mallopt(-3, int(MEMORY["MALLOC_MMAP_THRESHOLD_"])) == 1
     assert libc.mallopt(-1, int(MEMORY["MALLOC_TRIM_THRESHOLD_"])) == 1
-    folder_for_dumps = ROOT / ".bench"  # on the repository's disk, as the dumps of a run: /tmp may be memory
+    # On the repository's disk, like the dumps of a run, since /tmp may be in memory.
+    folder_for_dumps = ROOT / ".bench"
     folder_for_dumps.mkdir(exist_ok=True)
     with threadpool_limits(1), tempfile.TemporaryDirectory(dir=folder_for_dumps) as folder:
         result = _run(Path(folder), options.quick, options.device)
@@ -227,7 +259,7 @@ def main() -> None:
 
 
 def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
-    """Print the tables; the figures of the last line."""
+    """Print the tables; return the values of the last line."""
     repeats, seconds, rounds = (3, 0.02, 1) if quick else (7, 0.5, 3)
     shares: dict[str, list[Share]] = {}
     chosen: list[tuple[str, list[str], float]] = []

@@ -1,4 +1,4 @@
-"""What a float16 store changes in every measure of the geometry; bench/embedding.py prints it."""
+"""Changes that a float16 store makes in every measure of the geometry; bench/embedding.py prints them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from tasks.geometry.dimension import effective_dimension
-from tasks.geometry.measure import PRESETS, measure_states
-from tasks.models.base import Family
-from tasks.models.types import Tokens
+from tsfmscope.tasks.geometry.dimension import effective_dimension
+from tsfmscope.tasks.geometry.measure import PRESETS, measure_states
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.types import Tokens
 
-LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # ε of the effective dimension
+# shares of variance of the effective dimension
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 
 def half_changes(family: Family, tokens: Tokens, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The largest change of each measure when the first and last states of a stack go through float16.
+    """Return the largest change of each measure if first and last states of a stack are rounded to float16.
 
-    Eigenvalues are taken relative to the largest; a list that changes its length, or a value that appears, is infinite.
+    Eigenvalues are relative to the largest. The change is infinite if a list changes its length, or if a
+    value is null on one side only.
     """
     found: dict[str, float] = {}
     for layer in family.hidden_states(tokens, kept):

@@ -1,4 +1,4 @@
-"""What one process of bench/compression.py measures: a forecast's time and memory, on a model of random weights."""
+"""Measurement in one process of bench/compression.py: time and memory of a forecast, random weights."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import numpy as np
 
 from bench import memory
 from bench.memory import MIB
-from tasks.compression import schedules
-from tasks.models.attention import Widths
-from tasks.models.base import Forecaster
-from tasks.models.precision import run_in
-from tasks.models.registry import family_class
-from tasks.series.types import Windows
+from tsfmscope.tasks.compression import schedules
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.common.attention import Widths
+from tsfmscope.tasks.models.common.precision import run_in
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.series.types import Windows
 
-FIRST, GROWTH, ORIGIN = 3, 0.27, 2  # rank_structure.md, Fig. 7, at the printed size ratio 0.075
+# Yu et al. 2026, Fig. 7, at the printed size ratio 0.075
+FIRST, GROWTH, ORIGIN = 3, 0.27, 2
 STEPS = {"context_length": 512, "prediction_length": 64}
 PATCHES = {"patch_sizes": [8, 16, 32, 64, 128]}
 
@@ -33,9 +34,12 @@ def _t5(width: int, inner: int, heads: int, layers: int) -> dict[str, Any]:
 T5 = {"tiny": _t5(256, 1024, 4, 4), "small": _t5(512, 2048, 8, 6), "base": _t5(768, 3072, 12, 12)}
 T5["toy"] = _t5(64, 128, 2, 2)
 SHAPES: dict[str, dict[str, dict[str, Any]]] = {
-    "chronos-t5": {name: {**shape, "n_tokens": 4096} for name, shape in T5.items()},  # amazon/chronos-t5-*
-    "chronos-bolt": T5,  # amazon/chronos-bolt-*
-    "moirai": {  # Salesforce/moirai-1.0-R-*
+    # amazon/chronos-t5-*
+    "chronos-t5": {name: {**shape, "n_tokens": 4096} for name, shape in T5.items()},
+    # amazon/chronos-bolt-*
+    "chronos-bolt": T5,
+    # Salesforce/moirai-1.0-R-*
+    "moirai": {
         "toy": {"d_model": 128, "num_layers": 2, **PATCHES},
         "small": {"d_model": 384, "num_layers": 6, **PATCHES},
         "base": {"d_model": 768, "num_layers": 12, **PATCHES},
@@ -45,23 +49,27 @@ SHAPES: dict[str, dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """What one process measures. `repeats`: forecasts, of which the median counts."""
+    """Settings of the measurement in one process.
+
+    side: stock or ours. heads: dense or narrow. repeats: number of forecasts, whose median counts. precision:
+    for ours, of the products with matrices; for the stock pipeline, of the whole network.
+    """
 
     family: str
     shape: str
-    side: str  # stock or ours
-    heads: str  # dense or narrow
+    side: str
+    heads: str
     series: int = 4
     samples: int = 20
     horizon: int = 64
     repeats: int = 1
     threads: int = 1
     device: str = "cpu"
-    precision: str = "float32"  # ours: of products with the matrices; the stock pipeline's: of the whole network
+    precision: str = "float32"
 
 
 def windows(count: int, horizon: int) -> Windows:
-    """Seasonal random walks, 512 steps each."""
+    """Return windows of seasonal random walks with 512 steps each."""
     rng = np.random.default_rng(0)
     steps = np.arange(STEPS["context_length"])
     context = rng.normal(size=(count, len(steps))).cumsum(axis=1) + 5 * np.sin(steps / 24 * 2 * np.pi)
@@ -71,10 +79,10 @@ def windows(count: int, horizon: int) -> Windows:
 
 
 def narrow(model: Forecaster) -> float:
-    """Give the heads of every attention layer the schedule's ranks; the mean share of their width that is left.
+    """Narrow the heads of every attention layer to the schedule; return the mean share of width that is left.
 
-    Where something lies between q and k and their product (a rotation), only the values become narrower, and only
-    their share counts.
+    If something lies between the projections q and k and their product (a rotation), only the values become
+    narrower. The share is always the one of the values.
     """
     values = []
     for layer in model.attentions():
@@ -83,11 +91,12 @@ def narrow(model: Forecaster) -> float:
         key, value = (min(ranks[layer.layer - 1], width) for width in full.widths)
         layer.write(full.sliced(Widths(key if layer.plain else full.widths.key, value)))
         values.append(value)
-    return schedules.size_ratio(values, full.widths.value)  # every layer's heads are equally wide
+    # The heads of all layers have the same width.
+    return schedules.size_ratio(values, full.widths.value)
 
 
 def wait(gpu: bool) -> None:
-    """Until the GPU has done what it was given."""
+    """Wait until the GPU has finished its work."""
     import torch
 
     if gpu:
@@ -95,7 +104,7 @@ def wait(gpu: bool) -> None:
 
 
 class Watch:
-    """Of forecasts by transformers' generate: seconds in the encoder, bytes of the caches at the end."""
+    """Hooks on transformers' generate: seconds in the encoder, bytes of the caches at the end."""
 
     def __init__(self, network: Any, gpu: bool) -> None:
         self.encoder, self.cache, self._gpu = 0.0, 0, gpu
@@ -114,7 +123,7 @@ class Watch:
 
 
 def forecaster(case: Case, model: Forecaster) -> Callable[[], object]:
-    """The forecast that is timed."""
+    """Return a function that makes the forecast to be timed."""
     import torch
 
     made = windows(case.series, case.horizon)
@@ -124,14 +133,15 @@ def forecaster(case: Case, model: Forecaster) -> Callable[[], object]:
     from chronos.chronos import ChronosModel
 
     settings, network = model.chronos, model.network  # type: ignore[attr-defined]
-    network.encoder.config._attn_implementation = "sdpa"  # transformers' own, which ours is too without gradients
+    # The implementation of transformers itself, which ours also uses without gradients.
+    network.encoder.config._attn_implementation = "sdpa"
     pipeline = ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, network))
     context = torch.from_numpy(made.context)
     return lambda: pipeline.predict(context, case.horizon, num_samples=case.samples)
 
 
 def held(gpu: bool) -> int:
-    """Bytes that the process, or torch on the GPU, holds now; the peak begins anew."""
+    """Return the bytes that the process, or torch on the GPU, holds now, and reset the peak."""
     import torch
 
     if not gpu:
@@ -142,14 +152,14 @@ def held(gpu: bool) -> int:
 
 
 def peak(gpu: bool) -> int:
-    """The most since then."""
+    """Return the most bytes held since the last call of `held`."""
     import torch
 
     return torch.cuda.max_memory_allocated() if gpu else memory.peak()
 
 
 def build(case: Case) -> tuple[Any, float]:
-    """The model on its device, and the share of its heads' width that is left."""
+    """Return the model on its device, and the share of its heads' width that is left."""
     import torch
 
     model = family_class(case.family).new(SHAPES[case.family][case.shape], seed=0)
@@ -163,7 +173,7 @@ def build(case: Case) -> tuple[Any, float]:
 
 
 def measure(case: Case) -> dict[str, float]:
-    """One line of the table, in this process; it must be a fresh one."""
+    """Measure one line of the table in this process, which must be a fresh one."""
     import torch
 
     torch.set_num_threads(case.threads)
@@ -193,10 +203,10 @@ def measure(case: Case) -> dict[str, float]:
 
 
 def encoding(case: Case, model: Any) -> dict[str, float]:
-    """Seconds that our sampler's encoder takes, and the MB of caches that it then holds."""
+    """Return the seconds of our sampler's encoder, and the size of the caches after it, in MiB."""
     import torch
 
-    from tasks.models.t5_steps import StepDecoder
+    from tsfmscope.tasks.models.t5.decoding import StepDecoder
 
     arrays = model.tokenize(windows(case.series, case.horizon)).arrays
     ids, mask = (torch.from_numpy(arrays[name].astype(kind)) for name, kind in (("ids", np.int64), ("mask", bool)))

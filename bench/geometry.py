@@ -1,13 +1,17 @@
-"""Clusters of one layer against scikit-learn's plain way: KMeans(n_init=10) and silhouette_score for each K = 2..10.
+"""Clusters of one layer compared with plain scikit-learn: KMeans(n_init=10) and silhouette_score for each K = 2..10.
 
     python -m bench.geometry [--quick]
 
-On real embeddings (the last encoder states of a seeded base-shape T5, and of the widest committed checkpoint, both fed
-the series of TSFM_LENS_DATA or ../shared/data, else those that ship with statsmodels) and on isotropic Gaussian rows;
-then how our time grows with N, d and K. Both sides run in this process on as many threads as the environment allows.
-The last line is JSON: speedup (the least over the real embeddings), speedup_gaussian, peak_mb (the most that ours
-allocated beside the states), whether K agreed everywhere, the worst inertia of ours over scikit-learn's, and how far
-ζ′ of scikit-learn's labels is from a plain loop over pairs.
+The data are real embeddings and isotropic Gaussian rows. The embeddings are the last encoder states of a
+base-shape T5 with seeded random weights, and the last states of the widest committed checkpoint. Both models
+read the series of TSFMSCOPE_DATA or ../shared/data, else those that ship with statsmodels. Then the benchmark
+shows how our time grows with N, d and K. Both sides run in this process on as many threads as the environment
+allows.
+
+The last line is JSON: speedup (the least over the real embeddings), speedup_gaussian, peak_mb (the most that
+ours allocated in addition to the states), same_k (whether K agreed everywhere), worst_inertia (ours over
+scikit-learn's), and zeta_error (the difference of our ζ′ of scikit-learn's labels from a plain loop over
+pairs).
 """
 
 from __future__ import annotations
@@ -26,44 +30,52 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.errors import ModelError
-from tasks.geometry.adjusted import adjusted_cosine
-from tasks.geometry.clusters import ClusterOptions, choose_clusters
-from tasks.geometry.dimension import covariance_spectrum, effective_dimension
-from tasks.models.base import Family
-from tasks.models.registry import family_class
-from tasks.models.types import TokenKind, Tokens
-from tasks.series.bundled import BUNDLED, load_bundled
-from tasks.series.loading import load_parquet
-from tasks.series.types import Series
-from tasks.series.windows import spread_windows
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.geometry.adjusted import adjusted_cosine
+from tsfmscope.tasks.geometry.clusters import ClusterOptions, choose_clusters
+from tsfmscope.tasks.geometry.dimension import covariance_spectrum, effective_dimension
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.types import TokenKind, Tokens
+from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
+from tsfmscope.tasks.series.files.parquet import load_parquet
+from tsfmscope.tasks.series.types import Series
+from tsfmscope.tasks.series.windows import spread_windows
 
 ROOT = Path(__file__).resolve().parents[1]
 K_MAX = 10
 CONTEXT, HORIZON = 512, 64
 ROWS = 16_384
-QUICK = (4096, 8192, 3072)  # rows of T5's states, of the checkpoint's (narrow: scikit-learn is quick), Gaussian ones
-QUICK_WIDTH = 256  # of the Gaussian rows, on which scikit-learn takes longest
-BASE = {  # t5-base's encoder under Chronos' vocabulary; the decoder is not looked at
+# rows of T5's states, of the checkpoint's (narrow, so scikit-learn is quick), and Gaussian rows
+QUICK = (4096, 8192, 3072)
+# width of the Gaussian rows, on which scikit-learn takes longest
+QUICK_WIDTH = 256
+# encoder of t5-base with Chronos' vocabulary; the decoder is not used
+BASE = {
     "d_model": 768, "d_ff": 3072, "d_kv": 64, "num_heads": 12, "num_layers": 12, "num_decoder_layers": 1,
     "context_length": CONTEXT, "prediction_length": HORIZON, "n_tokens": 4096, "dropout_rate": 0.0,
 }  # fmt: skip
-VALUES = (TokenKind.OBSERVATION, TokenKind.FUTURE)  # kinds of tokens that stand for values
-PAIRS = 2048  # rows that ζ′ is checked on, pair by pair
+# kinds of tokens that stand for values
+VALUES = (TokenKind.OBSERVATION, TokenKind.FUTURE)
+# number of rows on which ζ′ is checked pair by pair
+PAIRS = 2048
 
 
 @dataclass(frozen=True)
 class Found:
-    """What one side finds for K = 2..K_MAX, and how long it takes."""
+    """Result of one side: seconds, the chosen K, the inertias for K = 2..K_MAX, and labels [N].
+
+    labels: for scikit-learn those of K = 2, for ours those of the chosen K.
+    """
 
     seconds: float
     k: int
     inertias: list[float]
-    labels: np.ndarray  # of K = 2
+    labels: np.ndarray
 
 
 def plain(states: np.ndarray) -> Found:
-    """K-means and silhouette of scikit-learn, one K after the other."""
+    """Run K-means and silhouette of scikit-learn, one K after the other."""
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
 
@@ -76,7 +88,7 @@ def plain(states: np.ndarray) -> Found:
 
 
 def ours(states: np.ndarray) -> Found:
-    """The same by tasks.geometry, from states to labels."""
+    """Run the clustering of tsfmscope.tasks.geometry, from states to labels."""
     begun = time.perf_counter()
     found = choose_clusters(states, seed=0)
     seconds = time.perf_counter() - begun
@@ -85,7 +97,7 @@ def ours(states: np.ndarray) -> Found:
 
 
 def compare(name: str, states: np.ndarray) -> dict[str, float]:
-    """Print one line of the table, and answer what the last line needs of it."""
+    """Print one line of the table; return the values that the last line needs."""
     mine, theirs = ours(states), plain(states)
     tracemalloc.start()
     choose_clusters(states, seed=0)
@@ -107,7 +119,7 @@ def compare(name: str, states: np.ndarray) -> dict[str, float]:
 
 
 def zeta_error(states: np.ndarray, labels: np.ndarray) -> float:
-    """Difference of ζ′ from the mean over pairs of rows, cluster by cluster."""
+    """Return the difference of ζ′ from a mean over pairs of rows in clusters, on the first PAIRS rows."""
     states, labels = states[:PAIRS].astype(np.float64), labels[:PAIRS]
     means = []
     for label in np.unique(labels):
@@ -122,7 +134,7 @@ def zeta_error(states: np.ndarray, labels: np.ndarray) -> float:
 
 
 def real_states(family: Family, rows: int) -> np.ndarray:
-    """Last states [rows, d] of the tokens that stand for values, in the stack that has most of them a window."""
+    """Return the last states [rows, d] of tokens of values, in the stack with most rows per window."""
     per_window = family.rows_per_window(CONTEXT, HORIZON)
     stack = max(per_window, key=lambda name: per_window[name])
     found = []
@@ -134,7 +146,10 @@ def real_states(family: Family, rows: int) -> np.ndarray:
 
 
 def enough_tokens(family: Family, stack: str, rows: int, per_window: int) -> list[Tokens]:
-    """Tokens of windows shared out over the data sets, as few as hold `rows` values; of short series they overlap."""
+    """Return tokens of windows spread over the data sets, just enough for `rows` tokens of values.
+
+    Windows of short series overlap. ValueError if the series are too short.
+    """
     sets = real_series()
     for factor in (1.1, 1.5, 3, 10, 30, 100):
         needed, found = math.ceil(factor * rows / per_window), []
@@ -148,26 +163,30 @@ def enough_tokens(family: Family, stack: str, rows: int, per_window: int) -> lis
 
 
 def real_series() -> list[list[Series]]:
-    """Data sets of the folder whose series hold a whole window, else those that ship with statsmodels."""
-    folder = Path(os.environ.get("TSFM_LENS_DATA") or ROOT.parent / "shared" / "data")
+    """Return the data sets of the folder whose series contain a whole window, else those of statsmodels."""
+    folder = Path(os.environ.get("TSFMSCOPE_DATA") or ROOT.parent / "shared" / "data")
     sets = [load_parquet(path, sample=(16, 0)).series for path in sorted(folder.glob("*.parquet"))]
     sets = [series for series in sets if np.median([len(one.values) for one in series]) >= CONTEXT + HORIZON]
     return sets or [load_bundled(name) for name in BUNDLED]
 
 
 def widest_checkpoint() -> tuple[str, Family]:
-    """The committed checkpoint with the widest states, the first by name among equals."""
+    """Return the committed checkpoint with the widest states, the first by name among equals."""
     loaded = {}
     for folder in sorted(path.parent for path in (ROOT / "checkpoints").glob("*/recipe.json")):
         recipe = json.loads((folder / "recipe.json").read_text())["recipe"]
-        with contextlib.suppress(ModelError):  # a family whose package is not installed
+        # Raised for a family whose package is not installed.
+        with contextlib.suppress(ModelError):
             loaded[folder.name] = family_class(recipe["family"]).load(folder)
     name = max(loaded, key=lambda one: loaded[one].width)
     return name, loaded[name]
 
 
 def growth(states: np.ndarray) -> Iterator[str]:
-    """Lines that say how our time grows with each of N, d and K, the others at their largest."""
+    """Yield lines on how our time grows with each of N, d and K.
+
+    The other two have their usual value: all rows, the full width, or K_MAX.
+    """
     n, width = states.shape
     cases = {
         "N": [(rows, width, K_MAX) for rows in (n // 8, n // 4, n // 2, n)],
@@ -197,7 +216,8 @@ def main() -> None:
         f"{'states':22s} {'N':>6s} {'d':>5s} {'d(.8/.99)':>9s} {'ours s':>8s} {'sklearn s':>9s} {'ratio':>7s} {'K':>4s}"
         f" {'their':>5s} {'inertia':>9s} {'mean':>9s} {'zeta′':>8s} {'peak MB':>8s} {'N d MB':>8s}"
     )
-    warm = np.random.default_rng(0).standard_normal((300, 8))  # first calls load libraries
+    # First calls load libraries.
+    warm = np.random.default_rng(0).standard_normal((300, 8))
     ours(warm), plain(warm)
     name, checkpoint = widest_checkpoint()
     base = real_states(family_class("chronos-t5").new(BASE, seed=0), sizes[0])

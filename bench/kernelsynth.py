@@ -1,13 +1,15 @@
-"""KernelSynth against the released recipe and two plainer samplers: series a second, memory, covariance error.
+"""KernelSynth compared with the released recipe and two plainer samplers: series per second, memory, covariance error.
 
     python -m bench.kernelsynth [--quick]
 
-Peers, on the same compositions: `released` is the Chronos release's scikit-learn GaussianProcessRegressor.sample_y (an
-SVD of the covariance), `eigh` the sampler that stands beside it unused, `cholesky` numpy's with jitter. Each runs in a
-process of its own, on one core and on two (ours: two processes), and is charged for its kernel matrix; ours is charged
-for choosing the kernels and writing their expressions too. Peers are timed on fewer series, since their cost hardly
-depends on the kernel. Last line JSON: speedup_per_core (released over ours, one core, J = 5), speedup_stationary (the
-same on compositions without DotProduct), series_per_s (one core), max_cov_error (sampled covariance against
+The other samplers draw from the same compositions. `released` is the Chronos release's scikit-learn
+GaussianProcessRegressor.sample_y (an SVD of the covariance), `eigh` is the unused sampler in the same script,
+and `cholesky` is numpy's with jitter. Each runs in a process of its own, on one core and on two (ours: two
+processes). Their times include the kernel matrix; ours include the choice of the kernels and their
+expressions too. The others are timed on fewer series, since their cost hardly depends on the kernel.
+
+Last line JSON: speedup_per_core (released over ours, one core, J = 5), speedup_stationary (the same on
+compositions without DotProduct), series_per_s (one core), max_cov_error (sampled covariance against
 scikit-learn's, over its largest entry).
 """
 
@@ -25,39 +27,40 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bench.memory import MIB, held, peak
-from tasks.series.kernels import Composition, compositions
-from tasks.series.kernelsynth import covariance, draw_at, draw_many
-from tasks.series.streams import series_seeds
+from tsfmscope.tasks.series.synthetic.kernels import Composition, compositions
+from tsfmscope.tasks.series.synthetic.kernelsynth import covariance, draw_at, draw_many
+from tsfmscope.tasks.series.synthetic.random_streams import series_seeds
 
 SEED = 0
 LENGTH = 1024
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
-JITTER = 1e-6  # of the largest entry: numpy's Cholesky fails on the smooth kernels without
+# relative to the largest entry; without jitter, numpy's Cholesky fails on the smooth kernels
+JITTER = 1e-6
 
 
 class Measured(NamedTuple):
-    """Seconds a series, and MiB by which the process grew while it drew."""
+    """Seconds per series, and MiB by which the process grew during the draws."""
 
     seconds: float
     peak_mb: float
 
 
 def released(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
-    """scripts/kernel-synth.py of chronos-forecasting, sample_from_gp_prior."""
+    """Draw a series like sample_from_gp_prior in scripts/kernel-synth.py of chronos-forecasting."""
     from sklearn.gaussian_process import GaussianProcessRegressor
 
     return GaussianProcessRegressor(kernel=kernel.kernel()).sample_y(grid[:, None], n_samples=1, random_state=seed)
 
 
 def eigh(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
-    """The same script's sample_from_gp_prior_efficient, which nothing calls."""
+    """Draw a series like sample_from_gp_prior_efficient in the same script, which nothing calls."""
     values, vectors = np.linalg.eigh(kernel.kernel()(grid[:, None]))
     noise = np.random.default_rng(seed).standard_normal(len(grid))
     return np.asarray(vectors @ (np.sqrt(np.maximum(values, 0)) * noise))
 
 
 def cholesky(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
-    """numpy's, of the matrix with a jitter that is raised until it succeeds."""
+    """Draw a series with numpy's Cholesky factor, with a jitter that grows until it succeeds."""
     matrix = kernel.kernel()(grid[:, None])
     jitter = JITTER * matrix.max()
     while True:
@@ -69,7 +72,7 @@ def cholesky(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
 
 
 def time_peer(sampler: Callable[..., np.ndarray], indices: Sequence[int], length: int, threads: int) -> Measured:
-    """One call a series, as the release does."""
+    """Time a sampler with one call per series, as the release does."""
     seeds, grid = series_seeds(SEED, indices), np.linspace(0, 1, length)
     kernels = compositions(seeds, length=length)
     before = held()
@@ -82,7 +85,7 @@ def time_peer(sampler: Callable[..., np.ndarray], indices: Sequence[int], length
 
 
 def time_ours(indices: Sequence[int], length: int) -> Measured:
-    """Compositions, expressions and draws, in blocks of a thousand, cold but for the compiled code."""
+    """Time our compositions, expressions and draws, in blocks of a thousand; only compiled code is warm."""
     before = held()
     with threadpool_limits(1):
         draw_at(indices[:1], SEED, length)
@@ -93,13 +96,13 @@ def time_ours(indices: Sequence[int], length: int) -> Measured:
 
 
 def alone(function: Callable[..., Measured], *arguments: object) -> Measured:
-    """The function in a fresh process."""
+    """Run the function in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def two_processes(indices: Sequence[int], length: int) -> Measured:
-    """Ours on both cores: the slower half tells."""
+    """Time ours on two cores, by the slower half."""
     halves = [indices[: len(indices) // 2], indices[len(indices) // 2 :]]
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         found = [future.result() for future in [pool.submit(time_ours, half, length) for half in halves]]
@@ -107,7 +110,7 @@ def two_processes(indices: Sequence[int], length: int) -> Measured:
 
 
 def stationary(count: int) -> list[int]:
-    """Indices of the first `count` compositions without a DotProduct."""
+    """Return the indices of the first `count` compositions without a DotProduct."""
     found: list[int] = []
     for first in range(0, 4 * count, 1000):
         kernels = compositions(series_seeds(SEED, range(first, first + 1000)))
@@ -118,7 +121,7 @@ def stationary(count: int) -> list[int]:
 
 
 def covariance_error(count: int, length: int) -> float:
-    """The largest error of the sampled covariance over the first `count` compositions, over their largest entries."""
+    """Return the largest error of the sampled covariance for `count` compositions, over the largest entry."""
     grid = np.linspace(0, 1, length)[:, None]
     kernels = (one.kernel() for one in compositions(series_seeds(SEED, range(count)), length=length))
     return max(float(np.abs(covariance(k, length) - k(grid)).max() / np.abs(k(grid)).max()) for k in kernels)
@@ -130,15 +133,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer series, lengths up to 1024")
     quick = parser.parse_args().quick
     many, few, exact = (4_000, 3, 10) if quick else (50_000, 20, 300)
-    draw_many(1, SEED)  # compiles, where nothing has yet
+    # Compiles the code, if it is not compiled yet.
+    draw_many(1, SEED)
 
     print(f"{'sampler':22s} {'cores':>5s} {'ms/series':>10s} {'series/s':>10s} {'ratio':>8s} {'peak MB':>8s}")
     ours = alone(time_ours, range(many), LENGTH)
-    _line("tsfm-lens", 1, ours, ours)
-    _line("tsfm-lens", 2, two_processes(range(many), LENGTH), ours)
+    _line("tsfmscope", 1, ours, ours)
+    _line("tsfmscope", 2, two_processes(range(many), LENGTH), ours)
     calm = stationary(many)
     ours_calm = alone(time_ours, calm, LENGTH)
-    _line("tsfm-lens, stationary", 1, ours_calm, ours)
+    _line("tsfmscope, stationary", 1, ours_calm, ours)
     peers = {}
     for sampler in (released, eigh, cholesky):
         for threads in (1, 2):

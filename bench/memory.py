@@ -1,6 +1,6 @@
-"""Memory of this process: what it holds, and the most that it has held since (Linux with glibc).
+"""Memory of this process: the bytes that it holds, and the peak since the last reset (Linux with glibc).
 
-Not getrusage's ru_maxrss, which never begins anew and with which a child starts at its parent's.
+getrusage's ru_maxrss does not serve: it cannot be reset, and a child process starts with its parent's value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ MIB = 2**20
 
 
 def held() -> int:
-    """Bytes now, after freed memory is given back, so that it counts when it is taken again; the peak begins anew."""
+    """Return the bytes held now, and reset the peak.
+
+    Freed memory is returned to the system first, so that it counts when it is allocated again.
+    """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
@@ -21,7 +24,7 @@ def held() -> int:
 
 
 def peak() -> int:
-    """The most bytes since `held` was asked, or since the process began."""
+    """Return the most bytes held since the last call of `held`, or since the process began."""
     return _status("VmHWM")
 
 

@@ -1,12 +1,15 @@
-"""What autoregressive families save by caches: our samplers against the same network reading everything anew a step.
+"""Time that caches save in autoregressive families: our samplers against networks without caches.
 
     python -m bench.sampling [--quick]
 
-Lag-Llama at the released shape, Time-MoE at its 50M shape, WaveToken at t5-efficient-tiny's, random weights, CPU. The
-other side of Lag-Llama and Time-MoE is a whole pass a step (or head) over rows of the same values, which gives the same
-numbers; of WaveToken it is transformers' `generate`, with its cache and without. Times are CPU seconds of the process,
-fair on a busy machine. The last line is JSON: ratio of ours to the other side for each, and the largest differences of
-the answers (WaveToken: of the logits at every step of the same ids) over their spread.
+Models have random weights and run on the CPU: Lag-Llama at the released shape, Time-MoE at its 50M shape,
+WaveToken at the shape of t5-efficient-tiny. The other side of Lag-Llama and Time-MoE is a whole pass per step
+(or head) over rows of the same values, which gives the same numbers. For WaveToken it is transformers'
+`generate`, with its cache and without. Times are CPU seconds of the process, which stay comparable on a busy
+machine.
+
+The last line is JSON: for each, the ratio of our time to the other side's, and the largest difference of the
+results (WaveToken: of the logits at every step of the same ids) over their standard deviation.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tasks.models.lag_llama import LagLlama
-from tasks.models.lag_llama_network import StudentT, features
-from tasks.models.lag_llama_sampling import _drawn, sample_paths
-from tasks.models.t5_sampling import StepDecoder, sample_ids, walk
-from tasks.models.time_moe import TimeMoE
-from tasks.models.time_moe_continuation import continued
-from tasks.models.wavetoken import SAMPLING, WaveToken
+from tsfmscope.tasks.models.lag_llama.family import LagLlama
+from tsfmscope.tasks.models.lag_llama.network import StudentT, features
+from tsfmscope.tasks.models.lag_llama.sampling import _drawn, sample_paths
+from tsfmscope.tasks.models.t5.sampling import StepDecoder, sample_ids, walk
+from tsfmscope.tasks.models.time_moe.continuation import continued
+from tsfmscope.tasks.models.time_moe.family import TimeMoE
+from tsfmscope.tasks.models.wavetoken.family import SAMPLING, WaveToken
+from tsfmscope.tasks.series.calendar import FEATURES
 
 LAG_LLAMA = {"context_length": 32, "n_layer": 8, "n_head": 9, "n_embd_per_head": 16, "tokens": 256}
 TIME_MOE = {"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 12, "num_attention_heads": 12}
@@ -35,7 +39,7 @@ TINY |= {"n_tokens": 1024, "context_length": 512, "prediction_length": 64}
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """What `work` answers, and its CPU seconds."""
+    """Return the result of `work` and its CPU seconds."""
     start = time.process_time()
     with torch.inference_mode():
         answer = work()
@@ -43,28 +47,31 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def lag_llama(series: int, paths: int, horizon: int) -> dict[str, float]:
-    """Sample paths of the same uniforms."""
+    """Compare Lag-Llama's sample paths from the same uniform random numbers."""
     model, rng = LagLlama.new(LAG_LLAMA, seed=0), np.random.default_rng(0)
     walks = rng.normal(size=(series, model.max_context)).cumsum(axis=1)
     scaled = model._standardised(torch.from_numpy(walks).float(), torch.ones(series, dtype=torch.float64))
     lags, uniforms = torch.tensor(model.config.lags), rng.random((series, paths, horizon))
+    calendar = torch.from_numpy(rng.uniform(-0.5, 0.5, (series, model.tokens + horizon, FEATURES))).float()
 
     def anew() -> np.ndarray:
-        steps, static = (part.repeat_interleave(paths, dim=0) for part in (scaled.steps, scaled.static))
+        parts = (scaled.steps, scaled.static, calendar)
+        steps, static, dates = (part.repeat_interleave(paths, dim=0) for part in parts)
         before = steps.shape[1]
         for step in range(horizon):
-            inputs = features(steps, static, lags, torch.arange(before - model.tokens, steps.shape[1]))
+            positions = torch.arange(before - model.tokens, steps.shape[1])
+            inputs = features(steps, static, lags, positions, dates[:, : model.tokens + step])
             last = StudentT(*(part[:, -1:] for part in model.network(inputs)))
             steps = torch.cat((steps, _drawn(last, uniforms[:, :, step].reshape(-1, 1))), dim=1)
         return steps[:, before:].double().numpy().reshape(uniforms.shape)
 
-    ours, kept = timed(lambda: sample_paths(model.network, scaled, lags, model.tokens, uniforms, 1.0))
+    ours, kept = timed(lambda: sample_paths(model.network, scaled, lags, model.tokens, calendar, uniforms, 1.0))
     other, whole = timed(anew)
     return told("lag_llama", kept, whole) | {"lag_llama_difference": apart(ours, other)}
 
 
 def time_moe(series: int, context: int, horizon: int) -> dict[str, float]:
-    """Greedy answers, several heads one after another."""
+    """Compare Time-MoE's greedy forecasts, which use several heads one after another."""
     model = TimeMoE.new(TIME_MOE, seed=0)
     values = torch.from_numpy(np.random.default_rng(0).normal(size=(series, context)).astype(np.float32))
     lengths, start = model.config["horizon_lengths"], torch.zeros(series, dtype=torch.int64)
@@ -82,7 +89,7 @@ def time_moe(series: int, context: int, horizon: int) -> dict[str, float]:
 
 
 def wavetoken(series: int, paths: int) -> dict[str, float]:
-    """Ids of the future, drawn by both; logits of the same ids."""
+    """Compare WaveToken: the time in which both sides draw ids of the future, and logits of the same ids."""
     model = WaveToken.new(TINY, seed=0)
     network, config = model.network.eval(), model.network.config.wavetoken_config
     rng, horizon = np.random.default_rng(0), model.prediction_length
@@ -116,18 +123,18 @@ def wavetoken(series: int, paths: int) -> dict[str, float]:
 
 
 def told(name: str, ours: float, other: float) -> dict[str, float]:
-    """Printed, and the ratio."""
+    """Print both times, and return their ratio."""
     print(f"{name}: ours {ours:.2f} s, other {other:.2f} s of CPU, ratio {ours / other:.3f}", flush=True)
     return {f"{name}_ratio": round(ours / other, 4)}
 
 
 def apart(ours: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference over the other's standard deviation."""
+    """Return the largest difference over the other side's standard deviation."""
     return float(f"{np.abs(ours - other).max() / other.std():.1e}")
 
 
 def main() -> None:
-    """Print what each family saves."""
+    """Print the ratios and differences of each family."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer series and steps")
     quick = parser.parse_args().quick

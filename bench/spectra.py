@@ -2,18 +2,24 @@
 
     python -m bench.spectra [--quick] [--rows 10000000 [--width 1024]]
 
-Tall: blocks of 2,048 rows whose stack [N, 1024] has singular values known by construction, 1 to 1e-12 evenly by
-logarithm. `ours` folds block after block into R as they are made; `torch` is torch.linalg.svdvals of the stack. --rows
-asks for nothing but ours on so many rows: 10 million of 1024, 2.1e13 operations, take a quarter of an hour of a core.
-Weights: the matrices of a block of a base-shape T5. `ours` is tasks.ranks.spectrum.singular_values; `weightwatcher`
-its public WeightWatcher.get_ESD of every layer, and `its SVD` the line of it that does the work: scipy.linalg.svd of
-the matrix in float64 (which is there without the package too: `uv pip install --group bench` adds it).
-Each run is a process of its own, on as many threads as the environment allows. Times are of the work, without the
-blocks' making; `cpu` is processor time, which other load on the machine moves less, and which `speedup` is of. Memory
-is the process's peak above what it held before the first block, the making of the blocks included. Errors are the
-largest |σ - known| / σ_1, of weights against torch.linalg.svdvals in float64, another LAPACK than scipy's. The last
-line is JSON: speedup (torch's over ours, of the stack), speedup_weights (that of get_ESD, null without it), peak_mb (of
-ours, the most), peak_mb_torch, max_relative_error (of ours, the worst).
+Tall matrices: blocks of 2,048 rows whose stack [N, 1024] has known singular values, from 1 to 1e-12 with even
+steps of the logarithm. `ours` folds each block into R as it is made; `torch` is torch.linalg.svdvals of the
+stack. With --rows only ours runs, on that many rows: 10 million of 1024, 2.1e13 operations, take a quarter of
+an hour on one core.
+
+Weights: the matrices of one block of a base-shape T5. `ours` is tsfmscope.tasks.ranks.spectrum.singular_values.
+`weightwatcher` is its public WeightWatcher.get_ESD of every layer (`uv pip install --group bench` installs
+the package). `its SVD` is the line of it that does the work, scipy.linalg.svd of the matrix in float64, which
+runs without the package too.
+
+Each run is a process of its own, on as many threads as the environment allows. Times do not include the
+making of the blocks. `cpu` is processor time, which other load on the machine changes less, and from which
+`speedup` is computed. Memory is the process's peak above its size before the first block, the making of the
+blocks included. Errors are the largest |σ - known| / σ_1; for weights, the known values are
+torch.linalg.svdvals in float64, which uses another LAPACK than scipy.
+
+The last line is JSON: speedup (torch's time over ours, on the stack), speedup_weights (that of get_ESD, null
+without it), peak_mb (of ours, the most), peak_mb_torch, max_relative_error (of ours, the worst).
 """
 
 from __future__ import annotations
@@ -31,28 +37,32 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.memory import MIB, held, peak
-from tasks.ranks.spectrum import singular_values
-from tasks.ranks.tall import TallQR
+from tsfmscope.tasks.ranks.spectrum import singular_values
+from tsfmscope.tasks.ranks.tall import TallQR
 
 WIDTH, HEIGHT = 1024, 2048
-STACKED = 131_072  # rows of the stack, 1 GiB, which LAPACK copies
-LONG = [(1_048_576, WIDTH), (10_000_000, 64)]  # of ours alone; the second for how errors grow with the rows
+# rows of the stack, 1 GiB, which LAPACK copies
+STACKED = 131_072
+# sizes that only ours runs; the second shows how errors grow with the rows
+LONG = [(1_048_576, WIDTH), (10_000_000, 64)]
 QUICK = (16_384, [(65_536, WIDTH), (1_000_000, 64)])
-LEAST = 1e-12  # smallest singular value over the largest
-SHAPES = {"q": (768, 768), "k": (768, 768), "v": (768, 768), "o": (768, 768), "mlp": (3072, 768)}  # t5-base
+# smallest singular value over the largest
+LEAST = 1e-12
+# matrices of t5-base
+SHAPES = {"q": (768, 768), "k": (768, 768), "v": (768, 768), "o": (768, 768), "mlp": (3072, 768)}
 
 
 class Found(NamedTuple):
-    """What one process measured."""
+    """Measurements of one process; `wall` and `cpu` are elapsed and processor time in seconds."""
 
-    wall: float  # seconds
-    cpu: float  # seconds
+    wall: float
+    cpu: float
     peak_mb: float
     error: float
 
 
 class Clock:
-    """Wall and processor time of what runs inside `with`, summed."""
+    """Sum of elapsed and processor time, in seconds, of the code inside `with`."""
 
     def __init__(self) -> None:
         self.wall = self.cpu = 0.0
@@ -66,15 +76,16 @@ class Clock:
 
 
 def known(width: int) -> np.ndarray:
-    """The singular values that the blocks are made of."""
+    """Return the singular values of the stacked blocks."""
     return np.geomspace(1, LEAST, width)
 
 
 def blocks(rows: int, width: int) -> Iterator[np.ndarray]:
-    """[HEIGHT, width] each, `rows` in all, whose stack has the singular values `known`.
+    """Yield blocks [HEIGHT, width], with `rows` rows in all, whose stack has the singular values `known`.
 
-    Block b is c_b Q H_b R: Q has orthonormal columns, R = diag(known) times a rotation, H_b is a reflection of its own,
-    so that blocks differ, and the c_b² sum to 1. The last, shorter one is c_b H_b R itself, `width` rows and zeros.
+    Block b is c_b Q H_b R, where Q has orthonormal columns, R is diag(known) times a rotation, H_b is a
+    reflection that makes blocks differ, and the c_b² sum to 1. A last, shorter block is c_b H_b R, with
+    `width` rows and then zeros. ValueError if a last, shorter block would have fewer than `width` rows.
     """
     rng = np.random.default_rng(0)
     rotation = np.linalg.qr(rng.standard_normal((width, width)))[0]
@@ -97,8 +108,9 @@ def blocks(rows: int, width: int) -> Iterator[np.ndarray]:
 
 
 def tall_ours(rows: int, width: int) -> Found:
-    """Blocks into R, one after the other."""
-    TallQR.of([np.eye(3)]).singular_values()  # first calls load libraries
+    """Measure our QR, which adds one block after the other."""
+    # First calls load libraries.
+    TallQR.of([np.eye(3)]).singular_values()
     before, clock, qr = held(), Clock(), TallQR(width)
     for block in blocks(rows, width):
         with clock:
@@ -109,7 +121,7 @@ def tall_ours(rows: int, width: int) -> Found:
 
 
 def tall_torch(rows: int, width: int) -> Found:
-    """The stack at once."""
+    """Measure torch on the whole stack."""
     import torch
 
     torch.linalg.svdvals(torch.eye(3, dtype=torch.float64))
@@ -124,7 +136,7 @@ def tall_torch(rows: int, width: int) -> Found:
 
 
 def weights() -> dict[str, np.ndarray]:
-    """Matrices in float32 whose spectra decay as trained ones do."""
+    """Return float32 matrices whose spectra decay like those of trained weights."""
     rng = np.random.default_rng(0)
     return {
         name: (rng.standard_normal((rows, columns)) * np.geomspace(1, 0.01, columns)).astype(np.float32)
@@ -133,12 +145,13 @@ def weights() -> dict[str, np.ndarray]:
 
 
 def weights_by(values: Callable[[dict[str, np.ndarray], Clock], dict[str, np.ndarray]]) -> Found:
-    """Singular values of every matrix, and their error against torch's, whose LAPACK is another than scipy's."""
+    """Measure the function `values` on every matrix; errors are relative to torch, with another LAPACK."""
     import torch
 
     matrices = weights()
     expected = {name: torch.linalg.svdvals(torch.from_numpy(one).double()).numpy() for name, one in matrices.items()}
-    values({"warm": matrices["q"][:64, :64]}, Clock())  # first calls load libraries
+    # First calls load libraries.
+    values({"warm": matrices["q"][:64, :64]}, Clock())
     before, clock = held(), Clock()
     found = values(matrices, clock)
     errors = [float(np.abs(found[name] - one).max() / one[0]) for name, one in expected.items()]
@@ -151,7 +164,7 @@ def weights_ours(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np.
 
 
 def weights_scipy(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np.ndarray]:
-    """As RMT_Util.py of weightwatcher 0.7.7 has it: svd_vals of `W.astype(float)`, sorted."""
+    """Compute singular values like weightwatcher 0.7.7's RMT_Util.py: svd_vals of `W.astype(float)`, sorted."""
     from scipy import linalg
 
     with clock:
@@ -160,7 +173,7 @@ def weights_scipy(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np
 
 
 def weights_weightwatcher(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np.ndarray]:
-    """Roots of the eigenvalues that it answers."""
+    """Return the square roots of the eigenvalues that weightwatcher returns."""
     import torch
 
     logging.disable(logging.CRITICAL)
@@ -187,7 +200,7 @@ SIDES: dict[str, Callable[[int, int], Found]] = {
 
 
 def measured(side: str, rows: int = 0, width: int = WIDTH) -> Found:
-    """Of a process of its own; its line of the table is printed."""
+    """Measure one side in a process of its own, and print its line of the table."""
     command = [sys.executable, "-m", "bench.spectra", "--side", side, "--rows", str(rows), "--width", str(width)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     found = Found(**json.loads(lines[-1]))

@@ -1,18 +1,24 @@
-"""The catalogue at ten million geometry rows: every view, ranks of a million spectra, and the same asked of pandas.
+"""The catalogue at ten million geometry rows: every view, ranks of a million spectra, and a comparison with pandas.
 
     python -m bench.store [--quick] [--folder DIR] [--only VIEW ...]
 
-Tables of the store's schema are made (bench/store_rows.py), written as the store writes Parquet, and built into a
-results.duckdb by store.catalogue. Then, each in a process of its own: every view, by a read-only connection of its own
-with two threads and MEMORY; ranks by layer over 100,000 and a million spectra of 768 singular values, at all six
-tolerances of flow_of_ranks; and questions to pandas, which reads of the same Parquet the columns that it needs.
-A view's seconds are the best of RUNS: `all` counts every column of every row, so that all are computed and none is
-fetched; `page` fetches the first thousand rows. Peaks are of the process that asked, its libraries included. What
-pandas answers is compared with what DuckDB does. With --folder the tables are made there and kept, and found again.
-`cpu` is the CPU seconds of the last run of `all`, both threads together: on a busy machine, half of it is what a quiet
-one would take. The last line is JSON: slowest_view_s (of `all` and `page`), speedup_vs_pandas (geometric mean), peak_mb
-(of the views and ranks), cpu_s (the most of a view), build_s, build_mb, ranks_100k_s and ranks_1m_s (with --quick, of
-two and ten thousand spectra).
+The benchmark makes tables of the store's schema (bench/store_rows.py), writes them as the store writes
+Parquet, and builds a results.duckdb with tsfmscope.store.catalogue. Then it measures, each in a process of its own:
+- every view, on a read-only connection of its own with two threads and MEMORY;
+- ranks by layer over 100,000 and a million spectra of 768 singular values, at all six tolerances of
+  flow_of_ranks;
+- the same questions in pandas, which reads the columns that it needs from the same Parquet files. Its results
+  are compared with those of DuckDB.
+
+A view's seconds are the best of RUNS: `all` counts every column of every row, so that all values are computed
+and none is fetched; `page` fetches the first thousand rows. `cpu` is the CPU seconds of the last run of
+`all`, both threads together; half of it estimates the time on an idle machine. Peaks are of the process that
+runs the query, its libraries included. With --folder the tables are made in that folder, kept, and reused by
+the next run.
+
+The last line is JSON: slowest_view_s (of `all` and `page`), speedup_vs_pandas (geometric mean), peak_mb (of
+the views and ranks), cpu_s (the most of a view), build_s, build_mb, ranks_100k_s and ranks_1m_s (with
+--quick, of two and ten thousand spectra).
 """
 
 from __future__ import annotations
@@ -37,8 +43,8 @@ import pyarrow as pa
 
 from bench.memory import MIB, held, peak
 from bench.store_rows import Rows, Scale
-from store import catalogue
-from store.query import LOCKED
+from tsfmscope.store import catalogue
+from tsfmscope.store.query import LOCKED
 
 THREADS, MEMORY, RUNS, PAGE = 2, "2GB", 3, 1000
 FULL = {"views": Scale(), "million": Scale(measured=False, spectra=1_000_000)}
@@ -54,7 +60,7 @@ RANKS = """
 
 
 def connect(path: Path) -> duckdb.DuckDBPyConnection:
-    """As store.open does, in so much memory; unlocked, to draw no progress into the table."""
+    """Connect as store.open does, within MEMORY; unlocked, so that the progress bar can be turned off."""
     spilled = {"memory_limit": MEMORY, "temp_directory": str(path.parent / "spilled")}
     config = LOCKED | spilled | {"threads": str(THREADS), "lock_configuration": "false"}
     connection = duckdb.connect(str(path), read_only=True, config=config)
@@ -63,19 +69,19 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 class Timed(NamedTuple):
-    """Wall seconds of each run on a connection of its own, CPU seconds of the last, and what was answered."""
+    """Elapsed seconds of each run on a connection of its own, CPU seconds of the last run, and the result."""
 
     seconds: list[float]
     cpu: float
     found: pa.Table
 
     def line(self) -> dict[str, float]:
-        """Its part of a row of the printed table."""
+        """Return the numbers for a row of the printed table."""
         return {"all": min(self.seconds), "median": statistics.median(self.seconds), "cpu": self.cpu}
 
 
 def timed(path: Path, asked: str) -> Timed:
-    """Of a question."""
+    """Run a query RUNS times and return its times and result."""
     seconds = []
     for _ in range(RUNS):
         with connect(path) as connection:
@@ -87,13 +93,13 @@ def timed(path: Path, asked: str) -> Timed:
 
 
 def views() -> list[str]:
-    """Every view's name."""
-    sql = resources("store") / "sql"
+    """Return the name of every view."""
+    sql = resources("tsfmscope.store") / "sql"
     return [name for folder in ("answers", "views") for name, _ in catalogue.queries(sql / folder)]
 
 
 def view(path: Path, name: str) -> dict[str, float]:
-    """Rows, and seconds of both ways of asking."""
+    """Return a view's number of rows, and the seconds of both queries, `all` and `page`."""
     held()
     whole = timed(path, f"select count(columns(*)) from {name}")
     page = timed(path, f"select * from {name} limit {PAGE}")
@@ -103,7 +109,7 @@ def view(path: Path, name: str) -> dict[str, float]:
 
 
 def each_view(path: Path, names: list[str]) -> dict[str, dict[str, float]]:
-    """The same of each; the table is printed."""
+    """Measure each view, print the table, and return its rows by name."""
     print(
         f"{'view':28s} {'rows':>10s} {'all s':>8s} {'median':>8s} {'cpu s':>8s} {'page s':>8s} {'MB':>6s}", flush=True
     )
@@ -115,21 +121,21 @@ def each_view(path: Path, names: list[str]) -> dict[str, dict[str, float]]:
 
 
 def ranks(path: Path) -> dict[str, float]:
-    """The same of the ranks by layer."""
+    """Measure the query for ranks by layer."""
     held()
     asked = timed(path, RANKS)
     return {"rows": len(asked.found), **asked.line(), "page": min(asked.seconds), "mb": peak() / MIB}
 
 
 def make(folder: Path, scale: Scale) -> dict[str, float]:
-    """Write the tables of a scale, where they are not there yet."""
+    """Write the tables of a scale; return the seconds and the peak memory in MiB."""
     start = time.perf_counter()
     Rows(scale).write(folder)
     return {"seconds": time.perf_counter() - start, "mb": peak() / MIB}
 
 
 def build(folder: Path) -> dict[str, float]:
-    """Build the catalogue; then `inference`, as SQL makes it from the rows: the stage's own takes permutations."""
+    """Build the catalogue, then fill `inference` by SQL, since the stage that fills it runs permutations."""
     start = time.perf_counter()
     catalogue.build(folder / "results.duckdb", sources(folder))
     seconds, mb = time.perf_counter() - start, peak() / MIB
@@ -143,13 +149,13 @@ def build(folder: Path) -> dict[str, float]:
 
 
 def sources(folder: Path) -> dict[str, list[Path]]:
-    """Table -> its files."""
+    """Return the files of every table, by name of the table."""
     folders = [one for one in folder.iterdir() if any(one.glob("*.parquet"))]
     return {one.name: sorted(one.glob("*.parquet")) for one in folders}
 
 
 def asked_of_pandas(folder: Path, name: str) -> dict[str, float]:
-    """Seconds of both, and whether they agree to 1e-9."""
+    """Return the seconds of pandas and DuckDB; exit if their results differ by more than 1e-9."""
     from bench.store_pandas import QUESTIONS
 
     question = QUESTIONS[name]
@@ -177,7 +183,7 @@ STEPS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def step(name: str, folder: Path, *rest: str) -> dict[str, Any]:
-    """What a process of its own answers as its last line; the lines before it are printed."""
+    """Run a step in a process of its own; print its output, and return the JSON of its last line."""
     command, last = [sys.executable, "-m", "bench.store", "--step", name, str(folder), *rest], "{}"
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -192,7 +198,7 @@ def step(name: str, folder: Path, *rest: str) -> dict[str, Any]:
 
 
 def prepared(folder: Path, scale: Scale) -> dict[str, float]:
-    """The catalogue of a scale, made unless it is there; what its build took."""
+    """Make the catalogue of a scale unless it exists; return the costs of its build."""
     note = folder / "built.json"
     if not note.is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +214,7 @@ def prepared(folder: Path, scale: Scale) -> dict[str, float]:
 
 @contextmanager
 def place(asked: str | None) -> Iterator[Path]:
-    """A folder for what is made: the one asked for, or one that goes away."""
+    """Yield the folder for tables and catalogues: the given one, or a temporary one."""
     if asked:
         yield Path(asked)
         return
@@ -217,7 +223,7 @@ def place(asked: str | None) -> Iterator[Path]:
 
 
 def run(folder: Path, scales: dict[str, Scale], only: list[str]) -> dict[str, Any]:
-    """Print the tables, and answer with the last line."""
+    """Print the tables; return the values of the last line."""
     print(f"load {os.getloadavg()[0]:.1f}, {THREADS} threads, memory {MEMORY}", flush=True)
     built = prepared(folder / "views", scales["views"])
     found: dict[str, dict[str, float]] = step("views", folder / "views", *only)

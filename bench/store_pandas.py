@@ -1,4 +1,4 @@
-"""Questions of bench/store.py, as SQL on the catalogue and as pandas on the Parquet that it was built from."""
+"""Questions of bench/store.py, as SQL on the catalogue and as pandas on its Parquet files."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ CELL = ["model", "dataset", "condition"]
 
 
 class Question(NamedTuple):
-    """One question, both ways; the last column of the answer is a number, those before it are keys."""
+    """One question as SQL and as pandas; the last column of the result is a number, the others are keys."""
 
     sql: str
     pandas: Callable[[Sources], pd.DataFrame]
 
 
 def read(sources: Sources, name: str, columns: list[str]) -> pd.DataFrame:
-    """These columns of a table."""
+    """Return these columns of a table."""
     return pd.read_parquet(list(sources[name]), columns=columns)
 
 
 def mean_by_layer(sources: Sources) -> pd.DataFrame:
-    """Mean of one measure."""
+    """Return the mean adjusted cosine by model, stack, layer and norm."""
     by = ["model", "stack", "layer", "normed"]
     rows = read(sources, "geometry", [*by, "zeta_adjusted"])
     return rows.groupby(by, as_index=False)["zeta_adjusted"].mean()
 
 
 def last_layers(sources: Sources) -> pd.DataFrame:
-    """The last state of the stack that stands for the family, by cell."""
+    """Return the adjusted cosine of the last state of the family's output stack, by cell."""
     rows = read(sources, "geometry", [*CELL, "stack", "layer", "normed", "zeta_adjusted"])
     families = read(sources, "checkpoints", ["model", "family"])
     standing = rows.groupby("model", as_index=False)["stack"].max().merge(families, on="model")
@@ -46,13 +46,13 @@ def last_layers(sources: Sources) -> pd.DataFrame:
 
 
 def mean_errors(sources: Sources) -> pd.DataFrame:
-    """Mean NMSE over windows, by cell."""
+    """Return the mean NMSE over windows, by cell."""
     rows = read(sources, "forecasts", [*CELL, "nmse"])
     return rows[np.isfinite(rows["nmse"])].groupby(CELL, as_index=False)["nmse"].mean()
 
 
 def correlations(sources: Sources) -> pd.DataFrame:
-    """Spearman's rho of isotropy and error over the cells of each model that is made from no other."""
+    """Return Spearman's rho of isotropy and error over the cells of each uncompressed model."""
     made = read(sources, "compression", ["model"])
     cells = last_layers(sources).merge(mean_errors(sources), on=CELL)
     cells = cells[~cells["model"].isin(made["model"])]
@@ -64,7 +64,7 @@ def correlations(sources: Sources) -> pd.DataFrame:
 
 
 def ranks_by_layer(sources: Sources) -> pd.DataFrame:
-    """Mean numerical rank of inputs at 0.01, by model and layer."""
+    """Return the mean numerical rank of layer inputs at tolerance 0.01, by model and layer."""
     found = []
     for path in sources["spectra"]:
         table = pq.read_table(path, columns=["model", "layer", "what", "normed", "singular_values"])
@@ -78,7 +78,10 @@ def ranks_by_layer(sources: Sources) -> pd.DataFrame:
 
 
 def dimensions(sources: Sources) -> pd.DataFrame:
-    """Mean effective dimension at 0.8 by model, stack and layer; a file at a time, or 10 million rows need 6 GB."""
+    """Return the mean effective dimension d(0.8) by model, stack, layer and norm.
+
+    It reads one file at a time, since 10 million rows at once need 6 GB.
+    """
     by, found = ["model", "stack", "layer", "normed"], []
     for path in sources["geometry"]:
         table = pq.read_table(path, columns=[*by, "eigenvalues"])

@@ -1,8 +1,9 @@
-"""Synthetic tables for bench/store.py, in the store's schema, vectorised: a few seconds a million geometry rows.
+"""Synthetic tables for bench/store.py, in the store's schema: a few seconds per million geometry rows.
 
-A study measures its own models on all data sets under all conditions, so that a cell is asked for by one study. Half of
-the models are cut ones of the other half. Spectra are drawn from a few thousand decays times a scale of their own:
-descending, incompressible. Nothing is meant by the values; keys, cardinalities and widths are meant.
+A study measures its own models on all data sets under all conditions, so one study requests each cell. Half
+of the models are compressed versions of the other half. Spectra are drawn from a few thousand decays, each
+times a random scale, so that they descend and do not compress well in Parquet. Keys, cardinalities and widths
+are realistic; the values have no meaning.
 """
 
 from __future__ import annotations
@@ -15,25 +16,31 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from store import files
-from store.schema import arrow_schema
+from tsfmscope.store import files
+from tsfmscope.store.schema import arrow_schema
 
 FAMILIES = ("chronos-t5", "chronos-bolt", "moirai", "patchtst", "lag-llama")
 PAPER = ("finance-1", "seasonality-1", "seasonality-2", "trend-1", "trend-2", "retail-1", "retail-2", "energy-1")
 CONDITIONS = (("c512", 512, 0.0), ("c128", 128, 0.0), ("c512-noisy", 512, 0.05), ("c128-noisy", 128, 0.05))
-NAMED = ("noise", "sinusoid")  # of which a test asks
-LAYERS = 25  # of a model: its states at so many places, of one stack or two
-POOL = 4096  # different decays
-AT_ONCE = 1_000_000  # geometry rows in memory
+# data sets that a test queries by name
+NAMED = ("noise", "sinusoid")
+# states per model, in one stack or two
+LAYERS = 25
+# number of different decays
+POOL = 4096
+# geometry rows in memory at one time
+AT_ONCE = 1_000_000
 FIGURES = ("isotropy Fig. 3", "isotropy section 5", "isotropy Fig. 5", "isotropy Fig. 6", "ranks section 4")
 FILLED = {"string": "x", "bool": False, "double": 0.5, "timestamp[us, tz=UTC]": 1_700_000_000_000_000}
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How many of what; geometry has studies * models * datasets * 4 * 25 rows. width: of the states.
+    """Sizes of the tables; geometry has studies * models * datasets * 4 * 25 rows.
 
-    measured: no, where spectra and what names them are all.
+    models: per study. width: number of eigenvalues per geometry row, and size of the weight matrices.
+    windows: forecasts per cell. spectra: rows of layer inputs in table spectra, with `spectrum` singular
+    values each. measured: false leaves out geometry and forecasts.
     """
 
     studies: int = 10
@@ -47,17 +54,17 @@ class Scale:
 
     @property
     def geometry(self) -> int:
-        """Rows of geometry."""
+        """Return the number of geometry rows."""
         return self.studies * self.models * self.cells * LAYERS * self.measured
 
     @property
     def cells(self) -> int:
-        """Cells of a model: data sets under conditions."""
+        """Return the number of cells per model: data sets times conditions."""
         return self.datasets * len(CONDITIONS)
 
 
 def table(name: str, n: int, columns: Mapping[str, Any]) -> pa.Table:
-    """n rows of a table of the schema; a column that is not given is null, or constant where it may not be."""
+    """Return n rows of a table of the schema; a missing column is null, or constant if not nullable."""
     made = []
     for field in arrow_schema(name):
         given = columns.get(field.name)
@@ -72,13 +79,13 @@ def table(name: str, n: int, columns: Mapping[str, Any]) -> pa.Table:
 
 
 def keys(rng: np.random.Generator, n: int) -> pa.Array:
-    """So many job keys."""
+    """Return n random job keys."""
     text = rng.bytes(32 * n).hex().encode()
     return pa.StringArray.from_buffers(n, pa.py_buffer(np.arange(n + 1, dtype=np.int32) * 64), pa.py_buffer(text))
 
 
 def descending(rng: np.random.Generator, n: int, width: int) -> pa.Array:
-    """n lists of so many falling numbers."""
+    """Return n lists of `width` descending numbers."""
     powers = rng.uniform(0.2, 4, size=(POOL, 1))
     pool = np.sort(np.arange(1, width + 1) ** -powers * rng.uniform(0.8, 1.25, size=(POOL, width)), axis=1)[:, ::-1]
     values = pool[rng.integers(POOL, size=n)] * rng.lognormal(size=(n, 1))
@@ -86,12 +93,12 @@ def descending(rng: np.random.Generator, n: int, width: int) -> pa.Array:
 
 
 def picked(names: list[str], codes: np.ndarray) -> pa.Array:
-    """Names by number."""
+    """Return the names at these indices."""
     return pa.array(names).take(pa.array(codes))
 
 
 def places() -> Mapping[str, tuple[list[str], np.ndarray, np.ndarray]]:
-    """Stack, layer and norm of each of the states of a model, by whether it has a decoder."""
+    """Return stack, layer and `normed` of each state of a model, for models with one stack and with two."""
     one = (["encoder"] * LAYERS, np.arange(LAYERS), np.arange(LAYERS) == LAYERS - 1)
     layers = np.concatenate([np.arange(13), np.arange(12)])
     two = (["encoder"] * 13 + ["decoder"] * 12, layers, np.isin(np.arange(LAYERS), [12, 24]))
@@ -99,7 +106,7 @@ def places() -> Mapping[str, tuple[list[str], np.ndarray, np.ndarray]]:
 
 
 def model_names(study: int, scale: Scale) -> tuple[list[str], list[str | None]]:
-    """Models of a study and what each was cut from."""
+    """Return the models of a study and their base models, None for uncompressed ones."""
     half = max(1, scale.models // 2)
     base = [f"{FAMILIES[n % len(FAMILIES)]}-{study}-{n:03d}" for n in range(half)]
     cut = [f"{base[n % half]}@svd-{n:03d}" for n in range(scale.models - half)]
@@ -107,7 +114,7 @@ def model_names(study: int, scale: Scale) -> tuple[list[str], list[str | None]]:
 
 
 class Rows:
-    """The tables of a scale: `write` puts each into Parquet files of a folder."""
+    """Tables of a scale; `write` writes them as Parquet files into a folder."""
 
     def __init__(self, scale: Scale, seed: int = 0) -> None:
         self.scale, self.rng = scale, np.random.default_rng(seed)
@@ -115,7 +122,7 @@ class Rows:
         self.models = [model_names(study, scale) for study in range(scale.studies)]
 
     def write(self, folder: Path) -> dict[str, list[Path]]:
-        """Table -> its files."""
+        """Write all tables; return the files of each table."""
         found: dict[str, list[Path]] = {}
         makers = [self.spectra(), self.weights(), self.small()]
         if self.scale.measured:
@@ -127,7 +134,7 @@ class Rows:
         return found
 
     def cell(self, models: list[str], bases: list[str | None], m: np.ndarray, d: np.ndarray, c: np.ndarray) -> dict:
-        """The columns that say what was measured."""
+        """Return the columns that identify a measured cell."""
         cut = np.array([base is not None for base in bases])[m]
         return {
             "model": picked(models, m),
@@ -140,11 +147,14 @@ class Rows:
         }
 
     def asked(self, study: int, stage: str, job_keys: pa.Array) -> pa.Table:
-        """Rows of `studies`."""
+        """Return rows of `studies`, one per job key."""
         return table("studies", len(job_keys), {"study": f"study-{study}", "stage": stage, "job_key": job_keys})
 
     def geometry(self) -> Iterator[tuple[str, pa.Table]]:
-        """And who asked for it; files are of a million rows, in no order, as rows sorted by key are."""
+        """Yield geometry and its rows of `studies`, in files of at most a million rows.
+
+        Rows are in random order, as rows that are sorted by key are.
+        """
         rng, cells = self.rng, self.scale.cells
         for study, (models, bases) in enumerate(self.models):
             total = len(models) * cells * LAYERS
@@ -164,7 +174,7 @@ class Rows:
                 yield "studies", self.asked(study, "geometry", columns["job_key"])
 
     def forecasts(self) -> Iterator[tuple[str, pa.Table]]:
-        """Some windows a cell, one job a cell."""
+        """Yield forecasts, with `windows` rows and one job per cell, their rows of `studies`, and timings."""
         rng, cells, windows = self.rng, self.scale.cells, self.scale.windows
         for study, (models, bases) in enumerate(self.models):
             jobs = keys(rng, len(models) * cells)
@@ -183,7 +193,7 @@ class Rows:
             yield "timings", table("timings", len(jobs), timed | {"actor": actors, "load_seconds": 0.0, "subject": "m"})
 
     def spectra(self) -> Iterator[tuple[str, pa.Table]]:
-        """Inputs of all layers of all models, on as many data sets as it takes."""
+        """Yield spectra of all models' layer inputs, on as many data sets as their number needs."""
         rng = self.rng
         models = [(study, name, base) for study, two in enumerate(self.models) for name, base in zip(*two, strict=True)]
         names, bases = [name for _, name, _ in models], [base for _, _, base in models]
@@ -202,7 +212,7 @@ class Rows:
                 yield "studies", self.asked(one, "spectra", columns["job_key"].filter(pa.array(study == one)))
 
     def weights(self) -> Iterator[tuple[str, pa.Table]]:
-        """Matrices of the uncut models of every study, whole and by head: 12 blocks, 5 matrices, 4 heads."""
+        """Yield weight spectra of uncompressed models, whole and by head: 12 blocks, 5 matrices, 4 heads."""
         kinds = [(matrix, head) for matrix in ("q", "k", "v", "o") for head in (None, 0, 1, 2, 3)] + [("mlp_in", None)]
         width = self.scale.width
         for study, (models, bases) in enumerate(self.models):
@@ -221,7 +231,7 @@ class Rows:
                 yield "studies", self.asked(study, "spectra", columns["job_key"])
 
     def small(self) -> Iterator[tuple[str, pa.Table]]:
-        """What names things, and one row of every other table of the catalogue."""
+        """Yield the small tables: checkpoints, datasets, compression, questions, training and runs."""
         names = [name for models, _ in self.models for name in models]
         bases = [base for _, bases in self.models for base in bases]
         n, cut = len(names), [i for i, base in enumerate(bases) if base is not None]
@@ -254,4 +264,5 @@ class Rows:
 
 MEASURES = ("zeta", "zeta_adjusted", "zeta_adjusted_corrected", "log_isotropy", "log_isotropy_scaled", "isoscore")
 MEASURES += ("zeta_token", "zeta_adjusted_weighted", "zeta_adjusted_floor", "zeta_adjusted_null", "zeta_adjusted_p")
-SCORES = ("nmse", "nmse_power", "squared_error", "nmse_denominator", "wql", "quantile_loss", "target_abs", "mase")
+SCORES = ("nmse", "nmse_power", "squared_error", "nmse_denominator", "wql_window", "quantile_loss", "target_abs")
+SCORES += ("mase",)

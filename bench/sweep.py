@@ -1,21 +1,29 @@
-"""The sweep of jobs that do nothing: what engine and store cost a job, beside what others ask for the same.
+"""Overhead of the sweep: cost of engine and store per empty job, next to other schedulers.
 
     python -m bench.sweep [--quick] [--jobs 100000] [--planned 1000000]
 
-A job answers one row. `ours` is all that a stage does: jobs planned, their keys looked up in the store, the jobs run on
-two actors, rows and timings flushed to Parquet, parts merged at the end. Its clock runs from the first job's start to
-the end of the merge; `whole` counts the start of Ray and of the actors too, which the others have behind them when
-theirs begins. `ray, at once` sends every call to two warm actors and asks for all answers in one ray.get; `ray, 8 in
-flight` keeps so many calls an actor with ray.wait, as a driver does that takes answers as they come. `joblib` is its
-default, loky, which sends calls in batches; `ray tune` runs jobs as trials of one report on reused actors; `dvc`
-reproduces a matrix stage of so many `true`. None of these plans or stores a row.
-`resume` opens the store of a finished run and finds every job done; `resume, killed` finds them in the parts of a
-driver that was killed after a thousand flushes. `plan` opens a store of a million finished jobs (with --quick, of fifty
-thousand) and asks for jobs of which nine in ten are stored, until all are planned; `plan, new` asks an empty store.
-Memory is the process's peak above what it held before it opened the store, Arrow's libraries included. Each contestant
-is a process of its own. The last line is JSON: overhead_vs_actor_call (ours over the faster of both bare Rays, of
-seconds a job), plan_s (of the first `plan`), resume_s (of the slower), driver_mb (the most of the plans and of the
-resumed run over as many jobs).
+A job returns one row. The lines of the table:
+- `ours` does all that a stage does: it plans jobs, looks up their keys in the store, runs the jobs on two
+  actors, flushes rows and timings to Parquet, and merges the parts at the end. Its time runs from the first
+  job's start to the end of the merge; `whole` includes the start of Ray and of the actors.
+- `ray, at once` sends every call to two warm actors and collects all results in one ray.get.
+- `ray, 8 in flight` keeps 8 calls per actor running with ray.wait, like a driver that takes results as they
+  come.
+- `joblib` uses its default, loky, which sends calls in batches.
+- `ray tune` runs jobs as trials of one report on reused actors.
+- `dvc` reproduces a matrix stage with one `true` per job.
+- `resume` opens the store of a finished run and finds every job done.
+- `resume, killed` finds them in the parts of a driver that was killed after a thousand flushes.
+- `plan` opens a store of a million finished jobs (with --quick, of fifty thousand) and plans jobs of which
+  nine in ten are stored; `plan, new` does so with an empty store.
+
+The other schedulers neither plan nor store a row, and their `s` begins after the start of their workers.
+Memory is the process's peak above its size before it opened the store, Arrow's libraries included. Each line
+is a process of its own.
+
+The last line is JSON: overhead_vs_actor_call (seconds per job of ours over those of the faster of the two
+bare Rays), plan_s (of the first `plan`), resume_s (of the slower), driver_mb (the most of the plans and of
+the resumed run over as many jobs).
 """
 
 from __future__ import annotations
@@ -36,24 +44,30 @@ import pyarrow.parquet as pq
 
 from bench.memory import MIB, held, peak
 from bench.sweep_peers import ACTORS, PEERS, ROW
-from stages.sweeping import Asked, Planned, nothing, run_and_finish
-from store.out import Out
-from store.parts import ROWS_PER_FILE, Parts
-from tasks.sweep import fleet
-from tasks.sweep.backlog import Backlog
-from tasks.sweep.cluster import Resources, connect
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.stages.pipeline.sweeping import JobLog, Planned, nothing, run_and_finish
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.store.table_parts import ROWS_PER_FILE, TableParts
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.sweep import actor_pool
+from tsfmscope.tasks.sweep.cluster import Resources, connect
+from tsfmscope.tasks.sweep.job_queue import JobQueue
 
 FULL, QUICK = {"jobs": 100_000, "planned": 1_000_000}, {"jobs": 5_000, "planned": 50_000}
-FEWER = {"ours, a call each": 5, "ray, 8 in flight": 5, "ray tune": 2000, "dvc": 1000}  # so many times fewer jobs
+# factors by which the slower ones get fewer jobs
+FEWER = {"ours, a call each": 5, "ray, 8 in flight": 5, "ray tune": 2000, "dvc": 1000}
 FLUSHES = 1000
-NEW = 0.1  # of the planned jobs
+# share of the planned jobs that are not stored
+NEW = 0.1
 TASK = Task("nothing", 1, "bench.sweep_peers:entry", table="training")
 TIMING = {"seconds": 0.0, "load_seconds": 0.0, "actor": "a", "node": "n", "device": "cpu", "started": 0.0}
 
 
 class Found(NamedTuple):
-    """What one process measured, in seconds; whole: from the process's first step to its last."""
+    """Measurements of one process.
+
+    seconds: seconds of the jobs. whole: seconds from the process's first step to its last. mb: peak memory in
+    MiB.
+    """
 
     seconds: float
     whole: float
@@ -62,29 +76,29 @@ class Found(NamedTuple):
 
 
 def spec(n: int) -> dict[str, Any]:
-    """As wide as one of geometry."""
+    """Return a job's spec, as large as one of stage geometry."""
     cell = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c512", "context": 512}
     return {**cell, "noise": 0.0, "stack": "encoder", "layer": n % 24, "normed": False, "seed": n}
 
 
 def plan(count: int, first: int = 0) -> Iterator[Planned]:
-    """So many jobs, asked for by a study or two."""
+    """Yield `count` jobs, each requested by one or two studies."""
     for n in range(first, first + count):
         yield Planned(Job(TASK, spec(n)), ("one", "two") if n % 2 else ("one",))
 
 
-def opened(folder: Path) -> Out:
-    """A store of these rows."""
-    return Out(folder / "out", tables=["training"], companion=folder / "timings", stage="sweep")
+def opened(folder: Path) -> StageStore:
+    """Open a store for the jobs' rows and timings."""
+    return StageStore(folder / "out", tables=["training"], companion=folder / "timings", stage="sweep")
 
 
 def files(folder: Path) -> int:
-    """Parquet files under a folder."""
+    """Return the number of Parquet files under a folder."""
     return sum(1 for _ in folder.rglob("*.parquet"))
 
 
 def ours(folder: Path, count: int) -> Found:
-    """Open, plan, run, merge."""
+    """Open a store, plan jobs, run them and merge the parts."""
     began = time.time()
     with connect(Resources(local_cpus=ACTORS)):
         with opened(folder) as out:
@@ -95,13 +109,13 @@ def ours(folder: Path, count: int) -> Found:
 
 
 def ours_single(folder: Path, count: int) -> Found:
-    """The same with a call for each job, as jobs of more than a twentieth of a second have it."""
-    fleet.BATCH_JOBS = 1
+    """Run `ours` with one call per job, as jobs of more than a twentieth of a second are run."""
+    actor_pool.BATCH_JOBS = 1
     return ours(folder, count)
 
 
 def resume(folder: Path, count: int) -> Found:
-    """The sweep over a store that has every job."""
+    """Run the sweep over a store that contains every job."""
     before, idle, began, cpu = files(folder), held(), time.time(), time.process_time()
     with opened(folder) as out:
         summary = run_and_finish(out, plan(count), Resources(actors=ACTORS), nothing)
@@ -113,7 +127,7 @@ def resume(folder: Path, count: int) -> Found:
 
 
 def fill(folder: Path, count: int) -> Found:
-    """A store as a finished run of so many jobs leaves it."""
+    """Make a store as a finished run of `count` jobs leaves it."""
     began, out = time.time(), opened(folder)
     keys = np.sort(np.array([one.job.key for one in plan(count)]))
     for parts, row in ((out.tables["training"], ROW), (out.timings, {"stage": "sweep", **TIMING, "started": 0})):
@@ -122,7 +136,7 @@ def fill(folder: Path, count: int) -> Found:
 
 
 def fill_parts(folder: Path, count: int) -> Found:
-    """A store as a killed run leaves it."""
+    """Make a store as a killed run of `count` jobs leaves it, with FLUSHES parts."""
     began = time.time()
     with opened(folder) as out:
         for jobs in np.array_split(np.array([one.job.key for one in plan(count)]), FLUSHES):
@@ -131,15 +145,15 @@ def fill_parts(folder: Path, count: int) -> Found:
 
 
 def planning(folder: Path, count: int) -> Found:
-    """Ask for so many jobs, of which all but a tenth are stored, or none; nothing is run."""
+    """Plan `count` jobs, of which nine tenths or none are stored; run nothing."""
     stored = sum(pq.read_metadata(path).num_rows for path in folder.glob("out/training/*.parquet"))
     before, began, cpu = held(), time.time(), time.process_time()
     with opened(folder) as out:
         open_s = time.process_time() - cpu
         first = stored - round(count * (1 - NEW)) if stored else 0
-        asked, where = Asked(), Resources()
+        asked, where = JobLog(), Resources()
         jobs = (one.job for one in asked.noting(plan(count, first)))
-        backlog = Backlog(jobs, out.missing, where.chunk, lambda job: where.of(job.task.name))
+        backlog = JobQueue(jobs, out.missing, where.chunk, lambda job: where.of(job.task.name))
         while not backlog.complete:
             backlog.plan_ahead()
         seconds, cpu = time.time() - began, time.process_time() - cpu
@@ -154,7 +168,7 @@ def _record(key: str) -> dict[str, Any]:
     return answer | {"timing": TIMING}
 
 
-def _repeated(parts: Parts, row: dict[str, Any], keys: np.ndarray) -> Iterator[pa.Table]:
+def _repeated(parts: TableParts, row: dict[str, Any], keys: np.ndarray) -> Iterator[pa.Table]:
     for start in range(0, len(keys), ROWS_PER_FILE):
         some = keys[start : start + ROWS_PER_FILE]
         columns = [
@@ -179,7 +193,10 @@ FILLED = {"resume": fill, "resume, killed": fill_parts, "plan": fill}
 
 
 def measured(name: str, count: int, *, stored: int | None = None) -> Found:
-    """Of a process of its own; its line of the table is printed. stored: jobs that its store has before."""
+    """Measure in a process of its own, and print its line of the table.
+
+    stored: number of jobs in the store before; by default as many as are run.
+    """
     with tempfile.TemporaryDirectory() as folder:
         fill = [("--fill", stored or count)] if name in FILLED else []
         for step, jobs in [*fill, ("--side", count)]:

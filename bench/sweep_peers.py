@@ -1,6 +1,6 @@
-"""What bench.sweep holds the sweep against: (folder, jobs) -> seconds of the jobs, seconds with all that was started.
+"""Other schedulers for bench.sweep: functions (folder, jobs) -> seconds of the jobs, seconds including the start.
 
-The package of each is imported in its own function: each runs in a process that has no other.
+Each function imports its own package, since it runs in a process that loads no other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks.sweep.jobs import Job, Result
+from tsfmscope.tasks.job import Job, Result
 
 ACTORS, IN_FLIGHT = 2, 8
 ROW = {"model": "m", "step": 1, "loss": 0.0, "learning_rate": 0.0}
@@ -21,20 +21,20 @@ Times = tuple[float, float]
 
 
 def entry(job: Job, data: Any, model: Any) -> Result:
-    """The sweep's job that does nothing."""
+    """Run a job of the sweep that does nothing."""
     return Result([ROW])
 
 
 class Bare:
-    """An actor that does nothing."""
+    """Actor that does nothing."""
 
     def run(self, spec: dict[str, Any]) -> list[dict[str, Any]]:
-        """The same rows."""
+        """Return one constant row."""
         return [ROW]
 
 
 def nothing(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """The same as a function."""
+    """Return one constant row, as a function without an actor."""
     return [ROW]
 
 
@@ -45,10 +45,10 @@ def _specs(count: int) -> list[dict[str, Any]]:
 
 
 def _bare(work: Callable[[Any, list[Any], list[dict[str, Any]]], None], count: int) -> Times:
-    """Time the work on warm actors of a Ray as the sweep starts its own."""
+    """Time the work on warm actors of a Ray that is started as the sweep starts its own."""
     import ray
 
-    from tasks.sweep.cluster import Resources, connect
+    from tsfmscope.tasks.sweep.cluster import Resources, connect
 
     began = time.time()
     with connect(Resources(local_cpus=ACTORS)):
@@ -89,8 +89,8 @@ def _joblib(folder: Path, count: int) -> Times:
 def _tune(folder: Path, count: int) -> Times:
     from ray import tune
 
-    from tasks.sweep.cluster import Resources, connect, environment
-    from tasks.sweep.tune import QUIET
+    from tsfmscope.tasks.sweep.cluster import Resources, connect, environment
+    from tsfmscope.tasks.sweep.tune import QUIET
 
     began = time.time()
     with environment(QUIET), connect(Resources(local_cpus=ACTORS)):

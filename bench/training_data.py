@@ -1,9 +1,9 @@
-"""Is the data pipeline the bottleneck of pretraining? CPU time of batches against CPU time of training steps, one core.
+"""CPU time of training batches against CPU time of training steps, one core: is the data pipeline the bottleneck?
 
-Batches are drawn from Parquet shards (TSMixup 0.9, KernelSynth 0.1), read a row group at a time, and from a pool in
-memory; steps are of Chronos-T5 shapes with the published batch: 32 windows of context 512 and horizon 64. Time is the
-process' own CPU time, so that ratios hold on a busy machine. The last line is JSON: `share` of a step that its batch
-takes, streamed, by shape; `windows_per_s` of the stream.
+Batches are drawn from Parquet shards (TSMixup 0.9, KernelSynth 0.1), read one row group at a time, and from a
+pool in memory. Steps are of Chronos-T5 shapes with the published batch: 32 windows of context 512 and horizon
+64. Time is the process' own CPU time, so that ratios hold on a busy machine. The last line is JSON: `share`,
+the CPU time of a streamed batch over that of its step, by shape; `windows_per_s` of the stream.
 
     python -m bench.training_data [--series 2000] [--steps 3]
 """
@@ -15,21 +15,24 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from store.dumps import write_dump
-from tasks.compression.corpus import Corpus
-from tasks.compression.pretraining import _step
-from tasks.compression.starting import start
-from tasks.compression.streamed import GROUP_STEPS, StreamedCorpus
-from tasks.series.shards import write_shard
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.store.dumps import write_dump
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.series.synthetic.shards import write_shard
+from tsfmscope.tasks.training.corpora import Corpus
+from tsfmscope.tasks.training.initialization import start
+from tsfmscope.tasks.training.parallel import Share
+from tsfmscope.tasks.training.pretraining import _draw, _step
+from tsfmscope.tasks.training.shard_corpus import GROUP_STEPS, StreamedCorpus
 
 COMMON = {"context_length": 512, "prediction_length": 64, "n_tokens": 4096}
-SHAPES = {  # of params/compression.yaml, and amazon/chronos-t5-tiny
+# the shape of params/compression.yaml, and amazon/chronos-t5-tiny
+SHAPES = {
     "toy": {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 4, "num_decoder_layers": 4},
     "tiny": {"d_model": 256, "d_ff": 1024, "d_kv": 64, "num_heads": 4, "num_layers": 4, "num_decoder_layers": 4},
 }
@@ -48,7 +51,7 @@ def shard(folder: Path, series: int) -> None:
 
 
 def cpu(work: Callable[[int], Any], steps: range) -> float:
-    """CPU seconds a step, the first left out."""
+    """Return the CPU seconds per step, without the first step."""
     work(steps[0])
     started = time.process_time()
     for step in steps[1:]:
@@ -59,6 +62,14 @@ def cpu(work: Callable[[int], Any], steps: range) -> float:
 def batch(corpus: Any, step: int) -> Any:
     names = ("contexts", "horizon", "min_past")
     return corpus.batch(step, steps=RECIPE["batch_steps"], futures=[64], **{name: RECIPE[name] for name in names})
+
+
+def training_step(shape: str, corpus: StreamedCorpus) -> Callable[[int], Any]:
+    """Return the optimizer step of a new model of a shape, as a function of the step's number."""
+    model, alone = start(RECIPE | {"config": SHAPES[shape] | COMMON}), Share()
+    optimizer = torch.optim.AdamW(model.network.train().parameters(), lr=1e-3)
+    forward, draw = alone.loss(model), partial(_draw, corpus, RECIPE, model.dated)
+    return lambda step: _step(forward, draw, RECIPE, step, optimizer, alone)
 
 
 def main() -> None:
@@ -72,20 +83,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         shard(Path(name), series)
         streamed = StreamedCorpus(Path(name), seed=0)
-        turns = range(0, 1 + 8 * GROUP_STEPS)  # whole turns: each pays for the reading of its row group
+        # Whole groups of steps, so that each includes the reading of its row group.
+        turns = range(0, 1 + 8 * GROUP_STEPS)
         found = {"streamed": cpu(lambda step: batch(streamed, step), turns)}
         pooled = Corpus(pool=200, length=1024, mixture={"kernelsynth": 0.1, "tsmixup": 0.9}, seed=0)
         found["pool"] = cpu(lambda step: batch(pooled, step), range(33))
         print(", ".join(f"{kind}: {1000 * seconds:.2f} ms of CPU a batch of 32" for kind, seconds in found.items()))
         share = {}
         for shape in shapes:
-            model = start(RECIPE | {"config": SHAPES[shape] | COMMON})
-            optimizer = torch.optim.AdamW(model.network.train().parameters(), lr=1e-3)
-
-            def one(step: int, model: Any = model, optimizer: Any = optimizer) -> None:
-                _step(model, streamed, RECIPE, step, optimizer)
-
-            seconds = cpu(one, range(1, steps + 2))
+            seconds = cpu(training_step(shape, streamed), range(1, steps + 2))
             share[shape] = found["streamed"] / seconds
             print(f"{shape}: {seconds:.2f} s of CPU a step, of which its batch {100 * share[shape]:.2f} %")
     print(json.dumps({"share": share, "windows_per_s": 32 / found["streamed"]}))

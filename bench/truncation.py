@@ -1,15 +1,17 @@
-"""What truncating a trained checkpoint costs, by method, at the sizes that the rank paper prints.
+"""Loss increase of trained checkpoints after truncation, by method, at the sizes of Yu et al. 2026, Table 2.
 
     python -m bench.truncation [--quick] [--models NAME ...]
 
-Of the checkpoints in checkpoints/, on windows of statsmodels' series whose futures lie in their last fifth: how much
-larger than the dense model's is the family's own training loss, in per cent; of a loss in nats, which may be near zero
-or below, its exponential, the perplexity. Calibration ends before that fifth. `size` is the share
-of attention parameters that is left, the published one of Table 2; `rank 1` stands where that is less than rank 1 of
-every part costs. An accuracy, no speed: but for `seconds`, processor time of compressing, the table is the same on any
-day.
-Last line JSON: over models and sizes, `no_worse_than_svd`, the share of them at which aware-both loses no more than
-svd, or under 0.1 %, which is noise; and `median_share_of_svd`, its per cent over svd's where svd's is 1 or more.
+The checkpoints are those in checkpoints/. The windows are of statsmodels' series, with futures in their last
+fifth; calibration ends before that fifth. A number is the increase of the family's own training loss over the
+dense model's, in per cent. A loss in nats may be near zero or below, so the increase is then of its
+exponential, the perplexity. `size` is the share of attention parameters that is left, as published in Table
+2. `rank 1` means that this size is smaller than rank 1 of every part. The table measures accuracy: except for
+`seconds`, the processor time of compression, it is the same in every run.
+
+Last line JSON, over models and sizes: `no_worse_than_svd`, the share of them at which aware-both loses no
+more than svd, or at most 0.1 %, which counts as noise; and `median_share_of_svd`, the median of aware-both's
+increase over svd's, where svd's is 1 % or more.
 """
 
 from __future__ import annotations
@@ -27,24 +29,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from tasks.compression import both
-from tasks.compression.budget import BudgetError
-from tasks.compression.compressing import cut
-from tasks.models.base import Family
-from tasks.models.registry import family_class
-from tasks.series.bundled import load_bundled
-from tasks.series.tables import series_table, table_series
-from tasks.series.windows import spread_windows
+from tsfmscope.tasks.compression import two_step
+from tsfmscope.tasks.compression.budget import BudgetError
+from tsfmscope.tasks.entries.compression import cut
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.series.files.bundled import load_bundled
+from tsfmscope.tasks.series.tables import series_table, table_series
+from tsfmscope.tasks.series.windows import spread_windows
 
 ROOT = Path(__file__).resolve().parents[1]
 SERIES = ("co2", "elnino", "macrodata", "sunspots")
-SIZES = (0.889, 0.755, 0.569, 0.393, 0.237, 0.151, 0.073)  # rank_structure.md, Table 2
+# Yu et al. 2026, Table 2
+SIZES = (0.889, 0.755, 0.569, 0.393, 0.237, 0.151, 0.073)
 MODELS = ["chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"]
-NATS = {"chronos-t5", "moirai", "lag-llama"}  # losses that are log probabilities
-METHODS = ("svd", "joint", "aware-svd", "aware", both.METHOD)
+# families whose losses are negative log probabilities
+NATS = {"chronos-t5", "moirai", "lag-llama"}
+METHODS = ("svd", "joint", "aware-svd", "aware", two_step.METHOD)
 CONTEXT, HORIZON, HELD_OUT = 256, 24, 0.2
-STEPS = 64  # that PatchTST forecasts, no other number: the rest is missing
-NOISE = 0.1  # per cent
+# PatchTST forecasts exactly so many steps; targets beyond HORIZON are missing
+STEPS = 64
+# per cent
+NOISE = 0.1
 CALIBRATION = {
     "datasets": list(SERIES),
     "windows": 16,
@@ -56,7 +62,7 @@ CALIBRATION = {
 
 
 def held_out(name: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Context and future of up to 24 windows of each of a data set's series, the futures in its last fifth."""
+    """Return context and future of up to 24 windows per series, with futures in the last fifth."""
     found = []
     for one in table_series(series_table(load_bundled(name))):
         begins = int(len(one.values) * (1 - HELD_OUT))
@@ -70,18 +76,18 @@ def held_out(name: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def loss(model: Family, windows: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> float:
-    """Mean over the series."""
+    """Return the mean loss over the series."""
     with torch.inference_mode():
         return float(np.mean([float(model.loss(*one)) for one in windows]))
 
 
 def more(name: str, after: float, before: float) -> float:
-    """Per cent that a family's loss, or its perplexity, has grown."""
+    """Return the increase of a family's loss, or of its perplexity, in per cent."""
     return 100 * (math.exp(after - before) - 1 if name in NATS else after / before - 1)
 
 
 def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any]) -> None:
-    """In place."""
+    """Truncate a model in place to a share of its attention parameters."""
     law = {"method": method, "ranks": {"budget": size}}
     cut(model, {"base_model": model.name, "method": law, "calibration": CALIBRATION}, tables)
 
@@ -113,8 +119,8 @@ def main() -> None:
                 lost[method] = more(name, loss(model, windows), dense)
             cells = (f"{lost[one]:10.2f}%" if one in lost else f"{'rank 1':>11s}" for one in METHODS)
             print(f"{name + '-nano':14s} {size:6.3f} " + " ".join(cells) + f"  {seconds:.1f}", flush=True)
-            if "svd" in lost and both.METHOD in lost:
-                pairs.append((lost["svd"], lost[both.METHOD]))
+            if "svd" in lost and two_step.METHOD in lost:
+                pairs.append((lost["svd"], lost[two_step.METHOD]))
     wins = statistics.fmean(ours <= max(svd, NOISE) for svd, ours in pairs)
     shares = [ours / svd for svd, ours in pairs if svd >= 1]
     print(json.dumps({"no_worse_than_svd": round(wins, 4), "median_share_of_svd": round(statistics.median(shares), 4)}))

@@ -1,26 +1,35 @@
-"""One module a DVC stage: read params, hand out work, write the declared outputs. No science.
+"""Stages of the pipeline, one module per DVC stage.
 
-The list below is the pipeline; `dvc.yaml` says the same to DVC, and a test holds one to the other.
+A stage reads params, hands out work and writes its declared outputs. It contains no science.
+The list below is the pipeline; `python -m tsfmscope.stages.pipeline.dvc_file` makes dvc.yaml from it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-DATA = "data"  # DVC's outputs live here, relative to the repository's root
+# Folder of DVC's outputs, relative to the repository's root.
+DATA = "data"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: its module and params block share its name."""
+    """DVC stage; its module and, if it has one, its block of params.yaml have the same name.
+
+    reads, writes: paths under data/. folders: other folders that it reads. params: keys of params.yaml that
+    it depends on. metrics: the outputs that `dvc metrics` shows. sweeps: its outputs contain rows by job and
+    persist between runs. always_runs: every `dvc repro` runs it.
+    """
 
     name: str
-    does: str
+    description: str
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
     sweeps: bool = False
-    figures: tuple[str, ...] = ()
+    always_runs: bool = False
 
 
 def _out(name: str) -> str:
@@ -46,9 +55,10 @@ _RESULTS = (
 
 STAGES: tuple[Stage, ...] = (
     Stage(
-        "roots",
+        "external_inputs",
         "names and checksums of the external data files, and of families that installed packages add",
-        writes=(_out("roots.json"), _out("plugins.json")),
+        writes=(_out("external_inputs.json"), _out("plugins.json")),
+        always_runs=True,
     ),
     Stage(
         "kernelsynth",
@@ -59,16 +69,17 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "datasets",
         "real series: bundled, from the data root, from the hub",
-        reads=(_out("roots.json"),),
+        reads=(_out("external_inputs.json"),),
         writes=(_out("datasets"),),
         params=("seed", "datasets.sets", "datasets.max_series", "datasets.min_length"),
     ),
     Stage(
         "checkpoints",
-        "every model's weights: committed, pretrained, from a folder or the hub; skill of the pretrained ones",
+        "every model's weights: committed, pretrained, from a folder or the hub; skill of forecasters",
         reads=(_out("plugins.json"),),
         writes=(_out("checkpoints"), _timings("checkpoints")),
         params=("seed", "models", "environments", "studies", "checkpoints"),
+        folders=("checkpoints",),
         sweeps=True,
     ),
     Stage(
@@ -78,7 +89,6 @@ STAGES: tuple[Stage, ...] = (
         writes=(_out("compression"), _timings("compression")),
         params=("seed", "models", "environments", "datasets.sets", "conditions", "studies", "compression"),
         sweeps=True,
-        figures=("ranks Table 2",),
     ),
     Stage(
         "pretraining",
@@ -111,7 +121,6 @@ STAGES: tuple[Stage, ...] = (
         writes=(_out("geometry"), _timings("geometry")),
         params=("seed", "models", "conditions", "studies", "geometry"),
         sweeps=True,
-        figures=("isotropy Table 1", "isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 7"),
     ),
     Stage(
         "heads",
@@ -128,7 +137,6 @@ STAGES: tuple[Stage, ...] = (
         writes=(_out("spectra"), _timings("spectra")),
         params=("seed", "models", "conditions", "studies", "spectra"),
         sweeps=True,
-        figures=tuple(f"ranks Fig. {n}" for n in ("2", "3", "4", "5", "6", "9", "10", "11", "12", "13", "14")),
     ),
     Stage(
         "forecasts",
@@ -137,7 +145,6 @@ STAGES: tuple[Stage, ...] = (
         writes=(_out("forecasts"), _timings("forecasts")),
         params=("seed", "models", "datasets.sets", "conditions", "studies", "forecasts"),
         sweeps=True,
-        figures=("isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 7"),
     ),
     Stage(
         "statistics",
@@ -150,7 +157,6 @@ STAGES: tuple[Stage, ...] = (
         ),
         writes=(_out("statistics"),),
         params=("seed", "studies", "statistics"),
-        figures=("isotropy Fig. 3", "isotropy Fig. 5", "isotropy Fig. 6", "isotropy Fig. 7", "isotropy Fig. 8"),
     ),
     Stage(
         "theory",
@@ -158,7 +164,6 @@ STAGES: tuple[Stage, ...] = (
         writes=(_out("theory"), _timings("theory")),
         params=("seed", "theory"),
         sweeps=True,
-        figures=("ranks Fig. 15", "ranks Fig. 16", "ranks Fig. 17"),
     ),
     Stage(
         "tables",
@@ -173,7 +178,7 @@ STAGES: tuple[Stage, ...] = (
         reads=_RESULTS,
         writes=(_out("report.html"), _out("figures"), _out("metrics.json"), _out("plots")),
         params=("profile", "seed", "studies", "geometry", "report"),
-        figures=("isotropy Table 1", *(f"isotropy Fig. {n}" for n in range(2, 9)), "isotropy Appendix F"),
+        metrics=(_out("metrics.json"),),
     ),
 )
 

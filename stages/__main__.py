@@ -1,4 +1,4 @@
-"""`python -m stages NAME` runs one stage, as dvc.yaml does; `plan` says what a params file would run."""
+"""`python -m tsfmscope.stages NAME` runs one stage, as dvc.yaml does; `plan` prints the size of every study."""
 
 from __future__ import annotations
 
@@ -9,28 +9,36 @@ import sys
 from collections import Counter
 from enum import StrEnum, auto
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from stages import BY_NAME, DATA, watched
-from stages.params import COMPRESSED, PARAMS_FILE, Params, ParamsError, load
-from stages.sweeping import TooManyFailures
-from store.errors import StoreError
-from tasks.errors import ModelError, TsfmLensError
-from tasks.models.registry import check_name, check_options, check_reference, family_class
-from tasks.series.catalog import modality
-from tasks.sweep.cluster import Resources
+from tsfmscope.stages import BY_NAME, DATA
+from tsfmscope.stages.config import LARGEST_SEED, dvc_keys
+from tsfmscope.stages.config.params import COMPRESSED, PARAMS_FILE, Params, ParamsError, load
+from tsfmscope.stages.pipeline.sweeping import TooManyFailures
+from tsfmscope.stages.pipeline.system_errors import described, drop_output
+from tsfmscope.store.errors import StoreError
+from tsfmscope.store.printable import printable
+from tsfmscope.tasks.errors import ModelError, TsfmscopeError
+from tsfmscope.tasks.models.registry import check_name, check_options, check_reference, family_class
+from tsfmscope.tasks.series.catalog import modality
+from tsfmscope.tasks.sweep.cluster import Resources
 
-PASSED = ("TSFM_LENS_", "HF_HOME")  # what begins so goes with a submitted job: paths, retries; no credentials
+if TYPE_CHECKING:
+    from tsfmscope.stages.pipeline.contexts import Observed
+
+# Environment variables whose names begin with these go with a submitted job: paths and retries, no
+# credentials.
+PASSED = ("TSFMSCOPE_", "HF_HOME")
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
 
 class Format(StrEnum):
-    """Of a corpus' shards."""
+    """File format of a corpus' shards."""
 
     parquet = auto()
     arrow = auto()
@@ -40,9 +48,10 @@ Profile = Annotated[Path, typer.Argument(help="a params file")]
 
 
 def read(path: str | Path = PARAMS_FILE) -> Params:
-    """A params file, whose families exist: here or in an installed package. Raises ParamsError with one line.
+    """Load a params file and check that its families exist, here or in an installed package.
 
-    Here and not in stages.params, because no stage depends on the names of all families.
+    Raises ParamsError with one line. The check of families stands here and not in stages/config/params.py,
+    because no stage depends on the names of all families.
     """
     params = load(path)
     named = {f"models.{name}": model.family for name, model in params.models.items()}
@@ -56,22 +65,24 @@ def read(path: str | Path = PARAMS_FILE) -> Params:
 
 
 def _stage(name: str) -> None:
-    module = importlib.import_module(f"stages.{name}")
+    module = importlib.import_module(f"tsfmscope.stages.{name}")
     params = read()
-    if name == "roots":  # the first of every `dvc repro`, and watches no key: DVC says one stage's at a time
-        watched.check(params)
+    # `external_inputs` runs first in every `dvc repro` and watches no key itself. DVC reports the missing
+    # keys of one stage at a time; this check reports those of all stages at once.
+    if name == "external_inputs":
+        dvc_keys.check(params)
     module.main(params)
 
 
 for _name, _one in BY_NAME.items():
-    app.command(_name, help=_one.does)(lambda name=_name: _stage(name))
+    app.command(_name, help=_one.description)(lambda name=_name: _stage(name))
 
 
 @app.command()
 def plan(profile: Profile = Path(PARAMS_FILE)) -> None:
-    """Check a params file, offline, and say how much it asks for."""
+    """Check a params file offline and print how many models, data sets and cells each study has."""
     params = read(profile)
-    watched.check(params, profile)
+    dvc_keys.check(params, profile)
     for name, model in params.models.items():
         check_options(model.family, model.options, f"models.{name}.options")
         if not model.ref.startswith(("checkpoint:", COMPRESSED)):
@@ -84,6 +95,7 @@ def plan(profile: Profile = Path(PARAMS_FILE)) -> None:
         counts = [len(params.asked(name, block)) for block in ("models", "datasets", "conditions")]
         table.add_row(name, *map(str, counts), str(_cells(params, name)))
     Console().print(table)
+    _print_contexts(params)
     rows = params.embeddings.rows
     typer.echo(
         f"{len(params.models)} models, {len(params.datasets.sets)} data sets, {len(params.conditions)} conditions; "
@@ -91,8 +103,44 @@ def plan(profile: Profile = Path(PARAMS_FILE)) -> None:
     )
 
 
+@app.command()
+def profile(
+    name: Annotated[str, typer.Argument(help="Name of a file in params/, without .yaml.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite edits of params.yaml.")] = False,
+) -> None:
+    """Check params/NAME.yaml and copy it over params.yaml, unless that has edits."""
+    from tsfmscope.stages.config.profiles import FOLDER, use_profile
+
+    if (FOLDER / f"{name}.yaml").is_file():
+        plan(FOLDER / f"{name}.yaml")
+    use_profile(name, force=force)
+
+
+def _print_contexts(params: Params) -> None:
+    """Print the observed steps of every context by data set, then the contexts that no series fills."""
+    from tsfmscope.stages.pipeline.contexts import context_lines, planned_contexts
+
+    contexts, absent = planned_contexts(params)
+    lengths = sorted({one.context for one in contexts})
+    table = Table("data set", *(f"context {length}" for length in lengths), title="observed steps: minimum / median")
+    for name in dict.fromkeys(one.dataset for one in contexts):
+        found = {one.context: one.observed for one in contexts if one.dataset == name}
+        table.add_row(name, *(_steps(found[length]) if length in found else "" for length in lengths))
+    if lengths:
+        Console().print(table)
+    for line in context_lines(contexts, absent):
+        typer.echo(line)
+
+
+def _steps(observed: Observed | None) -> str:
+    return "no window" if observed is None else f"{observed.minimum} / {observed.median:g}"
+
+
 def _cells(params: Params, study: str) -> int:
-    """Models x data sets x conditions, those of one modality with each other; data sets need not be at hand."""
+    """Return the number of cells of a study: models x data sets x conditions, within each modality.
+
+    Data sets are counted whether or not their files are on this machine.
+    """
     asked = {block: params.asked(study, block) for block in ("models", "datasets", "conditions")}
     kinds = (
         Counter(family_class(params.models[name].family).modality for name in asked["models"]),
@@ -104,8 +152,8 @@ def _cells(params: Params, study: str) -> int:
 
 @app.command()
 def keep(folder: Annotated[Path, typer.Argument(help="a folder that is kept in git")] = Path("checkpoints")) -> None:
-    """Copy the checkpoints that the stage `checkpoints` pretrained to where git keeps them."""
-    from stages.checkpoints import keep as keep_checkpoints
+    """Copy the checkpoints that the stage `checkpoints` pretrained into a folder that is committed to git."""
+    from tsfmscope.stages.checkpoints import keep as keep_checkpoints
 
     keep_checkpoints(read(), folder)
 
@@ -117,8 +165,8 @@ def export(
     dense: Annotated[bool, typer.Option("--dense", help="of the original's shapes, for the stock package")] = False,
     family: Annotated[str | None, typer.Option(help="of a model that is a folder")] = None,
 ) -> None:
-    """Write a model as a checkpoint for others: compressed as it is, or dense, which its own package loads."""
-    from stages.exporting import export as export_model
+    """Write a model as a checkpoint for use elsewhere: compressed, or dense for the model's own package."""
+    from tsfmscope.stages.cli.exporting import export as export_model
 
     typer.echo(export_model(read(), model, folder, dense=dense, family=family))
 
@@ -135,13 +183,13 @@ def corpus(
         list[str] | None, typer.Option(help="Parquet file of series for TSMixup, or bundled:NAME; repeat")
     ] = None,
     format: Annotated[Format, typer.Option(help="arrow is what gluonts and the Chronos script read")] = Format.parquet,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED)] = 0,
     shard: Annotated[int, typer.Option(min=1, help="series a file")] = 10_000,
     actors: Annotated[int | None, typer.Option(min=1, help="default: one a core")] = None,
     address: Annotated[str | None, typer.Option(help="of a running Ray; the folder must be shared with it")] = None,
 ) -> None:
-    """Draw a corpus for pretraining: KernelSynth, TSMixup or both, in Parquet or Arrow shards."""
-    from stages.corpus import make
+    """Generate a corpus for pretraining: KernelSynth, TSMixup or both, in Parquet or Arrow shards."""
+    from tsfmscope.stages.cli.corpora import make
 
     law = {
         "seed": seed,
@@ -165,13 +213,13 @@ def submit(
     name: Annotated[str, typer.Option(help="of the job; default: Ray makes one")] = "",
     follow: Annotated[bool, typer.Option(help="print its log and end with its exit status")] = True,
 ) -> None:
-    """Run the pipeline as a job of a Ray cluster whose nodes share the folder; docs/cluster.md."""
-    from tasks.sweep.submit import Order
-    from tasks.sweep.submit import submit as submit_job
+    """Run the pipeline as a job on a Ray cluster whose nodes share the folder; see docs/cluster.md."""
+    from tsfmscope.tasks.sweep.submit import Submission
+    from tsfmscope.tasks.sweep.submit import submit as submit_job
 
     folder = folder or str(Path.cwd())
     passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
-    order = Order(
+    order = Submission(
         address,
         folder,
         python or f"{folder}/.venv/bin/python",
@@ -185,8 +233,8 @@ def submit(
 
 @app.command()
 def retry() -> None:
-    """Run the sweeping stages that have failures again, their failed jobs too."""
-    from stages.sweeping import RETRY_VARIABLE, stages_with_failures
+    """Run the stages that have failed jobs again, including those jobs."""
+    from tsfmscope.stages.pipeline.sweeping import RETRY_VARIABLE, stages_with_failures
 
     os.environ[RETRY_VARIABLE] = "1"
     named = stages_with_failures()
@@ -199,26 +247,34 @@ def retry() -> None:
 
 @app.command()
 def done() -> None:
-    """Say where the results of `dvc repro` are. StoreError where there are none."""
+    """Print where the results of `dvc repro` are. Raises StoreError if there are none."""
     results = Path(DATA, "results.duckdb")
     if not results.is_file():
         raise StoreError(f"no results at {results}; `make repro` (or `dvc repro`) makes them, `dvc pull` brings them")
-    typer.echo(f'results: {results}  (python -m store "select * from correlation")')
+    typer.echo(f'results: {results}  (python -m tsfmscope.store "select * from correlation")')
     typer.echo(f"report:  {DATA}/report.html")
 
 
 def main() -> None:
-    """Exit 2 with one line for what the user can mend in params.yaml, 1 for what went wrong in the work."""
+    """Run the command and turn known errors into one line on stderr and an exit code.
+
+    Exit code 2: an error that the user can fix in params.yaml. Exit code 1: the work failed.
+    """
     try:
         app()
     except ParamsError as error:
-        sys.exit(_say(error, 2))
-    except (TsfmLensError, StoreError, TooManyFailures) as error:
-        sys.exit(_say(error, 1))
+        sys.exit(_say(str(error), 2))
+    except (TsfmscopeError, StoreError, TooManyFailures) as error:
+        sys.exit(_say(str(error), 1))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        drop_output()
+        sys.exit(_say(described(error), 1))
 
 
-def _say(error: Exception, code: int) -> int:
-    print(error, file=sys.stderr)
+def _say(message: str, code: int) -> int:
+    print(printable(message, keep="\n\t"), file=sys.stderr)
     return code
 
 

@@ -1,4 +1,7 @@
-"""Every model's weights: kept in git, pretrained here, from a folder or the hub; and the skill of the pretrained."""
+"""Stage checkpoints: every model's weights, and the skill of forecasters.
+
+Weights are committed to git, pretrained here, or read from a folder or the hub.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +11,63 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stages import DATA, curves
-from stages.blocks import Recipe
-from stages.folders import RECIPE, WORK, drop_others, key_of, settle, work_folder
-from stages.params import COMPRESSED, Params
-from stages.sweeping import Planned, environments, nothing, opened, resources, run, sweep
-from store.files import fingerprint, write_text
-from store.out import Out
-from store.published import read_rows
-from tasks.compression.streamed import check_whole
-from tasks.errors import ModelError
-from tasks.models import registry
-from tasks.series.shards import LAW_FILE
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.config.params import COMPRESSED, Params
+from tsfmscope.stages.pipeline import training_curves
+from tsfmscope.stages.pipeline.model_folders import WORK, key_of, prune, publish, set_damaged_aside, work_folder
+from tsfmscope.stages.pipeline.sweeping import Planned, environments, nothing, open_store, resources, run, sweep
+from tsfmscope.store.errors import DamagedFile
+from tsfmscope.store.files import fingerprint, write_text
+from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.common.checksums import RECIPE, verify_sums
+from tsfmscope.tasks.series.synthetic.shards import LAW_FILE
+from tsfmscope.tasks.training.shard_corpus import check_whole
 
-TRAINING = Task("pretrain", 1, "tasks.compression.pretraining:pretrain", table="training")
-SKILL = Task("skill", 2, "tasks.compression.unseen:measure_skill", "tasks.models.registry:load_for_job", table="skill")
+TRAINING = Task("pretrain", 1, "tsfmscope.tasks.training.pretraining:pretrain", table="training")
+SKILL = Task(
+    "skill",
+    3,
+    "tsfmscope.tasks.training.held_out:measure_skill",
+    "tsfmscope.tasks.models.registry:load_for_job",
+    table="skill",
+)
 MODELS, CURVES = Path(DATA, "checkpoints", "models"), Path(DATA, "checkpoints", "curves")
 LOG = "training.json"
 
 
 def main(params: Params) -> None:
-    """Write data/checkpoints: models/NAME and curves/NAME for each recipe; tables checkpoints, training, skill."""
+    """Write data/checkpoints: models/NAME and curves/NAME per recipe; tables checkpoints, training, skill."""
     jobs = training_jobs(recipes(params))
-    with opened("checkpoints", ["training", "skill"]) as out:
+    with open_store("checkpoints", ["training", "skill"]) as out:
         for name, job in jobs.items():
             _install(out, name, job, params.checkpoints.committed)
         trained: dict[str, Job] = {}
-        for needs in (False, True):  # those that take over an embedding come after the others
+        # Recipes that take over an embedding are trained after the others.
+        for needs in (False, True):
             wave = {name: job for name, job in jobs.items() if ("embedding" in job.spec) is needs}
             if wave:
-                with curves.followed(CURVES, wave):
+                with training_curves.followed(CURVES, wave):
                     run(out, [Planned(job) for job in wave.values()], resources(params), work_folder)
-            trained |= {name: job for name, job in wave.items() if settle(MODELS / name, job)}
+            trained |= {name: job for name, job in wave.items() if publish(MODELS / name, job)}
         rows = [_row(params, name, jobs) for name in params.models if _at_hand(params, name, trained)]
+        _tell_of_changed(_former_rows(out.root), rows)
         out.write("checkpoints", rows)
         for name in trained:
-            curves.write(CURVES / name, json.loads((MODELS / name / LOG).read_text()))
+            training_curves.write(CURVES / name, json.loads((MODELS / name / LOG).read_text()))
         for folder in (MODELS, CURVES):
-            drop_others(folder, jobs)
+            prune(folder, jobs)
         sweep(out, [*map(Planned, jobs.values()), *_skill_jobs(params, rows)], params, nothing)
     for row in read_rows(out.root, "skill").to_pylist():
-        print(
-            f"checkpoints: {row['model']}: WQL {row['wql_vs_median']:.3f} of the context median's "
-            f"[{row['low']:.3f}, {row['high']:.3f}], {row['wql_vs_seasonal']:.3f} of seasonal naive's "
-            f"[{row['seasonal_low']:.3f}, {row['seasonal_high']:.3f}], {row['n_windows']} unseen windows"
-        )
+        print(f"checkpoints: {row['model']}: {_skill_line(row)}")
 
 
 def recipes(params: Params) -> dict[str, Recipe]:
-    """The recipes that models name, and those whose embedding one of these takes over."""
+    """Return the recipes that models name, and the recipes whose embedding one of these takes over."""
     named = (model.ref.partition(":") for model in params.models.values())
     known = params.checkpoints.recipes
     found = {name: known[name] for kind, _, name in named if kind == "checkpoint"}
@@ -66,7 +76,12 @@ def recipes(params: Params) -> dict[str, Recipe]:
 
 
 def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
-    """The job whose key ties a checkpoint, committed or not, to its recipe; source: that of recipe.embedding_from."""
+    """Return the training job, whose key ties a checkpoint, committed or not, to its recipe.
+
+    source: the job of recipe.embedding_from, needed if the recipe names one. Raises ModelError if the
+    recipe's corpus has no file of its specification, DataError if shards of the corpus are missing or
+    incomplete.
+    """
     spec: dict[str, Any] = {"model": name, "recipe": recipe.spec()}
     if code := registry.code_of(recipe.family):
         spec["code"] = code
@@ -74,20 +89,23 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
         assert source is not None
         spec["embedding"] = {"folder": (MODELS / recipe.embedding_from).as_posix(), "key": source.key}
     if recipe.heads and recipe.heads.guideline and recipe.heads.factors == "shared":
-        spec["ranks"] = "of whole matrices"  # not over the heads, as once: a key of its own, and all others stay
+        # Earlier versions divided these ranks by the heads. This entry changes the key of such
+        # recipes only.
+        spec["ranks"] = "of whole matrices"
     if recipe.corpus is None:
         return Job(TRAINING, spec)
-    law = Path(recipe.corpus, LAW_FILE)  # every series of the corpus follows from what it says
+    # The file determines every series of the corpus.
+    law = Path(recipe.corpus, LAW_FILE)
     if not law.exists():
         raise ModelError(
-            f"recipe {name}: corpus {recipe.corpus} has no {LAW_FILE}; make it with `python -m stages corpus`"
+            f"recipe {name}: corpus {recipe.corpus} has no {LAW_FILE}; make it with `python -m tsfmscope.stages corpus`"
         )
     check_whole(law.parent)
     return Job(TRAINING, spec, {law.as_posix(): fingerprint(law)})
 
 
 def training_jobs(recipes: Mapping[str, Recipe]) -> dict[str, Job]:
-    """The job of every recipe; those whose embeddings are taken over are among them."""
+    """Return the job of every recipe. `recipes` must contain those whose embeddings are taken over."""
     plain = {name: training_job(name, recipe) for name, recipe in recipes.items() if recipe.embedding_from is None}
     return {
         name: plain[name] if recipe.embedding_from is None else training_job(name, recipe, plain[recipe.embedding_from])
@@ -96,26 +114,62 @@ def training_jobs(recipes: Mapping[str, Recipe]) -> dict[str, Job]:
 
 
 def keep(params: Params, folder: Path) -> None:
-    """Copy the pretrained checkpoints, with their log, to a folder that is kept in git."""
+    """Copy the pretrained checkpoints, with their logs, to a folder that is committed to git.
+
+    Raises ModelError for a checkpoint that is not made by the recipe in params.yaml, or whose files are
+    damaged.
+    """
     for name, job in training_jobs(recipes(params)).items():
         if key_of(MODELS / name) != job.key:
             raise ModelError(f"{MODELS / name} is not made by the recipe in params.yaml; run `dvc repro checkpoints`")
+        verify_sums(MODELS / name)
         shutil.copytree(MODELS / name, folder / name, dirs_exist_ok=True)
 
 
-def _install(out: Out, name: str, job: Job, committed: str | None) -> None:
-    """Take a checkpoint that is kept in git where it was made by this very recipe: its log is the job's rows."""
+def _install(out: StageStore, name: str, job: Job, committed: str | None) -> None:
+    """Use the committed checkpoint if it was made by this recipe; its log supplies the job's rows.
+
+    If no checkpoint of this recipe exists, finished or committed, the job's rows are deleted.
+    """
     kept = Path(committed, name) if committed else None
+    for folder in (MODELS / name, WORK / job.key):
+        set_damaged_aside(folder, "checkpoints")
+    if kept:
+        verify_sums(kept)
     if key_of(MODELS / name) != job.key and kept and key_of(kept) == job.key:
         shutil.rmtree(WORK / job.key, ignore_errors=True)
         shutil.copytree(kept, WORK / job.key, ignore=shutil.ignore_patterns(RECIPE))
-        write_text(WORK / job.key / RECIPE, (kept / RECIPE).read_text())  # last: a copy that was stopped is not whole
-        settle(MODELS / name, job)
+        # Written last, so that an interrupted copy is not taken for a whole folder.
+        write_text(WORK / job.key / RECIPE, (kept / RECIPE).read_text())
+        publish(MODELS / name, job)
     if key_of(MODELS / name) == job.key:
         log = json.loads((MODELS / name / LOG).read_text())
         out.adopt("training", job.key, log)
     elif key_of(WORK / job.key) != job.key:
-        out.forget([job.key])  # rows without a checkpoint are of no use
+        # Rows without a checkpoint are of no use.
+        out.forget([job.key])
+
+
+def _former_rows(root: Path) -> list[dict[str, Any]]:
+    """Return the rows of `checkpoints` of the last run; none if the file is damaged, as it is rewritten."""
+    try:
+        rows: list[dict[str, Any]] = read_rows(root, "checkpoints").to_pylist()
+    except DamagedFile:
+        return []
+    return rows
+
+
+def _tell_of_changed(former: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+    """Print the models in the user's folders whose files differ from those of the last run."""
+    known = {(row["model"], row["ref"]): row["fingerprint"] for row in former}
+    for row in rows:
+        was = known.get((row["model"], row["ref"]), row["fingerprint"])
+        if row["source"] == "folder" and was != row["fingerprint"]:
+            print(
+                f"checkpoints: {row['model']}: the files in {row['ref']} have changed since the last run (fingerprint "
+                f"{was[:12]}, now {row['fingerprint'][:12]}); its jobs run again",
+                flush=True,
+            )
 
 
 def _at_hand(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
@@ -150,19 +204,34 @@ def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
 
 
 def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]:
-    """Of the pretrained models whose forecasts a study looks at."""
+    """Yield a job for each time series model with weights of its own whose forecasts a study uses.
+
+    Models that are not pretrained here forecast a clean sine only.
+    """
     asking = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
     forecasting = {model for study in asking for model in params.asked(study, "models")}
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
-        if of_series and row["recipe"] is not None and _is_own(params, row["model"]):
+        if of_series and _is_own(params, row["model"]):
             spec = {name: row[name] for name in ("model", "family", "ref", "recipe")}
             spec |= {"seed": params.seed, "skill": params.checkpoints.skill.model_dump()}
             spec |= {"options": json.loads(row["options"])} if row["options"] else {}
             yield Planned(Job(SKILL, spec, {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))
 
 
+def _skill_line(row: Mapping[str, Any]) -> str:
+    """Return one line of text that describes a row of `skill`."""
+    sine = f"error on a clean sine {row['sine_error']:.2f} of forecasting 0"
+    if row["wql_vs_median"] is None:
+        return sine
+    return (
+        f"WQL {row['wql_vs_median']:.3f} of the context median's [{row['low']:.3f}, {row['high']:.3f}], "
+        f"{row['wql_vs_seasonal']:.3f} of point seasonal naive's [{row['seasonal_low']:.3f}, "
+        f"{row['seasonal_high']:.3f}], {row['n_windows']} unseen windows; {sine}"
+    )
+
+
 def _is_own(params: Params, name: str) -> bool:
-    """Whether a model's weights are not those of the model that it is made from, read otherwise."""
+    """Return whether a model has weights of its own, and is not its base model with other options."""
     base = params.models[name].base_model
     return base is None or params.models[base].ref != params.models[name].ref

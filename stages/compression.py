@@ -1,4 +1,7 @@
-"""The compressed models that studies name as BASE@METHOD, saved as checkpoints; how far they are from their base."""
+"""Stage compression: the compressed models that studies name as BASE@METHOD, and their fidelity.
+
+Each compressed model is saved as a checkpoint and compared with its base.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,32 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stages import DATA, planning
-from stages.blocks.compression import Method
-from stages.folders import drop_others, key_of, recipe, settle, work_folder
-from stages.params import Params, ParamsError
-from stages.sweeping import Planned, environments, opened, resources, run, sweep
-from store.dumps import read_table
-from store.files import read_parquet
-from store.out import Out
-from tasks.models import registry
-from tasks.series.catalog import modality
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config.compression import Method
+from tsfmscope.stages.config.params import Params, ParamsError
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.model_folders import key_of, prune, publish, recipe, set_damaged_aside, work_folder
+from tsfmscope.stages.pipeline.sweeping import Planned, environments, open_store, resources, run, sweep
+from tsfmscope.store.dumps import read_table
+from tsfmscope.store.files import read_parquet
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.series.catalog import modality
 
 COMPRESS = Task(
-    "compress", 3, "tasks.compression.compressing:compress", "tasks.models.registry:load_for_job", table="compression"
+    "compress",
+    4,
+    "tsfmscope.tasks.entries.compression:compress",
+    "tsfmscope.tasks.models.registry:load_for_job",
+    table="compression",
 )
 FIDELITY = Task(
-    "fidelity", 1, "tasks.compression.fidelity:measure", "tasks.compression.fidelity:load_pair", table="fidelity"
+    "fidelity",
+    1,
+    "tsfmscope.tasks.compression.fidelity:measure",
+    "tsfmscope.tasks.compression.fidelity:load_pair",
+    table="fidelity",
 )
 MODELS = Path(DATA, "compression", "models")
 
@@ -30,15 +42,16 @@ MODELS = Path(DATA, "compression", "models")
 def main(params: Params) -> None:
     """Write data/compression: models/NAME; tables checkpoints, compression, compressed_heads, fidelity."""
     bases = planning.checkpoints(compressed=False)
-    whole = (name for name, model in params.compressed.items() if model.base_model in bases)  # others failed there
+    # A base without a row failed in the stage checkpoints.
+    whole = (name for name, model in params.compressed.items() if model.base_model in bases)
     jobs = {name: compression_job(params, name, bases) for name in whole}
     _tell_of_missing(params)
-    with opened("compression", ["compression", "fidelity"]) as out:
+    with open_store("compression", ["compression", "fidelity"]) as out:
         for name, job in jobs.items():
             _keep_or_forget(out, MODELS / name, job)
         run(out, [Planned(job) for job in jobs.values()], resources(params), read)
-        made = {name: job for name, job in jobs.items() if settle(MODELS / name, job)}
-        drop_others(MODELS, jobs)
+        made = {name: job for name, job in jobs.items() if publish(MODELS / name, job)}
+        prune(MODELS, jobs)
         rows = {name: _checkpoint(bases, params, name) for name in made}
         out.write("checkpoints", rows.values())
         out.write("compressed_heads", [row for name in made for row in _made(name)["parts"]])
@@ -46,7 +59,11 @@ def main(params: Params) -> None:
 
 
 def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, Any]]) -> Job:
-    """The job that makes a compressed model; its key is of the base's files, the method and the calibration series."""
+    """Return the job that makes a compressed model.
+
+    Its key depends on the base's files, the method and, if the method uses them, the calibration series.
+    Raises ParamsError if the method needs calibration series and none is on this machine.
+    """
     model, base = params.models[name], bases[str(params.models[name].base_model)]
     method = _method(params, name)
     spec = {
@@ -61,12 +78,17 @@ def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, 
         block = params.compression.calibration.model_dump(exclude={"datasets"})
         spec["calibration"] = block | {"datasets": datasets, "seed": params.seed}
         spec["calibration"]["held_out"] = planning.BUNDLED_HELD_OUT
-    # the model is changed in place, so no two jobs share a loaded one
+    # The job changes the model in place, so two jobs must not share a loaded model: each has a
+    # group of its own.
     return Job(COMPRESS, spec, planning.inputs(base, *files), group=name)
 
 
 def read(job: Job) -> Any:
-    """What a job works on: its folder and calibration series by data set, or the series of one data set."""
+    """Return the data of a job.
+
+    A fidelity job gets the series of one data set. A compress job gets its folder and the calibration series
+    by data set.
+    """
     if job.task.name == FIDELITY.name:
         return read_table(Path.cwd(), job)
     series = {Path(path).stem: read_parquet(Path(path)) for path in job.inputs if path.endswith(".parquet")}
@@ -78,7 +100,10 @@ def _method(params: Params, name: str) -> Method:
 
 
 def _calibration(params: Params, name: str, kind: str) -> list[str]:
-    """The calibration data sets that a model of this modality reads and that are at hand."""
+    """Return the calibration data sets of a modality whose series are on this machine.
+
+    Raises ParamsError if there is none.
+    """
     named = params.compression.calibration.datasets
     alike = [one for one in named if modality(params.datasets.sets[one].source) == kind]
     found = [one for one in alike if planning.series_file(params, one).exists()]
@@ -91,15 +116,17 @@ def _calibration(params: Params, name: str, kind: str) -> list[str]:
 
 
 def _tell_of_missing(params: Params) -> None:
-    """What calibration does without is said, since models calibrated on other series differ."""
+    """Print the calibration data sets without series, because models calibrated on other series differ."""
     named = params.compression.calibration.datasets
     missing = [one for one in named if not planning.series_file(params, one).exists()]
     if missing and any(_method(params, name).reads_data for name in params.compressed):
         print(f"compression: calibrated without {', '.join(missing)}, of which no series are at hand", flush=True)
 
 
-def _keep_or_forget(out: Out, folder: Path, job: Job) -> None:
-    """A whole folder's row is the job's row; rows without a folder are of no use."""
+def _keep_or_forget(out: StageStore, folder: Path, job: Job) -> None:
+    """Store the row that a whole folder contains; delete rows without a folder, which are of no use."""
+    for one in (folder, work_folder(job)):
+        set_damaged_aside(one, "compression")
     if key_of(folder) == job.key:
         out.adopt("compression", job.key, [_recipe(folder)["row"]])
     elif key_of(work_folder(job)) != job.key:
@@ -117,7 +144,7 @@ def _made(name: str) -> dict[str, Any]:
 
 
 def _checkpoint(bases: Mapping[str, Mapping[str, Any]], params: Params, name: str) -> dict[str, Any]:
-    """The row of `checkpoints` of a compressed model: its base's, with files of its own."""
+    """Return the row of `checkpoints` of a compressed model: its base's row with the model's own files."""
     found, own = registry.resolve((MODELS / name).as_posix()), environments(params).get(name)
     base = bases[str(params.models[name].base_model)]
     return {
@@ -131,14 +158,15 @@ def _checkpoint(bases: Mapping[str, Mapping[str, Any]], params: Params, name: st
 
 
 def _fidelity(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
-    """A job a cell of a compressed model that a study asks for."""
+    """Yield one job per cell of a compressed model that a study asks for."""
     block = params.compression.fidelity.model_dump()
     for cell, studies in planning.cells(params, ["fidelity"], models).items():
         if cell.model not in params.compressed:
             continue
         model, base = models[cell.model], models[str(params.models[cell.model].base_model)]
         series = planning.series_file(params, cell.dataset)
-        whole = params.conditions[cell.condition].context  # shorter series are skipped, as the authors do
+        # Series shorter than the context are skipped, as Yu et al. 2026 do.
+        whole = params.conditions[cell.condition].context
         spec = {
             **planning.identity(params, cell),
             **planning.windows_spec(params, cell, whole),

@@ -1,4 +1,4 @@
-"""Real series and other modalities: what ships with dependencies, a folder of files, the hub when asked."""
+"""Stage datasets: real series and other modalities, bundled with dependencies, from files or from the hub."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import DATA
-from stages.blocks import DATA_VARIABLE, DataSet
-from stages.params import Params
-from stages.series_files import dataset_row, write_series, write_tables
-from tasks.errors import DataError
-from tasks.series.bundled import load_bundled
-from tasks.series.contrast import SOURCES
-from tasks.series.hub import load_hub
-from tasks.series.loading import Loaded, load_parquet, select
-from tasks.series.signals import draw_signal
-from tasks.series.types import Skip
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import DATA_VARIABLE, DataSet
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline.series_files import dataset_row, write_series, write_tables
+from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.series.files.bundled import load_bundled
+from tsfmscope.tasks.series.files.hub_datasets import load_hub
+from tsfmscope.tasks.series.files.parquet import Loaded, load_parquet, select
+from tsfmscope.tasks.series.other_modalities import SOURCES
+from tsfmscope.tasks.series.synthetic.signals import draw_signal
+from tsfmscope.tasks.series.types import Skip
 
 OUT = Path(DATA, "datasets")
-NAMED = 20  # unusable series of a data set that `skipped` names, a reason
+# Unusable series of a data set that the table `skipped` names, for each reason.
+NAMED = 20
 
 
 def main(params: Params) -> None:
-    """Write one Parquet file a data set under data/datasets/series; what cannot be used stands with its reason."""
+    """Write one Parquet file per data set under data/datasets/series; tables `datasets` and `skipped`.
+
+    `skipped` contains what cannot be used, with the reason.
+    """
     rows, skipped = [], []
     for name, dataset in params.datasets.sets.items():
         if dataset.source == "kernelsynth":
@@ -43,19 +47,23 @@ def main(params: Params) -> None:
     write_tables(OUT, rows, skipped, keep={row["dataset"] for row in rows})
 
 
-def loaded(name: str, dataset: DataSet, params: Params) -> Loaded:
-    """The usable series of a data set that is not drawn by kernelsynth. Raises DataError where they are not at hand."""
+def loaded(name: str, dataset: DataSet, params: Params, *, offline: bool = False) -> Loaded:
+    """Return the usable series of a data set whose source is not kernelsynth.
+
+    Raises DataError if the data cannot be obtained. offline: reads the hub's cache only, without the network.
+    """
     how: dict[str, Any] = {
         "min_length": params.datasets.min_length,
         "sample": (params.datasets.max_series, params.seed),
     }
     if dataset.source == "bundled":
         return select(load_bundled(name), **how)
-    if dataset.source == "signals":  # all of them: the constant is no mistake here
+    # Signals are not filtered: a constant series, unusable elsewhere, is intended here.
+    if dataset.source == "signals":
         drawn = draw_signal(name, str(dataset.signal), params.seed)
         return Loaded(drawn, [], len(drawn))
     if dataset.source == "hub":
-        return load_hub(name, allowed=True, domain=dataset.domain, **how)
+        return load_hub(name, allowed=not offline, domain=dataset.domain, **how)
     path = None if dataset.file is None else _under_root(dataset.file, params)
     if dataset.source in SOURCES:
         return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=params.seed), **how)
@@ -70,7 +78,10 @@ def _under_root(file: str, params: Params) -> Path:
 
 
 def _unusable(dataset: str, skipped: Iterable[Skip]) -> Iterator[dict[str, Any]]:
-    """A row a series, in their order; behind the first NAMED of a reason one row that counts the others."""
+    """Yield one row per unusable series, by reason.
+
+    After the first NAMED series of a reason, one row counts the others.
+    """
     reasons: dict[str, list[str]] = {}
     for one in skipped:
         reasons.setdefault(one.reason, []).append(one.series)

@@ -1,4 +1,7 @@
-"""Hidden states of every layer of every stack: one dump a cell, read from the token dump alone."""
+"""Stage embeddings: hidden states of every layer of every stack, one dump per cell.
+
+A job reads the token dump of its cell and the model, and no series.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,30 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stages import DATA, planning
-from stages.params import Params
-from stages.sweeping import Planned, opened, sweep
-from store.dumps import read_table
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.store.dumps import read_table
+from tsfmscope.tasks.job import Job, Task
 
-TASK = Task("embed", 4, "tasks.models.embed:embed", "tasks.models.registry:load_for_job", table="dumps")
+TASK = Task(
+    "embed",
+    4,
+    "tsfmscope.tasks.entries.embeddings:embed",
+    "tsfmscope.tasks.models.registry:load_for_job",
+    table="dumps",
+)
 
 
 def main(params: Params) -> None:
     """Write data/embeddings."""
-    with opened("embeddings", ["dumps"], params) as out:
+    with open_store("embeddings", ["dumps"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """One job a token dump that has windows."""
+    """Yield one job per token dump that has windows."""
     models = planning.checkpoints()
     for row in planning.dumps("tokens"):
         if row["model"] not in params.models or not row["n_windows"]:
@@ -34,17 +44,22 @@ def plan(params: Params) -> Iterator[Planned]:
 
 
 def spec(params: Params, row: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of the job of a token dump. row: its row of `dumps`; models: rows of `checkpoints` by model."""
+    """Return the spec of a token dump's job.
+
+    row: the dump's row of `dumps`. models: rows of `checkpoints` by model.
+    """
     found: dict[str, Any] = {
         **planning.row_identity(row),
         **planning.model_spec(models[row["model"]]),
         "rows": params.embeddings.rows,
         "batch": params.embeddings.batch,
         "store_dtype": params.embeddings.store_dtype,
+        "seed": params.seed,
         "format": "arrow",
     }
     first = planning.first_of(params, row["model"])
-    if first != row["model"] and first in models:  # the same tokens: what differs is the model and not the sample
+    # A model made from another one samples the same tokens, so that only the model differs.
+    if first != row["model"] and first in models:
         base = {"model": first, "base_model": None, "rank": None}
         found["sampled_as"] = base | planning.model_spec(models[first])
     return found

@@ -1,4 +1,7 @@
-"""Forecasts of the last window of every series, or of the one before, by models and local baselines, scored alike."""
+"""Stage forecasts: scored forecasts of the last window of every series, or of the window before it.
+
+Models and local baselines are scored in the same way.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +10,44 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stages import planning
-from stages.params import Params
-from stages.sweeping import Planned, opened, sweep
-from store.dumps import read_table
-from store.files import fingerprint
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.store.dumps import read_table
+from tsfmscope.tasks.job import Job, Task
 
-ENTRY = "tasks.forecasting.evaluate:evaluate"
-LOCAL = "tasks.forecasting.local"
-TASK = Task("evaluate", 2, ENTRY, "tasks.models.registry:load_for_job", table="forecasts")
-EARLIER = Task("validate", 1, ENTRY, "tasks.models.registry:load_for_job", table="validation")
-BASELINE = Task("baseline", 1, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_for_job", table="forecasts")
+ENTRY = "tsfmscope.tasks.entries.forecasts:evaluate"
+LOCAL = "tsfmscope.tasks.entries.baselines"
+TASK = Task("evaluate", 3, ENTRY, "tsfmscope.tasks.models.registry:load_for_job", table="forecasts")
+EARLIER = Task("validate", 2, ENTRY, "tsfmscope.tasks.models.registry:load_for_job", table="validation")
+BASELINE = Task("baseline", 2, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_for_job", table="forecasts")
 
 
 def main(params: Params) -> None:
     """Write data/forecasts."""
-    with opened("forecasts", ["forecasts", "validation"], params) as out:
+    with open_store("forecasts", ["forecasts", "validation"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """One job a cell and kind of window, a row a series."""
+    """Yield one job per cell and kind of window; a job gives one row per series."""
     known = planning.checkpoints().items()
-    models = {name: row for name, row in known if row["modality"] == "series"}  # text and images are not forecast
+    # Other modalities, such as text and images, are not forecast.
+    models = {name: row for name, row in known if row["modality"] == "series"}
     for task, measures in ((TASK, ["isotropy", "forecasts"]), (EARLIER, ["validation"])):
         for cell, studies in planning.cells(params, measures, models).items():
             yield Planned(_job(params, task, cell, models), studies)
     for cell, studies in planning.cells(params, ["baselines"], instead=params.forecasts.baselines).items():
         series = planning.series_file(params, cell.dataset)
-        job = Job(BASELINE, spec(params, cell), {series.as_posix(): fingerprint(series)}, group=cell.model)
+        job = Job(BASELINE, spec(params, cell), planning.file_inputs(series), group=cell.model)
         yield Planned(job, studies)
 
 
 def _job(params: Params, task: Task, cell: planning.Cell, models: Mapping[str, Mapping[str, Any]]) -> Job:
-    """Of a cell. A model that runs in another precision than its base draws its samples by the base's seeds."""
+    """Return the job of a cell.
+
+    A model that differs from its base in precision only draws its samples with the base's seeds.
+    """
     model, base = models[cell.model], models.get(params.models[cell.model].base_model or "")
     of_model = spec(params, cell) | planning.model_spec(model)
     if task is EARLIER:
@@ -53,7 +59,7 @@ def _job(params: Params, task: Task, cell: planning.Cell, models: Mapping[str, M
 
 
 def spec(params: Params, cell: planning.Cell) -> dict[str, Any]:
-    """What is forecast and how it is scored, whoever forecasts."""
+    """Return the part of a job's spec on windows and scores, which models and baselines share."""
     block = params.forecasts
     return {
         **planning.identity(params, cell),

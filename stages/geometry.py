@@ -1,4 +1,4 @@
-"""Isotropy and effective dimension of every layer that a study asks for."""
+"""Stage geometry: isotropy and effective dimension of every layer that a study asks for."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stages import DATA, planning
-from stages.params import Params
-from stages.sweeping import Planned, opened, sweep
-from store.dumps import Place, last_layers, layers, read_states
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.store.dumps import Place, last_layers, layers, read_states
+from tsfmscope.tasks.job import Job, Task
 
-TASK = Task("measure", 2, "tasks.geometry.measure:entry", table="geometry")
+TASK = Task("measure", 3, "tsfmscope.tasks.geometry.measure:entry", table="geometry")
 
 
 def main(params: Params) -> None:
     """Write data/geometry."""
-    with opened("geometry", ["geometry"], params) as out:
+    with open_store("geometry", ["geometry"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_states, Path.cwd()))
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """One job a layer of a dump; studies that ask for the last layer take each stack's last state."""
+    """Yield one job per layer of an embedding dump.
+
+    Studies that ask for the last layer get each stack's last state.
+    """
     asked = planning.cells(params, ["isotropy"])
     for row in planning.dumps("embeddings"):
         studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
@@ -37,13 +41,17 @@ def plan(params: Params) -> Iterator[Planned]:
 
 
 def spec(params: Params, row: Mapping[str, Any], place: Place, *, is_last: bool) -> dict[str, Any]:
-    """Of the job of a layer. row: that of its embedding dump in `dumps`; is_last: of its stack."""
+    """Return the spec of a layer's job.
+
+    row: the row of its embedding dump in `dumps`. is_last: whether the layer is the last state of its stack.
+    """
     measure = params.geometry.model_dump(exclude={"rows", "cai"})
     return {
         **planning.row_identity(row),
         **dict(zip(("stack", "layer", "normed"), place, strict=True)),
         "weights_dtype": params.models[row["model"]].precision,
         "tokens": params.geometry.rows,
+        "seed": params.seed,
         "measure": measure | {"presets": _presets(params.geometry.cai, is_last)},
     }
 

@@ -1,4 +1,7 @@
-"""Heads on what they read: spectral alignment, the softmax head's log-partition, and Lemma 1's bounds."""
+"""Stage heads: spectral alignment of attention heads, log-partition of softmax heads, bounds of Lemma 1.
+
+Lemma 1 is that of Shelim et al. 2025. All measures are taken on the states that the heads read.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import DATA, planning
-from stages.params import Params
-from stages.sweeping import Planned, opened, sweep
-from store.dumps import read_table
-from tasks.models import registry
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.store.dumps import read_table
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models import registry
 
-LOADER = "tasks.models.registry:load_for_job"
-ALIGN = Task("align", 1, "tasks.models.heads:align", LOADER, table="alignment")
-PARTITION = Task("head_partition", 1, "tasks.models.heads:partition", LOADER, table="partition")
-LEMMA = Task("lemma1", 1, "tasks.models.heads:lemma", LOADER, table="jacobian")
+LOADER = "tsfmscope.tasks.models.registry:load_for_job"
+ALIGN = Task("align", 1, "tsfmscope.tasks.entries.heads:align", LOADER, table="alignment")
+PARTITION = Task("head_partition", 1, "tsfmscope.tasks.entries.heads:partition", LOADER, table="partition")
+LEMMA = Task("lemma1", 1, "tsfmscope.tasks.entries.heads:lemma", LOADER, table="jacobian")
 
 
 def main(params: Params) -> None:
     """Write data/heads."""
-    with opened("heads", ["alignment", "partition", "jacobian"], params) as out:
+    with open_store("heads", ["alignment", "partition", "jacobian"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """For each token dump, a job a measure that its family has; none for rotary attention without a softmax head."""
+    """Yield one job per token dump and measure that the model's family supports.
+
+    A family that has neither plain q·k attention nor a softmax head supports none.
+    """
     models, asked = planning.checkpoints(), planning.cells(params, ["isotropy"])
     for row in planning.dumps("tokens"):
         if planning.Cell(row["model"], row["dataset"], row["condition"]) not in asked or not row["n_windows"]:
@@ -42,8 +49,8 @@ def plan(params: Params) -> Iterator[Planned]:
 def _asked(params: Params, family: str) -> Iterator[tuple[Task, dict[str, Any]]]:
     block, has = params.heads, registry.family_class(family)
     if has.plain_attention:
-        yield ALIGN, {"rows": block.rows, "batch": block.batch}
+        yield ALIGN, {"rows": block.rows, "batch": block.batch, "seed": params.seed}
         if block.lemma.windows:
-            yield LEMMA, block.lemma.model_dump()
+            yield LEMMA, block.lemma.model_dump() | {"seed": params.seed}
     if has.softmax_head:
-        yield PARTITION, {"rows": block.rows, "batch": block.batch}
+        yield PARTITION, {"rows": block.rows, "batch": block.batch, "seed": params.seed}

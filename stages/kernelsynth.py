@@ -1,22 +1,22 @@
-"""The named synthetic data sets, drawn from one kernel each."""
+"""Stage kernelsynth: the named synthetic data sets, each sampled from one kernel."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from stages import DATA
-from stages.blocks import DataSet
-from stages.params import Params
-from stages.series_files import dataset_row, write_series, write_tables
-from tasks.series.kernels import parse_kernel
-from tasks.series.kernelsynth import synthetic_set
-from tasks.series.types import Series
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import DataSet
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline.series_files import dataset_row, write_series, write_tables
+from tsfmscope.tasks.series.synthetic.kernels import parse_kernel
+from tsfmscope.tasks.series.synthetic.kernelsynth import synthetic_set
+from tsfmscope.tasks.series.types import Series
 
 OUT = Path(DATA, "kernelsynth")
 
 
 def main(params: Params) -> None:
-    """Write one Parquet file a data set under data/kernelsynth/series, and the table of data sets."""
+    """Write one Parquet file per data set under data/kernelsynth/series, and the table of data sets."""
     rows = []
     for name, dataset in params.datasets.sets.items():
         if dataset.source != "kernelsynth":
@@ -29,7 +29,7 @@ def main(params: Params) -> None:
 
 
 def drawn(name: str, dataset: DataSet, params: Params) -> list[Series]:
-    """The series of one named set."""
+    """Return the series of one named data set."""
     return synthetic_set(
         name,
         parse_kernel(str(dataset.kernel)),

@@ -1,4 +1,7 @@
-"""A search over rank schedules: one recipe, pretrained with each; Ray Tune stops what falls behind."""
+"""Stage pretraining: a search over rank schedules.
+
+One recipe is pretrained with each schedule, and Ray Tune stops the trials that fall behind.
+"""
 
 from __future__ import annotations
 
@@ -15,33 +18,37 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages import DATA, curves
-from stages.blocks import FlowRanks, HeadRanks, Pretraining, Recipe
-from stages.checkpoints import training_job
-from stages.folders import WORK, drop_others, settle, work_folder
-from stages.params import Params
-from stages.sweeping import RETRY_VARIABLE, judge, opened, resources
-from store import files
-from store.out import Out
-from store.status import Status, write_status
-from tasks.errors import ModelError
-from tasks.sweep.fleet import NOWHERE
-from tasks.sweep.halving import Halving
-from tasks.sweep.jobs import Job, Port
-from tasks.sweep.policy import Failure
-from tasks.sweep.records import record, unanswered
-from tasks.sweep.tune import Ended, Tell, search
+from tsfmscope.stages import DATA
+from tsfmscope.stages.checkpoints import training_job
+from tsfmscope.stages.config import FlowRanks, HeadRanks, Pretraining, Recipe
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline import training_curves
+from tsfmscope.stages.pipeline.model_folders import WORK, prune, publish, set_damaged_aside, work_folder
+from tsfmscope.stages.pipeline.sweeping import RETRY_VARIABLE, judge, open_store, resources
+from tsfmscope.store import files
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.store.status import Status, write_status
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.job import Job, StoreCallbacks
+from tsfmscope.tasks.sweep.actor_pool import NOWHERE
+from tsfmscope.tasks.sweep.halving import Halving
+from tsfmscope.tasks.sweep.policy import Failure
+from tsfmscope.tasks.sweep.records import record, unanswered
+from tsfmscope.tasks.sweep.tune import Ended, Tell, search
 
-MODELS = Path(DATA, "pretraining", "models")  # of trials that came to their end
+# Models of the trials that finished.
+MODELS = Path(DATA, "pretraining", "models")
 CURVES = Path(DATA, "pretraining", "curves")
-SEARCH = Path(DATA, "pretraining", "search.json")  # what the last search was over: what was stopped depends on it
-SEARCHES = WORK / "searches"  # of Ray Tune, until all of a search is stored
+# Trials and settings of the last search: which trials were stopped depends on them.
+SEARCH = Path(DATA, "pretraining", "search.json")
+# Folders of Ray Tune, until all results of a search are stored.
+SEARCHES = WORK / "searches"
 
 
 def main(params: Params) -> None:
-    """Write data/pretraining: models/NAME of each trial that came to its end, curves/NAME; tables training, trials."""
+    """Write data/pretraining: models/NAME of finished trials, curves/NAME, tables training and trials."""
     jobs = trials(params)
-    with opened("pretraining", ["training"]) as out:
+    with open_store("pretraining", ["training"]) as out:
         keys = [job.key for job in jobs.values()]
         _forget_lost(jobs, out)
         changed = _forget_stopped(jobs, params, out)
@@ -49,16 +56,16 @@ def main(params: Params) -> None:
         if out.missing(keys, retry_failed=changed or RETRY_VARIABLE in os.environ):
             held = _curves(out)
             status = replace(status, reused=sum(key in held for key in keys))
-            with curves.followed(CURVES, jobs):
+            with training_curves.followed(CURVES, jobs):
                 for one in _search(list(jobs.values()), params, out, partial(_tell, status, out.status)):
                     _store(out, one)
-        whole = {name for name, job in jobs.items() if settle(MODELS / name, job)}
+        whole = {name for name, job in jobs.items() if publish(MODELS / name, job)}
         failed = set(out.failed()["key"].to_pylist()) & set(keys)
         held = _curves(out)
         rows = [_row(name, job, whole, held[job.key]) for name, job in jobs.items() if job.key not in failed]
         out.write("trials", rows)
-        drop_others(CURVES, jobs)
-        drop_others(MODELS, whole)
+        prune(CURVES, jobs)
+        prune(MODELS, whole)
         out.finish(keys, run={"seed": params.seed, "cpus": os.cpu_count() or 1})
         left = len(jobs) - status.reused
         _tell(replace(status, finished=True), out.status, max(0, left - len(failed)), min(left, len(failed)), 0)
@@ -69,7 +76,7 @@ def main(params: Params) -> None:
 
 
 def trials(params: Params) -> dict[str, Job]:
-    """The job of every trial by its name: the recipe with each schedule and each seed, in a group a seed."""
+    """Return the job of every trial by name: the recipe with each schedule and seed, one group per seed."""
     block = params.pretraining
     if block.recipe is None:
         return {}
@@ -80,23 +87,31 @@ def trials(params: Params) -> dict[str, Job]:
             name = f"{block.recipe}+{schedule}+{seed}"
             changed = recipe.model_dump() | {"heads": heads.model_dump(), "seed": seed}
             job = training_job(name, Recipe.model_validate(changed))
-            found[name] = replace(job, group=f"seed {seed}")  # losses of two seeds differ for more than their schedules
+            # Trials are compared within a seed: losses of two seeds differ for other reasons than
+            # the schedule.
+            found[name] = replace(job, group=f"seed {seed}")
     return found
 
 
-def _forget_lost(jobs: dict[str, Job], out: Out) -> None:
-    """Forget the rows of trials that came to their end and whose models are gone, so that they are trained again."""
+def _forget_lost(jobs: dict[str, Job], out: StageStore) -> None:
+    """Delete the rows of finished trials whose models are lost or damaged, so that they are trained again."""
+    for name, job in jobs.items():
+        for folder in (MODELS / name, WORK / job.key):
+            set_damaged_aside(folder, "pretraining")
     held = _curves(out)
     ended = ((name, job) for name, job in jobs.items() if job.key in held and _ended(job, held))
-    out.forget([job.key for name, job in ended if not settle(MODELS / name, job)])
+    out.forget([job.key for name, job in ended if not publish(MODELS / name, job)])
 
 
 def _ended(job: Job, held: Mapping[str, list[dict[str, Any]]]) -> bool:
     return bool(held[job.key][-1]["step"] == job.spec["recipe"]["steps"])
 
 
-def _forget_stopped(jobs: dict[str, Job], params: Params, out: Out) -> bool:
-    """Whether the last search was over other trials or another halving; then what it stopped may fare otherwise."""
+def _forget_stopped(jobs: dict[str, Job], params: Params, out: StageStore) -> bool:
+    """Delete the rows of stopped trials if the last search had other trials or another halving.
+
+    Among other trials, a stopped one may have continued. Returns whether the search has changed.
+    """
     block = params.pretraining
     asked: dict[str, Any] = {
         "trials": sorted(job.key for job in jobs.values()),
@@ -104,15 +119,18 @@ def _forget_stopped(jobs: dict[str, Job], params: Params, out: Out) -> bool:
         "reduction": block.reduction,
     }
     if len(block.seeds) > 1:
-        asked["within"] = "seed"  # what was stopped once for another seed's losses is tried again
+        # Earlier versions compared trials across seeds; with this entry, trials that they stopped
+        # are tried again.
+        asked["within"] = "seed"
     if not jobs:
         SEARCH.unlink(missing_ok=True)
-    if not jobs or (SEARCH.exists() and json.loads(SEARCH.read_text()) == asked):
+    text = json.dumps(asked, indent=2) + "\n"
+    if not jobs or (SEARCH.exists() and SEARCH.read_bytes() == text.encode()):
         return False
     held = _curves(out)
     out.forget([job.key for job in jobs.values() if job.key in held and not _ended(job, held)])
     with files.atomic(SEARCH) as temporary:
-        temporary.write_text(json.dumps(asked, indent=2) + "\n")
+        temporary.write_text(text)
     return True
 
 
@@ -139,13 +157,13 @@ def _tell(status: Status, folder: Path, done: int, failed: int, running: int) ->
     write_status(now, folder=folder, every=0.0 if now.finished else 1.0)
 
 
-def _search(jobs: list[Job], params: Params, out: Out, tell: Tell) -> list[Ended]:
+def _search(jobs: list[Job], params: Params, out: StageStore, tell: Tell) -> list[Ended]:
     block = params.pretraining
     steps = jobs[0].spec["recipe"]["steps"]
     halving = Halving(most=steps, grace=block.grace, reduction=block.reduction)
     what = json.dumps([sorted(job.key for job in jobs), block.grace, block.reduction])
     folder = SEARCHES / hashlib.sha256(what.encode()).hexdigest()
-    port = Port(out.missing, out.append, out.check, work_folder, out.write_dump)
+    port = StoreCallbacks(out.missing, out.append, out.check, work_folder, out.write_dump)
     held = _curves(out)
     every = jobs[0].spec["recipe"]["save_every"]
     stored = {job.key: _reported(held[job.key], every) for job in jobs if job.key in held}
@@ -153,13 +171,16 @@ def _search(jobs: list[Job], params: Params, out: Out, tell: Tell) -> list[Ended
 
 
 def _tidy(stopped: Iterable[Job]) -> None:
-    """Delete what Tune and stopped trials left: a kept search answers with its failures, whoever asks again."""
+    """Delete the folders of Ray Tune and of stopped trials.
+
+    A search that is kept would return its failures again instead of running.
+    """
     for folder in (SEARCHES, *map(work_folder, stopped)):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _curves(out: Out) -> dict[str, list[dict[str, Any]]]:
-    """The stored rows of each trial by its key, by step."""
+def _curves(out: StageStore) -> dict[str, list[dict[str, Any]]]:
+    """Return the stored rows of each trial by its key, sorted by step."""
     found = defaultdict(list)
     for row in out.tables["training"].read().sort_by("step").to_pylist():
         found[row["job_key"]].append(row)
@@ -167,15 +188,20 @@ def _curves(out: Out) -> dict[str, list[dict[str, Any]]]:
 
 
 def _reported(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
-    """What a trial with these rows had said to Tune on its way."""
+    """Return the reports that a trial with these rows has sent to Ray Tune: one every `every` steps."""
     return [{name: row[name] for name in ("step", "loss")} for row in rows if row["step"] % every == 0]
 
 
-def _store(out: Out, ended: Ended) -> None:
-    """The rows of a trial, or its failure; of one that was stopped, what it had logged."""
+def _store(out: StageStore, ended: Ended) -> None:
+    """Store the rows of a finished trial, a trial's failure, or the logged rows of a stopped trial.
+
+    A trial that was stopped before it logged a step is stored as failed.
+    """
     if ended.outcome is not None:
         if ended.outcome.failure is None:
-            out.forget([ended.job.key])  # what an earlier search stopped it at: held rows are not stored over
+            # Rows from a search that stopped this trial would otherwise remain: stored rows are not
+            # overwritten.
+            out.forget([ended.job.key])
         out.append([record(ended.job, ended.outcome, 1)])
     elif rows := stopped_rows(work_folder(ended.job), ended.job.spec["model"]):
         out.adopt("training", ended.job.key, rows)
@@ -185,15 +211,15 @@ def _store(out: Out, ended: Ended) -> None:
 
 
 def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
-    """Rows of `training` that a stopped training logged; steps that it did twice, after a kill, stand once."""
+    """Return the rows of `training` that a stopped training logged; a repeated step gives one row."""
     return [
         {"model": model, **{name: row[name] for name in ("step", "loss", "learning_rate")}}
-        for row in curves.logged(folder)
+        for row in training_curves.logged(folder)
     ]
 
 
 def _row(name: str, job: Job, whole: set[str], mine: list[dict[str, Any]]) -> dict[str, Any]:
-    curves.write(CURVES / name, mine)
+    training_curves.write(CURVES / name, mine)
     recipe = job.spec["recipe"]
     return {
         "model": name,

@@ -1,4 +1,4 @@
-"""One self-contained page, its figures as PNG and SVG, the headline metrics, and the data of `dvc plots`."""
+"""Stage report: a self-contained page, figures as PNG and SVG, headline metrics, and data of `dvc plots`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-import store
-from stages import BY_NAME, DATA
-from stages.params import Params
-from stages.pictured import states
-from stages.sources import sources
-from store import catalogue
-from store.files import atomic, space, write_text
-from tasks.report import studies, theory
-from tasks.report.headlines import headlines, nested, plots
-from tasks.report.light import light
-from tasks.report.page import models, render
-from tasks.report.queries import queries, study_queries
-from tasks.report.query import Query
-from tasks.report.rank_queries import rank_queries
-from tasks.report.static import still
-from tasks.report.tables import Answer, ReportTables, StudyTables
+from tsfmscope import store
+from tsfmscope.stages import BY_NAME, DATA
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline.pca_states import states
+from tsfmscope.stages.pipeline.sources import sources
+from tsfmscope.store import catalogue
+from tsfmscope.store.files import atomic, space, write_text
+from tsfmscope.tasks.report import theory
+from tsfmscope.tasks.report.dvc_metrics import headlines, nested, plots
+from tsfmscope.tasks.report.page import studies
+from tsfmscope.tasks.report.page.page import models, render
+from tsfmscope.tasks.report.quantize_png import light
+from tsfmscope.tasks.report.queries import queries, study_queries
+from tsfmscope.tasks.report.query import Query
+from tsfmscope.tasks.report.rank_queries import rank_queries
+from tsfmscope.tasks.report.render.mpl_render import render as still
+from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,15 +37,20 @@ if TYPE_CHECKING:
 
 METRICS, PAGE, PLOTS = Path(DATA, "metrics.json"), Path(DATA, "report.html"), Path(DATA, "plots")
 FIGURES = Path(DATA, "figures")
-LOCK = Path("dvc.lock")  # no dep: it holds this stage's own outs
+# Not a dependency of the stage in dvc.yaml, because it contains the stage's own outputs.
+LOCK = Path("dvc.lock")
 
 
 def main(params: Params) -> None:
-    """Write data/report.html, data/figures, data/metrics.json and data/plots, from Parquet and not results.duckdb."""
+    """Write data/report.html, data/figures, data/metrics.json and data/plots.
+
+    All of them are made from the Parquet files, not from results.duckdb.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "results.duckdb")
         catalogue.build(path, sources(), seed=params.seed)
-        with store.open(path, threads=1) as connection:  # its outs are the same bytes each time
+        # One thread, so that the outputs have the same bytes each time.
+        with store.open(path, threads=1) as connection:
             answers = _answers(connection, queries(params.report.study))
             tables = ReportTables(
                 params.report.study, params.profile, **answers, studies=tuple(_studies(connection, params))
@@ -60,7 +66,10 @@ def main(params: Params) -> None:
 
 
 def locked(lock: Path) -> dict[str, str]:
-    """Path -> MD5 of what this stage reads, as dvc.lock has them: DVC writes it after each stage. Empty without DVC."""
+    """Return path -> MD5 of the inputs of this stage from dvc.lock, which DVC writes after each stage.
+
+    Returns {} if there is no dvc.lock.
+    """
     if not lock.is_file():
         return {}
     entries = yaml.safe_load(lock.read_text("utf-8"))["stages"].values()
@@ -73,7 +82,7 @@ def _answers(connection: duckdb.DuckDBPyConnection, asked: dict[str, Query]) -> 
 
 
 def _studies(connection: duckdb.DuckDBPyConnection, params: Params) -> list[StudyTables]:
-    """Every study, that of the main figures first, else in the order of params.yaml."""
+    """Return every study: the study of the main figures first, the others in the order of params.yaml."""
     ordered = sorted(params.studies, key=lambda name: name != params.report.study)
     return [
         StudyTables(
@@ -91,10 +100,14 @@ def _studies(connection: duckdb.DuckDBPyConnection, params: Params) -> list[Stud
 
 
 def _draw(tables: ReportTables) -> dict[str, bytes]:
-    """Study, or section on theory -> its pictures as PNG; written as PNG and SVG. The folder is there at any rate."""
+    """Write the plots of every study and section on theory as PNG and SVG, and return name -> PNG.
+
+    The folder is made even if there is nothing to draw.
+    """
     with space(FIGURES):
         FIGURES.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:  # fork would share its threads
+    # Spawn, because forked processes would inherit the state of this process' threads.
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         made = pool.map(partial(_still, named=models(tables)), tables.studies)
         proved = {name: _write(name, [(one.title, one.figure)]) for name, one in theory.drawn(tables).items()}
         stills = {study.name: png for study, png in zip(tables.studies, made, strict=True) if png is not None}
@@ -102,13 +115,16 @@ def _draw(tables: ReportTables) -> dict[str, bytes]:
 
 
 def _still(study: StudyTables, named: list[str]) -> bytes | None:
-    """A study's pictures, in a process of their own. named: every model, for its colour; None: nothing to draw."""
+    """Write a study's plots and return their PNG, or None if there is nothing to draw.
+
+    Runs in a process of a pool. named: every model, since a model's colour depends on all of them.
+    """
     drawn = studies.drawn(study, named)
     return _write(study.name, [(one.title, one.figure) for one in drawn]) if drawn else None
 
 
 def _write(name: str, figures: list[tuple[str, go.Figure]]) -> bytes:
-    """Figures as one PNG, which is answered in few colours, and one SVG."""
+    """Write figures as one PNG and one SVG, and return the PNG reduced to few colours."""
     made = still(figures)
     for suffix, data in made.items():
         with atomic(FIGURES / f"{name}.{suffix}") as temporary:
@@ -117,7 +133,7 @@ def _write(name: str, figures: list[tuple[str, go.Figure]]) -> bytes:
 
 
 def _metrics(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Any]:
-    """The headline numbers that `dvc metrics show` prints and `dvc metrics diff` compares."""
+    """Return the headline numbers that `dvc metrics show` prints and `dvc metrics diff` compares."""
     found = {}
     for name, asked in headlines(study).items():
         relation = connection.sql(asked.sql)
@@ -126,7 +142,11 @@ def _metrics(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Any
 
 
 def _plots(connection: duckdb.DuckDBPyConnection, params: Params) -> dict[str, pd.DataFrame]:
-    """What `dvc plots` draws; the layers are of the first study that pictures them, else of the report's own."""
+    """Return the data of `dvc plots` by name.
+
+    The effective dimension by layer is that of the first study with picture `dimension`, else of the report's
+    study.
+    """
     pictured = [name for name, study in params.studies.items() if study.picture == "dimension"]
     asked = plots(params.report.study, dimension=[*pictured, params.report.study][0])
     return {name: connection.sql(sql).df() for name, sql in asked.items()}

@@ -1,4 +1,4 @@
-"""Singular values of what layers are given and of their weights; planes and angles of embedded tokens."""
+"""Stage spectra: singular values of layers' inputs and weights, planes and angles of embedded tokens."""
 
 from __future__ import annotations
 
@@ -6,33 +6,35 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stages import DATA, planning
-from stages.params import Params
-from stages.sweeping import Planned, environments, opened, sweep
-from store.dumps import layers, read_states, read_table
-from tasks.models import registry
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.sweeping import Planned, environments, open_store, sweep
+from tsfmscope.store.dumps import layers, read_states, read_table
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models import registry
 
-LOADER = "tasks.models.registry:load_for_job"
-INPUT = Task("input_spectrum", 1, "tasks.ranks.entry:input_spectrum", table="spectra")
-GAUSSIAN = Task("gaussian_angles", 1, "tasks.ranks.entry:gaussian_angles", table="angles")
-WEIGHTS = Task("weight_spectra", 2, "tasks.models.spectra:weight_spectra", LOADER, table="spectra")
-CONSTANT = Task("constant_spectra", 1, "tasks.models.spectra:constant_spectra", LOADER, table="spectra")
-PLANE = Task("token_plane", 1, "tasks.models.spectra:token_plane", LOADER, table="planes")
-TOKEN_ANGLES = Task("token_angles", 1, "tasks.models.spectra:token_angles", LOADER, table="angles")
-ROW_ANGLES = Task("row_angles", 1, "tasks.models.spectra:row_angles", LOADER, table="angles")
-OF_TOKENS = {CONSTANT.name, PLANE.name, TOKEN_ANGLES.name}  # read a token dump
+LOADER = "tsfmscope.tasks.models.registry:load_for_job"
+INPUT = Task("input_spectrum", 1, "tsfmscope.tasks.entries.state_spectra:input_spectrum", table="spectra")
+GAUSSIAN = Task("gaussian_angles", 1, "tsfmscope.tasks.entries.state_spectra:gaussian_angles", table="angles")
+WEIGHTS = Task("weight_spectra", 2, "tsfmscope.tasks.entries.spectra:weight_spectra", LOADER, table="spectra")
+CONSTANT = Task("constant_spectra", 1, "tsfmscope.tasks.entries.spectra:constant_spectra", LOADER, table="spectra")
+PLANE = Task("token_plane", 1, "tsfmscope.tasks.entries.spectra:token_plane", LOADER, table="planes")
+TOKEN_ANGLES = Task("token_angles", 1, "tsfmscope.tasks.entries.spectra:token_angles", LOADER, table="angles")
+ROW_ANGLES = Task("row_angles", 1, "tsfmscope.tasks.entries.spectra:row_angles", LOADER, table="angles")
+# Tasks that read a token dump.
+OF_TOKENS = {CONSTANT.name, PLANE.name, TOKEN_ANGLES.name}
 NO_DATA = dict.fromkeys(("dataset", "condition", "context", "noise"))
 
 
 def main(params: Params) -> None:
     """Write data/spectra."""
-    with opened("spectra", ["spectra", "planes", "angles"], params) as out:
+    with open_store("spectra", ["spectra", "planes", "angles"], params) as out:
         sweep(out, plan(params), params, read)
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """A job a layer's input, a model's weights, a plane, and a set of angles."""
+    """Yield one job per layer input, per model's weights or snapshot, per plane, and per set of angles."""
     models = planning.checkpoints()
     yield from _of_states(params)
     yield from _of_tokens(params, models)
@@ -40,7 +42,7 @@ def plan(params: Params) -> Iterator[Planned]:
 
 
 def read(job: Job) -> Any:
-    """What the job's entry works on: a layer's states, a token dump, or nothing."""
+    """Return the data of a job: a layer's states, a token dump, or None."""
     if job.task.name == INPUT.name:
         return read_states(Path.cwd(), job)
     return read_table(Path.cwd(), job) if job.task.name in OF_TOKENS else None
@@ -65,7 +67,7 @@ def _of_states(params: Params) -> Iterator[Planned]:
 def _of_tokens(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
     asked = {
         CONSTANT: (planning.cells(params, ["constant"]), {}),
-        PLANE: (planning.cells(params, ["planes"]), {"tokens": params.spectra.plane_tokens}),
+        PLANE: (planning.cells(params, ["planes"]), {"tokens": params.spectra.plane_tokens, "seed": params.seed}),
         TOKEN_ANGLES: (planning.cells(params, ["token_angles"]), {"tokens": params.spectra.angle_tokens}),
     }
     for row in planning.dumps("tokens"):
@@ -101,7 +103,7 @@ def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
 
 
 def _models(params: Params, measure: str) -> dict[str, list[str]]:
-    """Model -> the studies that take this measure of its weights."""
+    """Return model -> the studies that ask for this measure of its weights."""
     asked: dict[str, list[str]] = {}
     for study, wanted in params.studies.items():
         for model in params.asked(study, "models") if measure in wanted.measures else ():
@@ -110,7 +112,10 @@ def _models(params: Params, measure: str) -> dict[str, list[str]]:
 
 
 def _snapshots(model: Mapping[str, Any], digest: str) -> Iterator[tuple[int | None, dict[str, str]]]:
-    """The finished model as step None, then what its training kept, with the reference and fingerprint of each."""
+    """Yield the step and the reference and fingerprint of a model's weights.
+
+    The finished model comes first, with step None; then the snapshots of its training.
+    """
     yield None, {"ref": model["ref"], "fingerprint": model["fingerprint"]}
     for step, path in registry.snapshots(Path(model["ref"])).items():
         fingerprint = registry.with_code(model["family"], registry.fingerprint(path), digest)

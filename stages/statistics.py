@@ -1,4 +1,4 @@
-"""Intervals, tests and corrections of every study's correlations, and of advice by isotropy."""
+"""Stage statistics: intervals, tests and corrections of studies' correlations and of isotropy advice."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import store
-from stages import DATA
-from stages.blocks import Study
-from stages.params import Params
-from stages.sources import sources
-from store import catalogue
-from store.files import write_rows
-from tasks.statistics import advice, means
-from tasks.statistics.adjust import adjust
-from tasks.statistics.study import Options, changes, correlations, signs
-from tasks.statistics.units import Unit, Units, tabulate
+from tsfmscope import store
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import Study
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline.sources import tables
+from tsfmscope.store import catalogue
+from tsfmscope.store.files import write_rows
+from tsfmscope.tasks.statistics import means, selection_regret
+from tsfmscope.tasks.statistics.adjust import adjust
+from tsfmscope.tasks.statistics.study import Options, changes, correlations, signs
+from tsfmscope.tasks.statistics.units import Unit, Units, tabulate
 
 if TYPE_CHECKING:
     import duckdb
 
 OUT = Path(DATA, "statistics", "inference.parquet")
 QUESTIONS = OUT.with_name("questions.parquet")
+# Tables from which the statistical units are made.
 READ = (
     "datasets",
     "checkpoints",
@@ -39,8 +40,9 @@ READ = (
     "forecasts",
     "validation",
     "studies",
-)  # tables that units are made from
-KINDS = {  # of pairs: the answer that shows them, and what is flipped as a whole
+)
+# Kind of pairs -> the view that shows them, and the clusters whose signs are flipped as a whole.
+KINDS = {
     "dataset": ("sign_test", "pairs of data sets"),
     "context": ("context_effect", "data sets"),
     "noise": ("noise_effect", "data sets"),
@@ -49,7 +51,10 @@ KEY = ("study", "answer", "measure", "grouping", "block", "statistic")
 
 
 def main(params: Params) -> None:
-    """Write data/statistics; units and pairs are those of the SQL views, so that both speak of the same rows."""
+    """Write data/statistics.
+
+    Units and pairs are read from the SQL views, so that statistics and views are about the same rows.
+    """
     options = Options(
         permutations=params.statistics.permutations,
         resamples=params.statistics.bootstrap,
@@ -59,9 +64,10 @@ def main(params: Params) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "units.duckdb")
         write_rows(QUESTIONS, "questions", [question(name, study) for name, study in params.studies.items()])
-        read = {name: paths for name, paths in sources().items() if name in READ} | {"questions": [QUESTIONS]}
+        read = tables(READ) | {"questions": [QUESTIONS]}
         catalogue.build(path, read, seed=params.seed)
-        with store.open(path, threads=1) as connection:  # its outs are the same bytes each time
+        # One thread, so that the outputs have the same bytes each time.
+        with store.open(path, threads=1) as connection:
             rows = infer(connection, options)
     write_rows(OUT, "inference", rows)
     tests = sum(row.get("p") is not None for row in rows)
@@ -69,13 +75,16 @@ def main(params: Params) -> None:
 
 
 def question(name: str, study: Study) -> dict[str, Any]:
-    """A row of `questions`."""
+    """Return a study's row of the table `questions`."""
     along = json.dumps(study.along, sort_keys=True) if study.along else None
     return {"study": name, "title": study.title, "figure": study.figure, "picture": study.picture, "along": along}
 
 
 def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[str, Any]]:
-    """All rows of `inference`, from the views of a catalogue that has none yet; p adjusted over each printed table."""
+    """Return all rows of `inference`, from the views of a catalogue that does not contain that table yet.
+
+    p-values are adjusted over each printed table, that is over the rows of one study and one view.
+    """
     rows = [*_correlations(connection, options), *_signs(connection, options), *_changes(connection, options)]
     rows += [*_of_ranks(connection, options), *_advice(connection, options)]
     rows = [{name: None if _is_nan(value) else value for name, value in row.items()} for row in rows]
@@ -111,7 +120,8 @@ def _changes(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterato
     asked = f"select {columns} from condition_pairs where kind != 'dataset' order by all"
     for names, pairs in _groups(connection, asked, 4):
         units = Units.of(map(Unit._make, pairs))
-        x, y = (table[..., 0].T for table in (units.isotropy, units.log_nmse))  # [model, dataset]
+        # [model, dataset]
+        x, y = (table[..., 0].T for table in (units.isotropy, units.log_nmse))
         yield changes(x, y, options, _pair_row(*names) | {"statistic": "changes_spearman"})
 
 
@@ -125,9 +135,10 @@ def _of_ranks(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterat
 
 def _advice(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
     columns = "study, measure, dataset, model, condition, isotropy, log_nmse, log_nmse_earlier, context"
-    for names, candidates in _groups(connection, f"select {columns} from advice_candidates order by all", 2):
+    asked = f"select {columns} from advice_candidates where is_filled order by all"
+    for names, candidates in _groups(connection, asked, 2):
         isotropy, error, earlier, contexts = tabulate(candidates, 4)[1]
-        for row in advice.compare(isotropy, error, earlier, contexts, options, names):
+        for row in selection_regret.compare(isotropy, error, earlier, contexts, options, names):
             yield {"study": names[0], "measure": names[1]} | row
 
 
@@ -142,7 +153,7 @@ def _pair_row(study: str, kind: str, measure: str, pair: str) -> dict[str, Any]:
 def _groups(
     connection: duckdb.DuckDBPyConnection, asked: str, names: int
 ) -> Iterator[tuple[tuple[str, ...], list[tuple]]]:
-    """Rows of a sorted answer, grouped by their first columns."""
+    """Yield the rows of a sorted query, grouped by their first `names` columns."""
     for name, rows in itertools.groupby(connection.sql(asked).fetchall(), key=lambda row: row[:names]):
         yield name, [row[names:] for row in rows]
 

@@ -1,18 +1,19 @@
-"""results.duckdb: every table and view, for SQL."""
+"""Stage tables: results.duckdb, with every table and view, for SQL."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from stages import DATA
-from stages.params import Params
-from stages.sources import sources
-from store import catalogue
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline.sources import sources
+from tsfmscope.store import catalogue
 
 OUT = Path(DATA, "results.duckdb")
 
 
 def main(params: Params) -> None:
-    """Build the catalogue anew; it takes its name only when every check of store/sql/checks came back empty."""
+    """Rebuild the catalogue; it gets its name only if no check of store/sql/checks returns rows."""
     catalogue.build(OUT, sources(), seed=params.seed)
-    print(f'tables: {OUT}: {OUT.stat().st_size / 1e6:.1f} MB; ask it: python -m store "select * from correlation"')
+    size = f"{OUT.stat().st_size / 1e6:.1f} MB"
+    print(f'tables: {OUT}: {size}; query it: python -m tsfmscope.store "select * from correlation"')

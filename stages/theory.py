@@ -1,27 +1,30 @@
-"""The rank paper's theorems at random instances, and its Appendix J; no model and no data is needed."""
+"""Stage theory: the theorems of Yu et al. 2026 at random instances, and the experiments of its Appendix J.
+
+The stage needs no model and no data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from stages.params import Params
-from stages.sweeping import Planned, nothing, opened, sweep
-from tasks.sweep.jobs import Job, Task
-from tasks.theory.statements import STATEMENTS
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline.sweeping import Planned, nothing, open_store, sweep
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.theory.statements import STATEMENTS
 
-BOUNDS = Task("theory_bounds", 1, "tasks.theory.entry:bounds", table="theory")
-POINTS = Task("theory_points", 1, "tasks.theory.entry:points", table="theory")
+BOUNDS = Task("theory_bounds", 1, "tsfmscope.tasks.entries.theory:bounds", table="theory")
+POINTS = Task("theory_points", 1, "tsfmscope.tasks.entries.theory:points", table="theory")
 
 
 def main(params: Params) -> None:
     """Write data/theory."""
-    with opened("theory", ["theory"], params) as out:
+    with open_store("theory", ["theory"], params) as out:
         sweep(out, plan(params), params, nothing)
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """A job a seed of every experiment, and one a batch of instances of every statement."""
+    """Yield one job per experiment and seed, and one per statement and batch of random instances."""
     block = params.theory
     options: dict[str, Any] = {name: getattr(block, name).model_dump() for name in ("rank", "width", "sketch", "flow")}
     for experiment, given in (options | {"repeated": {}, "rates": {}}).items():

@@ -1,4 +1,7 @@
-"""Windows of every data set under every condition, tokenised by every model: one dump a cell."""
+"""Stage tokens: windows of every data set under every condition, tokenised by every model.
+
+There is one dump per cell.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,32 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from stages import DATA, planning
-from stages.blocks import WITHOUT_TOKENS, Measure
-from stages.params import Params
-from stages.sweeping import Planned, opened, sweep
-from store.dumps import dump_metadata, read_table
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import WITHOUT_TOKENS, Measure
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.store.dumps import dump_metadata, read_table
+from tsfmscope.tasks.job import Job, Task
 
-TASK = Task("tokenize", 2, "tasks.models.tokenize:tokenize", "tasks.models.registry:load_for_job", table="dumps")
+TASK = Task(
+    "tokenize",
+    3,
+    "tsfmscope.tasks.entries.tokens:tokenize",
+    "tsfmscope.tasks.models.registry:load_for_job",
+    table="dumps",
+)
 
 
 def main(params: Params) -> None:
     """Write data/tokens."""
-    with opened("tokens", ["dumps"], params) as out:
+    with open_store("tokens", ["dumps"], params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
         out.write("skipped", skipped())
 
 
 def plan(params: Params) -> Iterator[Planned]:
-    """One job a cell."""
+    """Yield one job per cell."""
     models = planning.checkpoints()
     for cell, studies in planning.cells(params, set(get_args(Measure)) - WITHOUT_TOKENS, models).items():
         series = planning.series_file(params, cell.dataset)
@@ -35,7 +45,7 @@ def plan(params: Params) -> Iterator[Planned]:
 
 
 def spec(params: Params, cell: planning.Cell, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the job of a cell. model: its row of `checkpoints`."""
+    """Return the spec of a cell's job. model: the model's row of `checkpoints`."""
     return {
         **planning.identity(params, cell),
         **planning.windows_spec(params, cell, params.tokens.min_context),
@@ -46,7 +56,7 @@ def spec(params: Params, cell: planning.Cell, model: Mapping[str, Any]) -> dict[
 
 
 def skipped() -> Iterator[dict[str, Any]]:
-    """Series that gave no window, counted by reason: the dumps' metadata say so."""
+    """Yield the number of series without a window by cell and reason, from the metadata of the dumps."""
     for row in planning.dumps("tokens"):
         metadata = dump_metadata(Path(DATA, "tokens", row["path"]))
         for reason, n in json.loads(metadata.get(b"skipped", "{}")).items():

@@ -1,4 +1,4 @@
-"""The results: table schemas with units, atomic Parquet parts, the DuckDB catalogue."""
+"""Storage of results: table schemas with units, atomic Parquet parts, and the DuckDB catalogue."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ __all__ = ["open"]
 
 
 def open(path: str | Path = "data/results.duckdb", *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """A read-only, locked connection to a catalogue: `store.open().sql("select ...").df()`.
+    """Open a read-only, locked connection to a catalogue: `store.open().sql("select ...").df()`.
 
-    threads: None for all cores; with one alone, answers are the same to the last digit each time.
+    threads: number of DuckDB threads; None uses all cores. With one thread, results are the same to the last
+    digit each time.
     """
-    from store.query import connect
+    from tsfmscope.store.query import connect
 
     return connect(path, threads=threads)

@@ -1,42 +1,50 @@
-"""SQL over the results: `python -m store` is a prompt, with a statement, a .sql file or - it prints what that answers.
+"""SQL over the results.
+
+Without an argument, open a prompt; with a statement, a .sql file or -, print its rows.
 
 \b
-python -m store "select * from correlation" --format markdown
-python -m store question.sql --format parquet --out answer.parquet
-echo "select 1" | python -m store
-python -m store tables geometry
-python -m store status
-python -m store failures
+python -m tsfmscope.store "select * from correlation" --format markdown
+python -m tsfmscope.store question.sql --format parquet --out answer.parquet
+echo "select 1" | python -m tsfmscope.store
+python -m tsfmscope.store tables geometry
+python -m tsfmscope.store status
+python -m tsfmscope.store failures
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from store import files, pages, published, screen
-from store import query as face
-from store import status as progress
-from store.errors import StoreError
-from store.outcomes import in_a_line
-from store.schema import TABLES
+from tsfmscope.store import files, published, reference_docs, render, terminal_table
+from tsfmscope.store import query as face
+from tsfmscope.store import status as progress
+from tsfmscope.store.errors import StoreError
+from tsfmscope.store.job_rows import in_a_line
+from tsfmscope.store.printable import printable
+from tsfmscope.store.schema import TABLES
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
 
+# Maximum size in bytes of a .sql file, or of standard input.
+LARGEST_SQL = 2**24
+
+
 class Format(StrEnum):
-    """How rows are printed."""
+    """Format in which rows are printed."""
 
     table = "table"
     csv = "csv"
@@ -45,6 +53,9 @@ class Format(StrEnum):
     parquet = "parquet"
 
 
+# Exit code after Ctrl-C, as in a shell: 128 + SIGINT.
+INTERRUPTED = 130
+
 app = typer.Typer(
     add_completion=False, help=__doc__, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True
 )
@@ -52,9 +63,12 @@ Database = Annotated[Path, typer.Option(help="The catalogue to ask.")]
 
 
 def main(arguments: Sequence[str] | None = None, name: str | None = None) -> None:
-    """Run a command; a first word that is none is a query, and nothing at all the prompt.
+    """Run a command. If the first argument is not a command, run `query` with all arguments.
 
-    arguments: by default those of the process; name: of the program, as help is to call it.
+    Without arguments, `query` opens the prompt. A StoreError, ValueError or OSError is printed in red, and
+    the exit code is 2; a BrokenPipeError is raised.
+
+    arguments: by default, the arguments of the process. name: the program's name in help texts.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
@@ -62,7 +76,9 @@ def main(arguments: Sequence[str] | None = None, name: str | None = None) -> Non
         arguments = ["query", *arguments]
     try:
         app(arguments, prog_name=name)
-    except (StoreError, ValueError) as error:
+    except BrokenPipeError:
+        raise
+    except (StoreError, ValueError, OSError) as error:
         _complain(str(error))
         raise SystemExit(2) from error
 
@@ -74,12 +90,15 @@ def query(
     out: Annotated[Path | None, typer.Option(help="A file for the rows, which may not be there yet.")] = None,
     db: Database = face.DATABASE,
 ) -> None:
-    """Print the rows that SQL answers; nothing can be written but --out."""
+    """Print the rows that an SQL query returns; only --out can write a file."""
     with face.connect(db) as connection:
-        if sql is None and sys.stdin.isatty():
-            _prompt(connection, form)
-            return
-        found = list(face.statements(connection, _text(sql)))
+        try:
+            if sql is None and sys.stdin.isatty():
+                _prompt(connection, form)
+                return
+            found = list(face.statements(connection, _text(sql)))
+        except KeyboardInterrupt:
+            _leave_interrupted()
     if out is not None or form is Format.parquet:
         _keep(found, form, out)
         return
@@ -87,60 +106,87 @@ def query(
         _show(rows, form.value)
 
 
+def _leave_interrupted() -> NoReturn:
+    """End the process at once with exit code 130, even if DuckDB has not stopped the statement."""
+    _complain("interrupted")
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)
+
+
 def _text(sql: str | None) -> str:
-    """The SQL that an argument stands for."""
+    """Return the SQL text that an argument names: the text itself, a .sql file, or standard input."""
     if sql is None or sql == "-":
-        return sys.stdin.read()
+        return _standard_input()
     if not sql.endswith(".sql") or len(sql.split()) > 1:
         return sql
     try:
+        if Path(sql).stat().st_size > LARGEST_SQL or not Path(sql).is_file():
+            raise StoreError(f"{sql} cannot be read: expected a regular file of at most {LARGEST_SQL} bytes")
         return Path(sql).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{sql} cannot be read: {error}") from error
 
 
+def _standard_input() -> str:
+    """Read all of standard input as UTF-8, whatever the locale is."""
+    data = sys.stdin.buffer.read(LARGEST_SQL + 1)
+    if len(data) > LARGEST_SQL:
+        raise StoreError(f"standard input: expected at most {LARGEST_SQL} bytes of SQL, got more")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise StoreError(f"standard input: expected SQL in UTF-8, got {error}; convert it") from None
+
+
 def _prompt(connection: duckdb.DuckDBPyConnection, form: Format) -> None:
-    from store import prompt  # its packages take as long to import as a query
+    # Imported here because its packages take as long to import as a query takes to run.
+    from tsfmscope.store import prompt
 
     session = prompt.Session(connection, functools.partial(_show, paged=True), typer.echo)
-    session.form = form.value if form.value in face.FORMATS else "table"
+    session.form = form.value if form.value in render.FORMATS else "table"
     typer.echo(f"{len(TABLES)} tables; .tables lists them and the questions with answers, .help says the rest")
     prompt.ask(session, connection, _complain)
 
 
 def _keep(found: Sequence[pa.Table], form: Format, out: Path | None) -> None:
-    """Rows into a file, or Parquet into a pipe."""
+    """Write the rows of one statement to a file, or as Parquet to a pipe.
+
+    Raises StoreError if there is not exactly one statement, if Parquet would go to a terminal, or if the
+    file exists.
+    """
     if len(found) != 1:
         raise StoreError(f"{len(found)} statements: expected one, whose rows go into a file")
     if out is None:
         if sys.stdout.isatty():
             raise StoreError("--format parquet: expected --out FILE, or a pipe; a terminal cannot show it")
-        sys.stdout.buffer.write(face.parquet(found[0]))
+        sys.stdout.buffer.write(render.parquet(found[0]))
         return
     if out.exists():
         raise StoreError(f"--out {out}: there is such a file; delete it or name another")
     with files.atomic(out) as temporary:
         if form is Format.parquet:
-            temporary.write_bytes(face.parquet(found[0]))
+            temporary.write_bytes(render.parquet(found[0]))
         else:
             shown = Format.csv if form is Format.table else form
-            temporary.write_text(face.render(found[0], shown.value) + "\n", encoding="utf-8")
+            temporary.write_text(render.render(found[0], shown.value) + "\n", encoding="utf-8")
 
 
 def _show(rows: pa.Table, form: str, *, paged: bool = False) -> None:
     if form == Format.table:
-        screen.show(rows, paged=paged)
+        terminal_table.show(rows, paged=paged)
     else:
-        typer.echo(face.render(rows, form))
+        typer.echo(render.render(rows, form, terminal=sys.stdout.isatty()))
 
 
 def _complain(message: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(message, style="red", markup=False, highlight=False)
+    Console(stderr=True, soft_wrap=True).print(
+        printable(message, keep="\n\t"), style="red", markup=False, highlight=False
+    )
 
 
 @app.command()
 def status(folder: Annotated[Path, typer.Option(help="Where drivers write their status.")] = progress.FOLDER) -> None:
-    """Tell what is done, running, failed and left, also while a sweep runs."""
+    """Show how many jobs of each stage are done, running, failed and left, also while a sweep runs."""
     found = progress.read_statuses(folder)
     if not found:
         raise StoreError(f"no status in {folder}; no stage that sweeps has run here yet: `dvc repro` runs them")
@@ -152,7 +198,7 @@ def status(folder: Annotated[Path, typer.Option(help="Where drivers write their 
         left = one.seconds_left if alive else None
         time_left = str(timedelta(seconds=round(left))) if left is not None else "–"
         table.add_row(one.stage, progress.state(one, alive=alive), *map(str, counts), rate, time_left)
-    screen.console().print(table)
+    terminal_table.console().print(table)
 
 
 @app.command()
@@ -161,7 +207,10 @@ def failures(
     form: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.table,
     data: Annotated[Path, typer.Option(help="Where the outs lie.")] = Path("data"),
 ) -> None:
-    """List the failed jobs of every stage; they are read from its out, so also where the pipeline ended with them."""
+    """List the failed jobs of every stage.
+
+    They are read from the out of each stage, so also after failures have ended the pipeline.
+    """
     if not any(path.is_dir() for path in data.glob("[!.]*")):
         raise StoreError(f"no results in {data}; `make repro` (or `dvc repro`) makes them, `dvc pull` brings them")
     rows = published.read_failures(data)
@@ -178,7 +227,10 @@ def failures(
 
 
 def _tell_of_view(name: str, db: Path) -> None:
-    """A view's question and columns, which the catalogue knows, where there is one; else near names."""
+    """Print a view's question and columns from the catalogue.
+
+    Raise ValueError with near names if it is unknown.
+    """
     comments: dict[str, str] = {}
     if db.is_file():
         with face.connect(db) as connection:
@@ -186,7 +238,7 @@ def _tell_of_view(name: str, db: Path) -> None:
             comments = {relation: comment for relation, kind, comment in found if kind == "view"}
             if name in comments:
                 typer.echo(f"{name}: {comments[name]}")
-                screen.show(connection.sql(face.COLUMNS, params=[name]).to_arrow_table())
+                terminal_table.show(connection.sql(face.COLUMNS, params=[name]).to_arrow_table())
                 return
     alike = ", ".join(face.near(name, [*TABLES, *comments]))
     told = f"near: {alike}" if alike else f"expected one of {', '.join(TABLES)}, or a view"
@@ -199,17 +251,17 @@ def tables(
     markdown: Annotated[bool, typer.Option("--markdown", help="As docs/tables.md has it, views included.")] = False,
     db: Database = face.DATABASE,
 ) -> None:
-    """List tables and their columns with meaning, unit and source; of a view its question and columns."""
+    """List tables and their columns with meaning, unit and source; for a view, its question and columns."""
     if name is not None and name not in TABLES:
         _tell_of_view(name, db)
         return
     if markdown:
-        typer.echo(pages.tables([TABLES[name]] if name else list(TABLES.values())), nl=False)
+        typer.echo(reference_docs.tables([TABLES[name]] if name else list(TABLES.values())), nl=False)
         return
-    console = screen.console()
+    console = terminal_table.console()
     for table in [TABLES[name]] if name else TABLES.values():
-        shown = Table(*pages.HEADINGS, title=f"{table.name}: {pages.about(table)}")
-        for cells in pages.columns(table):
+        shown = Table(*reference_docs.HEADINGS, title=f"{table.name}: {reference_docs.about(table)}")
+        for cells in reference_docs.columns(table):
             shown.add_row(*cells)
         console.print(shown)
 

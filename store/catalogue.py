@@ -1,14 +1,17 @@
-"""results.duckdb, made from the Parquet of all stages: tables with comments, views, checks.
+"""Build of results.duckdb from the Parquet files of all stages: tables with comments, views, checks.
 
-One process writes it, under a temporary name, at the end; no stage depends on it.
+One process writes the database at the end of the pipeline, under a temporary name. No stage depends on it.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files as resources
 from importlib.resources.abc import Traversable
@@ -17,15 +20,16 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from store import files, sample
-from store.errors import CheckFailed, StoreError
-from store.manifests import File
-from store.schema import TABLES
-from store.tables import answers
-from store.tables.columns import Table
+from tsfmscope.store import files, sample
+from tsfmscope.store.errors import CheckFailed, StoreError
+from tsfmscope.store.manifests import File
+from tsfmscope.store.schema import TABLES
+from tsfmscope.store.tables import answers
+from tsfmscope.store.tables.columns import Table
 
 logger = logging.getLogger(__name__)
-STORAGE_VERSION = "v1.4.0"  # a file of duckdb 2.0's own format does not open in 1.4
+# Pinned because DuckDB 1.4 cannot open a file in DuckDB 2.0's own format.
+STORAGE_VERSION = "v1.4.0"
 SQL_TYPES = {
     "string": "varchar",
     "bool": "boolean",
@@ -38,33 +42,62 @@ SQL_TYPES = {
     "timestamp[ms]": "timestamp_ms",
     "timestamp[us, tz=UTC]": "timestamptz",
 }
-MEMORY = "2GB"  # beyond it DuckDB spills to the disk, beside the file: a build fits a machine that the results do not
-SOURCE = re.compile(r"\b(?:from|join)\s+(\w+)")  # what a query reads
-SHOWN = 5  # rows of a failed check in its message
+# Texts in DuckDB's errors when a disk is full: the kernel's messages, and the name of DuckDB's own
+# limit for spilled data.
+FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "max_temp_directory_size")
+# Above this limit DuckDB spills to a folder next to the database, so the results may be larger than
+# memory.
+MEMORY = "2GB"
+# Matches the names of the tables and views that a query reads.
+SOURCE = re.compile(r"\b(?:from|join)\s+(\w+)")
+# Maximum number of rows that the message of a failed check shows.
+SHOWN = 5
 ORDER = ("study", "model", "dataset", "condition", "stack", "layer", "normed", "head", "instance", "series", "origin")
 
 
 def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable | None = None, seed: int = 0) -> None:
     """Write the catalogue.
 
-    sources: table -> its Parquet files, from any number of outs; a table without any is empty. `embeddings` are the
-    dump files, of which a seeded sample is kept. sql: a folder with views, answers and checks, by default ours, and
-    `kept`, views that are tables: many read them, and they take more than a second at ten million rows of geometry.
-    Raises CheckFailed with the check's name and rows; the former catalogue then stays.
+    sources: table name -> its Parquet files, from any number of outs; a table without files is empty. The
+    files of `embeddings` are dump files, of which a seeded sample is stored. sql: a folder with the
+    subfolders `views`, `answers` and `checks`, by default store/sql. An optional subfolder `kept` contains
+    queries that are stored as tables, because many views read them and they take more than a second at ten
+    million rows of geometry. seed: seed of the sample.
+
+    Raises CheckFailed with the check's name and rows, DamagedFile if a file of rows is not as it was written,
+    and StoreFull if the disk is full. On an error the former catalogue stays, and no other file is left next
+    to it. Raises ValueError if `sources` names an unknown table.
     """
     if unknown := sorted(set(sources) - set(TABLES)):
         raise ValueError(f"unknown tables {unknown}, expected among {', '.join(TABLES)}")
-    sql = sql or resources("store") / "sql"
+    sql = sql or resources("tsfmscope.store") / "sql"
+    _verify(sources)
     with files.space(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-    with files.atomic(path) as temporary, duckdb.connect() as connection:
-        connection.execute("set enable_progress_bar = false")  # it draws where there is no terminal, too
-        connection.execute(f"set memory_limit = '{MEMORY}'; set temp_directory = {_text(f'{temporary}.spilled')}")
-        connection.execute(f"attach {_text(temporary)} as results (storage_version '{STORAGE_VERSION}')")
+    with files.atomic(path) as temporary:
+        try:
+            _write(temporary, sources, sql, seed)
+        except duckdb.Error as error:
+            if any(text in str(error) for text in FULL):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            raise
+        finally:
+            Path(f"{temporary}.wal").unlink(missing_ok=True)
+            shutil.rmtree(f"{temporary}.spilled", ignore_errors=True)
+
+
+def _write(path: Path, sources: Mapping[str, Sequence[File]], sql: Traversable, seed: int) -> None:
+    """Fill a new database with tables and views, and run the checks."""
+    with duckdb.connect() as connection:
+        # DuckDB draws the progress bar even if there is no terminal.
+        connection.execute("set enable_progress_bar = false")
+        connection.execute(f"set memory_limit = '{MEMORY}'; set temp_directory = {_text(f'{path}.spilled')}")
+        connection.execute(f"attach {_text(path)} as results (storage_version '{STORAGE_VERSION}')")
         connection.execute("use results")
-        connection.execute("begin")  # one transaction: each of 200 statements would wait for the disk
+        # One transaction, because otherwise each of 200 statements would wait for the disk.
+        connection.execute("begin")
         _fill(connection, sources, seed)
         _create_views(connection, sql)
         connection.execute("commit")
@@ -73,8 +106,18 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
         connection.execute("detach results")
 
 
+def _verify(sources: Mapping[str, Sequence[File]]) -> None:
+    """Compare the checksum of every file of rows, which DuckDB does not do.
+
+    This reads each file completely.
+    """
+    rows = [file for table, found in sources.items() if table != "embeddings" for file in found]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(files.verify, rows))
+
+
 def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[File]], seed: int) -> None:
-    """Every table of the catalogue, `studies` first because others are joined with it."""
+    """Create and fill every table of the catalogue; tables that are joined with `studies` come last."""
     for table in sorted((t for t in TABLES.values() if t.in_catalogue), key=lambda t: t.by_study):
         _create(connection, table)
         if table.name == "embeddings_sample":
@@ -100,7 +143,10 @@ def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence[File]) -> None:
-    """All rows of the files; where studies ask for rows, one a study that does."""
+    """Insert all rows of the files.
+
+    In a table with a study column, insert one row per study that requested it.
+    """
     names = ", ".join(_text(path) for path in found)
     rows = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
     query = f"select * from {rows}"
@@ -116,7 +162,7 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
 
 
 def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
-    """Every file of views and answers as a view, of kept as a table, after those that it reads."""
+    """Create views (from views/ and answers/) and tables (from kept/) in dependency order."""
     kept = dict(queries(sql / "kept")) if (sql / "kept").is_dir() else {}
     texts = kept | {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
     reads = {name: texts.keys() & set(SOURCE.findall(text)) for name, text in texts.items()}
@@ -124,7 +170,8 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
         order = list(TopologicalSorter(reads).static_order())
     except CycleError as error:
         raise StoreError(f"views read each other in a circle: {' reads '.join(error.args[1])}") from error
-    connection.execute("set threads = 1")  # sums of kept tables have the same last digits each time
+    # With one thread, sums in kept tables have the same last digits each time.
+    connection.execute("set threads = 1")
     for name in order:
         kind = "table" if name in kept else "view"
         try:
@@ -141,7 +188,7 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
 def _describe(
     connection: duckdb.DuckDBPyConnection, views: Mapping[str, Collection[str]], tables: Mapping[str, Collection[str]]
 ) -> None:
-    """Comment every column of a view that the answers' page or a table that it is made of says the meaning of."""
+    """Set the comments of view columns, from store/tables/answers.py or the source tables' columns."""
 
     def made_of(view: str) -> set[str]:
         return set(tables[view]).union(*map(made_of, views[view]))
@@ -158,7 +205,7 @@ def _describe(
 
 
 def _comment_rest(connection: duckdb.DuckDBPyConnection, name: str, asked: str) -> None:
-    """Comment the columns of a kept table that no table and no answer has by the question that they answer."""
+    """Set the comment of each column of a kept table that has none yet to the table's question."""
     rest = "select column_name from duckdb_columns() where table_name = $1 and comment is null order by column_index"
     for (column,) in connection.execute(rest, [name]).fetchall():
         connection.execute(f'comment on column {name}."{column}" is {_text(f"answers: {asked}")}')
@@ -174,7 +221,7 @@ def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None
 
 
 def question(text: str) -> str:
-    """The first line of a query, which says what it asks. ValueError where it does not."""
+    """Return the question in the first line of a query. ValueError if that line is not an SQL comment."""
     first = text.split("\n", 1)[0]
     if not first.startswith("-- "):
         raise ValueError(f"expected a query to open with a comment that says what it asks, got {first!r}")
@@ -182,14 +229,14 @@ def question(text: str) -> str:
 
 
 def queries(folder: Traversable) -> Iterable[tuple[str, str]]:
-    """Name and text of each query of a folder, by name."""
+    """Return name and text of each .sql file of a folder, sorted by name."""
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         if file.name.endswith(".sql"):
             yield file.name.removesuffix(".sql"), file.read_text(encoding="utf-8").rstrip().removesuffix(";")
 
 
 def _sql_type(kind: pa.DataType) -> str:
-    """DuckDB's name of an Arrow type."""
+    """Return DuckDB's name of an Arrow type."""
     if pa.types.is_list(kind):
         return f"{_sql_type(kind.value_type)}[]"
     return SQL_TYPES[str(kind)]

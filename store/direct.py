@@ -1,4 +1,4 @@
-"""A new file that is written once, in order, past the page cache where the file system can, and hashed on its way."""
+"""Sequential writing of a new file with O_DIRECT, past the page cache, with a hash computed on the way."""
 
 from __future__ import annotations
 
@@ -15,25 +15,35 @@ from blake3 import blake3
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-STAGE = 2**20  # bytes a write: the copy is still in the processor's cache when it is hashed
-ALIGNED = 4096  # bytes: what O_DIRECT asks of memory, offset and length; no device's blocks are larger
-PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a fork gets a copy of its own; the default would be shared with it
-REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)  # what a file system answers that has no O_DIRECT
+# Bytes per write; small enough that the copy is still in the processor's cache when it is hashed.
+STAGE = 2**20
+# Alignment in bytes that O_DIRECT requires of memory, offset and length; no device has larger
+# blocks.
+ALIGNED = 4096
+# A forked process gets its own copy of private memory; mmap's default would be shared with it.
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+# Errors of a file system that does not support O_DIRECT.
+REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 
-_stages: list[mmap.mmap] = []  # lent to one file at a time and kept: taking such memory anew costs more than the copy
+# Free buffers, each used by one file at a time. Allocating such a buffer costs more than the copy
+# into it.
+_stages: list[mmap.mmap] = []
 
 
 class DirectFile(io.RawIOBase):
-    """A file-like object for `pyarrow.ipc.new_file`; `size` and `fingerprint` (BLAKE3, hex) once it is closed.
+    """File-like object for `pyarrow.ipc.new_file`.
 
-    The bytes go past the page cache, which would be paid twice: the memory for it, which a virtual machine must first
-    get back from its host (0.3 GB/s where that happened, 4 where not), and the wait of the driver, alone for all
-    workers, when it forces the file to the disk. What is not a whole number of blocks at the end, and all where
-    O_DIRECT is refused, goes through the cache.
+    Once closed, it has `size` and `fingerprint` (BLAKE3, hex).
+
+    The bytes bypass the page cache, which would cost time twice. First, a virtual machine must get the memory
+    for the cache back from its host (measured: 0.3 GB/s when that happened, 4 GB/s when not). Second, the
+    driver, which is one process for all workers, would wait when it forces the file to the disk. The last
+    bytes, if they do not fill a block of ALIGNED bytes, go through the cache. So does everything if the file
+    system refuses O_DIRECT.
     """
 
     def __init__(self, path: Path) -> None:
-        """Make the file. FileExistsError where there is one."""
+        """Create the file. FileExistsError if it exists."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         self._handle = os.open(path, flags, 0o666)
         self._direct = _set_direct(self._handle, True)
@@ -43,11 +53,11 @@ class DirectFile(io.RawIOBase):
         self.size, self.fingerprint = 0, ""
 
     def writable(self) -> bool:
-        """Yes."""
+        """Return True, as the io protocol requires of a file for writing."""
         return True
 
     def write(self, data: Buffer) -> int:
-        """Take all of the bytes."""
+        """Write all bytes of `data` and return their number."""
         view = memoryview(data).cast("B")
         done = 0
         while done < len(view):
@@ -60,7 +70,7 @@ class DirectFile(io.RawIOBase):
         return done
 
     def close(self) -> None:
-        """Write what is left, and let go of the file."""
+        """Write the buffered bytes, compute the fingerprint and close the file."""
         if self.closed:
             return
         try:
@@ -95,8 +105,9 @@ class DirectFile(io.RawIOBase):
 
 
 def _set_direct(handle: int, on: bool) -> bool:
-    """Turn O_DIRECT on or off; whether that could be done."""
-    flag = getattr(os, "O_DIRECT", 0)  # Linux alone has it
+    """Turn O_DIRECT on or off; return False if the platform or the file system does not support it."""
+    # Only Linux has O_DIRECT.
+    flag = getattr(os, "O_DIRECT", 0)
     if not flag:
         return False
     flags = fcntl.fcntl(handle, fcntl.F_GETFL)

@@ -1,4 +1,7 @@
-"""Dump files: written once by workers, a row group or record batch a table, and read by these."""
+"""Writing and reading of dump files.
+
+Workers write each once, with one row group or record batch per table.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from store import files
-from store.direct import DirectFile
-from store.manifests import File, locate
-from store.objects import Remote
-from store.uploads import Upload
+from tsfmscope.store import files
+from tsfmscope.store.direct import DirectFile
+from tsfmscope.store.manifests import File, locate
+from tsfmscope.store.objects import Remote
+from tsfmscope.store.uploads import Upload
 
-Place = tuple[str, int, bool]  # stack, layer, normed: what a record batch of an embedding dump holds
+# (stack, layer, normed): identifies a record batch of an embedding dump.
+Place = tuple[str, int, bool]
 
-NAME = re.compile(r"[A-Za-z0-9_@=+-][A-Za-z0-9._@=+-]*")  # no separators, and no leading dot
+# Part of a path: no separators and no leading dot.
+NAME = re.compile(r"[A-Za-z0-9_@=+-][A-Za-z0-9._@=+-]*")
 FORMATS = ("parquet", "arrow")
 
 
 class JobLike(Protocol):
-    """What of a job the store looks at."""
+    """Attributes of a job that the store reads."""
 
     @property
     def spec(self) -> Mapping[str, Any]: ...
@@ -34,7 +39,10 @@ class JobLike(Protocol):
 
 
 class States(TypedDict):
-    """Tokens of one layer. states is [N, d] float32; types is None where the family has no vocabulary."""
+    """Tokens of one layer. states is [N, d] float32; types is None if the family has no vocabulary.
+
+    n_series: number of distinct series among the tokens. states_dtype: name of the dtype in the file.
+    """
 
     states: np.ndarray
     types: np.ndarray | None
@@ -46,9 +54,11 @@ class States(TypedDict):
 
 
 def dump_path(spec: Mapping[str, Any]) -> str:
-    """dumps/model/dataset/condition.FORMAT; dumps/dataset/SHARD.FORMAT of a shard. ValueError for a bad name.
+    """Return the path of a dump.
 
-    FORMAT is the spec's `format`, else parquet.
+    It is dumps/model/dataset/condition.FORMAT, or dumps/dataset/SHARD.FORMAT for a shard. FORMAT is the
+    spec's `format`, by default parquet. SHARD has six digits. Raises ValueError if the spec lacks a part of
+    the path, or if a name or the format is invalid.
     """
     shard = spec.get("shard")
     parts = ("dataset",) if shard is not None else ("model", "dataset", "condition")
@@ -66,11 +76,15 @@ def dump_path(spec: Mapping[str, Any]) -> str:
 
 
 def write_dump(out: File, path: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
-    """Stream tables of one schema, a row group or batch each, to a file that then takes its name; it replaces a former.
+    """Stream tables of one schema to a temporary file that then replaces any file at `path`.
 
-    A path that ends in .arrow is an Arrow file without compression, which readers map into memory; others are Parquet.
-    Answers path (relative to `out`), rows, bytes and fingerprint. The disk may have it later: whoever stores that
-    answer syncs the file first, several at once (`Out.append`). An object is uploaded as it is written, in parts.
+    Each table is one row group or record batch. A path that ends in .arrow is an Arrow file without
+    compression, which readers map into memory; other paths are Parquet files. An object of an object store is
+    uploaded in parts while it is written.
+
+    Returns a dictionary with path (relative to `out`), rows, bytes and fingerprint (BLAKE3, hex). A local
+    file is not yet forced to the disk: the caller that stores this dictionary syncs the file first, several
+    files at once (`StageStore.append`). Raises ValueError if there are no tables.
     """
     target = (out if isinstance(out, Remote) else Path(out)) / path
     if isinstance(target, Remote):
@@ -90,7 +104,10 @@ def write_dump(out: File, path: str, tables: Iterable[pa.Table]) -> dict[str, An
 
 
 def _write(sink: Any, path: str, tables: Iterable[pa.Table]) -> int:
-    """Write the tables of a dump of that name to a path or a file; how many rows."""
+    """Write the tables of a dump to a path or an open file and return the number of rows.
+
+    path: name of the dump; its suffix selects the format.
+    """
     rows = 0
     writer = None
     try:
@@ -112,12 +129,15 @@ def _write(sink: Any, path: str, tables: Iterable[pa.Table]) -> int:
 
 
 def write_job_dump(out: File, job: JobLike, tables: Iterable[pa.Table]) -> dict[str, Any]:
-    """`write_dump` under the name that the job's spec gives."""
+    """Call `write_dump` with the path that `dump_path` derives from the job's spec."""
     return write_dump(out, dump_path(job.spec), tables)
 
 
 def read_table(root: Path, job: JobLike) -> pa.Table:
-    """The whole of the one dump among the job's inputs, its metadata too; an Arrow file is mapped, if it lies here."""
+    """Read the one dump among the job's inputs, with its schema metadata.
+
+    A local Arrow file is memory-mapped.
+    """
     found = _input(root, job, ".parquet", ".arrow")
     if found.suffix == ".arrow":
         return _reader(found).read_all()
@@ -126,32 +146,37 @@ def read_table(root: Path, job: JobLike) -> pa.Table:
 
 
 def dump_metadata(path: Path) -> dict[bytes, bytes]:
-    """What a dump's schema says of it."""
+    """Return the metadata of a dump's schema."""
     schema = _reader(path).schema if path.suffix == ".arrow" else pq.read_schema(_opened(locate(path)))
     return dict(schema.metadata or {})
 
 
 def _opened(file: File) -> Path | pa.NativeFile:
-    """What Arrow reads a dump from, a part at a time."""
+    """Return the source from which Arrow reads a dump part by part: a path or an open object."""
     return file if isinstance(file, Path) else file.open()
 
 
 def read_states(root: Path, job: JobLike) -> States:
-    """The tokens of the spec's (stack, layer, normed), from that record batch of the embedding dump alone."""
+    """Read the tokens of the spec's (stack, layer, normed) from the job's embedding dump.
+
+    No other layer is read.
+    """
     return layer_states(_input(root, job, ".arrow"), *(job.spec[name] for name in ("stack", "layer", "normed")))
 
 
 def layer_states(path: File, stack: str, layer: int, normed: bool) -> States:
-    """The tokens of one layer of an embedding dump. ValueError, with what it holds, where it has not got the layer.
+    """Read the tokens of one layer of an embedding dump.
 
-    States of float32 are the file's own bytes, mapped and read-only; of an object that one batch is fetched. That they
-    are those that were written is the caller's to know, by the file's fingerprint: a sweep compares it before each job.
+    Raises ValueError, with the layers that the dump contains, if it lacks this one.
+
+    States of float32 are a read-only memory map of a local file; of an object, only this batch is fetched.
+    Nothing is verified here. The caller must compare the file's fingerprint, as a sweep does before each job.
     """
     return batch_states(layer_batch(path, (stack, layer, normed)))
 
 
 def batch_states(batch: pa.RecordBatch) -> States:
-    """The tokens of a record batch of an embedding dump."""
+    """Convert a record batch of an embedding dump to `States`."""
     state, types, series = batch["state"], batch["type"], batch["series"].cast(pa.string())
     flat = state.flatten().to_numpy()
     return {
@@ -166,7 +191,10 @@ def batch_states(batch: pa.RecordBatch) -> States:
 
 
 def layer_batch(path: File, wanted: Place) -> pa.RecordBatch:
-    """The record batch of one layer of an embedding dump. ValueError, with what it holds, where there is none."""
+    """Return the record batch of one layer of an embedding dump.
+
+    Raises ValueError, with the layers that the dump contains, if there is no such batch.
+    """
     found = layer_rows(path)
     if wanted not in found:
         raise ValueError(f"dump {path.name}: no (stack, layer, normed) {wanted}, expected one of {sorted(found)}")
@@ -174,9 +202,9 @@ def layer_batch(path: File, wanted: Place) -> pa.RecordBatch:
 
 
 def layer_rows(path: File) -> dict[Place, int]:
-    """(stack, layer, normed) of each record batch of an embedding dump, in their order, and its rows.
+    """Return the rows per record batch of an embedding dump, by (stack, layer, normed), in file order.
 
-    No state is read: a local file is mapped, of an object only these three columns are fetched.
+    No state is read: a local file is memory-mapped, and of an object only these three columns are fetched.
     """
     names = ("stack", "layer", "normed")
     reader = _reader(path, names)
@@ -189,12 +217,16 @@ def layer_rows(path: File) -> dict[Place, int]:
 
 
 def layers(path: File) -> list[Place]:
-    """(stack, layer, normed) of each record batch of an embedding dump."""
+    """Return (stack, layer, normed) of each record batch of an embedding dump, in file order."""
     return list(layer_rows(path))
 
 
 def _reader(path: File, columns: Sequence[str] | None = None) -> pa.ipc.RecordBatchFileReader:
-    """Of an Arrow file, here or where a manifest says. columns: of an object all that is fetched."""
+    """Return a reader of an Arrow file, which lies locally or in the store that a manifest names.
+
+    columns: names of the only columns that are fetched of an object; None fetches all. A local file is
+    memory-mapped.
+    """
     file = locate(path) if isinstance(path, Path) else path
     if isinstance(file, Path):
         return pa.ipc.open_file(pa.memory_map(str(file)))
@@ -207,12 +239,15 @@ def _reader(path: File, columns: Sequence[str] | None = None) -> pa.ipc.RecordBa
 
 
 def last_layers(places: Iterable[Place]) -> set[Place]:
-    """(stack, layer, normed) of each stack's last state: after its final norm, or of its last block without one."""
+    """Return (stack, layer, normed) of each stack's last state.
+
+    That is the state after the final norm, or the output of the last block if the stack has no final norm.
+    """
     return set({stack: (stack, layer, normed) for stack, layer, normed in sorted(places)}.values())
 
 
 def _input(root: Path, job: JobLike, *suffixes: str) -> File:
-    """The one file of these suffixes that the job reads."""
+    """Return the job's only input file with one of these suffixes. ValueError if there is not exactly one."""
     found = [name for name in job.inputs if name.endswith(suffixes) and not name.startswith(files.NOT_FILES)]
     if len(found) != 1:
         raise ValueError(

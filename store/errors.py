@@ -1,46 +1,57 @@
-"""The exceptions of `store`, all picklable because workers raise some of them.
+"""Exceptions of `store`; all are picklable, because workers raise some of them.
 
 StoreError
-├── StaleInput      what a job reads is not what was planned with
+├── StaleInput      an input of a job has changed since the job was planned
 ├── StoreBusy       another driver holds the store, or has taken it over
 ├── PlaceError      the bucket or folder of a store cannot be used
-├── StoreFull       the disk of a store is full, or may not be written
-├── DamagedPart     a part could not be read at the end of a run; it was set aside
+├── StoreFull       the disk of a store is full or not writable
+├── DamagedFile     a file is not as it was written: its checksum differs
+├── DamagedPart     a part could not be read at the end of a run and was moved out of the store
 ├── CheckFailed     a query of store/sql/checks returned rows
-└── QueryError      a query, or the database it asks, cannot be used
+└── QueryError      a query, or the database that it reads, cannot be used
 """
 
 
 class StoreError(Exception):
-    """Root of the tree; the message says expected, got, where, and what to do."""
+    """Base class of all errors of `store`.
+
+    The message states what was expected, what was found, where, and how to fix it.
+    """
 
 
 class StaleInput(StoreError):
-    """An input of a job is not what it was when the job was planned."""
+    """An input of a job has changed since the job was planned."""
 
 
 class StoreBusy(StoreError):
-    """Another driver holds the store."""
+    """Another driver holds the store or has taken it over."""
 
 
 class StoreFull(StoreError, OSError):
-    """A file could not be written, nor could the next. Has the errno of the OSError that it stands for."""
+    """A file could not be written because the disk is full or not writable.
+
+    The exception has the errno of the original OSError.
+    """
 
     def __str__(self) -> str:
         return str(self.args[-1])
 
 
 class PlaceError(StoreError):
-    """Where a store lies cannot be used: no bucket, no credentials, no answer, or rows that nobody expects there."""
+    """The location of a store cannot be used: no bucket, no credentials, no response, or unexpected rows."""
+
+
+class DamagedFile(StoreError):
+    """The bytes of a file are not those that were written."""
 
 
 class DamagedPart(StoreError):
-    """A stored part could not be read; it was set aside, and the next run redoes its jobs."""
+    """A stored part could not be read; it was moved away, and the next run repeats its jobs."""
 
 
 class CheckFailed(StoreError):
-    """The catalogue holds rows that may not exist."""
+    """The catalogue contains rows that must not exist."""
 
 
 class QueryError(StoreError):
-    """A query, or the database that it asks, cannot be used."""
+    """A query, or the database that it reads, cannot be used."""

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, the same bytes for the same content, and known by their BLAKE3."""
+"""Atomic files: complete or absent, the same bytes for the same content, identified by their BLAKE3."""
 
 from __future__ import annotations
 
@@ -15,28 +15,35 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 
-from store.errors import StaleInput, StoreFull
-from store.manifests import File, locate
-from store.objects import Remote
-from store.schema import to_arrow
+from tsfmscope.store import checksums
+from tsfmscope.store.errors import StaleInput, StoreFull
+from tsfmscope.store.manifests import File, locate
+from tsfmscope.store.objects import Remote
+from tsfmscope.store.schema import to_arrow
 
-TEMPORARY = ".tmp-"  # prefix of files that are being written; no reader looks at them
+# Prefix of files that are being written; readers ignore them.
+TEMPORARY = ".tmp-"
 ROWS_PER_GROUP = 16_384
 ZSTD_LEVEL = 1
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES})
 FREE = "Free some of that disk"
-NOT_FILES = ("hub:", "model:", "param:")  # inputs whose fingerprint is not that of a file under the root
+# Prefixes of inputs that are not files under the root.
+NOT_FILES = ("hub:", "model:", "param:")
 
-_fingerprints: dict[tuple[str, int, int, int], str] = {}  # of files this process has read
+# (path, inode, mtime in ns, size) -> BLAKE3 of each file that this process has read.
+_fingerprints: dict[tuple[str, int, int, int], str] = {}
 
 
 @contextmanager
 def atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """A temporary path in the folder of `path` that takes its name, durably, when the block ends well.
+    """Yield a temporary path in the folder of `path`.
 
-    A file of that name is replaced, never written into: DVC's cache may be linked to it. durable: no if the caller
-    sees to the disk later (`sync` of the file and of its folder).
+    It is renamed to `path` when the block ends without an error.
+
+    An existing file is replaced, never written into, because DVC's cache may be linked to it. durable:
+    whether to force the file and its folder to the disk; if False, the caller does so later with `sync`.
+    Raises StoreFull if the disk is full or not writable.
     """
     temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
     with space(path):
@@ -54,7 +61,10 @@ def atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def space(path: Path) -> Iterator[None]:
-    """Raises StoreFull, which names the path and what to do, where the block finds no room, or may not, write it."""
+    """Raise StoreFull if the block fails because the disk is full or not writable.
+
+    The message contains the path and a hint.
+    """
     try:
         yield
     except OSError as error:
@@ -85,7 +95,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def remove_temporary(folder: Path) -> list[Path]:
-    """Delete what killed writers left under a folder, and name it."""
+    """Delete the temporary files that killed writers left under a folder, and return their paths."""
     left = [p for p in folder.rglob(f"{TEMPORARY}*") if p.is_file()]
     for path in left:
         path.unlink(missing_ok=True)
@@ -93,20 +103,25 @@ def remove_temporary(folder: Path) -> list[Path]:
 
 
 def parquet_writer(path: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer whose bytes follow from the tables alone: no pandas metadata, zstd, dictionaries for text only.
+    """Return a Parquet writer whose bytes depend on the tables alone: zstd, and dictionaries for text only.
 
-    path: or a file that is open for writing.
+    path: a path, or a file that is open for writing.
 
-    Bytes of like significance of floating-point numbers stand together: series take a fifth less, and are written and
-    read faster, than without (0.79 of the bytes and a third of the time of zstd 3 on KernelSynth). Files of hidden
-    states, lists of one length that are never null, are not compressed: zstd took 16 % off their bytes and 1.7 times as
-    long to write. Their ids are written as differences, which is smaller than zstd and takes half its time.
+    Floating-point columns use the encoding BYTE_STREAM_SPLIT, which stores bytes of equal significance
+    together. Files of series are then a fifth smaller, and are written and read faster (KernelSynth: 0.79 of
+    the bytes and a third of the time of zstd 3).
+
+    Files of hidden states, recognised by a fixed-size list column that is not nullable, are not compressed:
+    zstd saved 16 % of their bytes and took 1.7 times as long to write. Their integer ids are stored as
+    differences, which is smaller than zstd and takes half its time.
     """
     texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_dictionary(f.type)]
     common = {"use_dictionary": texts, "write_page_checksum": True, "version": "2.6", "data_page_version": "1.0"}
     if any(pa.types.is_fixed_size_list(f.type) and not f.nullable for f in schema):
         ids = [f.name for f in schema if pa.types.is_integer(f.type)]
-        plain = [f.name for f in schema if not pa.types.is_nested(f.type)]  # nobody asks for the least float of a file
+        # Nested columns get no statistics, because no reader needs the smallest value among the
+        # states of a file.
+        plain = [f.name for f in schema if not pa.types.is_nested(f.type)]
         encoding = dict.fromkeys(ids, "DELTA_BINARY_PACKED")
         return pq.ParquetWriter(
             path, schema, compression="none", column_encoding=encoding, write_statistics=plain, **common
@@ -122,55 +137,88 @@ def parquet_writer(path: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _floats(name: str, kind: pa.DataType) -> list[str]:
-    """Parquet's name of a column of floating-point numbers, or of lists of such; nested deeper it stays plain."""
+    """Return Parquet's name of a column of floats or of lists of floats, in a list.
+
+    The result is empty for other types, also for deeper nesting.
+    """
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         name, kind = f"{name}.list.element", kind.value_type
     return [name] if pa.types.is_floating(kind) else []
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write a table atomically in row groups of ROWS_PER_GROUP."""
-    table = table.replace_schema_metadata(None).combine_chunks()
-    with atomic(path) as temporary, parquet_writer(temporary, table.schema) as writer:
-        writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+    """Write a table atomically in row groups of ROWS_PER_GROUP, with the checksum of the file."""
+    with atomic(path) as temporary:
+        _write_rows(temporary, table)
+        checksums.seal_file(temporary)
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """What `write_parquet` writes."""
-    table = table.replace_schema_metadata(None).combine_chunks()
+    """Return the bytes of the file that `write_parquet` would write."""
     sink = pa.BufferOutputStream()
+    _write_rows(sink, table)
+    content = bytearray(sink.getvalue())
+    checksums.seal(content)
+    return bytes(content)
+
+
+def _write_rows(sink: Any, table: pa.Table) -> None:
+    table = table.replace_schema_metadata(None).combine_chunks()
     with parquet_writer(sink, table.schema) as writer:
         writer.write_table(table, row_group_size=ROWS_PER_GROUP)
-    return bytes(sink.getvalue())
+        checksums.reserve(writer)
 
 
 def read_parquet(file: File, *, columns: Sequence[str] | None = None, filters: pc.Expression | None = None) -> pa.Table:
-    """One file of rows, its pages checked; names of folders are never taken for columns. An object is read whole."""
-    return pq.read_table(
-        _whole(file), columns=columns, filters=filters, partitioning=None, page_checksum_verification=True
-    ).replace_schema_metadata(None)
+    """Read one file of rows.
+
+    Folder names are not read as partition columns. Raises DamagedFile if the checksum differs.
+    """
+    return pq.read_table(_verified(file), columns=columns, filters=filters, partitioning=None).replace_schema_metadata(
+        None
+    )
 
 
 def metadata(file: File) -> pq.FileMetaData:
-    """Footer of a Parquet file of rows."""
-    return pq.read_metadata(_whole(file))
+    """Return the footer of a Parquet file of rows. DamagedFile if the file's checksum differs."""
+    return pq.read_metadata(_verified(file))
 
 
-def _whole(file: File) -> Path | pa.BufferReader:
-    """What Arrow reads a file of rows from: of an object all bytes, so that what is damaged is never the network."""
-    return file if isinstance(file, Path) else pa.BufferReader(file.read()[0])
+def verify(file: File) -> None:
+    """Raise DamagedFile unless every byte of a file of rows is as it was written.
+
+    An object is fetched completely.
+    """
+    _verified(file)
+
+
+def _verified(file: File) -> Path | pa.BufferReader:
+    """Verify a file's checksum and return the source from which Arrow reads it.
+
+    An object is fetched completely, so that a network error is not mistaken for damage.
+    """
+    if isinstance(file, Path):
+        checksums.verify(file)
+        return file
+    content = file.read()[0]
+    checksums.verify_content(content, file)
+    return pa.BufferReader(content)
 
 
 def write_rows(path: Path, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows of a table of the schema atomically; no rows give an empty file. ValueError as in `to_arrow`."""
+    """Write rows of a table of the schema atomically.
+
+    No rows give a file without rows. Raises ValueError as `to_arrow` does.
+    """
     write_parquet(path, to_arrow(name, rows))
 
 
 def fingerprint(path: File) -> str:
-    """BLAKE3 (hex) of a file, or of a folder's sorted relative names and theirs; four times as fast as SHA-256.
+    """Return the BLAKE3 (hex) of a file or folder; it is four times as fast as SHA-256.
 
-    Temporary files do not count. What a manifest says lies elsewhere is looked up there. FileNotFoundError where there
-    is nothing.
+    The BLAKE3 of a folder is that of the sorted lines "relative-path BLAKE3" of its files, without temporary
+    files. A path that does not exist is looked up in the store that a manifest above it names.
+    FileNotFoundError if there is nothing.
     """
     if isinstance(path, Remote):
         return path.fingerprint()
@@ -188,7 +236,10 @@ def fingerprint(path: File) -> str:
 
 
 def check(root: Path, inputs: Mapping[str, str]) -> None:
-    """Raise StaleInput unless every input, named relative to `root`, has the fingerprint it was planned with."""
+    """Raise StaleInput unless every input still has the fingerprint with which its job was planned.
+
+    inputs: path relative to `root` -> BLAKE3 (hex). Inputs that are not files (NOT_FILES) are ignored.
+    """
     for name, expected in inputs.items():
         if name.startswith(NOT_FILES):
             continue

@@ -1,8 +1,13 @@
-"""One driver a store that several machines reach: a conditional write with holder, heartbeat and lease.
+"""Lease that gives one driver a store that several machines can reach, by conditional writes and a heartbeat.
 
-Each taking raises the epoch. Ages are by the store's own clock, so that no driver's clock matters. A driver that
-stalled past its lease may be taken over; what it still writes belongs to an epoch that no longer counts
-(`store.shelf`), so the lease decides who works, and the epochs that no row stands twice.
+Each acquisition raises the epoch. The age of a lease is measured by the store's own clock, so the clocks of
+the drivers do not matter. Another driver may take over a store if its driver stalled for longer than its
+lease.
+
+The lease selects the active driver. In an object store, epochs also prevent duplicate rows: what a stalled
+driver still writes belongs to an older epoch and is ignored (`store/object_store.py`). Files in a shared
+folder have no epoch. There, a stalled driver checks its lease before it writes, but a write that has begun is
+not stopped.
 """
 
 from __future__ import annotations
@@ -18,17 +23,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from store.cells import SharedFile
-from store.errors import PlaceError, StoreBusy, StoreError
-from store.objects import Remote
+from tsfmscope.store.errors import PlaceError, StoreBusy, StoreError
+from tsfmscope.store.objects import Remote
+from tsfmscope.store.shared_file import SharedFile
 
 logger = logging.getLogger(__name__)
-SECONDS = 60.0  # a driver that was not heard of for so long may be taken over
-BEATS = 4  # heartbeats a lease
+# Another driver may take over the store after this time without a heartbeat.
+SECONDS = 60.0
+# Heartbeats per duration of a lease.
+BEATS = 4
 
 
 class Lease:
-    """The lease of one stage's store; held from `acquire` to `release`, or until it runs out."""
+    """Lease of one stage's store; held from `acquire` to `release`, or until it expires.
+
+    seconds: time without a heartbeat after which the lease expires.
+    """
 
     def __init__(self, store: Remote | Path, stage: str, *, seconds: float = SECONDS) -> None:
         self.store, self.stage, self.seconds = store, stage, seconds
@@ -38,14 +48,18 @@ class Lease:
         self._holder = {**machine(), "pid": os.getpid(), "token": self.token}
         self._etag: str | None = None
         self._beats = 0
-        self._renewed = 0.0  # when the last heartbeat that was answered began
+        # Start of the last heartbeat that succeeded, in seconds of `_clock`.
+        self._renewed = 0.0
         self._renewing = threading.Lock()
         self._lost = ""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take the lease, or raise StoreBusy with its holder. PlaceError where the store ignores conditions."""
+        """Take the lease, or raise StoreBusy with its holder.
+
+        Raises PlaceError if the store ignores conditions (If-Match).
+        """
         held, etag = self._held()
         if held and not held.get("released") and (left := self._left(held)) > 0:
             who = f"pid {held.get('pid')} on {held.get('host')} since {held.get('since')}"
@@ -66,9 +80,10 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise StoreBusy where another driver has taken the store over.
+        """Raise StoreBusy if another driver has taken the store over.
 
-        After a stall for longer than the lease, that is asked of the store; PlaceError or OSError where it is silent.
+        If the last heartbeat is older than the lease, a new one is sent first; PlaceError or OSError if the
+        store does not respond.
         """
         if self._thread and not self._lost and _clock() - self._renewed > self.seconds:
             self._renew()
@@ -76,7 +91,7 @@ class Lease:
             raise StoreBusy(self._lost)
 
     def release(self) -> None:
-        """Give the lease back; the object stays, since its epoch must not begin anew."""
+        """Release the lease. The lease's object stays, because the epoch must not start again at 1."""
         if self._thread is None:
             return
         self._stop.set()
@@ -85,7 +100,8 @@ class Lease:
         if not self._lost:
             try:
                 self._renew(released=True)
-            except (StoreError, OSError) as error:  # it runs out by itself
+            except (StoreError, OSError) as error:
+                # No error, because the lease expires by itself.
                 logger.warning("%s: could not give back the lease: %s", self.stage, error)
 
     def _held(self) -> tuple[dict[str, Any], str | None]:
@@ -100,7 +116,10 @@ class Lease:
         return (held if isinstance(held, dict) else {}), etag
 
     def _left(self, held: dict[str, Any]) -> float:
-        """Seconds until a lease runs out, by the store's clock; none where its process is known to be dead."""
+        """Return the seconds until a lease expires, by the store's clock.
+
+        The result is 0 if the lease's process is known to be dead.
+        """
         here = machine()
         if here["boot"] and {name: held.get(name) for name in here} == here and not _alive(int(held["pid"])):
             return 0.0
@@ -113,7 +132,10 @@ class Lease:
         return json.dumps(self._holder | facts, sort_keys=True).encode()
 
     def _beat(self) -> None:
-        """Renew until told to stop. A store that does not answer is asked again; one that refuses is another's."""
+        """Renew the lease until it is released or lost.
+
+        An error of the store is logged, and the next beat retries.
+        """
         while not self._lost and not self._stop.wait(self.seconds / BEATS):
             try:
                 self._renew()
@@ -121,7 +143,12 @@ class Lease:
                 logger.warning("%s: no heartbeat: %s", self.stage, error)
 
     def _renew(self, *, released: bool = False) -> None:
-        """One heartbeat. What stands there instead of the last one is one whose answers were lost, or another's."""
+        """Write one heartbeat.
+
+        If the store has another heartbeat than the last known one, it is either this driver's own, whose
+        response was lost, or another driver's. In the first case, write again; in the second, set `_lost`.
+        Raises PlaceError if the second attempt fails too.
+        """
         with self._renewing:
             began = _clock()
             etag = self.at.swap(self._body(released=released), self._etag)
@@ -138,18 +165,23 @@ class Lease:
 
 
 def _clock() -> float:
-    """Seconds; those of a suspended machine too, where the system counts them."""
+    """Return monotonic seconds, including the time in which the machine was suspended (if counted)."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def machine() -> dict[str, str]:
-    """What tells whether a process id is one of ours: host, boot and namespace."""
+    """Return host, boot id and process namespace of this machine.
+
+    Together they show whether a process id is valid here.
+    """
     facts = {"host": socket.gethostname(), "boot": "", "namespace": ""}
     try:
         facts["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         facts["namespace"] = os.readlink("/proc/self/ns/pid")
     except OSError:
-        pass  # no /proc outside Linux: a host's name alone proves nothing, so a lease runs out by time alone
+        # There is no /proc outside Linux. A host name alone proves nothing, so the lease then
+        # expires by time only.
+        pass
     return facts
 
 
@@ -164,7 +196,10 @@ def _alive(pid: int) -> bool:
 
 
 def _state(pid: int) -> str:
-    """One letter; Z is a dead process that its parent has not looked at."""
+    """Return the state letter of a process, or "?" if unknown.
+
+    Z is a zombie: dead, but not yet reaped by its parent.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):

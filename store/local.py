@@ -1,8 +1,9 @@
-"""A table's files in a folder of a file system that can rename.
+"""Files of a table in a folder of a file system that supports renaming.
 
-They are replaced as a whole through `.next`: the new files are written there, `commit` makes them count, and only then
-do the old ones go and the new ones take their place. A kill at any moment leaves the old rows, or some of the new ones
-and a `.next` that `recover` carries through.
+All files are replaced together through the subfolder `.next`. The new files are written there, and then a
+file named `commit`. Only then are the old files deleted and the new ones moved to their place. A process that
+is killed at any moment leaves either the old rows, or some of the new files and a `.next` that `recover`
+finishes installing.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from store import files
-from store.manifests import File
-from store.places import Folder
+from tsfmscope.store import files
+from tsfmscope.store.backend import TableFiles
+from tsfmscope.store.manifests import File
 
 
-class LocalFolder(Folder):
-    """`<path>/part-*.parquet`, and 00000.parquet and so on once compacted."""
+class LocalFolder(TableFiles):
+    """Files of one table in a local folder: part-*.parquet, or 00000.parquet and so on once compacted."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name
         self._next = path / ".next"
 
     def files(self) -> list[File]:
-        """By name."""
+        """Return the files sorted by name."""
         return [*self._paths()]
 
     def recover(self) -> None:
-        """Install what was committed."""
+        """Finish committed replacements; delete uncommitted ones and temporary files."""
         self._install_merges()
         if (self._next / "commit").exists():
             self._install()
@@ -39,24 +40,25 @@ class LocalFolder(Folder):
         files.remove_temporary(self.path)
 
     def append(self, table: pa.Table) -> None:
-        """The next number's part."""
-        self._install_merges()  # one that failed half-way holds numbers that would be given again
+        """Write the rows as the part with the next number."""
+        # A merge that was not installed would later delete a new part that has one of its numbers.
+        self._install_merges()
         parts = self._parts()
         number = _number(parts[-1]) + 1 if parts else 0
         files.write_parquet(self.path / f"part-{number:08d}.parquet", table)
 
     def newest(self) -> Iterator[tuple[File, int]]:
-        """From the last number on."""
+        """Return parts and their sizes in bytes, from the highest number down."""
         return ((path, path.stat().st_size) for path in reversed(self._parts()))
 
     def join(self, parts: Sequence[File], table: pa.Table) -> None:
-        """Hidden, the one part is whole; then the others go and it takes the last one's name."""
+        """Write the merged part under a hidden name, delete the old parts, and give it the last one's name."""
         first, last = (_number(Path(str(path))) for path in (parts[0], parts[-1]))
         files.write_parquet(self.path / f".merged-{first:08d}-{last:08d}.parquet", table)
         self._install_merges()
 
     def rewrite(self, file: File, table: pa.Table | None) -> None:
-        """Under the same name."""
+        """Replace a file under the same name, or delete it if the table is None."""
         assert isinstance(file, Path)
         if table is None:
             file.unlink()
@@ -64,7 +66,7 @@ class LocalFolder(Folder):
             files.write_parquet(file, table)
 
     def replace(self, tables: Iterable[pa.Table]) -> None:
-        """00000.parquet and so on, by way of `.next`."""
+        """Replace all files by 00000.parquet and so on, one per table, through the subfolder `.next`."""
         self._discard_next()
         n = 0
         for table in tables:
@@ -74,11 +76,11 @@ class LocalFolder(Folder):
         self._install()
 
     def is_compacted(self, n: int) -> bool:
-        """By their names."""
+        """Return whether the files have exactly the names of n compacted files."""
         return [path.name for path in self._paths()] == [f"{one:05d}.parquet" for one in range(n)]
 
     def set_aside(self, file: File, target: Path) -> None:
-        """By renaming, or a copy where that is another file system."""
+        """Move a file to `target`; between file systems, this copies it."""
         shutil.move(str(file), target)
 
     def _paths(self) -> list[Path]:
@@ -88,7 +90,7 @@ class LocalFolder(Folder):
         return [path for path in self._paths() if path.stem.startswith("part-")]
 
     def _install_merges(self) -> None:
-        """Let each take the place of the parts that it is made of; may be repeated after a kill."""
+        """Replace the parts of each merged file by that file; this can be repeated after a kill."""
         for merged in self.path.glob(".merged-*.parquet"):
             first, last = (int(number) for number in merged.stem.split("-")[1:])
             for path in self._parts():
@@ -98,7 +100,7 @@ class LocalFolder(Folder):
             files.sync(self.path)
 
     def _install(self) -> None:
-        """Let the files of `.next` take the place of all others; may be repeated after a kill."""
+        """Replace all files by the files of `.next`; this can be repeated after a kill."""
         files.sync(self.path)
         fresh = {f"{n:05d}.parquet" for n in range(int((self._next / "commit").read_text()))}
         for path in self._paths():

@@ -1,4 +1,4 @@
-"""One driver a store: an flock on a file that says who holds it."""
+"""Lock that gives one driver a store: an flock on a file that names its holder."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from store import files
-from store.errors import StoreBusy
+from tsfmscope.store import files
+from tsfmscope.store.errors import StoreBusy
 
-PATIENCE = 0.5  # seconds; `python -m store status` holds a shared lock for an instant when it looks
+# Seconds of retrying, because `python -m tsfmscope.store status` holds a shared lock for a moment when it
+# checks.
+PATIENCE = 0.5
 
 
 class Lock:
-    """The lock of one stage's store; held from `acquire` to `release`, or to the end of the process."""
+    """Lock of one stage's store; held from `acquire` to `release`, or to the end of the process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._handle: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock, or raise StoreBusy with pid, host and since when of its holder, or StoreFull."""
+        """Take the lock.
+
+        Raises StoreBusy, with pid, host and start time of the holder, if another process holds it, and
+        StoreFull if the lock file cannot be written.
+        """
         with files.space(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -50,7 +56,7 @@ class Lock:
             raise
 
     def release(self) -> None:
-        """Give the lock back; the file stays, since deleting it could let two drivers in."""
+        """Release the lock. The file stays, because deleting it could allow two drivers to hold the lock."""
         if self._handle is not None:
             os.ftruncate(self._handle, 0)
             os.close(self._handle)
@@ -58,7 +64,7 @@ class Lock:
 
 
 def read_holder(path: Path) -> dict[str, Any]:
-    """pid, host and since when of whoever wrote the lock last, or nothing."""
+    """Return pid, host and start time (`since`) of the last holder; an empty dictionary if there is none."""
     try:
         holder = json.loads(path.read_text() or "{}")
     except (FileNotFoundError, json.JSONDecodeError):
@@ -67,7 +73,7 @@ def read_holder(path: Path) -> dict[str, Any]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living process holds the lock."""
+    """Return whether a living process holds the lock."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:

@@ -1,27 +1,34 @@
-"""The manifest that stands in a stage's out where its rows and dumps lie elsewhere; DVC versions it, readers follow it.
+"""Manifests of outs whose rows and dumps are stored elsewhere; DVC versions them, and readers follow them.
 
-{"store": URI, "keys": {count, blake3}, "tables": {TABLE: [{bytes, rows, fingerprint}]}}
+{"store": URI, "keys": {count, blake3}, "tables": {TABLE: [{bytes, rows, fingerprint}]}, "blake3": HEX}
 
-Dumps are rows of the table `dumps`, with their checksums. The manifest says what is there and not under which names,
-so that the same content gives the same manifest whatever came before.
+The entry `blake3` is the BLAKE3 of all other entries.
+
+Dumps are rows of the table `dumps`, with their checksums. The manifest lists the contents without file names,
+so that the same content gives the same manifest, whatever the history of the store.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from store.objects import SCHEME, Remote
+from blake3 import blake3
+
+from tsfmscope.store.errors import DamagedFile
+from tsfmscope.store.objects import SCHEME, Remote
 
 File: TypeAlias = Path | Remote
 NAME = "manifest.json"
-FOLDER = "file:///"  # a folder that all nodes mount
+# Scheme of a folder that all nodes mount.
+FOLDER = "file:///"
 
 
 def address(uri: str) -> File:
-    """What s3://BUCKET/PREFIX or file:///FOLDER names. ValueError of any other."""
+    """Parse s3://BUCKET/PREFIX or file:///FOLDER. ValueError for any other URI."""
     if uri.startswith(SCHEME):
         return Remote.parse(uri)
     if uri.startswith(FOLDER) and len(uri) > len(FOLDER):
@@ -29,17 +36,47 @@ def address(uri: str) -> File:
     raise ValueError(f"store {uri!r}: expected s3://BUCKET/PREFIX or file:///FOLDER")
 
 
+def text_of(facts: Mapping[str, Any]) -> str:
+    """Return the text of a manifest, with the BLAKE3 of its content."""
+    return json.dumps({**facts, "blake3": _digest(facts)}, indent=1, sort_keys=True) + "\n"
+
+
 def read(out: Path) -> dict[str, Any] | None:
-    """The manifest of a stage's out; None where its rows lie in the out itself."""
+    """Read the manifest of a stage's out; None if the rows lie in the out itself.
+
+    Raises DamagedFile if the manifest is not as it was written.
+    """
+    path = out / NAME
     try:
-        found = json.loads((out / NAME).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return found if isinstance(found, dict) and "store" in found else None
+    # Another program's file of that name is ignored.
+    if b'"store"' not in content and b'"blake3"' not in content:
+        return None
+    try:
+        found: dict[str, Any] = json.loads(content)
+        sound = found.pop("blake3", None) == _digest(found)
+    except (ValueError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise DamagedFile(
+            f"{path}: damaged: expected a manifest with its checksum, found another text; delete this file, then "
+            "`dvc repro` makes it again"
+        )
+    return found
+
+
+def _digest(facts: Mapping[str, Any]) -> str:
+    return str(blake3(json.dumps(facts, sort_keys=True).encode()).hexdigest())
 
 
 def locate(path: Path) -> File:
-    """Where a file of an out lies: there, or in the store that the out's manifest names."""
+    """Return where a file of an out lies.
+
+    That is the path itself if it exists, else its counterpart in the store that the out's manifest names. If
+    no folder above the path has a manifest, return the path unchanged.
+    """
     if path.exists():
         return path
     for folder in path.parents:

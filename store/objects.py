@@ -1,8 +1,11 @@
-"""An S3-compatible object store: whole objects, conditional writes, multipart uploads, ranged reads.
+"""Access to an S3-compatible object store.
 
-Writes go through boto3, since Arrow's S3 file completes an upload that an error cut off and knows no conditional PUT;
-data are read through pyarrow.fs. Endpoint, region and credentials are the environment's (AWS_ENDPOINT_URL,
-AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID … or a profile).
+It supports whole objects, conditional writes and ranged reads; `store/uploads.py` writes objects in parts.
+
+Writes and reads of whole objects use boto3, because Arrow's S3 file completes an upload that an error
+interrupted and has no conditional PUT. Ranged reads (`Remote.open`) use pyarrow.fs. Endpoint, region and
+credentials come from the environment (AWS_ENDPOINT_URL, AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID … or a
+profile).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from blake3 import blake3
 
-from store.errors import PlaceError
+from tsfmscope.store.errors import PlaceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,16 +29,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SCHEME = "s3://"
-BLOCK = 32 * 2**20  # bytes read at once to be summed
+# Bytes read at once to compute a checksum.
+BLOCK = 32 * 2**20
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 60, 4
-PRINT = ".print"  # suffix of the object that says which BLAKE3 belongs to an object's ETag
-AT_ONCE = 1_000  # objects deleted by one request, the most that S3 takes
+# Suffix of the object that contains the BLAKE3 of another object and the ETag for which it is valid.
+PRINT = ".print"
+# Maximum number of objects that S3 deletes in one request.
+AT_ONCE = 1_000
 MISSING = {"404", "NoSuchKey", "NotFound"}
 LOST = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 
 
 class Found(NamedTuple):
-    """An object as a listing shows it. etag changes whenever its bytes do; modified: seconds by the store's clock."""
+    """Entry of an object in a listing.
+
+    size: bytes. etag: changes whenever the bytes change. modified: seconds since the epoch by the store's
+    clock.
+    """
 
     key: str
     size: int
@@ -45,14 +55,14 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, order=True)
 class Remote:
-    """Where an object lies: `s3://bucket/key`, read like a file and never written in place."""
+    """Address of an object: `s3://bucket/key`. It is read like a file and never written in place."""
 
     bucket: str
     key: str
 
     @classmethod
     def parse(cls, uri: str) -> Remote:
-        """ValueError unless s3://BUCKET/PREFIX, the prefix not empty."""
+        """Parse s3://BUCKET/PREFIX. ValueError for any other text, or if the prefix is empty."""
         bucket, _, key = uri.removeprefix(SCHEME).partition("/")
         if not uri.startswith(SCHEME) or not bucket or not key.strip("/"):
             raise ValueError(f"object store {uri!r}: expected s3://BUCKET/PREFIX")
@@ -66,48 +76,54 @@ class Remote:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The key's names."""
+        """Components of the key, split at slashes."""
         return PurePosixPath(self.key).parts
 
     @property
     def name(self) -> str:
-        """The last name of the key."""
+        """Last component of the key."""
         return PurePosixPath(self.key).name
 
     @property
     def stem(self) -> str:
-        """That, without its suffix."""
+        """Last component of the key, without its suffix."""
         return PurePosixPath(self.key).stem
 
     @property
     def suffix(self) -> str:
-        """`.parquet`, `.arrow`."""
+        """Suffix of the key, such as `.parquet` or `.arrow`."""
         return PurePosixPath(self.key).suffix
 
     def open(self) -> pa.NativeFile:
-        """A file to read anywhere in by ranged GETs. FileNotFoundError where there is none, else as in `ready`."""
+        """Open the object for random access by ranged GETs.
+
+        Raises FileNotFoundError if it is absent, and PlaceError if the store does not respond or refuses.
+        """
         import pyarrow as pa
 
         return pa.PythonFile(_Reads(self), mode="r")
 
     def read(self) -> tuple[bytes, str]:
-        """All bytes and the ETag. FileNotFoundError where there is no such object."""
+        """Return all bytes and the ETag. FileNotFoundError if there is no such object."""
         with explained(self):
             answer = client().get_object(Bucket=self.bucket, Key=self.key)
             return answer["Body"].read(), answer["ETag"]
 
     def look(self) -> Found:
-        """Size and ETag. FileNotFoundError where there is no such object."""
+        """Return key, size, ETag and modification time. FileNotFoundError if there is no such object."""
         with explained(self):
             head = client().head_object(Bucket=self.bucket, Key=self.key)
         return Found(self.key, head["ContentLength"], head["ETag"], head["LastModified"].timestamp())
 
     def now(self) -> float:
-        """Seconds since the epoch by the store's clock."""
+        """Return the seconds since the epoch by the store's clock."""
         return parsedate_to_datetime(self.ready()["date"]).timestamp()
 
     def ready(self) -> dict[str, str]:
-        """Headers of an answer about the bucket. PlaceError where it is missing, closed or not answered for."""
+        """Return the headers of a HEAD request for the bucket.
+
+        Raises PlaceError if the bucket is missing, access is denied, or the store does not respond.
+        """
         try:
             with explained(self):
                 return dict(client().head_bucket(Bucket=self.bucket)["ResponseMetadata"]["HTTPHeaders"])
@@ -115,7 +131,7 @@ class Remote:
             raise PlaceError(_no_bucket(self)) from None
 
     def exists(self) -> bool:
-        """Whether there is such an object."""
+        """Return whether the object exists."""
         try:
             self.look()
         except FileNotFoundError:
@@ -123,15 +139,16 @@ class Remote:
         return True
 
     def put(self, body: bytes) -> str:
-        """Write the object, whole or not at all; its ETag."""
+        """Write the object, completely or not at all, and return its ETag."""
         with explained(self):
             return str(client().put_object(Bucket=self.bucket, Key=self.key, Body=body)["ETag"])
 
     def swap(self, body: bytes, etag: str | None) -> str | None:
-        """Write only where the object still has that ETag (None: where there is none); the new one, None if lost.
+        """Write the object only if it still has this ETag (None: only if it does not exist).
 
-        A request that was repeated after its answer got lost finds what it wrote itself: a body that is unique, as one
-        with a token or an epoch in it, is then known again.
+        Return the new ETag, or None if the condition does not hold. If a response was lost and the request
+        repeated, the repeated request finds the object that the first one wrote. It is recognised by its
+        body, so the body must be unique, for example contain a token or an epoch.
         """
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         try:
@@ -146,14 +163,17 @@ class Remote:
             return now if held == body else None
 
     def list(self) -> Iterator[Found]:
-        """Every object whose key begins with this one and a slash, by key."""
+        """Return every object whose key begins with this key and a slash, sorted by key."""
         with explained(self):
             for page in client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{self.key}/"):
                 for one in page.get("Contents", ()):
                     yield Found(one["Key"], one["Size"], one["ETag"], one["LastModified"].timestamp())
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects of this bucket by their whole keys; those that are gone do not matter."""
+        """Delete objects of this bucket by their full keys; objects that do not exist are ignored.
+
+        Raises PlaceError if the store cannot delete one of them.
+        """
         wanted = list(keys)
         for start in range(0, len(wanted), AT_ONCE):
             named = [{"Key": key} for key in wanted[start : start + AT_ONCE]]
@@ -163,9 +183,11 @@ class Remote:
                 raise PlaceError(f"{self}: could not delete {errors[0].get('Key')}: {errors[0].get('Message')}")
 
     def abort_uploads(self) -> int:
-        """End the multipart uploads below this key that nobody completed, and free what they hold; how many.
+        """Abort the incomplete multipart uploads below this key, which frees their storage.
 
-        The bucket's are all listed: MinIO takes a prefix for a whole key (minio/minio#20989).
+        Return their number.
+
+        All uploads of the bucket are listed, because MinIO treats a prefix as a full key (minio/minio#20989).
         """
         n = 0
         with explained(self):
@@ -178,14 +200,18 @@ class Remote:
         return n
 
     def fingerprint(self) -> str:
-        """BLAKE3 (hex) of the object: as written beside it for the ETag it has, else of its bytes."""
+        """Return the BLAKE3 (hex) of the object.
+
+        It is read from the .print object next to it if that is valid for the current ETag, else computed.
+        """
         etag = self.look().etag
         try:
             written = json.loads(self.beside(PRINT).read()[0])
             if written["etag"] == etag:
                 return str(written["fingerprint"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
-            pass  # a writer that died between the two; the bytes know
+            # The writer died before it wrote the .print object, so the BLAKE3 is computed below.
+            pass
         digest = blake3()
         with self.open() as file:
             while block := file.read(BLOCK):
@@ -193,14 +219,19 @@ class Remote:
         return digest.hexdigest()
 
     def beside(self, suffix: str) -> Remote:
-        """The object of that name and a suffix."""
+        """Return the address of the object with this key plus a suffix."""
         return Remote(self.bucket, self.key + suffix)
 
 
 class _Reads:
-    """Arrow's file of an object. Its own OSErrors do not tell a store that is away for a while from damaged bytes."""
+    """Wrapper of Arrow's file of an object that raises PlaceError instead of OSError.
 
-    closed = False  # pa.PythonFile asks
+    FileNotFoundError is raised unchanged. Arrow's own OSErrors do not distinguish a store that is temporarily
+    unavailable from damaged bytes.
+    """
+
+    # pa.PythonFile reads this attribute.
+    closed = False
 
     def __init__(self, at: Remote) -> None:
         self._at = at
@@ -223,30 +254,35 @@ class _Reads:
 
 
 class Refused(Exception):
-    """A condition of a conditional write did not hold."""
+    """The condition of a conditional write did not hold."""
 
 
 @functools.cache
 def client() -> Any:
-    """boto3's client of the environment's endpoint and credentials; thread-safe."""
+    """Return boto3's S3 client for the endpoint and credentials of the environment; it is thread-safe.
+
+    Raises PlaceError if boto3 is not installed.
+    """
     try:
         import boto3  # type: ignore[import-untyped]
         from botocore.config import Config  # type: ignore[import-untyped]
     except ModuleNotFoundError:
-        raise PlaceError("a store under s3:// needs boto3; install the extra: tsfm-lens[s3]") from None
+        raise PlaceError("a store under s3:// needs boto3; install the extra: tsfmscope[s3]") from None
     limits = Config(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
     )
-    session = boto3.Session()  # of its own: the default one is not told apart by environment
-    region = session.region_name or "us-east-1"  # stores beside AWS do not care, and boto3 does not sign without
+    # Not boto3's default session, because that one would be reused after the environment has changed.
+    session = boto3.Session()
+    # boto3 does not sign requests without a region; stores other than AWS ignore it.
+    region = session.region_name or "us-east-1"
     return session.client("s3", config=limits, region_name=region)
 
 
 @functools.cache
 def filesystem() -> pafs.S3FileSystem:
-    """Arrow's file system of the same endpoint and credentials."""
+    """Return Arrow's S3 file system for the same endpoint and credentials."""
     from pyarrow import fs
 
     meta = client().meta
@@ -262,7 +298,11 @@ def filesystem() -> pafs.S3FileSystem:
 
 @contextmanager
 def explained(at: Remote) -> Iterator[None]:
-    """botocore's errors as ours: what is missing, what was refused, and what to do about the rest."""
+    """Translate botocore's errors.
+
+    FileNotFoundError: the object is missing. Refused: a condition did not hold. PlaceError: all other errors,
+    with a hint.
+    """
     from botocore import exceptions as failed  # type: ignore[import-untyped]
 
     try:

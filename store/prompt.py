@@ -1,4 +1,4 @@
-"""The prompt of `python -m store`: SQL over several lines, with history, completion and paging."""
+"""Interactive prompt of `python -m tsfmscope.store`: SQL over several lines, with history, completion and paging."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer
 
-from store import query
-from store.errors import QueryError, StoreError
+from tsfmscope.store import query
+from tsfmscope.store.errors import QueryError, StoreError
+from tsfmscope.store.render import FORMATS
 
 HELP = """\
 SQL ends with a semicolon and may take several lines; Tab completes, the arrow keys go through what was asked before.
@@ -32,9 +33,9 @@ VIEW = "select sql from duckdb_views() where not internal and view_name = $1"
 
 
 class Session:
-    """What the prompt does with a text, whatever reads it from the user.
+    """Interpreter of the prompt's commands and statements, independent of the terminal.
 
-    show: prints the rows of a relation in a format; say: prints a line.
+    show: prints rows in a format. say: prints a line.
     """
 
     def __init__(
@@ -49,12 +50,15 @@ class Session:
         self.form = "table"
 
     def is_whole(self, text: str) -> bool:
-        """Whether the text can be done as it stands: a command, a statement that has ended, or nothing."""
+        """Return whether the text is complete: a command, empty, or terminated by a semicolon."""
         text = text.strip()
         return not text or text.startswith(".") or text.endswith(";")
 
     def do(self, text: str) -> bool:
-        """Do a command or a statement; whether to go on. Errors are StoreError or ValueError."""
+        """Execute a command or statements.
+
+        Return False if the user leaves. Raises StoreError or ValueError.
+        """
         text = text.strip()
         if not text.startswith("."):
             for rows in query.statements(self._connection, text):
@@ -71,8 +75,8 @@ class Session:
             rows = self._connection.execute(VIEW, [self._known(names[0])]).fetchall()
             self._say(rows[0][0] if rows else f"{names[0]} is a table: .columns {names[0]} says what it holds")
         elif command == ".format" and len(names) == 1:
-            if names[0] not in query.FORMATS:
-                raise QueryError(f".format {names[0]!r}: expected one of {', '.join(query.FORMATS)}")
+            if names[0] not in FORMATS:
+                raise QueryError(f".format {names[0]!r}: expected one of {', '.join(FORMATS)}")
             self.form = names[0]
         else:
             self._say(HELP)
@@ -90,7 +94,10 @@ class Session:
 
 
 class Completer(completion.Completer):
-    """Tables and views after FROM and JOIN, columns of what the text names first elsewhere, then the rest."""
+    """Completion of SQL: table and view names after FROM and JOIN, column names first elsewhere.
+
+    Columns are those of the tables that the text names, or of all tables if it names none.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._tables = [row[0] for row in connection.execute(query.RELATIONS).fetchall()]
@@ -107,12 +114,10 @@ class Completer(completion.Completer):
         self._words = sorted({row[0] for row in (*words, *functions)})
 
     def words(self, before: str) -> Iterable[str]:
-        """What the last word of the text before the cursor may become, the likeliest first."""
+        """Return the completions of the last word before the cursor, the likeliest first."""
         *former, word = re.split(r"[^\w.]+", before.lower()) if before else [""]
         if before.lstrip().startswith("."):
-            known = (
-                [".tables", ".columns", ".sql", ".format", ".quit"] if not former else [*self._tables, *query.FORMATS]
-            )
+            known = [".tables", ".columns", ".sql", ".format", ".quit"] if not former else [*self._tables, *FORMATS]
         elif former and former[-1] in ("from", "join"):
             known = self._tables
         else:
@@ -124,14 +129,17 @@ class Completer(completion.Completer):
     def get_completions(
         self, document: Document, complete_event: completion.CompleteEvent
     ) -> Iterable[completion.Completion]:
-        """Those of `words` in place of the last word."""
+        """Return the completions of `words`, each in place of the last word."""
         before = document.text_before_cursor
         word = re.split(r"[^\w.]+", before)[-1]
         return (completion.Completion(name, start_position=-len(word)) for name in self.words(before))
 
 
 def ask(session: Session, connection: duckdb.DuckDBPyConnection, complain: Callable[[str], None]) -> None:
-    """Read from the terminal until the user leaves; Ctrl-C drops what is typed."""
+    """Read from the terminal and execute until the user leaves; Ctrl-C discards the input line.
+
+    Errors are passed to `complain`. Raises StillRunning if a statement does not end after Ctrl-C.
+    """
     keys = KeyBindings()
     prompt: PromptSession[str] = PromptSession(
         history=FileHistory(str(history())),
@@ -158,6 +166,8 @@ def ask(session: Session, connection: duckdb.DuckDBPyConnection, complain: Calla
         try:
             if text.strip() and not session.do(text):
                 return
+        except query.StillRunning:
+            raise
         except KeyboardInterrupt:
             complain("interrupted")
         except (StoreError, ValueError) as error:
@@ -165,5 +175,5 @@ def ask(session: Session, connection: duckdb.DuckDBPyConnection, complain: Calla
 
 
 def history() -> Path:
-    """The file of what was asked before, in the user's own state folder."""
-    return user_state_path("tsfm-lens", ensure_exists=True) / "sql_history"
+    """Return the path of the prompt's history file, in the user's state folder."""
+    return user_state_path("tsfmscope", ensure_exists=True) / "sql_history"

@@ -1,4 +1,4 @@
-"""What a run was made with: commit, versions, hardware."""
+"""Provenance of a run: commit, versions, hardware."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGES = [
 
 
 def versions() -> str:
-    """Versions of Python and of the packages that results depend on, canonical JSON."""
+    """Return the versions of Python and of the packages that affect results, as canonical JSON."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -36,7 +36,10 @@ def versions() -> str:
 
 
 def commit(folder: Path) -> str:
-    """The git commit of a folder, with + where tracked files differ from it; "unknown" outside a repository."""
+    """Return the git commit of a folder, with + if tracked files differ from it.
+
+    The result is "unknown" if git reports none, as outside a repository.
+    """
     try:
         head = _git(folder, "rev-parse", "HEAD")
         return head + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
@@ -45,13 +48,14 @@ def commit(folder: Path) -> str:
 
 
 def hardware() -> str:
-    """The processor's name and its number of cores."""
+    """Return the processor's name and its number of cores."""
     name = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
     except OSError:
-        pass  # no /proc outside Linux; the short name does
+        # There is no /proc outside Linux; the short name is sufficient.
+        pass
     return f"{name}, {os.cpu_count()} cores"
 
 

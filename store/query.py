@@ -1,35 +1,34 @@
-"""The SQL face of the catalogue, read-only for real: nothing is written, no other file is read."""
+"""SQL access to the catalogue, strictly read-only: no query can write a file or read another one."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
-import json
-import math
 import re
+import threading
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from store.errors import QueryError
+from tsfmscope.store.errors import QueryError
 
 DATABASE = Path("data/results.duckdb")
-FORMATS = ("table", "csv", "json", "markdown")
-# read_only alone still lets COPY ... TO write and any file be read
+# Seconds in which a statement must end after Ctrl-C; otherwise StillRunning is raised.
+INTERRUPT_S = 1.0
+# The option read_only alone does not stop COPY ... TO from writing, nor queries from reading any
+# file.
 LOCKED = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
-    "temp_directory": "",  # it may be written to, as may the database and its log, whatever external access says
+    # Without external access, DuckDB may still write to this folder, to the database and to its
+    # log.
+    "temp_directory": "",
 }
-SHUT = ("set disabled_filesystems = 'LocalFileSystem'", "set lock_configuration = true")  # once the file is open
+# Statements that are executed after the file has been opened.
+SHUT = ("set disabled_filesystems = 'LocalFileSystem'", "set lock_configuration = true")
 
 RELATIONS = """
     select table_name as name, 'table' as kind, comment from duckdb_tables() where not internal
@@ -43,13 +42,15 @@ COLUMNS = """
 """
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found|does not have a column named "([^"]+)"')
-MANY = 8  # tables that a message names
+# Maximum number of tables that a message names.
+MANY = 8
 
 
 def connect(path: Path | str = DATABASE, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """A read-only, locked connection to a catalogue. QueryError where there is none or it does not open.
+    """Open a read-only, locked connection to a catalogue. QueryError if there is no file or it does not open.
 
-    threads: of DuckDB, None for all cores. One alone sums in one order, so that answers have the same last digits.
+    threads: number of DuckDB threads; None uses all cores. One thread sums in a fixed order, so that results
+    have the same last digits each time.
     """
     path = Path(path)
     if not path.is_file():
@@ -60,26 +61,69 @@ def connect(path: Path | str = DATABASE, *, threads: int | None = None) -> duckd
     except duckdb.Error as error:
         raise QueryError(f"{path} does not open as a DuckDB file: {error}") from error
     if connection.execute("select not current_setting('lock_configuration')").fetchall()[0][0]:
-        for statement in SHUT:  # not where another connection of this process has
+        # Skipped if another connection of this process has executed them already.
+        for statement in SHUT:
             connection.execute(statement)
     return connection
 
 
+class StillRunning(KeyboardInterrupt):
+    """Interrupt during a statement that DuckDB did not stop within INTERRUPT_S; its connection stays busy."""
+
+
 def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """The rows that a statement answers. QueryError with DuckDB's own words, and near names."""
+    """Return the rows of one statement. QueryError with DuckDB's own message and near names.
+
+    Ctrl-C raises KeyboardInterrupt, or StillRunning if the statement continues for more than INTERRUPT_S.
+    DuckDB checks for interrupts only between the blocks of a plan, and one block may take minutes
+    (`list_sum(range(100_000_000))`).
+    """
     try:
-        relation = connection.sql(sql)
-        return relation.to_arrow_table() if relation is not None else pa.table({})
+        return _run_in_thread(connection, sql)
     except (RuntimeError, duckdb.InterruptException) as error:
-        if "interrupted" in str(error).lower():  # what DuckDB makes of Ctrl-C
+        if "interrupted" in str(error).lower():
             raise KeyboardInterrupt from error
         raise
     except duckdb.Error as error:
         raise QueryError("\n".join([str(error).rstrip(), *_advice(connection, str(error))])) from error
 
 
+def _run_in_thread(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """Run a statement in another thread, because Python handles no Ctrl-C while this one waits for C code."""
+    answer: pa.Table | BaseException = pa.table({})
+    ended = threading.Event()
+
+    def work() -> None:
+        nonlocal answer
+        try:
+            relation = connection.sql(sql)
+            answer = relation.to_arrow_table() if relation is not None else pa.table({})
+        except BaseException as error:
+            answer = error
+        finally:
+            ended.set()
+
+    threading.Thread(target=work, name="sql", daemon=True).start()
+    try:
+        # An Event instead of Thread.join: after Ctrl-C during a join, Python 3.11 treats the thread
+        # as ended.
+        while not ended.wait(0.1):
+            pass
+    except KeyboardInterrupt:
+        connection.interrupt()
+        if not ended.wait(INTERRUPT_S):
+            raise StillRunning from None
+        raise
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
 def near(name: str, names: Iterable[str], n: int = 3) -> list[str]:
-    """Those names that are like a name, the likest first, then those that it is a part of."""
+    """Return names that are similar to `name`, the most similar first, then names that contain it.
+
+    At most 2 n names are returned.
+    """
     known = list(names)
     alike = difflib.get_close_matches(name.lower(), known, n=n, cutoff=0.6)
     stem = name.lower().removesuffix("s")
@@ -87,8 +131,9 @@ def near(name: str, names: Iterable[str], n: int = 3) -> list[str]:
 
 
 def _advice(connection: duckdb.DuckDBPyConnection, message: str) -> Iterator[str]:
-    """What DuckDB's message lacks: it names one table, and no column of another table."""
-    aside = connection.cursor()  # the statement may have been part of a transaction
+    """Yield hints that DuckDB's message lacks: similar table names, or tables with the missing column."""
+    # A separate cursor, because the failed statement may have been part of a transaction.
+    aside = connection.cursor()
     if found := NO_TABLE.search(message):
         names = [row[0] for row in aside.execute(f"select name from ({RELATIONS})").fetchall()]
         if alike := near(found[1], names):
@@ -102,7 +147,10 @@ def _advice(connection: duckdb.DuckDBPyConnection, message: str) -> Iterator[str
 
 
 def statements(connection: duckdb.DuckDBPyConnection, text: str) -> Iterator[pa.Table]:
-    """The rows of each statement of a text in turn, as Arrow tables. QueryError at the first that does not work."""
+    """Run the statements of a text one after the other and yield the rows of each.
+
+    Raises QueryError at the first statement that fails, or if the text contains none.
+    """
     try:
         found = connection.extract_statements(text)
     except duckdb.Error as error:
@@ -111,72 +159,3 @@ def statements(connection: duckdb.DuckDBPyConnection, text: str) -> Iterator[pa.
         raise QueryError("no statement: expected SQL, such as: select * from correlation")
     for one in found:
         yield query(connection, one.query)
-
-
-def render(table: pa.Table, form: str) -> str:
-    """Rows as csv, json or markdown text."""
-    rows = [[_plain(value) for value in row.values()] for row in table.to_pylist()]
-    if form == "json":
-        objects = [dict(zip(table.column_names, row, strict=True)) for row in rows]
-        return json.dumps(objects, indent=1, ensure_ascii=False)
-    if form == "csv":
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(table.column_names)
-        writer.writerows([[_cell(value, "") for value in row] for row in rows])
-        return text.getvalue().rstrip("\n")
-    if form == "markdown":
-        lines = [
-            table.column_names,
-            ["---"] * table.num_columns,
-            *([_cell(value, "") for value in row] for row in rows),
-        ]
-        return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-    raise ValueError(f"format {form!r}: expected one of {', '.join(FORMATS[1:])}")
-
-
-def parquet(table: pa.Table) -> bytes:
-    """Rows as the bytes of a Parquet file."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return bytes(sink.getvalue())
-
-
-def cells(table: pa.Table, *, digits: int = 6) -> list[list[str]]:
-    """Rows as short texts for a terminal: floats to `digits` significant digits, lists to their first items.
-
-    Of a text of several lines, as a traceback is, the last: it says what went wrong. The other formats have all.
-    """
-    return [[_short(value, digits) for value in row.values()] for row in table.to_pylist()]
-
-
-def _short(value: Any, digits: int) -> str:
-    if isinstance(value, float):
-        return f"{value:.{digits}g}"
-    if isinstance(value, list):
-        head = ", ".join(_short(item, 4) for item in value[:3])
-        return f"[{head}{f', … {len(value)} items' if len(value) > 3 else ''}]"
-    if isinstance(value, str) and len(lines := value.strip().splitlines()) > 1:
-        return f"{lines[-1].strip()} (last of {len(lines)} lines)"
-    return _cell(_plain(value), "")
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON can hold; NaN and infinity have no place there and become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value if isinstance(value, str | int | bool) or value is None else str(value)
-
-
-def _cell(value: Any, null: str) -> str:
-    if value is None:
-        return null
-    if isinstance(value, bool):
-        return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else str(value)

@@ -1,4 +1,4 @@
-"""A seeded sample of the embedding dumps, small enough for the catalogue."""
+"""Seeded sample of the embedding dumps, small enough for the catalogue."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from store import dumps
-from store.manifests import File
-from store.schema import arrow_schema
+from tsfmscope.store import dumps
+from tsfmscope.store.manifests import File
+from tsfmscope.store.schema import arrow_schema
 
 TOKENS_PER_MODEL = 1_000
-GROUPS_PER_MODEL = 64  # layers read for a model, whatever the number of its dumps
+# Maximum number of record batches (layers) read for a model, whatever the number of its dumps.
+GROUPS_PER_MODEL = 64
 
 
 def embeddings(found: Sequence[File], *, seed: int, tokens: int = TOKENS_PER_MODEL) -> pa.Table:
-    """Rows of `embeddings_sample` from dump files named .../model/dataset/condition.arrow.
+    """Sample rows of `embeddings_sample` from dump files named .../model/dataset/condition.arrow.
 
-    A model's tokens come, in equal shares, from its dumps' last states; fewer where it has fewer.
+    tokens: number of tokens per model. They come in equal shares from the last states of the model's dumps,
+    from at most GROUPS_PER_MODEL record batches; if these have fewer tokens, all of them are taken.
     """
     models: dict[str, list[File]] = defaultdict(list)
     for path in sorted(found, key=str):
@@ -47,7 +49,10 @@ def _of_model(paths: list[File], seed: int, tokens: int) -> pa.Table:
 
 
 def _shares(rows: list[int], tokens: int) -> list[int]:
-    """How many tokens to take of each group: equal shares, what small groups lack taken from larger ones."""
+    """Return the number of tokens to take from each group: equal shares.
+
+    Larger groups make up for small ones.
+    """
     shares = [0] * len(rows)
     left = tokens
     for place, n in enumerate(sorted(range(len(rows)), key=lambda n: rows[n])):

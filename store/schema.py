@@ -1,4 +1,4 @@
-"""Every table of the project, once: what a row is, and each column's type, unit, meaning and source equation."""
+"""Schema of every table of the project: meaning of a row; type, unit, meaning and source of each column."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 import pyarrow as pa
 
-from store.tables import compression, forecasts, inputs, ranks, results, runs, theory
-from store.tables.columns import Table
+from tsfmscope.store.tables import compression, forecasts, inputs, ranks, results, runs, theory
+from tsfmscope.store.tables.columns import Table
 
 PARTS = (inputs, results, forecasts, ranks, compression, theory, runs)
 TABLES: Mapping[str, Table] = {table.name: table for part in PARTS for table in part.TABLES}
 
 
 def table(name: str) -> Table:
-    """The table of that name; ValueError with the list where there is none."""
+    """Return the table of this name; ValueError with a list of all names if there is none."""
     if name not in TABLES:
         raise ValueError(f"unknown table {name!r}, expected one of {', '.join(TABLES)}")
     return TABLES[name]
 
 
 def arrow_schema(name: str) -> pa.Schema:
-    """The Arrow schema of a table, nullability included, without metadata."""
+    """Return the Arrow schema of a table, with nullability and without metadata."""
     return pa.schema([pa.field(c.name, c.type, nullable=c.null) for c in table(name).columns])
 
 
 def to_arrow(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows as a table of the schema. A nullable column may be absent; a NaN in one becomes null.
+    """Convert rows to a table of the schema. A nullable column may be absent; a NaN in one becomes null.
 
-    Raises ValueError that names unknown columns, missing ones, and values of the wrong type.
+    Raises ValueError for unknown columns, missing columns, and values of the wrong type.
     """
     schema = arrow_schema(name)
     known, required = set(schema.names), [field.name for field in schema if not field.nullable]

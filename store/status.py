@@ -1,4 +1,4 @@
-"""How a stage is getting on, in a small file that its driver keeps and anybody may read."""
+"""Progress of a stage, in a small file that its driver writes and any process may read."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from store.files import FULL, READ_ONLY, TEMPORARY
-from store.lock import is_held
+from tsfmscope.store.files import FULL, READ_ONLY, TEMPORARY
+from tsfmscope.store.lock import is_held
 
 FOLDER = Path("data/.status")
 
 
 @dataclass(frozen=True)
 class Status:
-    """Counts of jobs. started and updated are seconds since the epoch; done counts this run's, reused earlier runs'.
+    """Numbers of jobs of one stage.
 
-    passed_over: of the reused, those that failed in an earlier run and were not tried again.
+    done: jobs done in this run. reused: jobs of earlier runs. passed_over: reused jobs that failed in an
+    earlier run and were not tried again. started, updated: seconds since the epoch.
     """
 
     stage: str
@@ -38,25 +39,28 @@ class Status:
 
     @property
     def left(self) -> int:
-        """Jobs still to be done, those running among them."""
+        """Number of jobs still to be done, including those that are running."""
         return max(0, self.planned - self.reused - self.done - self.failed)
 
     @property
     def rate(self) -> float | None:
-        """Jobs a second since the start, or None before the first."""
+        """Jobs per second since the start, or None before the first job has ended."""
         passed = self.updated - self.started
         return (self.done + self.failed) / passed if passed > 0 and self.done + self.failed else None
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds to go at that rate, or None where there is none."""
+        """Remaining seconds at the current rate, or None if there is no rate."""
         return self.left / self.rate if self.rate else None
 
 
 def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -> bool:
-    """Write the status of a stage, at most once in `every` seconds (0: always). Whether it was written.
+    """Write the status of a stage, at most once in `every` seconds (0: always).
 
-    A full or read-only disk is no error here, since no work depends on a status: whoever stores results says so.
+    Return whether it was written.
+
+    A full or read-only disk is not an error here, because no work depends on a status. Whatever stores the
+    results reports it.
     """
     path = folder / f"{status.stage}.json"
     try:
@@ -67,7 +71,8 @@ def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -
     temporary = folder / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"
     try:
         temporary.write_text(json.dumps(asdict(status)), encoding="utf-8")
-        os.replace(temporary, path)  # not forced to the disk: a status is worth nothing after a crash
+        # Not forced to the disk, because a status has no value after a crash.
+        os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         if error.errno not in FULL | READ_ONLY:
@@ -77,7 +82,10 @@ def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -
 
 
 def read_statuses(folder: Path = FOLDER) -> list[tuple[Status, bool]]:
-    """Each stage's last status and whether its driver is alive (holds the stage's lock), by stage."""
+    """Read each stage's last status and whether its driver is alive (holds the lock), sorted by stage.
+
+    Raises ValueError if a file is not a status of this version.
+    """
     found = []
     for path in sorted(folder.glob("[!.]*.json")):
         try:
@@ -89,7 +97,7 @@ def read_statuses(folder: Path = FOLDER) -> list[tuple[Status, bool]]:
 
 
 def state(status: Status, *, alive: bool) -> str:
-    """running, finished, or interrupted."""
+    """Return the state of a stage: running, finished, or interrupted."""
     if alive:
         return "running"
     return "finished" if status.finished else "interrupted"

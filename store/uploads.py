@@ -1,6 +1,6 @@
-"""Objects as they are written: in parts, with their BLAKE3, and never visible unless they are whole.
+"""Uploads of objects in parts, with their BLAKE3; an object is visible only when it is complete.
 
-Arrow's own S3 file is not used: when an error cuts the writing off it completes the upload with what it has.
+Arrow's own S3 file is not used, because after an error it completes the upload with the bytes written so far.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import Any
 
 from blake3 import blake3
 
-from store.errors import StoreError
-from store.objects import PRINT, Refused, Remote, client, explained
+from tsfmscope.store.errors import StoreError
+from tsfmscope.store.objects import PRINT, Refused, Remote, client, explained
 
 logger = logging.getLogger(__name__)
-PART = 32 * 2**20  # bytes of a multipart upload's part: 10,000 parts, the most there may be, are 312 GiB
-IN_FLIGHT = 2  # parts under way while the next is encoded; each takes PART of memory
+# Bytes per part of a multipart upload. S3 allows 10,000 parts, so an object can have 312 GiB.
+PART = 32 * 2**20
+# Parts being sent while the next one is encoded; each takes PART bytes of memory.
+IN_FLIGHT = 2
 
 
 class Upload(io.RawIOBase):
-    """An object that is being written: one PUT where it is small, else a multipart upload, aborted on any error.
+    """Object that is being written: one PUT if it is small, else a multipart upload, which any error aborts.
 
-    After the block: `size` (bytes), `fingerprint` (BLAKE3 of what was written) and `etag`.
+    After the block, it has `size` (bytes), `fingerprint` (BLAKE3 of the bytes written, hex) and `etag`.
     """
 
     def __init__(self, target: Remote) -> None:
@@ -57,15 +59,15 @@ class Upload(io.RawIOBase):
             self.close()
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True, as the io protocol requires of a file for writing."""
         return True
 
     def tell(self) -> int:
-        """Bytes so far."""
+        """Return the number of bytes written so far."""
         return self.size
 
     def write(self, data: Any) -> int:
-        """Take bytes; a full part is sent."""
+        """Buffer bytes, send each full part, and return the number of bytes taken."""
         block = memoryview(data).cast("B")
         self._digest.update(block)
         self._buffer += block
@@ -76,7 +78,7 @@ class Upload(io.RawIOBase):
         return len(block)
 
     def sign(self) -> None:
-        """Write beside the object which BLAKE3 belongs to its ETag."""
+        """Write the .print object: the BLAKE3 of this object and the ETag for which it is valid."""
         facts = {"fingerprint": self.fingerprint, "etag": self.etag}
         self.target.beside(PRINT).put(json.dumps(facts).encode())
 
@@ -86,7 +88,8 @@ class Upload(io.RawIOBase):
             with explained(self.target):
                 self._id = client().create_multipart_upload(**where)["UploadId"]
         if len(self._parts) >= IN_FLIGHT:
-            self._parts[-IN_FLIGHT].result()  # bounds the memory, and raises early
+            # Waiting here limits the memory and raises errors early.
+            self._parts[-IN_FLIGHT].result()
         number = len(self._parts) + 1
 
         def send() -> dict[str, Any]:
@@ -112,8 +115,12 @@ class Upload(io.RawIOBase):
             raise
 
     def _abort(self) -> None:
-        """What cut the upload off stays the error, whatever comes of this; the next driver ends what is left."""
-        self._pool.shutdown(cancel_futures=True)  # a part that arrives after the abort would be kept and paid for
+        """Abort the upload. An error here is only logged, so that the original error is raised.
+
+        The next driver aborts what is left.
+        """
+        # A part that arrived after the abort would be stored and billed.
+        self._pool.shutdown(cancel_futures=True)
         if self._id is None:
             return
         try:

@@ -1,1 +1,4 @@
-"""The work: arrays, models and tables in, numbers, tables and pictures out. Holds no state; knows no store."""
+"""Work of the platform: functions that turn arrays, models and tables into numbers, tables and plots.
+
+`sweep` is the engine that runs them on Ray. Nothing here imports the store.
+"""

@@ -1,25 +1,25 @@
-"""The exceptions of `tasks`, all picklable because they cross process borders.
+"""Exceptions of `tasks`, all picklable because they cross process borders.
 
-TsfmLensError
+TsfmscopeError
 ├── DataError           a series, file or folder cannot be used
 ├── ModelError          a checkpoint or family cannot be used
 │   └── HubError        the model hub does not answer, or refuses
-├── HealthError         hidden states or forecasts are not what they must be (NaN, all zero, wrong count)
+├── HealthError         hidden states or forecasts are invalid (NaN, all zero, wrong count)
 ├── StaleInputError     an input changed between planning and the start of a job
-├── EnvironmentFailed   packages of a model's own could not be installed
-└── SweepError          the cluster or the code on it is such that every further job would fail
+├── EnvironmentFailed   a model's own packages could not be installed
+└── SweepError          the cluster, or the code on it, would make every further job fail
 """
 
 
-class TsfmLensError(Exception):
-    """Root of the tree; the message says expected, got, where, and what to do."""
+class TsfmscopeError(Exception):
+    """Root of the tree. The message states what was expected, what was found, where, and how to fix it."""
 
 
-class DataError(TsfmLensError):
+class DataError(TsfmscopeError):
     """A series, file or folder cannot be used."""
 
 
-class ModelError(TsfmLensError):
+class ModelError(TsfmscopeError):
     """A checkpoint or family cannot be used."""
 
 
@@ -27,17 +27,17 @@ class HubError(ModelError):
     """The model hub does not answer, or refuses."""
 
 
-class HealthError(TsfmLensError):
-    """Hidden states or forecasts are not what they must be."""
+class HealthError(TsfmscopeError):
+    """Hidden states or forecasts are invalid: NaN, all zero, or the wrong count."""
 
 
-class StaleInputError(TsfmLensError):
+class StaleInputError(TsfmscopeError):
     """An input changed between planning and the start of a job."""
 
 
-class EnvironmentFailed(TsfmLensError):
-    """The environment that a job asks for could not be made."""
+class EnvironmentFailed(TsfmscopeError):
+    """The environment that a job requests could not be built."""
 
 
-class SweepError(TsfmLensError):
-    """The cluster, or the code on it, is such that every further job would fail."""
+class SweepError(TsfmscopeError):
+    """The cluster, or the code on it, would make every further job fail."""

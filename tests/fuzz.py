@@ -19,15 +19,14 @@ from typing import NamedTuple
 
 import atheris
 
-with atheris.instrument_imports(include=["yaml", "stages", "tasks.series", "store"]):
-    import store
-    import tasks.series.loading
-    import tasks.series.own
-    from stages import params
-    from store import catalogue
+with atheris.instrument_imports(include=["yaml", "tsfmscope.stages", "tsfmscope.tasks.series", "tsfmscope.store"]):
+    from tsfmscope import store
+    from tsfmscope.stages.config import params
+    from tsfmscope.store import catalogue, render
+    from tsfmscope.tasks.series.files import parquet, user_files
 
-from store.errors import StoreError
-from tasks.errors import DataError, ModelError
+from tsfmscope.store.errors import StoreError
+from tsfmscope.tasks.errors import DataError, ModelError
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(tempfile.mkdtemp())
@@ -41,7 +40,7 @@ def own_file(suffix: str) -> Callable[[bytes], None]:
         path = HERE / f"a{suffix}"
         path.write_bytes(data)
         with suppress(DataError):
-            tasks.series.own.load_own(path, name="mine")
+            user_files.load_own(path, name="mine")
 
     return read
 
@@ -50,7 +49,7 @@ def series(data: bytes) -> None:
     """A data set's Parquet."""
     (HERE / "a.parquet").write_bytes(data)
     with suppress(DataError):
-        tasks.series.loading.load_parquet(HERE / "a.parquet")
+        parquet.load_parquet(HERE / "a.parquet")
 
 
 def profile(data: bytes) -> None:
@@ -62,13 +61,13 @@ def profile(data: bytes) -> None:
 
 def checkpoint(data: bytes) -> None:
     """A config.json beside weights that are none."""
-    from tasks.models import folders
+    from tsfmscope.tasks.models.common import checkpoint_folder
 
     (HERE / "model").mkdir(exist_ok=True)
     (HERE / "model" / "model.safetensors").write_bytes(b"")
     (HERE / "model" / "config.json").write_bytes(data)
     with suppress(ModelError):
-        folders.read_config(HERE / "model", "totem")
+        checkpoint_folder.read_config(HERE / "model", "totem")
 
 
 def statement(data: bytes) -> None:
@@ -79,8 +78,11 @@ def statement(data: bytes) -> None:
         catalogue.build(path, {})
     before = path.stat()
     with store.open(path) as connection, suppress(StoreError):
-        for _ in store.query.statements(connection, data.decode(errors="replace")):
-            pass
+        for rows in store.query.statements(connection, data.decode(errors="replace")):
+            if rows.num_rows < 1000:
+                for form in ("csv", "json", "markdown"):
+                    render.render(rows, form, terminal=True)
+                assert all(len(line) == rows.num_columns for line in render.cells(rows)), data
     after = path.stat()
     assert (after.st_mtime_ns, after.st_size) == (before.st_mtime_ns, before.st_size), data
     assert list(path.parent.iterdir()) == [path], data
@@ -124,7 +126,7 @@ TARGETS = {
     "config": Target(checkpoint, lambda: [(ROOT / "checkpoints" / "totem-nano" / "config.json").read_bytes()]),
     "sql": Target(
         statement,
-        lambda: [b"select * from geometry", b"copy runs to 'a'"],
+        lambda: [b"select * from geometry", b"copy runs to 'a'", b"select 1 as a, 'infinity'::date as a, [{'x': 2}]"],
         ("copy ", "attach '", "install ", "load ", "set ", "export database 'a'", "read_csv('", "pragma "),
     ),
     "planted": Target(planted, lambda: [b"b"]),

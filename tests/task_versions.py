@@ -13,8 +13,8 @@ import json
 import sys
 from pathlib import Path
 
-from stages import STAGES
-from tasks.sweep.jobs import Task
+from tsfmscope.stages import STAGES
+from tsfmscope.tasks.job import Task
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = Path(__file__).with_name("task_versions.json")
@@ -22,8 +22,8 @@ RECORD = Path(__file__).with_name("task_versions.json")
 
 def tasks() -> dict[str, Task]:
     """Every task that a stage, or the command `corpus`, plans, by name."""
-    names = [stage.name for stage in STAGES if stage.sweeps] + ["corpus"]
-    modules = [importlib.import_module(f"stages.{name}") for name in names]
+    names = [stage.name for stage in STAGES if stage.sweeps] + ["cli.corpora"]
+    modules = [importlib.import_module(f"tsfmscope.stages.{name}") for name in names]
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Task)]
     return {task.name: task for task in found}
 
@@ -48,15 +48,23 @@ def _closure(names: set[str]) -> dict[str, Path]:
     while waiting:
         name = waiting.pop()
         path = _path(name)
-        if name in found or path is None or (name.startswith("tasks.sweep") and name != "tasks.sweep.jobs"):
+        if (
+            name in found
+            or path is None
+            or (name.startswith("tsfmscope.tasks.sweep") and name != "tsfmscope.tasks.job")
+        ):
             continue
         found[name] = path
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tasks"):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tsfmscope.tasks"):
                 waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             elif isinstance(node, ast.Import):
-                waiting += [alias.name for alias in node.names if alias.name.startswith("tasks")]
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tasks."):
+                waiting += [alias.name for alias in node.names if alias.name.startswith("tsfmscope.tasks")]
+            elif (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and node.value.startswith("tsfmscope.tasks.")
+            ):
                 waiting.append(node.value.partition(":")[0])  # the registry's map of strings
     return found
 

@@ -21,7 +21,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PINNED = dict(re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
-SHARED = "/shared/tsfm-lens"
+SHARED = "/shared/tsfmscope"
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -130,8 +130,8 @@ def test_every_pod_of_kuberay_mounts_the_claim_and_runs_the_pinned_ray() -> None
 
 
 def test_kuberays_entrypoint_is_bash_that_parses_and_its_job_has_time_to_stop() -> None:
-    from tasks.sweep.cluster import PYTHON_VARIABLE
-    from tasks.sweep.submit import STOP_S
+    from tsfmscope.tasks.sweep.cluster import PYTHON_VARIABLE
+    from tsfmscope.tasks.sweep.submit import STOP_S
 
     _, job = documents("kuberay.yaml")
     shell, option, script = shlex.split(job["spec"]["entrypoint"])

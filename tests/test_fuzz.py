@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,10 +21,11 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from stages.params import ParamsError, load
-from tasks.errors import DataError, ModelError
-from tasks.models.registry import family_class
-from tasks.series.loading import load_parquet
+from tsfmscope.stages.config.bounded_yaml import load_yaml
+from tsfmscope.stages.config.params import ParamsError, load
+from tsfmscope.tasks.errors import DataError, ModelError
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.series.files.parquet import load_parquet
 
 ROOT = Path(__file__).resolve().parents[1]
 some = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -77,8 +80,8 @@ def test_no_byte_of_a_file_of_series_ends_the_process(tmp_path: Path, series: by
 EVERY_BYTE = """
 import sys
 from pathlib import Path
-from tasks.errors import DataError
-from tasks.series.loading import load_parquet
+from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.series.files.parquet import load_parquet
 
 folder, refused = Path(sys.argv[1]), 0
 content = (folder / "good").read_bytes()
@@ -155,6 +158,46 @@ def test_a_params_file_with_something_odd_in_it(tmp_path: Path, place: tuple[Any
     path.write_text(yaml.safe_dump(block, allow_unicode=True))
     with suppress(ParamsError):
         load(path)
+
+
+def drawn_yaml(rng: random.Random) -> str:
+    """A document of anchors, aliases, merge keys and nesting, most of it valid."""
+    names = [f"a{n}" for n in range(rng.randint(1, 6))]
+
+    def node(depth: int) -> str:
+        kind = rng.choice(["scalar", "alias", "list", "map", "merge", "anchor"] if depth else ["scalar", "alias"])
+        if kind == "alias":
+            return f"*{rng.choice(names)} "
+        if kind == "anchor":
+            return f"&{rng.choice(names)} {node(depth - 1).replace('*', '').replace('&', '')}"
+        inner = [node(depth - 1) for _ in range(rng.randint(0, 5) if depth else 0)]
+        if kind == "list":
+            return f"[{', '.join(inner)}]"
+        if kind == "map":
+            return "{" + ", ".join(f"k{n}: {one}" for n, one in enumerate(inner)) + "}"
+        if kind == "merge":
+            return "{<<: " + rng.choice([f"[{', '.join(inner)}]", *inner, "{}"]) + ", k: 1}"
+        return rng.choice(["x", "1", "1.5", "null", "'<<'", "~", "2020-01-01", "!!python/name:os.system"])
+
+    return "".join(f"{name}: &{name} {node(rng.randint(1, 4))}\n" for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20), ids="seed-{}".format)
+def test_yaml_of_random_structure_is_refused_or_read_as_pyyaml_reads_it_in_time(seed: int) -> None:
+    rng, read = random.Random(seed), 0
+    for _ in range(200):
+        text = drawn_yaml(rng)
+        began = time.process_time()
+        try:
+            found = load_yaml(text)
+        except (ValueError, yaml.YAMLError, RecursionError):
+            found = None
+        assert time.process_time() - began < 5, text
+        if found is not None:
+            read += 1
+            assert repr(found) == repr(yaml.safe_load(text)), text
+    assert read > 10, "hardly any document was one"
 
 
 @some

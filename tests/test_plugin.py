@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.models import registry
-from tasks.models.embed import embed
-from tasks.models.tokenize import IDENTITY, tokenize
-from tasks.series.tables import series_table
-from tasks.series.types import Series
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.entries.embeddings import embed
+from tsfmscope.tasks.entries.tokens import IDENTITY, tokenize
+from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.series.types import Series
+from tsfmscope.tasks.job import Job, Task
 
 assert "patch_line" not in sys.modules
 folder = sys.argv[1]
@@ -48,11 +48,15 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that the package is installed in, offline, by uv, which `make setup` puts beside .venv if need be."""
     folder = tmp_path_factory.mktemp("plugin")
     shutil.copytree(PACKAGE, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
-    uv = shutil.which("uv") or str(Path(sys.prefix).parent / ".uv" / "bin" / "uv")
     options = ["--quiet", "--offline", "--no-deps", "--no-build-isolation", "--python", sys.executable]
-    command = [uv, "pip", "install", *options, "--target", str(folder / "site"), str(folder / "source")]
+    command = [uv(), "pip", "install", *options, "--target", str(folder / "site"), str(folder / "source")]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     return folder / "site"
+
+
+def uv() -> str:
+    """The uv of the path, or the one that `make setup` puts beside .venv."""
+    return shutil.which("uv") or str(Path(sys.prefix).parent / ".uv" / "bin" / "uv")
 
 
 def run(target: Path | None, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -74,22 +78,50 @@ def profile(folder: Path, family: str) -> Path:
 def test_it_is_installed_with_its_entry_point_and_nothing_else(target: Path) -> None:
     assert {path.name for path in target.iterdir()} >= {"patch_line.py", "patch_line-0.1.0.dist-info"}
     told = (target / "patch_line-0.1.0.dist-info" / "entry_points.txt").read_text()
-    assert told.split() == ["[tsfm_lens.families]", "patch-line", "=", "patch_line:PatchLine"]
+    assert told.split() == ["[tsfmscope.families]", "patch-line", "=", "patch_line:PatchLine"]
+
+
+def test_the_install_command_of_the_page_adds_the_package_to_this_environment(tmp_path: Path) -> None:
+    """A dry run of it: uv resolves the package against what is installed here, without an index."""
+    source = shutil.copytree(PACKAGE, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__"))
+    page = (ROOT / "docs" / "plugins.md").read_text()
+    (line,) = (line.strip() for line in page.splitlines() if line.strip().startswith("$ uv "))
+    given = {"uv": uv(), ".venv/bin/python": sys.executable, "../my-package": str(source)}
+    command = [given.get(word, word) for word in line.removeprefix("$ ").split()]
+    offline = ["--dry-run", "--offline", "--no-build-isolation"]
+    done = subprocess.run([*command, *offline], check=True, capture_output=True, text=True, timeout=120)
+    assert "Would install 1 package" in done.stderr
+    assert " + patch-line @ file://" in done.stderr
+
+
+def test_the_page_names_every_matrix_kind_and_field_that_a_plug_in_may_use() -> None:
+    from tsfmscope.tasks.conformance.answers import WHAT
+    from tsfmscope.tasks.models.base import Forecaster
+    from tsfmscope.tasks.models.common.capture import Pass
+    from tsfmscope.tasks.models.types import TokenKind, Tokens
+
+    page = (ROOT / "docs" / "plugins.md").read_text()
+    cells = {cell.strip() for line in page.splitlines() if line.startswith("| ") for cell in line.split("|")}
+    words = {word.strip() for cell in cells for word in cell.split(",")}
+    assert {*WHAT, *Tokens.__dataclass_fields__, *Pass._fields, *TokenKind.__members__} <= words
+    checked = ("equivariant", "in_time_order", "unnamed", "idle", "direct", "plain_attention", "softmax_head")
+    assert set(checked) <= words
+    assert all(hasattr(Forecaster, name) for name in checked)
 
 
 @pytest.mark.slow
 def test_params_may_name_its_family_and_a_plan_counts_its_cells(target: Path, tmp_path: Path) -> None:
-    done = run(target, profile(tmp_path, "patch-line"), "-m", "stages", "plan")
+    done = run(target, profile(tmp_path, "patch-line"), "-m", "tsfmscope.stages", "plan")
     assert done.returncode == 0, done.stderr
     assert "4 models, 4 data sets, 2 conditions" in done.stdout  # one is a compressed model
-    done = run(target, profile(tmp_path, "patch-lime"), "-m", "stages", "plan")
+    done = run(target, profile(tmp_path, "patch-lime"), "-m", "tsfmscope.stages", "plan")
     assert done.returncode == 2
     assert "models.mine.family: unknown family 'patch-lime'; did you mean patch-line?" in done.stderr
-    done = run(target, profile(tmp_path, "patch-line"), "-m", "stages", "roots")
+    done = run(target, profile(tmp_path, "patch-line"), "-m", "tsfmscope.stages", "external_inputs")
     assert done.returncode == 0, done.stderr
     (code,) = json.loads((tmp_path / "data" / "plugins.json").read_text())["patch-line"]
     assert code.startswith("patch-line 0.1.0 ")
-    done = run(None, profile(tmp_path, "patch-line"), "-m", "stages", "plan")
+    done = run(None, profile(tmp_path, "patch-line"), "-m", "tsfmscope.stages", "plan")
     assert done.returncode == 2
     assert "unknown family 'patch-line'" in done.stderr
     assert done.stderr.endswith("install the package that adds another\n")
@@ -97,9 +129,9 @@ def test_params_may_name_its_family_and_a_plan_counts_its_cells(target: Path, tm
 
 @pytest.mark.slow
 def test_it_passes_the_conformance_suite(target: Path, tmp_path: Path) -> None:
-    done = run(target, tmp_path, "-m", "tasks.models.conformance", "patch-line")
+    done = run(target, tmp_path, "-m", "tsfmscope.tasks.conformance", "patch-line")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "29 pass, 0 fail, 1 not applicable" in done.stdout
+    assert "37 pass, 0 fail, 1 not applicable" in done.stdout
 
 
 @pytest.mark.slow
@@ -113,8 +145,8 @@ def test_jobs_load_it_and_embed_what_it_tokenises(target: Path, tmp_path: Path) 
 
 
 def test_the_page_on_plugins_lists_every_check_as_it_is() -> None:
-    from tasks.models.conformance import CHECKS
-    from tasks.models.conformance.verdict import demand_of, name_of
+    from tsfmscope.tasks.conformance import CHECKS
+    from tsfmscope.tasks.conformance.verdict import demand_of, name_of
 
     page = (ROOT / "docs" / "plugins.md").read_text()
     listed = [line for line in page.splitlines() if line.startswith("| `")]

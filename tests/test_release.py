@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,23 @@ def test_hadolint_finds_nothing_in_the_container_file_and_something_in_a_wrong_o
     wrong = tmp_path / "Containerfile"
     wrong.write_text(CONTAINER.read_text().replace("USER 1000\n", "USER root\n"))
     assert "DL3002" in run("hadolint", wrong).stdout
+
+
+def test_the_first_layer_of_the_container_installs_from_the_files_that_are_there_by_then(tmp_path: Path) -> None:
+    """Only the path to the checkout is installed: a copy of a module would hide changes of the original."""
+    here = tmp_path / "here"
+    here.mkdir()
+    first = CONTAINER.read_text().partition("RUN make setup")[0]
+    for line in re.findall(r"^COPY --chown=lens:lens (.*) \S+$", first, re.MULTILINE):
+        for name in line.split():
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+            copy(ROOT / name, here / name)
+    build = "from hatchling.build import build_editable; print(build_editable('.'))"
+    done = subprocess.run([sys.executable, "-c", build], cwd=here, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    names = zipfile.ZipFile(here / done.stdout.split()[-1]).namelist()
+    assert any(name.endswith(".pth") for name in names)
+    assert not [name for name in names if name.endswith((".py", ".sql"))]
 
 
 def test_what_the_container_file_copies_is_there_and_its_last_user_is_not_root() -> None:

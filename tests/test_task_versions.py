@@ -55,7 +55,7 @@ def test_a_changed_line_of_an_imported_module_changes_the_hash(monkeypatch: pyte
         copy.write_text(path.read_text())
     monkeypatch.setattr(versions, "ROOT", root)
     assert versions.code_hash(task) == before
-    cosine = root / "tasks/geometry/cosine.py"
+    cosine = root / "tsfmscope/tasks/geometry/cosine.py"
     cosine.write_text(cosine.read_text() + "\n# a comment changes nothing\n")
     assert versions.code_hash(task) == before
     cosine.write_text(cosine.read_text() + "\nEXTRA = 1\n")

@@ -16,10 +16,13 @@ import uv
 
 ROOT = Path(__file__).parents[1]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-PARTS = {"store/sql/answers/correlation.sql", "tasks/series/catalog.yaml", "tasks/report/page.html.j2"} | {
-    f"tasks/report/page.{kind}" for kind in ("css", "js")
+PARTS = {"store/sql/answers/correlation.sql", "tasks/series/catalog.yaml", "tasks/report/page/page.html.j2"} | {
+    f"tasks/report/page/page.{kind}" for kind in ("css", "js")
 }
-NOT_OURS = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "TSFM_LENS_DATA", "RAY_ADDRESS"}
+PACKAGES = ("stages", "tasks", "store")
+FOREIGN = ("tasks.py", "stages.py", "store/__init__.py")
+FOREIGN_NAMES = {"tasks.py", "stages.py", "store"}
+NOT_OURS = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "TSFMSCOPE_DATA", "RAY_ADDRESS"}
 
 
 def call(*command: str | Path, at: Path, code: int = 0) -> str:
@@ -54,46 +57,49 @@ def tracked(*under: str) -> set[str]:
 @pytest.mark.slow
 def test_the_wheel_holds_code_queries_page_params_and_checkpoints(built: tuple[Path, Path]) -> None:
     names = set(zipfile.ZipFile(built[1]).namelist())
-    assert tracked("stages", "tasks", "store") <= names
-    assert names >= PARTS
-    assert {f"stages/default/{name}" for name in tracked("checkpoints", "params.yaml")} <= names
-    assert {name.partition("/")[0] for name in names} == {"stages", "tasks", "store", f"tsfm_lens-{VERSION}.dist-info"}
+    assert {f"tsfmscope/{name}" for name in tracked(*PACKAGES) | PARTS} <= names
+    assert {f"tsfmscope/stages/default/{name}" for name in tracked("checkpoints", "params.yaml")} <= names
+    assert {name.partition("/")[0] for name in names} == {"tsfmscope", f"tsfmscope-{VERSION}.dist-info"}
 
 
 @pytest.mark.slow
 def test_the_sdist_is_the_checkout(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
+    # The links in tsfmscope are not packed; `make setup` makes them.
     assert names - {"PKG-INFO"} == tracked()
 
 
 @pytest.mark.slow
 def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple[Path, Path], tmp_path: Path) -> None:
     python, here = tmp_path / "venv" / "bin" / "python", tmp_path / "here"
-    here.mkdir()
+    (here / "store").mkdir(parents=True)
+    # Names that a user may well have: the wheel's modules are under tsfmscope, so that nothing of ours imports these.
+    for name in FOREIGN:
+        (here / name).write_text("raise ImportError('a file of the user')\n")
     tool = (uv.find_uv_bin(), "--quiet", "--no-config")  # without the checkout's overrides, as pip is without
     call(*tool, "venv", "--python", sys.executable, tmp_path / "venv", at=here)
     install = (*tool, "pip", "install", "--python", python, "--constraint", ROOT / "constraints.txt")
     call(*install, f"{built[1]}[moirai,s3,environments]", at=here)
-    lens = python.with_name("tsfm-lens")
-    assert call(lens, "--version", at=here) == f"tsfm-lens {VERSION}\n"
-    assert "pip install --no-deps uni2ts" in call(lens, "look", "moirai-nano", "nile", at=here, code=1)
+    lens = python.with_name("tsfmscope")
+    assert call(lens, "--version", at=here) == f"tsfmscope {VERSION}\n"
+    assert "pip install --no-deps uni2ts" in call(lens, "inspect", "moirai-nano", "nile", at=here, code=1)
     call(*install, "--no-deps", "uni2ts", at=here)
 
     found = {one["what"]: one["state"] for one in json.loads(call(lens, "doctor", "--json", at=here))}
     assert found["family moirai"] == found["packages"] == "ok"
     assert "missing" not in found.values()
     for model in ("chronos-bolt-nano", "moirai-nano"):
-        assert json.loads(call(lens, "look", model, "nile", "--json", at=here))
-    call(lens, "look", "chronos-bolt-nano", "nile", "--out", "look.html", at=here)
+        assert json.loads(call(lens, "inspect", model, "nile", "--json", at=here))
+    call(lens, "inspect", "chronos-bolt-nano", "nile", "--out", "look.html", at=here)
     call(lens, "compress", "chronos-bolt-nano", "small", "--to", "0.5", "--data", "nile", "--context", "64", at=here)
-    assert "zeta" in call(python, "-m", "store", "tables", "geometry", at=here)
-    assert "no database at" in call(python, "-m", "store", "select 1", at=here, code=2)
+    assert "zeta" in call(python, "-m", "tsfmscope.store", "tables", "geometry", at=here)
+    assert "no database at" in call(python, "-m", "tsfmscope.store", "select 1", at=here, code=2)
     assert "run from the repository's root" in call(
         lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here, code=2
     )
     (default,) = (tmp_path / "venv").rglob("stages/default/params.yaml")
     (here / "params.yaml").write_text(default.read_text())
     call(lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here)
-    assert "mine" in call(python, "-m", "stages", "plan", at=here)
-    assert {path.name for path in here.iterdir()} == {"look.html", "small", "params.yaml"}
+    assert "mine" in call(python, "-m", "tsfmscope.stages", "plan", at=here)
+    assert {path.name for path in here.iterdir()} == FOREIGN_NAMES | {"look.html", "small", "params.yaml"}

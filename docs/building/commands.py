@@ -1,4 +1,4 @@
-"""The page of every command and option, from what --help says."""
+"""Generator of the page of every command and option, from the text of --help."""
 
 from __future__ import annotations
 
@@ -11,25 +11,32 @@ import typer.main
 
 LEAD = """# Every command and option
 
-Made from what `--help` says. [The command tsfm-lens](../cli.md) explains the first group with examples; the second runs
+Made from what `--help` says. [The command tsfmscope](../cli.md) explains the first group with examples; the second runs
 the pipeline and what belongs to it, the third asks its results.
 """
 
 
 def page() -> str:
-    """All three programs."""
-    from stages.__main__ import app as pipeline
-    from stages.cli.app import app as lens
-    from store.__main__ import app as results
+    """Return the page of all three programs as Markdown."""
+    from tsfmscope.stages.__main__ import app as pipeline
+    from tsfmscope.stages.cli.app import app as lens
+    from tsfmscope.store.__main__ import app as results
 
     parts = [LEAD]
-    for name, program in (("tsfm-lens", lens), ("python -m stages", pipeline), ("python -m store", results)):
+    for name, program in (
+        ("tsfmscope", lens),
+        ("python -m tsfmscope.stages", pipeline),
+        ("python -m tsfmscope.store", results),
+    ):
         parts += _described(name, typer.main.get_command(program), level=2)
     return "\n".join(parts)
 
 
 def _described(name: str, command: Any, level: int) -> Iterator[str]:
-    """A command's help, its arguments and options, and its own commands."""
+    """Yield the parts of a command's section: its help, its arguments and options, and its subcommands.
+
+    level: level of the heading, at most 4 for subcommands.
+    """
     yield f"{'#' * level} `{name}`\n"
     yield _prose(command.help or "")
     rows = [_row(one) for one in command.params if one.name != "help" and not getattr(one, "hidden", False)]
@@ -41,7 +48,7 @@ def _described(name: str, command: Any, level: int) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    """Help as Markdown: what click is told not to wrap is code."""
+    """Return a help text as Markdown; paragraphs that click must not wrap (\\b) become code."""
     parts = [part.strip("\n") for part in re.split(r"\n\s*\n", text.replace("\b\n", "\b"))]
     shown = [f"```text\n{part[1:]}\n```" if part.startswith("\b") else part for part in parts if part]
     return "\n\n".join(shown) + "\n"

@@ -1,4 +1,4 @@
-"""griffe's extension: docstrings are prose with equations, in which * and ][ are no Markdown."""
+"""Extension of griffe for docstrings: prose with equations, in which * and ][ are not Markdown."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ CODE = re.compile(r"(`[^`]*`)")
 
 
 class Prose(griffe.Extension):
-    """Escapes what Markdown would take for emphasis or for a reference."""
+    """Escape of characters that Markdown reads as emphasis or as a reference; code is left unchanged."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Change a docstring before it is rendered."""
+        """Escape an object's docstring before it is rendered."""
         if obj.docstring is not None:
             parts = CODE.split(obj.docstring.value)
             parts[::2] = [part.replace("*", r"\*").replace("][", r"]\[") for part in parts[::2]]

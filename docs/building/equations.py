@@ -1,4 +1,4 @@
-"""LaTeX in pages as MathML, which browsers draw by themselves."""
+"""Conversion of LaTeX in pages to MathML, which browsers render without a script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTA
 
 
 def with_mathml(html: str, page: str) -> str:
-    """Every equation that arithmatex marked. Raises ValueError, naming page and equation, for one that is no LaTeX."""
+    """Return the HTML with every equation that arithmatex has marked converted to MathML.
+
+    Raises ValueError, which names the page and the equation, for an equation that is not valid LaTeX.
+    """
 
     def converted(display: str, latex: str) -> str:
         try:

@@ -1,4 +1,4 @@
-"""mkdocs' hook: pages that are made, links that leave docs/, equations as MathML."""
+"""Hook of mkdocs: generated pages, links that leave docs/, and equations as MathML."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # mkdocs may be started from anywhere, and by its own script
+# mkdocs may be started from any folder, and by its own script.
+sys.path.insert(0, str(ROOT))
 
 from docs.building import links, made  # noqa: E402
 from docs.building.equations import with_mathml  # noqa: E402
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the made pages where the navigation says @KIND."""
+    """Replace every @KIND in the navigation by the generated pages of that kind."""
     config.nav = _filled(config.nav, made.navigation())
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the made pages, and a page for every file of the repository that a page links to."""
+    """Add the generated pages, and a page for every file of the repository that a page links to."""
     pages = made.pages()
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
@@ -35,17 +36,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links out of docs/ lead to pages of the site."""
+    """Rewrite links that leave docs/ so that they lead to pages of the site."""
     return links.inside(markdown, page.file.src_uri)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Equations as MathML, which needs no script."""
+    """Convert equations to MathML, which needs no script."""
     return with_mathml(html, page.file.src_uri)
 
 
 def _filled(nav: Any, made_nav: dict[str, list[Any]]) -> Any:
-    """The navigation with every @KIND replaced: in a list by several entries, under a title by a list."""
+    """Return the navigation with every @KIND replaced: several entries in a list, a list under a title."""
     if isinstance(nav, list):
         found = []
         for entry in nav:

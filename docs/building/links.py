@@ -1,4 +1,4 @@
-"""Links of pages to files of the repository that are no pages: each such file becomes one."""
+"""Links from pages to files of the repository that are not pages; each such file becomes a page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^( *)(`{3,}).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
-ORIGINS = {  # page -> the file that it is made from, whose links are relative to that
+# Page -> the file that it is made from; links in the page are relative to that file.
+ORIGINS = {
     "overview.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
@@ -20,23 +21,25 @@ PAGES = {origin: page for page, origin in ORIGINS.items()} | {
     "docs/results.ipynb": "results.md",
     "docs/results/ranks": "studies/index.md",
     "docs/results/compression": "studies/index.md",
-    "stages/blocks": "reference/params.md",
+    "stages/config": "reference/params.md",
     "store/tables": "tables.md",
 }
-LISTED = ("deploy", "docs/plugin", "store/sql")  # folders whose page lists their files
+# Folders whose page lists their files.
+LISTED = ("deploy", "docs/plugin", "store/sql")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".sql": "sql", ".cff": "yaml"}
-SOURCES = "files/"  # pages of files
+# Folder of the pages that show a file of the repository.
+SOURCES = "files/"
 
 
 def origin(page: str) -> str:
-    """The repository's file whose text a page has."""
+    """Return the path in the repository of the file from which a page is made."""
     if page.startswith("measurements/"):
         return f"bench/results/{page.removeprefix('measurements/')}"
     return ORIGINS.get(page, f"docs/{page}")
 
 
 def page_of(file: str) -> str:
-    """The page that a file or folder of the repository is in the site."""
+    """Return the path in the site of the page of a file or folder of the repository."""
     if file.startswith("bench/results/"):
         return f"measurements/{file.removeprefix('bench/results/')}"
     if file in PAGES:
@@ -47,7 +50,7 @@ def page_of(file: str) -> str:
 
 
 def inside(markdown: str, page: str) -> str:
-    """The text with its relative links leading to pages of the site; those in code stay."""
+    """Return the text with its relative links pointing to pages of the site; links in code are unchanged."""
 
     def led(found: re.Match[str]) -> str:
         opened, target, anchor, closed = found.groups(default="")
@@ -56,13 +59,17 @@ def inside(markdown: str, page: str) -> str:
         file = posixpath.normpath(posixpath.join(posixpath.dirname(origin(page)), target))
         return f"{opened}{posixpath.relpath(page_of(file), posixpath.dirname(page))}{anchor}{closed}"
 
-    if page.startswith(("reference/", "studies/", SOURCES)):  # made for the site, with its links
+    # These pages are generated for the site, and their links are already those of the site.
+    if page.startswith(("reference/", "studies/", SOURCES)):
         return markdown
     return "".join(part if code else LINK.sub(led, part) for code, part in _parts(markdown))
 
 
 def sources(root: Path, pages: Mapping[str, str]) -> dict[str, str]:
-    """A page for each file of the repository that is linked to and is no page, and for the files of folders."""
+    """Return path -> Markdown of pages for the files of the repository that pages link to.
+
+    A folder of LISTED that is linked to gets a page that lists its files, and each of these gets a page.
+    """
     wanted = {found for page, text in pages.items() for found in _targets(text, page)}
     files: set[str] = set()
     made = {}
@@ -83,7 +90,7 @@ def sources(root: Path, pages: Mapping[str, str]) -> dict[str, str]:
 
 
 def _targets(text: str, page: str) -> set[str]:
-    """Pages under SOURCES that a page's text, once led inside, links to."""
+    """Return the pages under SOURCES that a page links to, after its links were rewritten by `inside`."""
     at = posixpath.dirname(page)
     parts = [part for code, part in _parts(inside(text, page)) if not code]
     found = {posixpath.normpath(posixpath.join(at, one[2])) for part in parts for one in LINK.finditer(part)}
@@ -91,7 +98,7 @@ def _targets(text: str, page: str) -> set[str]:
 
 
 def _parts(markdown: str) -> list[tuple[bool, str]]:
-    """The text cut into fenced blocks (True) and what lies between."""
+    """Return the text split into fenced blocks (True) and the parts between them (False)."""
     parts, at = [], 0
     for found in FENCE.finditer(markdown):
         parts += [(False, markdown[at : found.start()]), (True, found[0])]

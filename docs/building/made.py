@@ -1,4 +1,4 @@
-"""Pages that are made and not written: from other files, from the code, from params files."""
+"""Generated pages: from other files of the repository, from the code, and from params files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from docs.building import commands, params, studies
 
 ROOT = Path(__file__).parents[2]
-COPIED = {  # page -> the file whose text it is
+# Page -> the file whose text it shows.
+COPIED = {
     "overview.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
@@ -28,43 +29,44 @@ GEOMETRY = [
     "isoscore",
     "cai",
 ]
-PYTHON = {  # title -> what it is about, and the modules whose docstrings it shows
+# Title -> lead of the page, the modules whose docstrings it shows, and their package.
+PYTHON = {
     "Isotropy": (
-        "`tasks.geometry`: arrays in, numbers out. States are [N, d], a row a token.",
+        "`tsfmscope.tasks.geometry`: arrays in, numbers out. States are [N, d], a row a token.",
         GEOMETRY,
-        "tasks.geometry",
+        "tsfmscope.tasks.geometry",
     ),
     "Rank": (
-        "`tasks.ranks`: singular values, numerical ranks, angles.",
+        "`tsfmscope.tasks.ranks`: singular values, numerical ranks, angles.",
         ["spectrum", "tall", "angles", "plane"],
-        "tasks.ranks",
+        "tsfmscope.tasks.ranks",
     ),
     "Statistics": (
-        "`tasks.statistics`: correlations with intervals, permutation and sign tests, corrections.",
+        "`tsfmscope.tasks.statistics`: correlations with intervals, permutation and sign tests, corrections.",
         ["study", "permutation", "bootstrap", "signs", "ranks", "power", "means", "mixed", "adjust"],
-        "tasks.statistics",
+        "tsfmscope.tasks.statistics",
     ),
     "Compression": (
-        "`tasks.compression`: thinner attention layers, and checkpoints of them.",
+        "`tsfmscope.tasks.compression`: thinner attention layers, and checkpoints of them.",
         ["truncation", "products", "matrices", "budget", "schedules", "export", "fidelity"],
-        "tasks.compression",
+        "tsfmscope.tasks.compression",
     ),
     "Theory": (
-        "`tasks.theory`: the theorems of the rank paper at random instances.",
-        ["statements", "theorem1", "theorem2", "theorem3", "theorem4", "theorem6", "sides"],
-        "tasks.theory",
+        "`tsfmscope.tasks.theory`: the theorems of the rank paper at random instances.",
+        ["statements", "theorem1", "theorem2", "theorem3", "theorem4", "theorem6", "bound_check"],
+        "tsfmscope.tasks.theory",
     ),
     "Models": (
-        "`tasks.models`: the face that every family has, and the names that lead to them.",
+        "`tsfmscope.tasks.models`: the face that every family has, and the names that lead to them.",
         ["base", "types", "registry"],
-        "tasks.models",
+        "tsfmscope.tasks.models",
     ),
-    "Results": ("`store`: the results as a read-only connection, and as rows.", ["query"], "store"),
+    "Results": ("`tsfmscope.store`: the results as a read-only connection, and as rows.", ["query"], "tsfmscope.store"),
 }
 
 
 def pages() -> dict[str, str]:
-    """Path in the site -> Markdown."""
+    """Return path in the site -> Markdown of every generated page."""
     made = {page: (ROOT / file).read_text("utf-8") for page, file in COPIED.items()}
     made |= {page: (ROOT / file).read_text("utf-8") for page, file in _measurements()}
     made["results.md"] = _notebook(ROOT / "docs" / "results.ipynb")
@@ -75,7 +77,7 @@ def pages() -> dict[str, str]:
 
 
 def navigation() -> dict[str, list[Any]]:
-    """What stands in mkdocs.yml's navigation as @KIND."""
+    """Return @KIND -> the entries that replace it in the navigation of mkdocs.yml."""
     return {
         "@python": [{"Python": [{title: _python_path(title)} for title in PYTHON]}],
         "@studies": studies.navigation(ROOT),
@@ -84,7 +86,7 @@ def navigation() -> dict[str, list[Any]]:
 
 
 def _measurements() -> list[tuple[str, str]]:
-    """Page and file of every kept measurement."""
+    """Return the page and the file of every committed measurement."""
     return [(f"measurements/{one.name}", f"bench/results/{one.name}") for one in sorted(_kept())]
 
 
@@ -97,15 +99,15 @@ def _python_path(title: str) -> str:
 
 
 def _python(title: str) -> str:
-    """A page of docstrings, for mkdocstrings to fill."""
+    """Return a page with references to modules, which mkdocstrings replaces by their docstrings."""
     lead, modules, package = PYTHON[title]
-    whole = [f"::: {package}\n    options: {{members: [open]}}"] if package == "store" else []
+    whole = [f"::: {package}\n    options: {{members: [open]}}"] if package == "tsfmscope.store" else []
     parts = [f"# {title}", lead, *whole, *(f"::: {package}.{name}" for name in modules)]
     return "\n\n".join(parts) + "\n"
 
 
 def _notebook(path: Path) -> str:
-    """The notebook's cells; it is kept without outputs, which are of whoever runs it."""
+    """Return the notebook's cells as Markdown; it is committed without outputs."""
     parts = []
     for cell in json.loads(path.read_text("utf-8"))["cells"]:
         text = "".join(cell["source"])

@@ -1,4 +1,4 @@
-"""The page of every key of params.yaml, from the typed blocks that parse it."""
+"""Generator of the page of every key of params.yaml, from the typed blocks that parse it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pydantic_core import PydanticUndefined
 
 LEAD = """# Every key of params.yaml
 
-Made from the blocks that parse it, `stages/blocks`. A key that is unknown, a value of a wrong type, a name
-that leads nowhere are one line that says what to mend, from `python -m stages plan`, before any work.
+Made from the blocks that parse it, `stages/config`. A key that is unknown, a value of a wrong type, a name
+that leads nowhere are one line that says what to mend, from `python -m tsfmscope.stages plan`, before any work.
 
 A key with a default may be left out, unless DVC watches it: {watched}. Each of these has to stand, `NAME: {{}}` where
 every key of a block shall have its default; `plan` names those that are missing, with what to write.
@@ -26,10 +26,10 @@ CHOICES = {"Measure": "What a study may measure", "Picture": "How a study may be
 
 
 def page() -> str:
-    """The whole file first, then a section a block, in the order in which they are met."""
-    from stages import STAGES
-    from stages.blocks import study
-    from stages.params import Params
+    """Return the page: the whole file first, then one section per block, in order of first use."""
+    from tsfmscope.stages import STAGES
+    from tsfmscope.stages.config import study
+    from tsfmscope.stages.config.params import Params
 
     watched = dict.fromkeys(f"`{key}`" for stage in STAGES for key in stage.params)
     sections = list(_sections(Params, "The whole file", set()))
@@ -42,7 +42,7 @@ def page() -> str:
 
 
 def _sections(block: type[BaseModel], title: str, seen: set[type]) -> Iterator[str]:
-    """A table of the block's keys, then the blocks inside it; none twice."""
+    """Yield a section with a table of the block's keys, then sections of the blocks inside it, each once."""
     seen.add(block)
     rows = [_row(name, field) for name, field in block.model_fields.items()]
     lead = inspect.cleandoc(block.__doc__ or "")
@@ -77,7 +77,7 @@ def _row(name: str, field: FieldInfo) -> str:
 
 
 def _type(kind: Any) -> str:
-    """A type as the file has it."""
+    """Return the description of a type for users of the YAML file."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _type(inner[0])
@@ -96,7 +96,7 @@ def _type(kind: Any) -> str:
 
 
 def _blocks(kind: Any) -> Iterator[type[BaseModel]]:
-    """Blocks that a type holds, at any depth."""
+    """Yield the blocks that a type contains, at any depth."""
     if inspect.isclass(kind) and issubclass(kind, BaseModel):
         yield kind
     for one in get_args(kind):

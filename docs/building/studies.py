@@ -1,4 +1,4 @@
-"""A page for each study of the params files: its question, picture, claims, block and SQL."""
+"""Generator of a page for each study of the params files: its question, plot, claims, block and SQL."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any, NamedTuple
 import yaml
 
 PROFILES = {"default": "params.yaml", "ranks": "params/ranks.yaml", "compression": "params/compression.yaml"}
-GROUPS = {  # of the navigation: how the names of its studies begin, and its title
+# Prefix of the studies' names -> title of their group in the navigation.
+GROUPS = {
     "isotropy": "Isotropy",
     "ranks": "Rank",
     "theory": "Theorems",
     "": "Compression",
 }
-SHARED = "ranks-fig12"  # of two profiles: each has its page
-Notes = dict[str, dict[str, str]]  # page -> label, paper, see
+# Study that is in two profiles; each profile has its own page of it.
+SHARED = "ranks-fig12"
+# Page -> its notes by kind: label, paper, see.
+Notes = dict[str, dict[str, str]]
 RUN = {
     "default": "`make repro` runs it.",
     "ranks": "`make profile NAME=ranks` puts it into `params.yaml`; then `dvc repro` runs it, in about an hour of one "
@@ -25,7 +28,8 @@ RUN = {
     "compression": "`make profile NAME=compression` puts it into `params.yaml`; then `dvc repro` runs it, all in "
     "some four hours on two cores. The pictures here are of runs of one study or two, on several machines.",
 }
-THEORY = {  # sections of the report that no block of a params file asks for: the stage `theory` does
+# Sections of the report that belong to no study of a params file but to the stage `theory`.
+THEORY = {
     "theory-compression": ("Attention matrices are compressible on low-rank inputs", "ranks Fig. 15"),
     "theory-sketch": ("Sparse sketches, a few rows a head", "ranks Fig. 16"),
     "theory-flow": ("More heads lift more singular values", "ranks Fig. 17"),
@@ -34,7 +38,7 @@ THEORY = {  # sections of the report that no block of a params file asks for: th
 
 
 class Page(NamedTuple):
-    """One study of one profile; block None: a section on theory."""
+    """One study of one profile. block: None for a section on theory."""
 
     name: str
     profile: str
@@ -44,7 +48,7 @@ class Page(NamedTuple):
 
 
 def found(root: Path) -> list[Page]:
-    """Every study of the params files, and the sections on theory."""
+    """Return every study of the params files, then the sections on theory."""
     pages = [
         Page(name, profile, block["title"], block.get("figure"), block)
         for profile, file in PROFILES.items()
@@ -54,17 +58,17 @@ def found(root: Path) -> list[Page]:
 
 
 def key(page: Page) -> str:
-    """The page's name in the site and in the notes."""
+    """Return the page's name in the site and in the notes."""
     return f"{page.name}-{page.profile}" if page.profile != "default" and page.name == SHARED else page.name
 
 
 def path(page: Page) -> str:
-    """Where the page lies in the site."""
+    """Return the page's path in the site."""
     return f"studies/{key(page)}.md"
 
 
 def navigation(root: Path) -> list[Any]:
-    """An overview, then the pages in groups."""
+    """Return the navigation: an overview, then the pages in groups."""
     grouped: dict[str, list[dict[str, str]]] = {title: [] for title in GROUPS.values()}
     notes = _notes(root)["studies"]
     for page in _in_order(found(root)):
@@ -73,7 +77,7 @@ def navigation(root: Path) -> list[Any]:
 
 
 def pages(root: Path) -> dict[str, str]:
-    """Every page, and the overview with all pictures."""
+    """Return path -> Markdown of every page, and of the overview with all plots."""
     notes = _notes(root)
     every = _in_order(found(root))
     made = {path(page): _page(page, root, notes["studies"].get(key(page), {})) for page in every}
@@ -87,7 +91,10 @@ def _notes(root: Path) -> dict[str, Any]:
 
 
 def _in_order(every: list[Page]) -> list[Page]:
-    """By number of the figure inside its paper; what is no figure stays first."""
+    """Return the pages sorted by the number of the paper's figure.
+
+    Pages without a figure come first, and appendices last.
+    """
 
     def place(page: Page) -> tuple[int, str]:
         number = re.search(r"Fig\. (\d+)(\w?)", page.figure or "")
@@ -97,7 +104,7 @@ def _in_order(every: list[Page]) -> list[Page]:
 
 
 def picture(page: Page, root: Path) -> str | None:
-    """The picture's path under docs/, if the profile's run has left one."""
+    """Return the path under docs/ of the plot from the profile's run; None if there is none."""
     file = f"results/{page.profile}/{page.name}.png"
     return file if (root / "docs" / file).is_file() else None
 
@@ -127,9 +134,9 @@ def _page(page: Page, root: Path, note: dict[str, str]) -> str:
 
 
 def sqls(page: Page) -> list[tuple[str, str]]:
-    """Title and SQL of the queries that the report draws the picture from."""
-    from tasks.report.queries import QUERIES, study_queries
-    from tasks.report.rank_queries import rank_queries
+    """Return the title and the SQL of the queries from which the report draws the plot."""
+    from tsfmscope.tasks.report.queries import QUERIES, study_queries
+    from tsfmscope.tasks.report.rank_queries import rank_queries
 
     if page.block is None:
         name = "theory_violations" if page.name == "theory-bounds" else page.name.replace("-", "_")
@@ -148,13 +155,17 @@ def sqls(page: Page) -> list[tuple[str, str]]:
 
 
 def _claims(page: Page, root: Path) -> str:
-    """The rows of the profile's kept `published_vs_measured` that are about the study."""
+    """Return a table of the study's rows in the profile's committed claims.csv; "" if there are none.
+
+    The file is an export of `published_vs_measured`.
+    """
     file = root / f"docs/results/{page.profile}/claims.csv"
     if not file.is_file():
         return ""
     with file.open(encoding="utf-8", newline="") as opened:
         rows = [row for row in csv.DictReader(opened) if row["study"] == page.name]
-    named = any(row.get("model") for row in rows)  # a claim about single models has a row a model
+    # A claim about single models has one row per model.
+    named = any(row.get("model") for row in rows)
     columns = ["claim", *(["of"] if named else []), "says", "ours", "95 % interval", "p", "n", "verdict"]
     lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
     for row in rows:
@@ -198,7 +209,7 @@ def _figure(page: Page) -> str:
 
 
 def _short(page: Page, notes: Notes) -> str:
-    """What the navigation calls it: the figure, or the note's label."""
+    """Return the page's title in the navigation: the note's label, else the figure, else the study's name."""
     note = notes.get(key(page), {})
     if page.profile == "ranks" and page.name == SHARED:
         return "Fig. 12, by heads"

@@ -1,4 +1,4 @@
-"""A family for tsfm-lens in a package of its own: self-attention over patches, and a line to every quantile."""
+"""Example of a family in a package of its own: self-attention over patches, and a linear map to quantiles."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from tasks.errors import ModelError
-from tasks.models import folders
-from tasks.models.base import QUANTILES, Forecaster
-from tasks.models.capture import Pass, Stack
-from tasks.models.types import TokenKind, Tokens, WeightMatrix
-from tasks.series.types import Windows
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import QUANTILES, Forecaster
+from tsfmscope.tasks.models.common import checkpoint_folder
+from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.series.types import Windows
 
 CONFIG = ("width", "heads", "blocks", "patch", "context", "horizon")
 
 
 class Block(nn.Module):
-    """Self-attention and an MLP, each on a normed copy of the stream that it adds to."""
+    """Block with self-attention and an MLP; each reads the normed states and is added to the states."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -34,7 +34,10 @@ class Block(nn.Module):
         self.mlp_in, self.mlp_out = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """[B, T, d] and [B, 1, T, T], True where a row may look."""
+        """Return the block's output, [B, T, d].
+
+        x: input states, [B, T, d]. mask: [B, 1, T, T], True where a row may attend to another.
+        """
         normed = self.norm_1(x)
         q, k, v = (part(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
         x = x + self.o(nn.functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2))
@@ -42,7 +45,10 @@ class Block(nn.Module):
 
 
 class Network(nn.Module):
-    """Patches of values and of what is observed -> states; the last state -> quantiles of the horizon."""
+    """Network from patches to hidden states, and from the last state to quantiles of the horizon.
+
+    A patch contains values, and a flag of each step that tells whether it was observed.
+    """
 
     def __init__(self, width: int, heads: int, blocks: int, patch: int, context: int, horizon: int) -> None:
         super().__init__()
@@ -51,7 +57,10 @@ class Network(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, len(QUANTILES) * horizon)
 
     def encode(self, patches: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-        """[B, T, 2 * patch] -> [B, T, d]. Places count from the last patch, and nothing looks at padding but itself."""
+        """Return the hidden states, [B, T, d], of patches, [B, T, 2 * patch].
+
+        Positions are counted from the last patch. Only a padding row itself attends to that row.
+        """
         places = torch.arange(patches.shape[1] - 1, -1, -1, device=patches.device)
         x = self.embed(patches) + self.place(places)
         mask = ~padding[:, None, None, :] | torch.eye(len(places), dtype=torch.bool, device=x.device)
@@ -60,12 +69,15 @@ class Network(nn.Module):
         return self.norm(x)
 
     def forward(self, patches: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-        """Quantiles [B, Q, H] in scaled units."""
+        """Return quantiles, [B, Q, H], in scaled units."""
         return self.head(self.encode(patches, padding)[:, -1]).unflatten(-1, (len(QUANTILES), -1)).sort(dim=1).values
 
 
 class PatchLine(Forecaster):
-    """Rows of the encoder: one a patch, the last one ending with the context; a longer context is cut on the left."""
+    """Family with one encoder, whose rows are patches of the context.
+
+    The last patch ends with the context. A context that is longer than the config's is cut on the left.
+    """
 
     name: ClassVar[str] = "patch-line"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
@@ -79,44 +91,44 @@ class PatchLine(Forecaster):
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Random weights. Keys: those of CONFIG."""
-        full = folders.filled_config(config, CONFIG, {}, cls.name)
-        return cls(full, folders.build(lambda: Network(**full), seed))
+        """Return a model with random weights. The keys of `config` are those of CONFIG."""
+        full = checkpoint_folder.filled_config(config, CONFIG, {}, cls.name)
+        return cls(full, checkpoint_folder.build(lambda: Network(**full), seed))
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """What `save` wrote; ModelError for anything else."""
-        config = folders.read_config(Path(folder), cls.name)
+        """Load a checkpoint that `save` wrote. Raises ModelError for any other folder."""
+        config = checkpoint_folder.read_config(Path(folder), cls.name)
         try:
             model = cls.new(config, seed=0)
-            model.network.load_state_dict(load_file(Path(folder, folders.STOCK)))
+            model.network.load_state_dict(load_file(Path(folder, checkpoint_folder.STOCK)))
         except (SafetensorError, OSError, ValueError, RuntimeError, TypeError) as error:
             raise ModelError(f"{folder}: no {cls.name} checkpoint ({error}); save it again") from error
         model.network.to(device)
         return model
 
     def save(self, folder: Path) -> None:
-        """config.json and model.safetensors."""
+        """Write config.json and model.safetensors."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         Path(folder, "config.json").write_text(json.dumps(self.config, indent=2) + "\n")
-        save_file(self.network.state_dict(), Path(folder, folders.STOCK))
+        save_file(self.network.state_dict(), Path(folder, checkpoint_folder.STOCK))
 
     @property
     def layers(self) -> Mapping[str, int]:
-        """Blocks."""
+        """Number of blocks by stack."""
         return {"encoder": len(self.network.blocks)}
 
     @property
     def width(self) -> int:
-        """Of the states."""
+        """Width of the hidden states."""
         return int(self.config["width"])
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Patches, the first perhaps of fewer steps."""
+        """Return the number of patches; the first one may have fewer steps than the others."""
         return {"encoder": -(-min(context, self.config["context"]) // self.config["patch"])}
 
     def weights(self) -> Iterator[WeightMatrix]:
-        """q, k, v, o, mlp_in, mlp_out of every block."""
+        """Yield the matrices q, k, v, o, mlp_in and mlp_out of every block."""
         for layer, block in enumerate(self.network.blocks, start=1):
             for what in ("q", "k", "v", "o"):
                 part = getattr(block, what)
@@ -125,7 +137,7 @@ class PatchLine(Forecaster):
                 yield WeightMatrix.of(getattr(block, what), "encoder", layer, what)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
-        """Mean pinball loss of the observed steps of the future, over the context's scale."""
+        """Return the mean pinball loss over the observed steps of the future, in scaled units."""
         patches, padding, loc, scale = self._patches(context.cpu().numpy())
         found = self.network(*self._placed(patches, padding))[:, :, : future.shape[1]]
         target = (future.cpu().double().numpy() - loc) / scale
@@ -149,7 +161,8 @@ class PatchLine(Forecaster):
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         history, parts = windows.context.astype(np.float64), []
-        while sum(part.shape[2] for part in parts) < windows.horizon:  # what is forecast is appended, and read on
+        # The median is appended to the context until the horizon is reached.
+        while sum(part.shape[2] for part in parts) < windows.horizon:
             patches, padding, loc, scale = self._patches(history)
             batches = [slice(n, n + self.batch) for n in range(0, len(patches), self.batch)]
             with torch.inference_mode():
@@ -162,7 +175,12 @@ class PatchLine(Forecaster):
         return np.stack(quantiles, axis=1)
 
     def _patches(self, context: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Patches [W, T, 2 * patch] of scaled values and of what is observed, padding [W, T], loc and scale [W, 1]."""
+        """Return the patches, padding, loc and scale of contexts.
+
+        Patches, [W, T, 2 * patch], contain the scaled values, then 1 for each observed step and 0 for the
+        others. padding, [W, T], is True for a patch without an observed step. loc and scale, both [W, 1], are
+        the mean and the standard deviation, or 1 if that is 0.
+        """
         size, values = self.config["patch"], context[:, -self.config["context"] :].astype(np.float64)
         values = np.pad(values, ((0, 0), (-values.shape[1] % size, 0)), constant_values=np.nan)
         observed = ~np.isnan(values)

@@ -1,1 +1,1 @@
-"""`tsfm-lens`: the command for one's own models and data; each of its commands is thin over functions of the stages."""
+"""Command `tsfmscope`, for a user's own models and data; each subcommand calls functions of the stages."""

@@ -1,6 +1,6 @@
-"""`python -m stages.cli` is `tsfm-lens`."""
+"""Entry point of `python -m tsfmscope.stages.cli`, the same as `tsfmscope`."""
 
-from stages.cli.app import main
+from tsfmscope.stages.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""How commands speak: rows or facts as JSON for machines, tables for people, both on stdout; progress on stderr."""
+"""Output of the commands: JSON for programs and tables for people on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tsfmscope.store.printable import printable
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
-SHORT = 12  # characters of a column that is never broken
-WIDE = 200  # columns where the output is no terminal, so that nothing is cut
+# Characters of a column that is never wrapped.
+SHORT = 12
+# Characters of a line if the output is not a terminal, so that nothing is cut off.
+WIDE = 200
 
 
 def say_json(found: Any) -> None:
-    """Facts as one JSON document; floats in full, none of them NaN."""
+    """Print a value as one JSON document, floats with all digits. Raises ValueError for NaN."""
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Rows as a table, numbers to three digits."""
+    """Print rows as a table, with numbers as in `cell`."""
     table = Table(title=escape(title) or None, title_justify="left", box=box.SIMPLE_HEAD)
     lines = [[cell(value) for value in row] for row in rows]
     for at, name in enumerate(columns):
@@ -38,24 +42,37 @@ def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]])
 
 
 def say_left_out(skipped: Mapping[str, int], *, aside: bool) -> None:
-    """Reason -> series, a line each. aside: on stderr, where stdout is JSON."""
+    """Print the number of series left out, one line per reason. aside: on stderr, if stdout is JSON."""
     for reason, n in skipped.items():
-        typer.echo(f"left out: {n} series: {reason}", err=aside)
+        typer.echo(printable(f"left out: {n} series: {reason}"), err=aside)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal, or wide enough where there is none."""
+    """Return a console as wide as the terminal, or WIDE characters wide if there is none."""
     made = Console(highlight=False, stderr=stderr)
     return made if made.is_terminal else Console(highlight=False, stderr=stderr, width=WIDE)
 
 
 def cell(value: Any) -> str:
-    """A value as people read it."""
+    """Return a value as text for people: three decimals or three digits; control characters are escaped."""
     if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:.3f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:.3g}"
-    return str(value)
+    return printable(str(value))
+
+
+def with_spread(value: Any, spread: float | None) -> Any:
+    """Return a value with its standard deviation, both rounded to the second digit of the latter.
+
+    Returns the value alone if there is no standard deviation.
+    """
+    if value is None or spread is None:
+        return value
+    if isinstance(value, int) or spread == 0:
+        return f"{cell(value)} ± {spread:.2g}"
+    digits = max(0, 1 - math.floor(math.log10(spread)))
+    return f"{value:.{digits}f} ± {spread:.{digits}f}"
 
 
 def _is_short(texts: Iterable[str]) -> bool:
@@ -64,6 +81,6 @@ def _is_short(texts: Iterable[str]) -> bool:
 
 def _is_number(text: str) -> bool:
     try:
-        return not math.isnan(float(text))
+        return not math.isnan(float(text.partition(" ± ")[0]))
     except ValueError:
         return text == "–"

@@ -1,4 +1,4 @@
-"""`tsfm-lens sql`: the store's own command, `python -m store`."""
+"""Command `tsfmscope sql`: the same as `python -m tsfmscope.store`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ SETTINGS = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_int
 
 
 def sql(context: typer.Context) -> None:
-    """SQL over the results: a statement, a .sql file, - for standard input, or a prompt where there is nothing.
+    """Run SQL on the results: a statement, a .sql file, - for standard input, or a prompt.
 
     \b
-    tsfm-lens sql "select 6 * 7 as answer" --format markdown
-    tsfm-lens sql "select model, layer, zeta from geometry limit 3" --json
-    tsfm-lens sql tables geometry
-    tsfm-lens sql query --help
+    tsfmscope sql "select 6 * 7 as answer" --format markdown
+    tsfmscope sql "select model, layer, zeta from geometry limit 3" --json
+    tsfmscope sql tables geometry
+    tsfmscope sql query --help
 
-    This is `python -m store`; --json stands for --format json. Exit code 2 says that the SQL or its database is wrong.
+    This is `python -m tsfmscope.store`; --json means --format json. Exit code 2: the SQL or the database is
+    not valid.
     """
-    from store.__main__ import main
+    from tsfmscope.store.__main__ import main
 
     arguments = [part for word in context.args for part in (["--format", "json"] if word == "--json" else [word])]
-    main(arguments, "tsfm-lens sql")
+    main(arguments, "tsfmscope sql")

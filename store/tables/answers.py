@@ -1,15 +1,16 @@
-"""What the columns of answers mean that no table has, or that mean something else there than in a table."""
+"""Meanings of view columns that no table has, or that have another meaning in a view than in a table."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from store.schema import TABLES
-from store.tables.columns import IDENTITY, LAYER, NORMED, SEED, STACK, STAGE
+from tsfmscope.store.schema import TABLES
+from tsfmscope.store.tables.columns import IDENTITY, LAYER, NORMED, SEED, STACK, STAGE
 
 _SPEARMAN = "rank correlation of isotropy with log NMSE; negative: more isotropic, less error (science.md 10)"
 _SHARE = "part of a Jacobian's bound that its norm reaches; above 1 the bound fails [ratio]"
-MEANINGS: Mapping[str, str] = {  # a column of this name in any answer
+# Column name -> meaning, in any view that does not define its own in OWN.
+MEANINGS: Mapping[str, str] = {
     **{column.name: column.comment for column in (*IDENTITY, STACK, LAYER, NORMED, SEED, STAGE)},
     "study": "study that asked for the rows, by its name in params",
     "n": "units of model, data set and condition (or of their pairs) with both values [units]",
@@ -37,6 +38,11 @@ MEANINGS: Mapping[str, str] = {  # a column of this name in any answer
     "nmse_median": "median NMSE over windows (science.md 5)",
     "nmse_pooled": "squared error over all windows by their squared distance from the context's mean (science.md 5)",
     "nmse_floor": "NMSE below which log NMSE no longer falls",
+    "n_context_min": "fewest observed steps of context of a window that was forecast [steps]",
+    "n_context_median": "median observed steps of context of the windows that were forecast [steps]",
+    "is_filled": "whether the longest series has as many steps before its horizon as the context asks for",
+    "context_longest": "steps that the longest series that was forecast has before its horizon [steps]",
+    "n_unfilled": "units, pairs or candidates with a context that no series fills [units]",
     "is_floored": "whether the NMSE lies below the floor",
     "mean_change": "mean change from one condition or data set of the pair to the other",
     "pair": "the two data sets, conditions or schedules that are compared",
@@ -52,10 +58,14 @@ MEANINGS: Mapping[str, str] = {  # a column of this name in any answer
     "full_rank": "the most that the matrix' shape allows [dimensions]",
     "heads": "attention heads of the block, or the schedule of their ranks (JSON)",
     "tokens": "which tokens the rows are: those that stand for values, or all that the model is given",
-    "wql_ratio": "WQL over the base's, geometric mean over cells [ratio] (science.md 5)",
+    "wql": "quantile losses of all windows over levels times the sum of |targets| (Ansari et al. 2024, Appendix D)",
+    "wql_window_mean": "mean over windows of their own WQL, without windows whose targets are all 0",
+    "n_null_wql": "windows without a WQL of their own: all targets 0, or no forecast [windows]",
+    "wql_ratio": "WQL (pooled over windows) over the base's, geometric mean over cells [ratio] (science.md 5)",
     "mase_ratio": "MASE over the base's, geometric mean over cells [ratio] (science.md 5)",
     "verdict": "agrees, differs or undecided, by the interval; not comparable where ours is another thing",
 }
+# View -> column name -> meaning, for that view alone.
 OWN: Mapping[str, Mapping[str, str]] = {
     "advice_regret": {
         "grouping": "what is chosen: the model, the context of each model, or both at once",
@@ -98,8 +108,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "forecast_scores": {
         "is_baseline": "whether it is a local baseline, fitted anew on every series",
         "method": "how it was compressed, where it was",
-        "wql_ratio": "WQL over seasonal naive's, geometric mean over cells [ratio] (science.md 5)",
-        "mase_ratio": "MASE over seasonal naive's, geometric mean over cells [ratio] (science.md 5)",
+        "wql_ratio": "pooled WQL over probabilistic seasonal naive's, geometric mean over cells [ratio] (science.md 5)",
+        "mase_ratio": "MASE over probabilistic seasonal naive's, geometric mean over cells [ratio] (science.md 5)",
     },
     "pretrained_loss": {
         "line": "models of one recipe with narrow heads, whatever their seeds",
@@ -110,7 +120,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "base_options": "how the base is read, where not as its files say (JSON)",
         "n_mase": "data sets and conditions that mase_ratio is over [cells]",
         "n_states": "data sets and conditions with isotropy of both [cells]",
-        "isotropy_change": "isotropy of zeta_adjusted (larger is more isotropic) less that of the base, mean",
+        "isotropy_change": "mean decrease of |zeta_adjusted_corrected| from the base; above 0: more isotropic",
     },
     "head_ranks": {
         "head_width": "the most that a head's matrix allows [dimensions]",
@@ -243,7 +253,11 @@ OWN: Mapping[str, Mapping[str, str]] = {
 
 
 def meaning(view: str, column: str, reads: Collection[str]) -> str | None:
-    """What a column of a view means; None where nothing says it. reads: tables that the view is made of."""
+    """Return the meaning of a column of a view, or None if none is defined.
+
+    reads: names of the tables that the view reads; a column of the same name in one of them is the last
+    resort.
+    """
     if said := OWN.get(view, {}).get(column) or MEANINGS.get(column):
         return said
     holding = [one for name, table in TABLES.items() if name in reads for one in table.columns if one.name == column]

@@ -1,4 +1,4 @@
-"""What a table and a column are, and the columns that several tables share."""
+"""Definitions of table and column, and the columns that several tables share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ MOMENT = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True)
 class Column:
-    """One column. unit: "" where there is none; source: paper, section and equation, or "" where it is ours."""
+    """One column of a table.
+
+    unit: "" if there is none. source: paper with section or equation, or section of docs/science.md; "" if
+    the column needs none. null: whether values may be null.
+    """
 
     name: str
     type: pa.DataType
@@ -25,16 +29,21 @@ class Column:
 
     @property
     def comment(self) -> str:
-        """Meaning, unit and source in one line, as the catalogue's comments and `python -m store tables` show it."""
+        """Meaning, unit and source in one line.
+
+        The catalogue's comments and `python -m tsfmscope.store tables VIEW` show this text.
+        """
         unit = f" [{self.unit}]" if self.unit else ""
         return f"{self.meaning}{unit}" + (f" ({self.source})" if self.source else "")
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table. by_study: its rows are asked for by studies, which the catalogue joins to it as the first column.
+    """One table. row: what a row is.
 
-    in_catalogue: stands in results.duckdb (bulk data does not). stage: that writes it, where its name is another.
+    by_study: whether studies request its rows; the catalogue then adds the study as the first column.
+    in_catalogue: whether it is in results.duckdb (bulk data is not). stage: name of the stage that writes it,
+    if it differs from the table's name.
     """
 
     name: str
@@ -46,7 +55,7 @@ class Table:
 
     @property
     def keyed(self) -> bool:
-        """Whether rows belong to jobs."""
+        """Whether rows belong to jobs (column job_key)."""
         return any(column.name == "job_key" for column in self.columns)
 
 

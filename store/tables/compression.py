@@ -1,9 +1,9 @@
-"""What is measured of compressed models: what they lost in size, in their matrices, and in what they say."""
+"""Tables of compressed models: their sizes, errors of their matrices, and changes of their forecasts."""
 
 from __future__ import annotations
 
-from store.tables.columns import F64, I16, I32, I64, IDENTITY, KEY, REASON, STACK, TEXT, Table
-from store.tables.columns import Column as C
+from tsfmscope.store.tables.columns import F64, I16, I32, I64, IDENTITY, KEY, REASON, STACK, TEXT, Table
+from tsfmscope.store.tables.columns import Column as C
 
 TABLE_2, DATA_AWARE = "rank_structure.md Table 2", "science.md 6"
 _WHICH = (
@@ -31,7 +31,7 @@ TABLES = (
             C("size_ratio", F64, "parameters over base_parameters", "ratio"),
             C("attention_ratio", F64, "attention_parameters over base_attention_parameters", "ratio"),
             C("rank_ratio", F64, "mean of rank over full width of its heads' parts", "ratio", TABLE_2),
-            C("error", F64, "root mean square of the relative errors of its parts", "", DATA_AWARE),
+            C("error", F64, "root mean square of the relative errors of its parts that have an effect", "", DATA_AWARE),
             KEY,
         ),
     ),

@@ -1,11 +1,11 @@
-"""What is forecast and how it scores."""
+"""Tables of forecasts and their scores."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from store.tables.columns import F32, F64, I32, I64, IDENTITY, KEY, REASON, SERIES, Table
-from store.tables.columns import Column as C
+from tsfmscope.store.tables.columns import F32, F64, I32, I64, IDENTITY, KEY, REASON, SERIES, Table
+from tsfmscope.store.tables.columns import Column as C
 
 FORECAST = (
     *IDENTITY,
@@ -18,7 +18,14 @@ FORECAST = (
     C("nmse_power", F64, "squared error over the sum of squared targets", "", "science.md 5", True),
     C("squared_error", F64, "sum of squared errors of the median", "squared data units"),
     C("nmse_denominator", F64, "sum of squared distances from the context's mean", "squared data units"),
-    C("wql", F64, "weighted quantile loss", "", "Ansari et al. 2024, Appendix D", True),
+    C(
+        "wql_window",
+        F64,
+        "weighted quantile loss of this window alone; `scores.wql` pools windows: it divides sums over all of them",
+        "",
+        "Ansari et al. 2024, Appendix D",
+        True,
+    ),
     C("quantile_loss", F64, "sum of twice the pinball loss over levels and steps", "data units"),
     C("target_abs", F64, "sum of absolute targets", "data units"),
     C(
@@ -32,7 +39,7 @@ FORECAST = (
     C(
         "seasonal_error",
         F64,
-        "seasonal naive's mean absolute error over the whole history before the forecast",
+        "mean absolute difference of steps one season (`datasets.season`) apart, over the history before the forecast",
         "data units",
         "science.md 5",
         True,

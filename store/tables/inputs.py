@@ -1,4 +1,4 @@
-"""What is measured: series, models, and the dumps of what models make of series."""
+"""Tables of the inputs of measurements: series, models, and dumps of hidden states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from store.tables.columns import (
+from tsfmscope.store.tables.columns import (
     CONDITION,
     DATASET,
     DOMAIN,
@@ -27,7 +27,7 @@ from store.tables.columns import (
     TEXT,
     Table,
 )
-from store.tables.columns import Column as C
+from tsfmscope.store.tables.columns import Column as C
 
 _TOKEN = (
     STACK,
@@ -61,6 +61,7 @@ TABLES = (
             C("kernel", TEXT, "kernel expression of a KernelSynth series", null=True),
             C("seed", I64, "seed of a synthetic series", null=True),
             C("provenance", TEXT, "where the values come from"),
+            C("season", I32, "steps of a season where known; null: the season of the frequency", "steps", null=True),
         ),
         in_catalogue=False,
     ),
@@ -73,7 +74,7 @@ TABLES = (
             DOMAIN,
             C("freq", TEXT, "sampling frequency, as pandas names it"),
             C("horizon", I32, "steps forecast", "steps", "isotropy.md, Table 4"),
-            C("season", I32, "season of the seasonal naive forecast", "steps"),
+            C("season", I32, "lag of seasonal naive and of MASE's scale; 1: no season, the last value", "steps"),
             C("n_series", I32, "series used", "series"),
             C("n_available", I32, "series there are", "series"),
             C("n_steps", I64, "observations over the series used", "steps"),
@@ -108,6 +109,14 @@ TABLES = (
             C("bytes", I64, "size of the file", "bytes"),
             C("fingerprint", TEXT, "BLAKE3 of the file"),
             C("n_windows", I64, "windows in the file", "windows"),
+            C("n_context_min", I32, "of a token dump: fewest observed steps in a window's context", "steps", null=True),
+            C(
+                "n_context_median",
+                F64,
+                "of a token dump: median observed steps in a window's context",
+                "steps",
+                null=True,
+            ),
             C("batch", I32, "windows in one forward pass", "windows", null=True),
             KEY,
         ),
@@ -161,20 +170,45 @@ TABLES = (
     ),
     Table(
         "skill",
-        "the skill of one checkpoint on unseen windows",
+        "the skill of one forecasting model: on a clean sine, and where it was pretrained here on unseen windows",
         (
             MODEL,
-            C("n_windows", I32, "windows scored", "windows"),
-            C("n_datasets", I32, "data sets they come from", "data sets"),
-            C("wql_vs_median", F64, "geometric mean of WQL over the context median's", "ratio"),
-            C("low", F64, "lower end of its 95 % bootstrap interval", "ratio"),
-            C("high", F64, "upper end of its 95 % bootstrap interval", "ratio"),
-            C("wql_vs_seasonal", F64, "geometric mean of WQL over seasonal naive's", "ratio"),
-            C("seasonal_low", F64, "lower end of its 95 % bootstrap interval", "ratio"),
-            C("seasonal_high", F64, "upper end of its 95 % bootstrap interval", "ratio"),
-            C("bootstrap", I32, "bootstrap resamples", "resamples"),
+            C(
+                "sine_error",
+                F64,
+                "absolute error of the median on noiseless sines of period 24 over that of forecasting 0; 0 is exact",
+                "ratio",
+            ),
+            C(
+                "n_windows",
+                I32,
+                "windows scored; null where the model was not pretrained here",
+                "windows",
+                null=True,
+            ),
+            C("n_datasets", I32, "data sets they come from", "data sets", null=True),
+            C(
+                "n_seasonal",
+                I32,
+                "data sets with a season; on others seasonal naive is the last value",
+                "data sets",
+                null=True,
+            ),
+            C("wql_vs_median", F64, "geometric mean of WQL over the context median's", "ratio", null=True),
+            C("low", F64, "lower end of its 95 % bootstrap interval", "ratio", null=True),
+            C("high", F64, "upper end of its 95 % bootstrap interval", "ratio", null=True),
+            C(
+                "wql_vs_seasonal",
+                F64,
+                "geometric mean of WQL over point seasonal naive's: the last season repeated, all quantiles equal",
+                "ratio",
+                null=True,
+            ),
+            C("seasonal_low", F64, "lower end of its 95 % bootstrap interval", "ratio", null=True),
+            C("seasonal_high", F64, "upper end of its 95 % bootstrap interval", "ratio", null=True),
+            C("bootstrap", I32, "bootstrap resamples", "resamples", null=True),
             SEED,
-            C("recipe", TEXT, "SHA-256 of the training recipe"),
+            C("recipe", TEXT, "SHA-256 of the training recipe; null where not pretrained here", null=True),
             KEY,
         ),
     ),

@@ -1,11 +1,11 @@
-"""What is measured of ranks: spectra of inputs and weights, planes of their leading directions, angles."""
+"""Tables of rank measurements: spectra of inputs and weights, embedded tokens in two dimensions, angles."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from store.tables.columns import F32, F64, FLAG, I16, I32, I64, KEY, MODEL, REASON, STACK, TEXT, Table
-from store.tables.columns import Column as C
+from tsfmscope.store.tables.columns import F32, F64, FLAG, I16, I32, I64, KEY, MODEL, REASON, STACK, TEXT, Table
+from tsfmscope.store.tables.columns import Column as C
 
 EQ_1, EQ_2 = "rank_structure.md eq. 1", "rank_structure.md eq. 2"
 

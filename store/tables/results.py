@@ -1,10 +1,10 @@
-"""What is measured on models."""
+"""Tables of measurements on models and of statistical inference."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from store.tables.columns import (
+from tsfmscope.store.tables.columns import (
     F64,
     FLAG,
     I16,
@@ -20,7 +20,7 @@ from store.tables.columns import (
     TEXT,
     Table,
 )
-from store.tables.columns import Column as C
+from tsfmscope.store.tables.columns import Column as C
 
 CAI = "Cai et al. 2021"
 THEOREM_2, LEMMA_1, PARTITION = "isotropy.md Theorem 2", "isotropy.md Lemma 1", "isotropy.md section 3"
@@ -29,6 +29,24 @@ _HEAD = (
     C("layer", I16, "block, from 1: its projections and what they are given"),
     C("head", I16, "self-attention head of the block, from 0"),
     C("heads", I16, "heads of the block", "heads"),
+)
+
+_SPREADS = tuple(
+    C(
+        f"{name}_sd",
+        F64,
+        f"standard deviation of {what} over token samples and cluster starts; null under 2 repeats that have it",
+        unit,
+        "science.md 2",
+        True,
+    )
+    for name, what, unit in (
+        ("zeta", "zeta", "cosine"),
+        ("zeta_adjusted", "zeta_adjusted", "cosine"),
+        ("zeta_adjusted_corrected", "zeta_adjusted_corrected", "cosine"),
+        ("effective_dimension", "the effective dimension d(0.8)", "dimensions"),
+        ("log_isotropy_scaled", "log_isotropy_scaled", "nats"),
+    )
 )
 
 TABLES = (
@@ -71,19 +89,40 @@ TABLES = (
             C(
                 "zeta_adjusted_floor",
                 F64,
-                "mean of -1/(n_c - 1): what centring gives",
+                "mean over clusters of what isotropic types with these counts give in high dimension",
                 "cosine",
                 "science.md 2",
                 True,
             ),
-            C("zeta_adjusted_corrected", F64, "zeta_adjusted with the floor removed", "cosine", "science.md 2", True),
-            C("zeta_adjusted_null", F64, "its mean over column permutations", "cosine", "science.md 2", True),
-            C("zeta_adjusted_null_sd", F64, "its standard deviation over them", "cosine", "science.md 2", True),
-            C("zeta_adjusted_p", F64, "its two-sided p against them", "", "science.md 2", True),
+            C(
+                "zeta_adjusted_corrected",
+                F64,
+                "zeta_adjusted less zeta_adjusted_null",
+                "cosine",
+                "science.md 2",
+                True,
+            ),
+            C(
+                "zeta_adjusted_null",
+                F64,
+                "mean of zeta_adjusted over permutations of the columns of each cluster's type means",
+                "cosine",
+                "science.md 2",
+                True,
+            ),
+            C(
+                "zeta_adjusted_null_sd",
+                F64,
+                "standard deviation of zeta_adjusted over them",
+                "cosine",
+                "science.md 2",
+                True,
+            ),
+            C("zeta_adjusted_p", F64, "two-sided p of zeta_adjusted against them", "", "science.md 2", True),
             C(
                 "zeta_adjusted_isotropic",
                 FLAG,
-                "whether it is indistinguishable from isotropic: p over 0.05",
+                "whether zeta_adjusted is indistinguishable from isotropic: p over 0.05",
                 "",
                 "science.md 2",
                 True,
@@ -133,6 +172,8 @@ TABLES = (
             C("cai_k", I16, "clusters chosen by silhouette, K to 15", "clusters", CAI, True),
             C("cai_silhouettes", pa.list_(F64), "mean silhouette for K = 2, 3, ...", "", CAI, True),
             C("cai_cluster_cosine", F64, "cosine inside centred clusters", "cosine", CAI, True),
+            C("repeats", I16, "random halves of the rows that the next five columns are over; 0: none", "repeats"),
+            *_SPREADS,
             REASON,
             KEY,
         ),

@@ -1,20 +1,9 @@
-"""Who asked for what, and how it went."""
+"""Tables of studies and their jobs, and of failures, timings and runs."""
 
 from __future__ import annotations
 
-from store.tables.columns import (
-    F64,
-    FLAG,
-    I32,
-    I64,
-    KEY,
-    MOMENT,
-    SEED,
-    STAGE,
-    TEXT,
-    Table,
-)
-from store.tables.columns import Column as C
+from tsfmscope.store.tables.columns import F64, FLAG, I32, I64, KEY, MOMENT, SEED, STAGE, TEXT, Table
+from tsfmscope.store.tables.columns import Column as C
 
 TABLES = (
     Table(
@@ -33,7 +22,7 @@ TABLES = (
             C("study", TEXT, "study, by its name in params"),
             C("title", TEXT, "the question in words"),
             C("figure", TEXT, "the figure or table of a paper that it answers", null=True),
-            C("picture", TEXT, "how the report draws it, as in stages/blocks"),
+            C("picture", TEXT, "how the report draws it, as in stages/config"),
             C("along", TEXT, "what a grid of models varies: model -> x (JSON)", null=True),
         ),
     ),

@@ -1,9 +1,9 @@
-"""What the theorems of rank_structure.md say at random instances, and Appendix J's experiments."""
+"""Table of the theorems of Yu et al. 2026 at random instances, and of the experiments of their Appendix J."""
 
 from __future__ import annotations
 
-from store.tables.columns import F64, FLAG, I16, I32, KEY, SEED, TEXT, Table
-from store.tables.columns import Column as C
+from tsfmscope.store.tables.columns import F64, FLAG, I16, I32, KEY, SEED, TEXT, Table
+from tsfmscope.store.tables.columns import Column as C
 
 RANK = "rank_structure.md"
 

@@ -1,1 +1,1 @@
-"""Pretraining now; low-rank layers, absorbed heads and export as they come."""
+"""Compression of models: truncation of trained ones, pretraining of small ones, export, fidelity."""

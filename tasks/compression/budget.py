@@ -1,36 +1,38 @@
-"""One budget over many parts, each of which costs more and errs less the higher its rank."""
+"""Allocation of one budget over many parts, whose costs grow and whose errors shrink with their ranks."""
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from jaxtyping import Float, Int
 
 
 class BudgetError(ValueError):
-    """A budget that rank 1 of everything is beyond."""
+    """Error for a budget that is too small even for rank 1 of every part."""
 
 
 class Curve(NamedTuple):
-    """Of one part, by rank 1, 2, ...: its cost, never falling, and its error, never growing."""
+    """Cost (never decreasing) and error (never increasing) of one part by rank 1, 2, ..."""
 
     costs: Int[np.ndarray, " rank"]
     errors: Float[np.ndarray, " rank"]
 
 
 def allocate(curves: Sequence[Curve], budget: int) -> list[int]:
-    """Ranks, at least 1, of least summed error within the budget: greedy by gain over cost.
+    """Return one rank per part, at least 1, for the least summed error within the budget, by a greedy search.
 
-    From rank 1 on, the step that gains most for its cost is taken, of any length that the budget allows. Optimal where
-    every rank costs the same and gains never grow (squared singular values); elsewhere less than the gain of one
-    step from it. BudgetError where rank 1 of every part is beyond the budget.
+    Starting at rank 1, the search repeatedly takes the step with the largest gain over cost; a step may span
+    several ranks if the budget allows it. The result is optimal where every rank costs the same and gains
+    never grow, as with squared singular values. Elsewhere its error exceeds the optimum by less than the gain
+    of one step. BudgetError if rank 1 of every part exceeds the budget.
     """
     left = budget - sum(int(curve.costs[0]) for curve in curves)
     if left < 0:
-        raise BudgetError(f"budget: got {budget}, expected at least {budget - left}, which rank 1 of every part costs")
+        _refuse(budget, budget - left)
     ranks = [1] * len(curves)
     waiting = [step for place, curve in enumerate(curves) if (step := _best(place, curve, 1, left))]
     heapq.heapify(waiting)
@@ -40,13 +42,58 @@ def allocate(curves: Sequence[Curve], budget: int) -> list[int]:
         cost = int(curve.costs[rank - 1] - curve.costs[now - 1])
         if cost <= left:
             ranks[place], left = rank, left - cost
-        if step := _best(place, curve, ranks[place], left):  # of what the budget still allows
+        # The best step that the rest of the budget allows.
+        if step := _best(place, curve, ranks[place], left):
             heapq.heappush(waiting, step)
     return ranks
 
 
+class Spectrum(NamedTuple):
+    """Costs of one part by rank 1, 2, ... (never decreasing), and its singular values (none if idle)."""
+
+    costs: Int[np.ndarray, " rank"]
+    values: Float[np.ndarray, " value"]
+
+
+def allocate_by_tolerance(spectra: Sequence[Spectrum], budget: int) -> list[int]:
+    """Return the numerical rank of every part, at least 1, at the smallest tolerance within the budget.
+
+    Source: Yu et al. 2026, Table 2, where every matrix is truncated to its numerical rank at one tolerance ε.
+    Deviations: the paper gives ε, while here it is found by bisection. A part without values stays at rank 1.
+    A part whose rank costs as much as its full rank gets the full rank.
+    BudgetError if rank 1 of every part exceeds the budget.
+    """
+    relative = [one.values / one.values.max() if one.values.any() else one.values[:0] for one in spectra]
+    tolerances = np.unique(np.concatenate([[0.0, 1.0], *relative]))
+
+    def ranks_at(tolerance: float) -> list[int]:
+        counts = [max(1, int(np.count_nonzero(values > tolerance))) for values in relative]
+        return [_widest(one.costs, count) for one, count in zip(spectra, counts, strict=True)]
+
+    def is_within(tolerance: float) -> bool:
+        ranks = zip(spectra, ranks_at(tolerance), strict=True)
+        return sum(int(one.costs[rank - 1]) for one, rank in ranks) <= budget
+
+    if not is_within(1.0):
+        _refuse(budget, sum(int(one.costs[0]) for one in spectra))
+    first = bisect_left(tolerances, True, key=is_within)
+    return ranks_at(float(tolerances[first]))
+
+
+def _widest(costs: np.ndarray, rank: int) -> int:
+    """Return the full rank if it costs as much as this rank, else this rank."""
+    return len(costs) if costs[rank - 1] == costs[-1] else rank
+
+
+def _refuse(budget: int, least: int) -> NoReturn:
+    raise BudgetError(f"budget: got {budget}, expected at least {least}, which rank 1 of every part costs")
+
+
 def _best(place: int, curve: Curve, rank: int, left: int) -> tuple[float, int, int] | None:
-    """The next step of a part as (-gain over cost, place, its rank), the shortest of equals; None where none gains."""
+    """Return the next step of a part as (-gain over cost, place, new rank), or None if no step gains.
+
+    The shortest of several equal steps is taken.
+    """
     costs = curve.costs[rank:] - curve.costs[rank - 1]
     gains = curve.errors[rank - 1] - curve.errors[rank:]
     worth = np.where((costs <= left) & (gains > 0), gains, 0.0) / np.maximum(costs, 1e-9)

@@ -1,4 +1,4 @@
-"""What a model's attention layers are given, as second moments, gathered in one pass over calibration windows."""
+"""Second moments of the inputs of a model's attention layers, from one pass over calibration windows."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from tasks.errors import HealthError, ModelError
-from tasks.models.attention import AttentionLayer, Projections
-from tasks.models.capture import capture
-from tasks.models.types import TokenKind, Tokens
-from tasks.ranks.tall import TallQR
+from tsfmscope.tasks.errors import HealthError, ModelError
+from tsfmscope.tasks.models.common.attention import AttentionLayer, Projections
+from tsfmscope.tasks.models.common.capture import capture
+from tsfmscope.tasks.models.types import TokenKind, Tokens
+from tsfmscope.tasks.ranks.tall import TallQR
 
 if TYPE_CHECKING:
     import torch
 
-    from tasks.models.base import Family
+    from tsfmscope.tasks.models.base import Family
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of one attention layer, R factors in float64: RᵀR is the sum of a row's outer products over all rows.
+    """R factors, in float64, of the inputs of one attention layer.
 
-    queries: of [1 x], x what is projected to queries. inputs: of [1 z], z what is projected to keys and values. keys:
-    of z less its mean over the keys that are asked together, which a softmax does not see. attended: of [1 H], H what
-    the output projection is given, W_V Σ_j p_ij z_j + b_v of all heads side by side.
+    RᵀR is the sum of the outer products of all rows, where a row is:
+    queries: [1 x], with x the input of the query projection.
+    inputs: [1 z], with z the input of the key and value projections.
+    keys: z less its mean over the keys of one softmax, since a softmax ignores that mean.
+    attended: [1 H], with H the input of the output projection, W_V Σ_j p_ij z_j + b_v of all heads
+    concatenated.
     """
 
     queries: Float[np.ndarray, "width_and_one width_and_one"]
@@ -37,15 +40,17 @@ class Moments:
 
 
 def gather(model: Family, *parts: Tokens) -> dict[str, Moments]:
-    """Attention layer -> moments of its rows over all windows, `model.batch` windows at a time; PADDING counts nowhere.
+    """Return the moments of every attention layer, by layer name, over all windows without PADDING.
 
-    parts: windows of series that may be forecast together, such as those of a data set. Keys that are asked together
-    are those of a window; in group attention (Chronos-2) those of a part at one place: in our passes every series is a
-    group by itself, of whose one key a softmax sees nothing, but a user's groups are of several.
-
-    Nothing is kept of a batch but four R factors a layer. A layer of a stack that no token reaches (VisionTS' decoder)
-    has the moments of `white` inputs. Raises ModelError where a family does not say what its attention layers are or
-    there is no window, HealthError as `hidden_states` does.
+    The model runs on `model.batch` windows at a time, and memory holds four R factors per layer between
+    batches.
+    parts: groups of windows whose series may be forecast together, such as those of one data set. Keys are
+    centred over one window. In group attention (Chronos-2) they are centred over all windows of a part at one
+    token position. In our passes every series is a group by itself, and a softmax over its single key is
+    constant, but the groups of a user may contain several series.
+    A layer of a stack that no token reaches (VisionTS' decoder) gets the moments of `white` inputs.
+    ModelError if a family does not describe its attention layers, or if there is no window. HealthError as in
+    `hidden_states`.
     """
     layers = list(model.attentions())
     if not layers:
@@ -68,7 +73,7 @@ def gather(model: Family, *parts: Tokens) -> dict[str, Moments]:
 def _pass(
     model: Family, tokens: Tokens, streams: Mapping[str, _Streams], points: Mapping[tuple[str, str], Any]
 ) -> None:
-    """Run a batch and add what its projections are given."""
+    """Run a batch and add the inputs of its projections to the streams."""
     valid = {stack: kinds != TokenKind.PADDING for stack, kinds in tokens.kinds.items()}
 
     def add(point: tuple[str, str], states: torch.Tensor) -> torch.Tensor:
@@ -82,7 +87,9 @@ def _pass(
 
 
 def white(layer: Projections) -> Moments:
-    """Moments of inputs of mean 0 and covariance 1, attended to one at a time: they weigh all directions alike."""
+    """Return the moments of inputs with mean 0 and covariance 1, each attended to alone.
+
+    With them, all directions weigh alike."""
     inputs = np.eye(1 + layer.q.shape[2])
     shared = len(layer.q) // len(layer.v)
     attended = np.zeros((len(inputs), 1 + len(layer.q) * layer.v.shape[1]))
@@ -94,12 +101,13 @@ def white(layer: Projections) -> Moments:
 
 
 class _Streams:
-    """The growing R factors of one layer."""
+    """R factors of one layer, updated batch by batch."""
 
     def __init__(self, layer: AttentionLayer, first_stack: str) -> None:
         self._layer = layer
         cross = layer.kind == "cross"
-        apart = cross or layer.laid_out is not None  # else keys are made of what queries are made of
+        # Otherwise keys and queries have the same input.
+        apart = cross or layer.laid_out is not None
         self.points = ("q", "k", "o") if apart else ("q", "o")
         self._stacks = dict.fromkeys(self.points, layer.stack) | ({"k": first_stack} if cross else {})
         self._of = {what: TallQR(layer.linear(what).weight.shape[1]) for what in self.points}
@@ -107,11 +115,11 @@ class _Streams:
         self._together: _Means | None = None
 
     def begin(self) -> None:
-        """What comes now is of another part."""
+        """Start a new part."""
         self._together = _Means() if self._layer.kind == "group" else None
 
     def add(self, what: str, states: np.ndarray, valid: dict[str, np.ndarray]) -> None:
-        """What the projection was given, [..., T, d]."""
+        """Add the inputs [..., T, d] of projection `what`; valid: stack -> mask of tokens that count."""
         states = states.reshape(-1, *states.shape[-2:])
         kept = self._aligned(states.shape[:2], valid[self._stacks[what]])
         self._of[what].add(states[kept])
@@ -125,7 +133,10 @@ class _Streams:
         return Moments(roots["q"], roots[self.points[-2]], self._keys.root()[:, 1:], roots["o"])
 
     def _aligned(self, shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
-        """Which of the rows count; where a group's series attend to each other, windows and tokens change places."""
+        """Return the mask of rows that count, with windows and tokens swapped for group attention.
+
+        HealthError if the mask does not fit the shape of the projection's input.
+        """
         if self._layer.laid_out is not None:
             valid = self._layer.laid_out(valid, shape)
         elif self._layer.kind == "group":
@@ -139,7 +150,7 @@ class _Streams:
 
 
 class _Means:
-    """Means, a place each, of rows that come in batches, and what centring each batch by itself leaves out."""
+    """Running means per token position, and corrections for the centring of each batch by itself."""
 
     def __init__(self) -> None:
         self._counts: np.ndarray | float = 0.0
@@ -148,10 +159,11 @@ class _Means:
     def moved(
         self, states: Float[np.ndarray, "place window width"], kept: Bool[np.ndarray, "place window"]
     ) -> Float[np.ndarray, "place width"]:
-        """Rows to add to those less their batch's mean, for the second moments about the mean of all so far.
+        """Return correction rows, one per token position, for a batch that was centred on its own mean.
 
-        sqrt(n m / (n + m)) times the difference of the means of the n rows before and of the batch's m (Chan, Golub and
-        LeVeque 1983, eq. 2.1b).
+        With these rows added, the second moments are about the mean of all rows so far. A row is sqrt(n m /
+        (n + m)) times the difference between the mean of the batch's m rows and the mean of the n rows before
+        (Chan, Golub and LeVeque 1983, eq. 2.1b). kept: mask of the rows that count.
         """
         counts = kept.sum(axis=1)[:, None].astype(np.float64)
         means = (states * kept[:, :, None]).sum(axis=1, dtype=np.float64) / np.maximum(counts, 1)
@@ -165,7 +177,10 @@ class _Means:
 def centred(
     states: Float[np.ndarray, "window token width"], kept: Bool[np.ndarray, "window token"]
 ) -> Float[np.ndarray, "window token width"]:
-    """Less the mean over the kept tokens of the window, in float64; a window without any stays."""
+    """Return states less the mean over the kept tokens of their window, in float64.
+
+    A window without kept tokens stays unchanged.
+    """
     states = states.astype(np.float64)
     counts = np.maximum(kept.sum(axis=1), 1)[:, None, None]
     less: np.ndarray = states - (states * kept[:, :, None]).sum(axis=1, keepdims=True) / counts

@@ -1,8 +1,8 @@
-"""Compressed models for others: a folder that says its ranks, the package's own pipeline, a dense checkpoint.
+"""Export of compressed models: a checkpoint folder, the package's own pipeline, or a dense checkpoint.
 
-The plain folder is for this project's loader. Its weights lie under a name that no stock package looks for: narrower
-matrices a package would refuse, but what it does not find, such as the factors of a product, it draws at random with no
-more than a warning.
+The checkpoint folder is for this project's loader. Its weights have a file name that no stock package looks
+for. A stock package would refuse narrower matrices, but it would draw weights that it does not find, such as
+the factors of a product, at random, with no more than a warning.
 """
 
 from __future__ import annotations
@@ -15,27 +15,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors import SafetensorError
 
-from tasks.errors import ModelError
-from tasks.models import registry
-from tasks.models.attention import BLOCK, NAMES, Projections, Widths
-from tasks.models.folders import COMPRESSED, STOCK, share
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.common.attention import BLOCK, NAMES, Projections, Widths
+from tsfmscope.tasks.models.common.checkpoint_folder import COMPRESSED, STOCK, share
 
 if TYPE_CHECKING:
-    from tasks.models.base import Family
+    from tsfmscope.tasks.models.base import Family
 
-ROUNDING = 1e-6  # relative, of float32 weights: what differs by less is the same
-UNASKED = ("task",)  # of a kept config: what `new` does not take, since it can be nothing else
-NETWORKS = ("patchtst", "timesfm", "timesfm-2.5", "t5-text", "vit")  # whose transformers class is what users call
+# relative rounding of float32 weights: smaller differences count as none
+ROUNDING = 1e-6
+# keys of a saved config that `new` does not accept, since they have one possible value only
+UNASKED = ("task",)
+# families whose users call the transformers network directly
+NETWORKS = ("patchtst", "timesfm", "timesfm-2.5", "t5-text", "vit")
 
 
 def save(model: Family, folder: Path) -> None:
-    """What the family's `load` reads, and, of a model that is not compressed, its package too.
+    """Save a model for the family's `load`; the family's package reads it too if nothing is compressed.
 
-    Of a compressed one, config.json says the ranks and the weights are COMPRESSED, so that every stock package says
-    that it finds no model.safetensors. Who may read the files is left to the umask.
+    The config.json of a compressed model contains the ranks, and its weights are in the file COMPRESSED, so
+    that every stock package reports that model.safetensors is missing. File permissions follow the umask.
+    ModelError if the weights cannot be written, or if those of a compressed model were saved in several
+    files.
     """
-    model.save(folder)
+    try:
+        model.save(folder)
+    # The writer raises this error for a full disk as well.
+    except SafetensorError as error:
+        raise ModelError(
+            f"{folder}: the weights cannot be written ({error}); free some of that disk, or name another folder"
+        ) from error
     if model.compression is not None:
         if not (folder / STOCK).is_file():
             raise ModelError(f"{folder}: weights were saved in parts; a compressed model must lie in one {STOCK}")
@@ -44,16 +56,17 @@ def save(model: Family, folder: Path) -> None:
 
 
 def pipeline(folder: Path, family: str, *, device: str = "cpu", **options: Any) -> Any:
-    """The model of a folder in the class that the family's own package forecasts with: see `wrapped`."""
+    """Load a folder as the class that the family's own package forecasts with; options as in `wrapped`."""
     return wrapped(registry.family_class(family).load(Path(folder), device=device), **options)
 
 
 def wrapped(model: Family, **options: Any) -> Any:
-    """A model in the class that its family's own package forecasts with.
+    """Return the model as the class that its family's own package forecasts with.
 
-    ChronosPipeline, ChronosBoltPipeline, Chronos2Pipeline; uni2ts' MoiraiForecast, which takes options (at least
-    prediction_length and context_length; patch_size is the model's own where it has one); of NETWORKS the transformers
-    network; of families without a package our Family. ValueError for options that are not taken or are missing.
+    Chronos families: ChronosPipeline, ChronosBoltPipeline or Chronos2Pipeline. Moirai: uni2ts'
+    MoiraiForecast, which takes options: at least prediction_length and context_length; the default of
+    patch_size is the model's own, if it has one. Families in NETWORKS: the transformers network. Families
+    without a package: the Family itself. ValueError for unknown or missing options.
     """
     if model.name == "moirai":
         return _moirai(model, options)
@@ -66,10 +79,11 @@ def wrapped(model: Family, **options: Any) -> Any:
 
 
 def densify(model: Family) -> Family:
-    """The same function with the weights of the original's shapes, in place: nothing of it is ours any more.
+    """Give a compressed model the shapes of the original, in place; its function stays the same.
 
-    Heads get zeros up to the original widths, factors are multiplied out as a layer is read, dropped biases are zeros,
-    config.json loses its block. Exact but for the rounding of products. ModelError where the original has no room.
+    Heads are padded with zeros to the original widths, factors are multiplied out, dropped biases become
+    zeros, and the config loses its block `compression`. The result is exact up to the rounding of products,
+    and stock packages load it. ModelError if the original has no place for a bias.
     """
     original = {layer.name: layer for layer in _original(model).attentions()}
     for layer in model.attentions():
@@ -81,9 +95,10 @@ def densify(model: Family) -> Family:
 
 
 def padded(narrow: Projections, widths: Widths, biases: Collection[str], name: str) -> Projections:
-    """Zeros up to the widths, and a bias of each of `biases`; ModelError, naming the layer, for one that has no place.
+    """Return the layer padded with zeros to the widths, with exactly the biases named in `biases`.
 
-    An output bias that is not among them comes out of a value's, since attention weights sum to 1.
+    An output bias that is not in `biases` is moved into a value bias, if that is in it, since attention
+    weights sum to 1. ModelError, with the layer's `name`, for a bias that has no place.
     """
     q, k, q_bias, k_bias = (_wide(part, widths.key) for part in (narrow.q, narrow.k, narrow.q_bias, narrow.k_bias))
     v, v_bias = (_wide(part, widths.value) for part in (narrow.v, narrow.v_bias))
@@ -102,22 +117,25 @@ def padded(narrow: Projections, widths: Widths, biases: Collection[str], name: s
 
 
 def _moved_into_values(layer: Projections) -> Projections:
-    """The output's bias made by the values': as it is where no values make it.
+    """Return the layer with its output bias moved into the value bias; unchanged if no value bias yields it.
 
-    A value dimension that is nowhere used gets a bias of 1, and the output reads its bias there. Where all are used,
-    the values' biases that W_O makes it of, as where it once came from such.
+    If a value dimension is unused, it gets a bias of 1, and its column of W_O becomes the output bias.
+    Otherwise the least-squares solution of W_O b_v = b_o is added to the value bias, if it solves the
+    equation up to ROUNDING. It does where the output bias came from a value bias.
     """
     assert layer.o_bias is not None
     groups, shared = len(layer.v), len(layer.o) // len(layer.v)
     by_group = layer.o.reshape(groups, shared, *layer.o.shape[1:])
     bias = np.zeros(layer.v.shape[:2]) if layer.v_bias is None else layer.v_bias.copy()
     o = layer.o.copy()
-    idle = ~(layer.v.any(axis=2) | by_group.any(axis=(1, 2)) | (bias != 0))  # [g, value]
+    # [g, value]
+    idle = ~(layer.v.any(axis=2) | by_group.any(axis=(1, 2)) | (bias != 0))
     if idle.any():
         group, at = np.argwhere(idle)[0]
         bias[group, at], o[group * shared, :, at] = 1.0, layer.o_bias
         return layer._replace(o=o, v_bias=bias, o_bias=None)
-    columns = np.concatenate(list(by_group.sum(axis=1)), axis=1)  # [out, g * value]
+    # [out, g * value]
+    columns = np.concatenate(list(by_group.sum(axis=1)), axis=1)
     found = np.linalg.lstsq(columns, layer.o_bias, rcond=None)[0]
     if np.abs(columns @ found - layer.o_bias).max() > ROUNDING * np.abs(layer.o_bias).max():
         return layer
@@ -125,18 +143,22 @@ def _moved_into_values(layer: Projections) -> Projections:
 
 
 def _wide(part: Any, width: int) -> Any:
-    """Heads [h, narrow, ...] with zeros up to [h, width, ...]; None stays."""
+    """Return heads [h, narrow, ...] padded with zeros to [h, width, ...]; None stays None."""
     return None if part is None else np.pad(part, [(0, 0), (0, width - part.shape[1])] + [(0, 0)] * (part.ndim - 2))
 
 
 def _original(model: Family) -> Family:
-    """A model of the same config with nothing compressed, for its shapes alone: its weights are not set."""
+    """Return an uncompressed model of the same config; only its shapes are meaningful, not its weights.
+
+    ModelError if the family keeps no config to build it from.
+    """
     import torch
     from transformers import PreTrainedModel
 
     network: Any = model.network
     if not isinstance(network, PreTrainedModel):
-        told: Any = getattr(model, "config", None)  # what `new` takes, in every family of own networks
+        # Every family with a network of its own keeps here the config that `new` takes.
+        told: Any = getattr(model, "config", None)
         if told is None:
             raise ModelError(f"family {model.name}: keeps no config to make the original of; export without --dense")
         shape = dict(told) if isinstance(told, Mapping) else asdict(told)

@@ -1,4 +1,4 @@
-"""How far a compressed model is from its base: overlap of next tokens, perplexities, and the last hidden states."""
+"""Fidelity of a compressed model to its base: next-token overlap, perplexities, last hidden states."""
 
 from __future__ import annotations
 
@@ -10,33 +10,38 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from tasks.models.embed import VALUED, in_batches, pass_windows
-from tasks.models.registry import load_for_job
-from tasks.models.tokenize import IDENTITY
-from tasks.models.types import TokenKind, Tokens
-from tasks.series.noise import with_noise
-from tasks.series.tables import table_series
-from tasks.series.windows import last_windows
-from tasks.sweep.jobs import Job, Result, place
+from tsfmscope.tasks.entries.embeddings import VALUED, in_batches, pass_windows
+from tsfmscope.tasks.entries.tokens import IDENTITY
+from tsfmscope.tasks.job import Job, Result, current_context
+from tsfmscope.tasks.models.registry import load_for_job
+from tsfmscope.tasks.models.types import TokenKind, Tokens
+from tsfmscope.tasks.series.synthetic.noise import with_noise
+from tsfmscope.tasks.series.tables import table_series
+from tsfmscope.tasks.series.windows import last_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tasks.models.base import Family
+    from tsfmscope.tasks.models.base import Family
 
-CERTAIN = 1e-9  # log perplexity, nats: below it the base is certain of every token and a ratio to it says nothing
+# log perplexity in nats: below it the base is certain of every token, and a ratio to it is
+# meaningless
+CERTAIN = 1e-9
 NO_HEAD = "no softmax over ids: next tokens and perplexity are not defined"
 
 
 class Pair(NamedTuple):
-    """A compressed model and the one that it was made from."""
+    """Compressed model and its base model."""
 
     compressed: Family
     base: Family
 
 
 class Copied(NamedTuple):
-    """Next tokens of both models on windows that the decoder is fed: sums over `n` positions."""
+    """Sums over `n` positions of measures of both models' next tokens, with the context as decoder input.
+
+    overlap: Jaccard overlap of the most likely tokens. nats, base_nats: −log p of the label under each model.
+    """
 
     n: int
     overlap: float
@@ -45,17 +50,19 @@ class Copied(NamedTuple):
 
 
 def load_pair(job: Job) -> Pair:
-    """Both models of a job: its own, and that of spec["base"]."""
+    """Load both models of a job: its own, and the one of spec["base"]."""
     return Pair(load_for_job(job), load_for_job(replace(job, spec={**job.spec, **job.spec["base"]})))
 
 
 def measure(job: Job, data: pa.Table, models: Pair) -> Result:
-    """The `fidelity` row of a compressed model on the last windows of a data set.
+    """Return the `fidelity` row of a compressed model on the last windows of a data set.
 
-    data: the series. job.spec: identity, history, horizon, min_context, held_out, seed (of the noise) and `fidelity`:
-    windows (at most, of as many series) and top. Overlap and perplexity are those of science.md section 5: the decoder
-    is fed the context's ids shifted right, labels are the ids; null in a family without a softmax over ids. The states
-    are the last ones of the last stack, of tokens that stand for values, the future teacher-forced.
+    data: the series. job.spec: identity, history, horizon, min_context, held_out, seed (of the noise) and
+    `fidelity`, with `windows` (at most, from as many series) and `top`. Overlap and perplexity are defined in
+    science.md section 5: the decoder input is the context's ids shifted right, and the labels are the ids.
+    They are null for a family without a softmax over ids. The state error compares the last states of the
+    last stack, for tokens that stand for values, with a teacher-forced future. A data set without a usable
+    window gives a row with the reason and no measures.
     """
     spec, block = job.spec, job.spec["fidelity"]
     base, context = models.base.under(spec["context"], spec.get("history", 0))
@@ -77,7 +84,9 @@ def measure(job: Job, data: pa.Table, models: Pair) -> Result:
     pair = Pair(compressed, base)
     with ExitStack() as batches:
         for model in pair:
-            batches.enter_context(in_batches(model, place().batch(pass_windows(tokens, place().device))))
+            batches.enter_context(
+                in_batches(model, current_context().batch(pass_windows(tokens, current_context().device)))
+            )
         row |= {"state_error": state_error(compressed, last_states(base, tokens), tokens)} | _next_tokens(
             pair, tokens, block["top"]
         )
@@ -87,9 +96,9 @@ def measure(job: Job, data: pa.Table, models: Pair) -> Result:
 def top_overlap(
     logits: Float[np.ndarray, "position id"], others: Float[np.ndarray, "position id"], top: int
 ) -> Float[np.ndarray, " position"]:
-    """Jaccard overlap |A ∩ B| / |A ∪ B| of the `top` largest logits' ids, row by row (rank_structure.md Table 2).
+    """Return, per position, the Jaccard overlap |A∩B| / |A∪B| of the ids of the `top` largest logits.
 
-    ValueError where there are fewer ids than `top`.
+    Source: Yu et al. 2026, Table 2. ValueError if the shapes differ, or if there are fewer ids than `top`.
     """
     if logits.shape != others.shape or logits.shape[-1] < top:
         raise ValueError(f"top_overlap: got {logits.shape} and {others.shape}, expected one shape of {top} ids or more")
@@ -102,7 +111,7 @@ def top_overlap(
 def surprise(
     logits: Float[np.ndarray, "position id"], labels: Int[np.ndarray, " position"]
 ) -> Float[np.ndarray, " position"]:
-    """−log p(label) in nats, row by row; their mean is the logarithm of the perplexity."""
+    """Return −log p(label) in nats, one number per position; the mean is the logarithm of the perplexity."""
     high = logits.astype(np.float64)
     high -= high.max(axis=-1, keepdims=True)
     found: np.ndarray = np.log(np.exp(high).sum(axis=-1)) - np.take_along_axis(high, labels[:, None], axis=-1)[:, 0]
@@ -110,7 +119,10 @@ def surprise(
 
 
 def copying(tokens: Tokens) -> tuple[Tokens, Bool[np.ndarray, "window token"]]:
-    """Tokens whose decoder is fed the encoder's ids shifted right, and which of its labels, the ids, are no padding."""
+    """Return tokens with the encoder's ids, shifted right, as decoder input, and the mask of their labels.
+
+    The labels are the encoder's ids; the mask leaves out padding.
+    """
     ids, mask = tokens.arrays["ids"], tokens.arrays["mask"].astype(bool)
     shifted = np.concatenate((tokens.arrays["decoder_ids"][:, :1], ids[:, :-1]), axis=1)
     kinds = np.where(mask, TokenKind.FUTURE, TokenKind.PADDING).astype(np.int8)
@@ -119,7 +131,7 @@ def copying(tokens: Tokens) -> tuple[Tokens, Bool[np.ndarray, "window token"]]:
 
 
 def _next_tokens(models: Pair, tokens: Tokens, top: int) -> dict[str, Any]:
-    """Columns of the row on next tokens."""
+    """Return the columns on next tokens; without a softmax over ids, no positions and the reason."""
     if not (models.base.softmax_head and {"ids", "mask", "decoder_ids"} <= set(tokens.arrays)):
         return {"n_positions": 0, "reason": NO_HEAD}
     found = [Copied(*map(sum, zip(*_copied(models, tokens, top), strict=True)))][0]
@@ -131,7 +143,7 @@ def _next_tokens(models: Pair, tokens: Tokens, top: int) -> dict[str, Any]:
 
 
 def _copied(models: Pair, tokens: Tokens, top: int) -> Iterator[Copied]:
-    """A batch of windows at a time."""
+    """Yield the sums of one batch of windows at a time."""
     fed, mask = copying(tokens)
     labels, start = fed.arrays["ids"].astype(np.int64), 0
     for logits, others in zip(*(model.forecast_logits(fed) for model in models), strict=True):
@@ -143,14 +155,35 @@ def _copied(models: Pair, tokens: Tokens, top: int) -> Iterator[Copied]:
 
 
 def state_error(model: Family, wanted: Float[np.ndarray, "row width"], tokens: Tokens) -> float:
-    """‖X' − X‖_F / ‖X‖_F, X' the `last_states` of a model and X those that are `wanted`, of its base."""
+    """Return ‖X' − X‖_F / ‖X‖_F, with X' the model's `last_states` and X = `wanted` those of its base."""
     return float(np.linalg.norm(last_states(model, tokens) - wanted) / np.linalg.norm(wanted))
 
 
+def window_errors(
+    model: Family, wanted: Float[np.ndarray, "row width"], tokens: Tokens
+) -> Float[np.ndarray, " window"]:
+    """Return `state_error` of every window by itself.
+
+    NaN for a window without tokens that stand for values, and for one whose base states are all 0.
+    """
+    stack = _last_valued(model, tokens)
+    window = np.nonzero(np.isin(tokens.kinds[stack], VALUED))[0]
+    difference, size = (
+        np.bincount(window, np.square(states).sum(axis=1), minlength=len(tokens))
+        for states in (last_states(model, tokens) - wanted, wanted)
+    )
+    errors: np.ndarray = np.sqrt(np.divide(difference, size, out=np.full(len(tokens), np.nan), where=size > 0))
+    return errors
+
+
 def last_states(model: Family, tokens: Tokens) -> Float[np.ndarray, "row width"]:
-    """The last states of the last stack that holds tokens of values, of these tokens."""
-    valued = {stack: np.flatnonzero(np.isin(kinds, VALUED)) for stack, kinds in tokens.kinds.items()}
-    stack = [name for name in model.stacks if len(valued[name])][-1]
-    *_, last = model.hidden_states(tokens, {stack: valued[stack]})
+    """Return the last states of the last stack with tokens that stand for values, one row per such token."""
+    stack = _last_valued(model, tokens)
+    *_, last = model.hidden_states(tokens, {stack: np.flatnonzero(np.isin(tokens.kinds[stack], VALUED))})
     states: np.ndarray = last.states.astype(np.float64)
     return states
+
+
+def _last_valued(model: Family, tokens: Tokens) -> str:
+    """Return the name of the last stack with tokens that stand for values."""
+    return [name for name in model.stacks if np.isin(tokens.kinds[name], VALUED).any()][-1]

@@ -1,33 +1,39 @@
-"""One matrix at a time: truncated SVD, its form weighed by the inputs, and the projection of Theorem 3's proof."""
+"""Low-rank factors of one matrix: truncated SVD, activation-aware SVD, projection on input directions."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
 
-from tasks.compression.products import Factors, triangle
+from tsfmscope.tasks.compression.products import Factors, triangle
 
 
 def plain(matrix: Float[np.ndarray, "row column"]) -> Factors:
-    """Truncated SVD (rank_structure.md, Table 2), the singular values shared evenly between the factors."""
+    """Return the SVD as factors, each scaled by the square roots of the singular values.
+
+    Source: Yu et al. 2026, Table 2.
+    """
     u, values, vt = np.linalg.svd(matrix, full_matrices=False)
     halves = np.sqrt(values)
     return Factors(u * halves, halves[:, None] * vt, values)
 
 
 def weighed(matrix: Float[np.ndarray, "row column"], inputs: Float[np.ndarray, "n column"]) -> Factors:
-    """Best for the mean squared output: W̃ = U_r U_rᵀ W, U that of W C^½ (science.md section 6).
+    """Return the factors with the least mean squared error of the output W x.
 
-    inputs: R with RᵀR = C, the second moments of what the matrix multiplies; C is never formed, nor inverted.
+    W̃ = U_r U_rᵀ W, with U from the SVD of W C^½.
+    Source: science.md section 6; SVD-LLM's whitening (ICLR 2025) has the same optimum.
+    inputs: R with RᵀR = C, the second moments of the inputs x. C is neither formed nor inverted.
     """
     u, values, _ = np.linalg.svd(matrix @ triangle(inputs).T)
     return Factors(u, u.T @ matrix, values)
 
 
 def projected(matrix: Float[np.ndarray, "row column"], inputs: Float[np.ndarray, "n column"]) -> Factors:
-    """W̃ = W U_r U_rᵀ, U the leading directions of the inputs: the same for every matrix that reads them.
+    """Return the factors of W̃ = W U_r U_rᵀ, with U the leading directions of the inputs.
 
-    Source: the proof of Theorem 3 in rank_structure.md. inputs: as of `weighed`.
+    All matrices that read the same inputs get the same U. Source: Yu et al. 2026, proof of Theorem 3.
+    inputs: as in `weighed`.
     """
     _, lengths, vt = np.linalg.svd(inputs, full_matrices=False)
     left = matrix @ vt.T

@@ -1,8 +1,9 @@
-"""Best approximations of the products that attention sees, head by head, from factors that stay thin.
+"""Best low-rank approximations of the products W_Qᵀ W_K and W_O W_V of attention, head by head.
 
-Scores see W_Q and W_K only through W_Qᵀ W_K, outputs W_O and W_V only through W_O W_V: the best rank-r product (Eckart
-and Young) is that of narrower heads. No matrix of width x width is formed: QR of the two thin factors, and the SVD of
-their small core. Where query heads share a key and value head, their products are stacked.
+Attention scores depend on W_Q and W_K only through W_Qᵀ W_K, and outputs on W_O and W_V only through W_O W_V.
+The best product of rank r (Eckart and Young) is the product of narrower heads. CLOVER (arXiv 2411.17426)
+publishes the same optimum. No matrix of width x width is formed: the thin factors get a QR decomposition and
+their small core an SVD. Where several query heads share one key and value head, their products are stacked.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tasks.models.attention import Projections
+from tsfmscope.tasks.models.common.attention import Projections
 
-# Of σ₁: a direction of scores below it is float32's rounding; dividing by √σ there would only amplify that rounding
+# Relative to σ₁: a direction of scores with a smaller σ is float32 rounding, which a division by √σ
+# would amplify
 NEGLIGIBLE = 2.0**-23
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """A matrix, or a stack of them, as left @ right; the first r columns and rows are the approximation of rank r.
+    """Matrix, or vertical stack of matrices, as the product left @ right.
 
-    values: their squares from r on sum up to the squared error of that approximation in the norm that it is made for.
+    The approximation of rank r is the product of the first r columns of `left` and the first r rows of
+    `right`.
+    values: the sum of the squares of values[r:] is the squared error of that approximation, in the norm that
+    it minimises.
     """
 
     left: Float[np.ndarray, "row n"]
@@ -32,13 +37,13 @@ class Factors:
     values: Float[np.ndarray, " value"]
 
     def cut(self, rank: int, width: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Both factors at this rank, with zeros up to `width` (default: the rank)."""
+        """Return both factors at this rank, padded with zeros to `width` (default: the rank)."""
         rank, width = min(rank, self.left.shape[1]), rank if width is None else width
         pad = width - rank
         return np.pad(self.left[:, :rank], ((0, 0), (0, pad))), np.pad(self.right[:rank], ((0, pad), (0, 0)))
 
     def errors(self, full: int) -> Float[np.ndarray, " rank"]:
-        """Squared relative error at ranks 0..full; zeros of a matrix of zeros."""
+        """Return the squared relative error at ranks 0..full; a matrix of zeros has errors of 0."""
         largest = self.values.max(initial=0.0)
         squares = np.square(self.values / largest) if largest else np.zeros(len(self.values))
         tails = np.zeros(max(full, len(squares)) + 1)
@@ -47,11 +52,15 @@ class Factors:
         return found
 
 
-Ranked = tuple[Sequence[Factors], Sequence[int]]  # of every key or value head, and its rank
+# the factors and the rank of every key or value head
+Ranked = tuple[Sequence[Factors], Sequence[int]]
 
 
 def product(left: Float[np.ndarray, "row k"], right: Float[np.ndarray, "k column"]) -> Factors:
-    """SVD of left @ right by way of its k x k core, the singular values shared evenly between the factors."""
+    """Return the SVD of left @ right, computed from its k x k core.
+
+    Each factor is scaled by the square roots of the singular values.
+    """
     (q_left, r_left), (q_right, r_right) = np.linalg.qr(left), np.linalg.qr(right.T)
     u, values, vt = np.linalg.svd(r_left @ r_right.T)
     count = len(values)
@@ -60,15 +69,16 @@ def product(left: Float[np.ndarray, "row k"], right: Float[np.ndarray, "k column
 
 
 def triangle(rows: Float[np.ndarray, "row width"]) -> Float[np.ndarray, "least width"]:
-    """R of rows = Q R: as long as it is wide at most, of the same second moments."""
+    """Return R of the decomposition rows = Q R: at most `width` rows with the same second moments."""
     r: np.ndarray = np.asarray(np.linalg.qr(rows, mode="r"))
     return r
 
 
 def scores(layer: Projections) -> list[Factors]:
-    """[W_Q b_q]ᵀ W_K of every key head, the queries that share it stacked: best for the product itself.
+    """Return [W_Q b_q]ᵀ W_K of every key head, factorised with the least Frobenius error of the product.
 
-    The key's bias adds the same to all scores of a query, which the softmax does not see: it is left out, exactly.
+    The query heads that share a key head are stacked. The key bias is left out, which is exact: it adds the
+    same number to all scores of a query, and a softmax ignores that.
     """
     return [product(_stacked_queries(layer, group), key) for group, key in enumerate(layer.k)]
 
@@ -76,12 +86,16 @@ def scores(layer: Projections) -> list[Factors]:
 def weighed_scores(
     layer: Projections, queries: Float[np.ndarray, "n in_and_one"], keys: Float[np.ndarray, "m in"]
 ) -> list[Factors]:
-    """The same, best for the mean squared score error over independent pairs of a query and a key.
+    """Return [W_Q b_q]ᵀ W_K of every key head, factorised with the least mean squared error of the scores.
 
-    queries: R, RᵀR the second moments of [1 x] where x is projected to queries; keys: of what is projected to keys,
-    less anything that is the same for all keys of a query, such as their mean. With R_A, R_B those of the head's own
-    queries and keys and R_A R_Bᵀ = U S Vᵀ, W̃_Q = S^-½ Vᵀ R_B W_Q and W̃_K = S^-½ Uᵀ R_A W_K (science.md section 6): no
-    moment is inverted, and directions below NEGLIGIBLE σ₁ are left out.
+    W̃_Q = S^-½ Vᵀ R_B W_Q and W̃_K = S^-½ Uᵀ R_A W_K, where R_A R_Bᵀ = U S Vᵀ and R_A, R_B are the R factors
+    of the head's own queries and keys.
+    Source: science.md section 6. A³-QK (arXiv 2505.12942) publishes the same objective up to the centring of
+    the keys. The mean is over independent pairs of a query and a key. No second moment is inverted.
+    Directions below NEGLIGIBLE σ₁ are left out; a head whose scores are all 0 gets factors of rank 0.
+    queries: R factor of the rows [1 x], where x is the input of the query projection.
+    keys: R factor of the inputs of the key projection, less anything that is equal for all keys of a query,
+    such as their mean.
     """
     found = []
     for group, key in enumerate(layer.k):
@@ -98,7 +112,10 @@ def weighed_scores(
 
 
 def outputs(layer: Projections) -> list[Factors]:
-    """W_O W_V of every value head, the outputs that read it stacked: best for the product itself."""
+    """Return W_O W_V of every value head, factorised with the least Frobenius error of the product.
+
+    The output matrices of the query heads that share a value head are stacked.
+    """
     return [product(_stacked_outputs(layer, group), value) for group, value in enumerate(layer.v)]
 
 
@@ -107,11 +124,16 @@ def weighed_outputs(
     attended: Float[np.ndarray, "n inner_and_one"] | None,
     inputs: Float[np.ndarray, "n in_and_one"] | None = None,
 ) -> list[Factors]:
-    """The same, best for the mean squared output: W̃_O = U_r, W̃_V = U_rᵀ W_O W_V, U that of W_O W_V Z.
+    """Return W_O W_V of every value head, factorised with the least mean squared error of the head's output.
 
-    attended: R of [1 H], H what the output projection is given, all heads side by side: without the value's bias that
-    is W_V Z, Z the head's attended inputs Σ_j p_ij x_j. Or inputs: R of [1 x], x what is projected to values, for Z.
-    Where query heads share a value head, all are weighed by the sum of their moments.
+    W̃_O = U_r and W̃_V = U_rᵀ W_O W_V, where U is from the SVD of W_O W_V Z.
+    Source: science.md section 6. A³-OV (arXiv 2505.12942) publishes the same objective.
+    attended: R factor of the rows [1 H], where H is the input of the output projection, all heads
+    concatenated. Less the value bias, a head's part of H is W_V Z, where Z is its attended inputs Σ_j p_ij
+    x_j.
+    inputs: used if `attended` is None. R factor of the rows [1 x], where x is the input of the value
+    projection and takes the role of Z.
+    Where query heads share a value head, the sum of their second moments weighs all of them.
     """
     found = []
     for group, value in enumerate(layer.v):
@@ -127,7 +149,10 @@ def weighed_outputs(
 
 
 class Shares(NamedTuple):
-    """Of every key or value head: squared error of the layer's output, over its square, if a part were lost whole."""
+    """Squared error of the layer's output, over its square, if a part of one head were set to zero.
+
+    qk: one number per key head. vo: one number per value head.
+    """
 
     qk: list[float]
     vo: list[float]
@@ -140,14 +165,17 @@ def output_shares(
     keys: Float[np.ndarray, "m in"],
     key_rows: float,
 ) -> Shares:
-    """What the relative errors of a head's parts weigh beside those of other heads and layers.
+    """Return the weights of the heads' relative errors, comparable between heads and layers.
 
-    V-O: the square of the head's own outputs. Q-K: its mean squared score times the mean squared spread of its outputs
-    W_O W_V z over keys, to first order what an output moves by. Zeros where the layer's output is zero. On
-    chronos-bolt-nano and chronos-t5-nano at a tenth of the parameters a budget by these errors costs 2.9 and 2.3 % of
-    loss, by relative errors of the products alone 8.0 and 5.0 %.
-    attended, keys: as of `weighed_outputs` and `weighed_scores`, whose factors are `qk` (none where scores stay); the
-    first column of `attended` says how many its rows are, key_rows how many those of `keys`.
+    V-O: the mean square of the head's own outputs. Q-K: the head's mean squared score times the mean squared
+    spread of its outputs W_O W_V z over keys, which is to first order the squared change of the output. Both
+    are divided by the mean square of the layer's output; all are 0 where that is 0.
+    At a tenth of the attention parameters, a budget by these errors raises the loss of chronos-bolt-nano by
+    2.9 % and of chronos-t5-nano by 2.3 %; a budget by the relative errors of the products alone raises it by
+    8.0 % and 5.0 %.
+    attended, keys: as in `weighed_outputs` and `weighed_scores`. qk: the factors from `weighed_scores`; empty
+    if scores are not compressed. The squared norm of the first column of `attended` is the number of rows
+    that it sums up; key_rows is that number for `keys`.
     """
     rows = float(np.square(attended[:, 0]).sum())
     made, whole, spread = [], np.zeros((len(attended), layer.o.shape[1])), []
@@ -165,15 +193,17 @@ def output_shares(
 
 
 def absorbed(layer: Projections, qk: Ranked | None, vo: Ranked | None) -> Projections:
-    """The layer with heads of other products, each of a rank of its own; None: as it is.
+    """Return the layer with new Q-K and V-O products, one rank per head; a part that is None stays unchanged.
 
-    All heads are as wide as the widest: where ranks differ, zeros fill up the others. The value's bias is W_O b_v in
-    the output's, exactly, as attention weights sum to one.
+    All heads get the width of the widest; narrower ones are padded with zeros. The key bias is dropped with a
+    new Q-K product. With a new V-O product the value bias moves into the output bias as W_O b_v. Both are
+    exact, the latter since attention weights sum to one.
     """
     new = layer
     if qk is not None:
         (width, cuts), shared, inside = _cut(qk), _shared(layer), layer.q.shape[2]
-        q = np.concatenate([np.moveaxis(left.reshape(shared, -1, width), 2, 1) for left, _ in cuts])  # [h, r, in (+1)]
+        # [h, r, in], with one more column for the query bias, if there is one
+        q = np.concatenate([np.moveaxis(left.reshape(shared, -1, width), 2, 1) for left, _ in cuts])
         bias = q[:, :, inside] if layer.q_bias is not None else None
         new = new._replace(q=q[:, :, :inside], k=np.stack([right for _, right in cuts]), q_bias=bias, k_bias=None)
     if vo is not None:
@@ -184,13 +214,13 @@ def absorbed(layer: Projections, qk: Ranked | None, vo: Ranked | None) -> Projec
 
 
 def _cut(ranked: Ranked) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
-    """The widest head's width, and both factors of every head."""
+    """Return the width of the widest head, and both factors of every head, padded to it."""
     width = max(ranked[1])
     return width, [one.cut(rank, width) for one, rank in zip(*ranked, strict=True)]
 
 
 def _shared(layer: Projections) -> int:
-    """Query heads a key and value head."""
+    """Return the number of query heads per key and value head."""
     return len(layer.q) // len(layer.k)
 
 
@@ -200,7 +230,7 @@ def _heads(layer: Projections, group: int) -> range:
 
 
 def _stacked_queries(layer: Projections, group: int) -> np.ndarray:
-    """W_Qᵀ, its bias the last row where there is one, of the query heads of a group, one below the other."""
+    """Return W_Qᵀ of a group's query heads, stacked vertically; a query bias is the last row of its head."""
     heads = [layer.q[head].T for head in _heads(layer, group)]
     if (bias := layer.q_bias) is not None:
         heads = [np.vstack((one, bias[head])) for one, head in zip(heads, _heads(layer, group), strict=True)]
@@ -212,7 +242,7 @@ def _stacked_outputs(layer: Projections, group: int) -> np.ndarray:
 
 
 def _attended_by_head(layer: Projections, attended: np.ndarray, group: int) -> list[np.ndarray]:
-    """Columns of R that are a head's, less the value's bias."""
+    """Return the columns of R that belong to each query head of a group, less the value bias."""
     width, found = layer.v.shape[1], []
     for head in _heads(layer, group):
         columns = attended[:, 1 + head * width : 1 + (head + 1) * width]

@@ -1,6 +1,6 @@
-"""Ranks of attention heads by layer: the flow-of-ranks schedules, their roundings, the guideline, flat controls.
+"""Ranks of attention heads by layer: flow-of-ranks schedules, the guideline, flat controls.
 
-Sources: rank_structure.md section 6; science.md section 6 for what the authors' released code does otherwise.
+Sources: Yu et al. 2026, section 6; science.md section 6 for the differences of the authors' released code.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from tasks.models.attention import AttentionLayer
+    from tsfmscope.tasks.models.common.attention import AttentionLayer
 
 Rounding = Literal["ceiling", "power_of_two"]
 KINDS = ("flow", "guideline", "flat")
-FLOW = {"first", "growth", "rounding", "origin", "cross_offset"}  # what a flow says
+# keys of a "flow" schedule
+FLOW = {"first", "growth", "rounding", "origin", "cross_offset"}
 
 
 def flow(
     first: float, growth: float, depth: int, *, rounding: Rounding = "ceiling", origin: int = 1, before: int = 0
 ) -> list[int]:
-    """Dimensions of a head, d̃_l = first (l - 1 + origin + before)^growth, of layers l = 1..depth, rounded.
+    """Return d̃_l = first (l - 1 + origin + before)^growth, rounded: dimensions of a head, layers 1..depth.
 
-    The paper's (1 + i)^growth has i = 0..depth - 1 with origin 1 and i = 1..depth with origin 2; the released code has
-    k^growth, k = 1..depth, which is origin 1, and the nearest power of two by ratio. before: layers that count before
-    the first (of the encoder, in the released code's cross-attention). ValueError for what is not positive.
+    Source: Yu et al. 2026, section 6. The paper's (1 + i)^growth is origin 1 with i = 0..depth - 1, and
+    origin 2 with i = 1..depth. The released code uses k^growth with k = 1..depth, which is origin 1, and
+    rounds to the nearest power of two by ratio.
+    before: number of layers that count before the first one; in the released code's cross-attention, the
+    layers of the encoder. ValueError if first, depth or origin is not positive, or before is negative.
     """
     if not (first > 0 and depth > 0 and origin > 0 and before >= 0):
         raise ValueError(
@@ -36,10 +39,13 @@ def flow(
 
 
 def guideline(smallest: float, largest: float, depth: int, heads: int, *, bend: float = 0.5) -> list[int]:
-    """Dimensions of a head for r_l = r_1 + (r_D - r_1) ((l - 1) / (D - 1))^bend, a rank of whole matrices, over heads.
+    """Return the dimensions of a head by the guideline, ⌈r_l / heads⌉, for layers 1..depth.
 
-    smallest r_1: the median ε-rank of a sample of inputs (16 if unknown); largest r_D: half the width. A stack of one
-    layer has r_1.
+    r_l = r_1 + (r_D - r_1) ((l - 1) / (D - 1))^bend, with D = depth, is the rank of a whole matrix.
+    Source: Yu et al. 2026; science.md section 6.
+    smallest: r_1, the median ε-rank of a sample of inputs (16 if unknown). largest: r_D, half the width.
+    A stack of one layer gets r_1. ValueError unless 0 < smallest <= largest, and depth and heads are
+    positive.
     """
     if not (0 < smallest <= largest and depth > 0 and heads > 0):
         raise ValueError(f"guideline: got ranks {smallest:g} to {largest:g}, depth {depth}, heads {heads}")
@@ -48,19 +54,23 @@ def guideline(smallest: float, largest: float, depth: int, heads: int, *, bend: 
 
 
 def flat(rank: int, depth: int) -> list[int]:
-    """The same for every layer: the control."""
+    """Return the same rank for every layer, as a control."""
     return [rank] * depth
 
 
 def of_attention(
     schedule: Mapping[str, Any], layers: Sequence[AttentionLayer], *, shared: bool = False
 ) -> dict[str, int]:
-    """Dimensions of a head of every attention layer by name, of all layers of a model; no head bounds them here.
+    """Return the dimensions of a head by layer name; they may exceed the width of the model's heads.
 
-    schedule: {"flow": {first, growth, rounding, origin, cross_offset}}, {"guideline": {smallest, largest, bend}}, the
-    largest half the stack's width where it is not said, or {"flat": rank}. A stack's layers count from its first; where
-    flow has `cross_offset`, those of cross-attention go on from the first stack's last, as in the released code.
-    shared: ranks of what all heads share: the guideline's, which are of whole matrices, are not divided by the heads.
+    schedule: one of
+    - {"flow": {first, growth, rounding, origin, cross_offset}};
+    - {"guideline": {smallest, largest, bend}}, where the default of `largest` is half the input width of W_Q;
+    - {"flat": rank}.
+    layers: all attention layers of a model. Layers are counted from the first of their stack. With
+    `cross_offset`, those of cross-attention continue the count of the first stack, as in the released code.
+    shared: ranks of factors that all heads share. The guideline's ranks, which are of whole matrices, are
+    then not divided by the number of heads.
     ValueError for any other schedule.
     """
     if len(schedule) != 1 or not set(schedule) <= set(KINDS):
@@ -75,7 +85,10 @@ def of_attention(
 
 
 def _of_layer(schedule: Mapping[str, Any], layer: AttentionLayer, depth: int, before: int, shared: bool) -> int:
-    """depth: of its stack; before: layers of the stack that cross-attention asks."""
+    """Return one layer's dimensions of a head.
+
+    depth: layers of its stack. before: layers of the first stack, which cross-attention reads.
+    """
     ((kind, said),) = schedule.items()
     if kind == "flat":
         return flat(said, depth)[layer.layer - 1]
@@ -96,5 +109,8 @@ def _of_layer(schedule: Mapping[str, Any], layer: AttentionLayer, depth: int, be
 
 
 def size_ratio(ranks: list[int], full: int) -> float:
-    """Mean rank over the full width of a head: the printed size ratio of Fig. 7 and Tables 3 and 4."""
+    """Return the mean rank, each at most `full`, over the full width of a head.
+
+    Source: the size ratio printed in Yu et al. 2026, Fig. 7 and Tables 3 and 4.
+    """
     return sum(min(rank, full) for rank in ranks) / (len(ranks) * full)

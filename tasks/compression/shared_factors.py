@@ -1,4 +1,4 @@
-"""Projections of low rank whose sketch all heads share (rank_structure.md eq. 19), for training from random weights."""
+"""Trainable low-rank projections with one sketch for all heads (Yu et al. 2026, eq. 19)."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.utils import parametrize
 
-from tasks.compression.matrices import plain
-from tasks.models.attention import NAMES
+from tsfmscope.tasks.compression.matrices import plain
+from tsfmscope.tasks.models.common.attention import NAMES
 
 if TYPE_CHECKING:
-    from tasks.models.attention import AttentionLayer
-    from tasks.models.base import Family
+    from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.models.common.attention import AttentionLayer
 
 
 class Product(torch.nn.Module):
-    """W = first @ second: the parameters are the two factors, first [out, r] and second [r, in]."""
+    """Parametrization W = first @ second, with parameters first [out, r] and second [r, in]."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()
         self.rank = rank
 
     def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        """The matrix that the layer uses."""
+        """Return the matrix W [out, in] that the layer uses."""
         return first @ second
 
     def right_inverse(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Factors of equal norm of the best matrix of the rank, from a float64 SVD."""
+        """Return factors of equal norm of the best matrix of this rank, from a float64 SVD."""
         first, second = plain(weight.detach().double().cpu().numpy()).cut(self.rank)
         return torch.from_numpy(first).to(weight), torch.from_numpy(second).to(weight)
 
 
 def factorise(family: Family, ranks: Mapping[str, int]) -> None:
-    """Train every W_Q, W_K, W_V, W_O of a layer as a product of its rank; none, or one that saves nothing: it is whole.
+    """Make W_Q, W_K, W_V and W_O of every layer a trainable product of two factors, with the layer's rank.
 
-    The paper writes eq. 19 for Q, K and V; of W_O it is the space of outputs that the heads share.
+    ranks: layer name -> rank. A layer that is missing stays whole, and so does a matrix whose factors would
+    have no fewer numbers.
+    Source: Yu et al. 2026, eq. 19. Deviation: the paper has Q, K and V only; for W_O the heads share a space
+    of outputs.
     """
     for attention in family.attentions():
         if (rank := ranks.get(attention.name)) is None:
@@ -49,13 +52,15 @@ def factorise(family: Family, ranks: Mapping[str, int]) -> None:
 
 
 def multiplied_out(family: Family) -> Family:
-    """The family with ordinary matrices, as any loader reads them; itself where none is factorised."""
+    """Return a copy with ordinary matrices for any loader; the family itself if it has no factors."""
     if not any(parametrize.is_parametrized(linear) for one in family.attentions() for linear in _linears(one)):
         return family
     whole = copy.copy(family)
     whole.network = copy.deepcopy(family.network)
     for attention in whole.attentions():
-        attention.write(attention.read())  # into new Linears: a copy shares torch's class of the parametrised one
+        # This makes new Linears, since a deep copy shares the class that torch gave to the
+        # parametrised one.
+        attention.write(attention.read())
     return whole
 
 

@@ -1,4 +1,4 @@
-"""Compress a trained model: ranks for the parts of its attention layers, and thinner weights of these ranks."""
+"""Truncation of a trained model: ranks for parts of its attention layers, and weights of these ranks."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.compression import clock
-from tasks.compression.budget import BudgetError, allocate
-from tasks.compression.choices import Choice, choices, stored
-from tasks.compression.products import absorbed
-from tasks.compression.schedules import of_attention
-from tasks.errors import ModelError
-from tasks.models.attention import AttentionLayer
-from tasks.models.low_rank import factors, fitting, put_product
-from tasks.ranks.spectrum import numerical_rank
+from tsfmscope.tasks.compression import timing
+from tsfmscope.tasks.compression.budget import BudgetError, allocate, allocate_by_tolerance
+from tsfmscope.tasks.compression.candidates import Candidate, choices, inert, stored
+from tsfmscope.tasks.compression.products import absorbed
+from tsfmscope.tasks.compression.schedules import of_attention
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.common.attention import AttentionLayer
+from tsfmscope.tasks.models.common.low_rank import factors, fitting, put_product
+from tsfmscope.tasks.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:
-    from tasks.compression.calibration import Moments
-    from tasks.models.base import Family
+    from tsfmscope.tasks.compression.calibration import Moments
+    from tsfmscope.tasks.models.base import Family
 
-PRODUCTS = ("qk", "vo")  # parts whose ranks are widths of a head
+# parts whose ranks are widths of a head
+PRODUCTS = ("qk", "vo")
 SCHEDULES = ("flow", "flat")
 RULES = ("epsilon", "budget", "time", "share", *SCHEDULES)
 
@@ -30,38 +31,55 @@ def compress(
     model: Family,
     method: Mapping[str, Any],
     moments: Mapping[str, Moments] | None = None,
-    saved: clock.Saved | None = None,
+    saved: timing.Saved | None = None,
 ) -> list[dict[str, Any]]:
-    """Truncate the attention of a model in place; a row a layer and part with the rank that it has got.
+    """Truncate the attention of a model in place; return one row per layer and part, with its rank.
 
-    method: {"method": one of METHODS, "ranks": one rule}. Methods: "svd" cuts each matrix on its own, to two thin
-    factors where they have fewer numbers, else dense; "joint" makes narrower heads, best for the products; "aware-svd"
-    and "aware" are these, best on the moments; "project" puts W_Q, W_K, W_V on the inputs' leading directions.
-    Rules: {"epsilon": ε}, values above ε of the largest (where heads share a width, the most that one has);
-    {"share": s}, int(s * full); {"budget": b}, at most b of the model's attention parameters, by least summed squared
-    relative error ("aware": relative to the layer's output, `products.output_shares`); {"time": t}, by the same error
-    at most t of a forecast's seconds, of which `saved` says what narrower heads save, one width a layer; {"flat": r}
-    and {"flow": {...}} (tasks/compression/schedules.py), dimensions of a head, for whole matrices times the heads.
-    All heads of a layer have one rank. Rows: stack, layer, attention, part, full_width, rank, relative_error (in the
-    method's own norm, root mean square over heads). The block `compression` of the config says the method and what fits
-    the weights.
-    Raises ModelError where a family does not say what its attention layers are or they hold factors already, ValueError
-    for what a method cannot be.
+    method: {"method": one of METHODS, "ranks": one rule, "univariate": optional, as in `choices.inert`}.
+
+    Methods:
+    - "svd": truncates each matrix on its own, to two thin factors if they have fewer numbers; else it stays
+      dense.
+    - "joint": makes narrower heads, with the least error of the products W_Qᵀ W_K and W_O W_V.
+    - "aware-svd", "aware": "svd" and "joint" with the least error on calibration data, given as `moments`.
+    - "project": projects W_Q, W_K and W_V on the leading directions of their inputs.
+
+    Rules:
+    - {"epsilon": ε}: number of singular values above ε times the largest; the maximum over heads that share a
+      width.
+    - {"share": s}: int(s * full), at least 1.
+    - {"budget": b}: at most b times the model's attention parameters, with the least sum of squared relative
+      errors. "aware" takes errors relative to the layer's output (`products.output_shares`); "svd" takes the
+      smallest ε for all matrices (`allocate_by_tolerance`). Matrices without effect (`choices.inert`) get
+      rank 1.
+    - {"time": t}: the same error, within t times the seconds of a forecast. `saved` contains the seconds that
+      narrower heads save. All parts of a layer get one width.
+    - {"flat": r}, {"flow": {...}}: dimensions of a head, from tasks/compression/schedules.py; for whole
+      matrices, times the number of heads.
+
+    All heads of a layer have one rank. Rows: stack, layer, attention, part, full_width, rank, relative_error
+    (in the method's own norm, root mean square over heads). The block `compression` of the config records the
+    method and the shapes of the weights.
+    ModelError if a family does not describe its attention layers, or if they contain factors already.
+    ValueError for an invalid method or rule.
     """
     layers = list(model.attentions())
     if not layers:
         raise ModelError(f"{model.name}: says nothing of its attention layers, so that none can be compressed")
     refuse_factors(layers, model.name)
-    found = choices(method["method"], layers, moments, model.idle)
-    ranks = _ranks(method["ranks"], found, layers, saved)
+    found = choices(method["method"], layers, moments, inert(model, univariate=method.get("univariate", False)))
+    ranks = _ranks(method, found, layers, saved)
     for layer in layers:
         _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
-    model.compression = {"method": method["method"], "ranks": method["ranks"], **fitting(layers)}
+    model.compression = {**method, **fitting(layers)}
     return [row for one, rank in zip(found, ranks, strict=True) for row in _rows(one, rank)]
 
 
 def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
-    """ModelError, naming `model`, where matrices are factors already: ranks and costs here are those of dense ones."""
+    """Raise ModelError, with the name `model`, if matrices are thin factors already.
+
+    The ranks and costs of this module assume dense matrices.
+    """
     if found := factors(layers):
         name, ranks = next(iter(found.items()))
         raise ModelError(
@@ -70,7 +88,7 @@ def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
         )
 
 
-def _rows(choice: Choice, rank: int) -> list[dict[str, Any]]:
+def _rows(choice: Candidate, rank: int) -> list[dict[str, Any]]:
     layer = choice.layer
     place = {"stack": layer.stack, "layer": layer.layer, "attention": layer.kind}
     return [
@@ -80,18 +98,19 @@ def _rows(choice: Choice, rank: int) -> list[dict[str, Any]]:
 
 
 def _ranks(
-    rule: Mapping[str, Any], found: Sequence[Choice], layers: Sequence[AttentionLayer], saved: clock.Saved | None
+    method: Mapping[str, Any], found: Sequence[Candidate], layers: Sequence[AttentionLayer], saved: timing.Saved | None
 ) -> list[int]:
-    """A rank of every choice."""
+    """Return one rank per choice."""
+    rule = method["ranks"]
     if len(rule) != 1 or not set(rule) <= set(RULES):
         raise ValueError(f"ranks: got {dict(rule)}, expected one of {list(RULES)}")
     ((name, value),) = rule.items()
     if name == "budget":
-        return _budgeted(value, found, layers)
+        return _budgeted(value, found, layers, by_tolerance=method["method"] == "svd")
     if name == "time":
         if saved is None:
-            raise ValueError("ranks time: got no seconds, expected those that clock.measure says narrower heads save")
-        return clock.within(value, found, saved)
+            raise ValueError("ranks time: got no seconds, expected those that narrower heads save (timing.measure)")
+        return timing.within(value, found, saved)
     if name == "share" and not 0 < value <= 1:
         raise ValueError(f"ranks share: got {value}, expected above 0 and at most 1")
     if name in SCHEDULES:
@@ -100,14 +119,17 @@ def _ranks(
     return [_rank(name, value, one) for one in found]
 
 
-def _rank(name: str, value: Any, choice: Choice) -> int:
+def _rank(name: str, value: Any, choice: Candidate) -> int:
     if name == "epsilon":
         return max(1, *(numerical_rank(_falling(one.values), value) for one in choice.factors))
     return max(1, int(round(value * choice.full, 9)))
 
 
-def _scheduled(width: int, choice: Choice, *, bounded: bool) -> int:
-    """The rank of heads of this width: of whole matrices times the heads. bounded: full where it would be beyond."""
+def _scheduled(width: int, choice: Candidate, *, bounded: bool) -> int:
+    """Return the rank for heads of this width; whole matrices get the width times the number of heads.
+
+    bounded: a rank beyond the full rank becomes the full rank; otherwise it raises ValueError.
+    """
     rank = width * (1 if choice.parts[0] in PRODUCTS else choice.layer.heads)
     if bounded:
         return min(rank, choice.full)
@@ -117,26 +139,35 @@ def _scheduled(width: int, choice: Choice, *, bounded: bool) -> int:
 
 
 def _falling(values: np.ndarray) -> np.ndarray:
-    """The largest from here on: those of a projection need not fall by themselves."""
+    """Return the maximum of each value and all later ones, since a projection's values need not decrease."""
     largest: np.ndarray = np.maximum.accumulate(values[::-1])[::-1]
     return largest
 
 
-def _budgeted(share: float, found: Sequence[Choice], layers: Sequence[AttentionLayer]) -> list[int]:
+def _budgeted(
+    share: float, found: Sequence[Candidate], layers: Sequence[AttentionLayer], *, by_tolerance: bool
+) -> list[int]:
+    """Return ranks that keep at most this share of all attention parameters.
+
+    by_tolerance: one tolerance for all matrices, as in Yu et al. 2026, Table 2.
+    """
     if not 0 < share <= 1:
         raise ValueError(f"ranks budget: got {share}, expected above 0 and at most 1")
     whole = stored(layers)
-    fixed = whole - sum(one.before for one in found)  # biases, and what the method leaves as it is
-    curves = [one.curve() for one in found]
+    # biases, and matrices that the method does not change
+    fixed = whole - sum(one.before for one in found)
+    left = int(share * whole) - fixed
     try:
-        return allocate(curves, int(share * whole) - fixed)
+        if by_tolerance:
+            return allocate_by_tolerance([one.spectrum() for one in found], left)
+        return allocate([one.curve() for one in found], left)
     except BudgetError as error:
-        least = (fixed + sum(int(one.costs[0]) for one in curves)) / whole
+        least = (fixed + sum(int(one.costs[0]) for one in found)) / whole
         raise BudgetError(f"ranks budget: got {share}, expected at least {least:.4f}, which rank 1 costs") from error
 
 
-def _apply(layer: AttentionLayer, chosen: Sequence[tuple[Choice, int]]) -> None:
-    """Write a layer at the ranks of its parts; a part at its full rank stays as it is."""
+def _apply(layer: AttentionLayer, chosen: Sequence[tuple[Candidate, int]]) -> None:
+    """Write a layer at the ranks of its parts; a part at its full rank stays unchanged."""
     less = [(choice, rank) for choice, rank in chosen if rank < choice.full]
     joint = {one.parts[0]: (one.factors, [rank] * len(one.factors)) for one, rank in less if one.parts[0] in PRODUCTS}
     if joint:

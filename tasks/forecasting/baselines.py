@@ -1,19 +1,24 @@
-"""Forecasts without a model that every model must beat: the context's median, and seasonal naive."""
+"""Point forecasts without a model, which every model should beat: median of the context, seasonal naive.
+
+Both give every quantile level the same value. The probabilistic seasonal naive, with prediction intervals, is
+the baseline `seasonal-naive` of tasks/entries/baselines.py.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
 
-from tasks.series.types import Windows
+from tsfmscope.tasks.series.types import Windows
 
 Quantiles = Float[np.ndarray, "window quantile horizon"]
 
 
 def context_median(windows: Windows, levels: int) -> Quantiles:
-    """The median of the context's observed values at every step and every quantile level: [W, Q, H].
+    """Return the median of the context's observed values at every step and every quantile level: [W, Q, H].
 
-    A point forecast has no spread, so its WQL is its relative absolute error. A context without values forecasts 0.
+    levels: number of quantile levels, Q. A point forecast has no spread, so its WQL is its relative absolute
+    error. A context without values gives a forecast of 0.
     """
     context = np.ma.masked_invalid(windows.context.astype(np.float64))
     point = np.ma.filled(np.ma.median(context, axis=1), 0.0)
@@ -21,10 +26,12 @@ def context_median(windows: Windows, levels: int) -> Quantiles:
 
 
 def seasonal_naive(windows: Windows, levels: int) -> Quantiles:
-    """The last season of the context, repeated, at every quantile level: [W, Q, H].
+    """Return the last season of the context repeated, equal at every quantile level: [W, Q, H].
 
-    Where a phase of the season is missing from the last season, the season before it speaks, and so on; a phase that
-    was never observed takes the window's last observed value, so one step of context is the naive forecast.
+    levels: number of quantile levels, Q. With season 1 it repeats the last value. A phase that is missing in
+    the last season is taken from the season before, and so on; a phase that was never observed takes the
+    window's last observed value. A context without values gives a forecast of 0. ValueError for a season
+    below 1.
     """
     season = windows.season
     if season < 1:
@@ -40,7 +47,7 @@ def seasonal_naive(windows: Windows, levels: int) -> Quantiles:
 
 
 def _last_observed(values: np.ndarray, *, fallback: float) -> np.ndarray:
-    """Along axis 1, the last finite value; the fallback where there is none."""
+    """Return the last finite value along axis 1, or the fallback where there is none."""
     finite = np.isfinite(values)
     last = values.shape[1] - 1 - np.argmax(finite[:, ::-1], axis=1)
     found = np.take_along_axis(values, last[:, None], axis=1)[:, 0]

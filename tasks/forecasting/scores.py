@@ -1,4 +1,4 @@
-"""Scores of quantile forecasts, a window at a time: NMSE, WQL and MASE with what they are made of."""
+"""Scores of quantile forecasts, one per window: NMSE, WQL of the window and MASE, with their parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from gluonts.ev.stats import quantile_loss as gluonts_quantile_loss
 from gluonts.ev.ts_stats import seasonal_error as gluonts_seasonal_error
 from jaxtyping import Bool, Float, Int32
 
-FLOOR = 1e-12  # of the NMSE's denominator, in units of (1 + mean^2) steps: science page, section 5
+# lower limit of the NMSE's denominator, in units of (1 + mean^2) times the steps: science.md
+# section 5
+FLOOR = 1e-12
 MEDIAN = 0.5
 
 PerWindow = Float[np.ndarray, " window"]
@@ -20,7 +22,10 @@ PerWindow = Float[np.ndarray, " window"]
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Columns of the `forecasts` table, one entry a window; NaN where a ratio has no value, `reason` says why."""
+    """Columns of the `forecasts` table, one entry per window.
+
+    A ratio without a value is NaN, and `reason` explains why.
+    """
 
     n_context: Int32[np.ndarray, " window"]
     n_future: Int32[np.ndarray, " window"]
@@ -28,7 +33,7 @@ class Scores:
     nmse_power: PerWindow
     squared_error: PerWindow
     nmse_denominator: PerWindow
-    wql: PerWindow
+    wql_window: PerWindow
     quantile_loss: PerWindow
     target_abs: PerWindow
     mase: PerWindow
@@ -36,7 +41,7 @@ class Scores:
     reason: list[str | None]
 
     def row(self, window: int) -> dict[str, Any]:
-        """The columns of one window as plain values, None for NaN."""
+        """Return the columns of one window as plain Python values, with None for NaN."""
         row = {field.name: getattr(self, field.name)[window] for field in fields(self)}
         return {name: _plain(value) for name, value in row.items()}
 
@@ -50,12 +55,14 @@ def score(
     past: Sequence[Float[np.ndarray, " _"]],
     season: int,
 ) -> Scores:
-    """Every score of every window.
+    """Compute every score of every window.
 
-    target: clean future, NaN where missing (masked in every sum). context: clean context, NaN-padded, whose mean the
-    NMSE's denominator takes. past: each window's whole history up to its origin, the scale of MASE as in Chronos'
-    evaluation (gluonts: everything before the forecast, not the steps that the model saw).
-    Raises ValueError when shapes or levels do not fit.
+    target: clean future, NaN where missing (left out of every sum).
+    context: clean context, padded with NaN; the NMSE's denominator uses its mean.
+    past: each window's whole history up to its origin, for the scale of MASE. As in Chronos' evaluation
+    (gluonts), this is everything before the forecast, not only the steps that the model saw.
+    season: in steps.
+    ValueError if shapes do not fit, levels lack 0.5, or quantiles contain NaN or infinity.
     """
     _check(target, quantiles, levels, context, past)
     y = np.asarray(target, dtype=np.float64)
@@ -69,7 +76,7 @@ def score(
     null = {
         "nmse": ~empty & ~(denominator > FLOOR * (1 + mean**2) * y.shape[1]),
         "nmse_power": ~empty & (power == 0),
-        "wql": ~empty & (size == 0),
+        "wql_window": ~empty & (size == 0),
         "mase": ~empty & ~(scale > 0),
     }
     return Scores(
@@ -79,7 +86,7 @@ def score(
         nmse_power=_ratio(error, power, empty | null["nmse_power"]),
         squared_error=error,
         nmse_denominator=denominator,
-        wql=_ratio(losses, len(levels) * size, empty | null["wql"]),
+        wql_window=_ratio(losses, len(levels) * size, empty | null["wql_window"]),
         quantile_loss=losses,
         target_abs=size,
         mase=_ratio(_mean_absolute_error(y, q[:, list(levels).index(MEDIAN)]), scale, empty | null["mase"]),
@@ -91,10 +98,11 @@ def score(
 def nmse_parts(
     target: Float[np.ndarray, "window horizon"], forecast: Float[np.ndarray, "window horizon"], mean: PerWindow
 ) -> tuple[PerWindow, PerWindow, PerWindow]:
-    """Sums over the horizon that NMSE divides: (y - forecast)^2, (y - mean of the context)^2, y^2.
+    """Return the sums over the horizon in NMSE: of (y - forecast)^2, (y - mean of the context)^2, and y^2.
 
-    NMSE = sum (y - forecast)^2 / sum (y - mean)^2; NMSE power divides by sum y^2 (science page, section 5: the paper
-    gives no formula). Missing targets are left out of all three; a window without targets gives zeros.
+    NMSE = sum (y - forecast)^2 / sum (y - mean)^2; NMSE power divides by sum y^2 instead.
+    Source: science.md section 5, since Shelim et al. 2025 give no formula.
+    Missing targets are left out of all three sums; a window without targets gives zeros.
     """
     data = {"label": _masked(target), "forecast": forecast, "mean": mean[:, None], "zero": np.zeros(1)}
     error, denominator, power = (_total(squared_error(data, name)) for name in ("forecast", "mean", "zero"))
@@ -106,10 +114,11 @@ def quantile_losses(
     quantiles: Float[np.ndarray, "window quantile horizon"],
     levels: Sequence[float],
 ) -> PerWindow:
-    """Twice the pinball loss, summed over levels and observed steps.
+    """Return twice the pinball loss of each window, summed over levels and observed steps.
 
-    WQL = sum of this / (number of levels * sum |y|), sums over the windows of a data set (Ansari et al. 2024, appendix;
-    gluonts `mean_weighted_sum_quantile_loss`). Missing targets are left out.
+    WQL = sum of this / (number of levels * sum |y|), with both sums over all windows of a data set.
+    `wql_window` is the ratio of one window's own sums. Missing targets are left out.
+    Source: Ansari et al. 2024, appendix; gluonts `mean_weighted_sum_quantile_loss`.
     """
     label = _masked(np.asarray(target, dtype=np.float64))
     total = np.zeros(len(label))
@@ -120,9 +129,9 @@ def quantile_losses(
 
 
 def seasonal_error(past: Float[np.ndarray, " step"], season: int) -> float:
-    """Mean absolute difference of steps a season apart, the scale of MASE (gluonts `seasonal_error`).
+    """Return the mean absolute difference of steps one season apart: MASE's scale, gluonts `seasonal_error`.
 
-    A season longer than the past counts as 1, as in gluonts. NaN when no pair of observed steps is a season apart.
+    A season longer than the past counts as 1, as in gluonts. NaN if no two observed steps are a season apart.
     """
     values = np.asarray(past, dtype=np.float64)
     lag = season if season <= len(values) else 1
@@ -142,7 +151,7 @@ def _context_mean(context: np.ndarray) -> PerWindow:
 
 
 def _masked(values: np.ndarray) -> np.ma.MaskedArray[Any, Any]:
-    """Missing values masked and set to 0, since gluonts compares before it masks."""
+    """Mask missing values and set them to 0, since gluonts compares values before it masks them."""
     bad = ~np.isfinite(values)
     return np.ma.MaskedArray(np.where(bad, 0.0, values), mask=bad)
 
@@ -159,7 +168,7 @@ def _reasons(empty: np.ndarray, null: dict[str, np.ndarray], season: int) -> lis
     why = {
         "nmse": "nmse: the future does not leave the context's mean",
         "nmse_power": "nmse_power: the future is zero",
-        "wql": "wql: the future is zero",
+        "wql_window": "wql_window: the future is zero",
         "mase": f"mase: the seasonal error of the past is zero or undefined (season {season})",
     }
     reasons: list[str | None] = []

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from tasks.forecasting.baselines import context_median, seasonal_naive
-from tasks.forecasting.scores import quantile_losses
-from tasks.series.types import Windows
+from tsfmscope.tasks.forecasting.baselines import context_median, seasonal_naive
+from tsfmscope.tasks.forecasting.scores import quantile_losses
+from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
-    from tasks.models.base import Forecaster
+    from tsfmscope.tasks.models.base import Forecaster
 
 BOOTSTRAP = 2_000
 COVERAGE = 0.95
@@ -22,14 +22,15 @@ COVERAGE = 0.95
 
 @dataclass(frozen=True)
 class Skill:
-    """Geometric mean over data sets of WQL(model) / WQL(reference), below 1 where the model is better."""
+    """Geometric mean over data sets of WQL(model) / WQL(reference): below 1 if the model is better."""
 
     ratio: float
     low: float
     high: float
     n_windows: int
     n_datasets: int
-    left_out: tuple[str, ...]  # data sets whose reference has no loss at all: their ratio is undefined
+    # data sets whose reference has no loss at all, so that their ratio is undefined
+    left_out: tuple[str, ...]
 
 
 def skill(
@@ -40,11 +41,13 @@ def skill(
     seed: int,
     bootstrap: int = BOOTSTRAP,
 ) -> Skill:
-    """Geometric-mean WQL ratio with a percentile interval, windows resampled inside their data set.
+    """Return the geometric mean of WQL ratios with a percentile bootstrap interval.
 
-    model, reference: quantile loss of each window (`scores.quantile_losses`); datasets: its data set's name. WQL pools
-    a data set's losses over its sum of |y| before the ratio is taken (Ansari et al. 2024, section 5.4), and that sum is
-    the same above and below. Windows are the unit, so the interval speaks of these data sets, not of others.
+    model, reference: quantile loss of each window (`scores.quantile_losses`). datasets: data set of each
+    window. WQL pools a data set's losses over its sum of |y| before the ratio is taken (Ansari et al. 2024,
+    section 5.4); that sum cancels in the ratio. Windows are resampled within their data set, so the interval
+    is valid for these data sets, not for others. Data sets whose reference has no loss are left out;
+    ValueError if none remains.
     """
     names, index = np.unique(datasets, return_inverse=True)
     pools = [np.flatnonzero(index == place) for place in range(len(names))]
@@ -53,7 +56,8 @@ def skill(
     if not kept:
         raise ValueError("skill: no data set on which the reference has any loss; nothing to compare with")
     rng = np.random.default_rng(seed)
-    logs = np.array([_resampled(model[pool], reference[pool], rng, bootstrap) for pool in kept])  # [D, B]
+    # [D, B]
+    logs = np.array([_resampled(model[pool], reference[pool], rng, bootstrap) for pool in kept])
     with np.errstate(divide="ignore"):
         whole = np.log([model[pool].sum() / reference[pool].sum() for pool in kept])
     tail = (1 - COVERAGE) / 2
@@ -71,17 +75,21 @@ def skill_row(
     seed: int,
     bootstrap: int = BOOTSTRAP,
 ) -> dict[str, Any]:
-    """The measured columns of the `skill` table: `model` forecasts `batches` of unseen windows and is compared.
+    """Compare `model` on batches of unseen windows with the context's median and with point seasonal naive.
 
-    Window i of all is sampled from seed [seed, i], whatever the batches are.
+    Returns columns of the `skill` table. Window i of all windows is sampled with seed [seed, i], independent
+    of the batches. Seasonal naive repeats the last season; on data sets other than the `n_seasonal` ones, it
+    repeats the last value.
     """
     references: dict[str, Callable[[Windows, int], np.ndarray]]
     references = {"median": context_median, "seasonal": seasonal_naive}
     losses: dict[str, list[np.ndarray]] = {name: [] for name in ("model", *references)}
     names: list[str] = []
+    seasons: dict[str, int] = {}
     for windows in batches:
-        seeds = [_window_seed(seed, len(names) + place) for place in range(len(windows))]
+        seeds = [sample_seed(seed, len(names) + place) for place in range(len(windows))]
         names += [windows.dataset] * len(windows)
+        seasons[windows.dataset] = windows.season
         forecast = model.forecast(windows, levels=levels, samples=samples, seeds=seeds)
         losses["model"].append(quantile_losses(windows.future, forecast.values, levels))
         for name, baseline in references.items():
@@ -93,6 +101,7 @@ def skill_row(
     return {
         "n_windows": median.n_windows,
         "n_datasets": median.n_datasets,
+        "n_seasonal": sum(seasons[name] > 1 for name in set(seasons) - set(median.left_out)),
         "wql_vs_median": median.ratio,
         "low": median.low,
         "high": median.high,
@@ -105,12 +114,13 @@ def skill_row(
 
 
 def _resampled(model: np.ndarray, reference: np.ndarray, rng: np.random.Generator, bootstrap: int) -> np.ndarray:
-    """Log ratios of resampled windows, [B]; NaN where a draw's reference has no loss."""
+    """Return log ratios of resampled windows, [B]; NaN if the reference has no loss in a resample."""
     drawn = rng.integers(len(model), size=(bootstrap, len(model)))
     over, under = model[drawn].sum(axis=1), reference[drawn].sum(axis=1)
     with np.errstate(divide="ignore"):
         return np.where(under > 0, np.log(over / np.where(under > 0, under, 1.0)), np.nan)
 
 
-def _window_seed(seed: int, window: int) -> int:
+def sample_seed(seed: int, window: int) -> int:
+    """Return the seed of the sample paths of one window."""
     return int(np.random.SeedSequence([seed, window]).generate_state(1, np.uint32)[0])

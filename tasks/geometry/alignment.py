@@ -1,4 +1,4 @@
-"""How far attention heads look along the leading directions of what they read (Theorem 2)."""
+"""Spectral alignment: overlap of attention heads with the leading directions of their input."""
 
 from __future__ import annotations
 
@@ -13,42 +13,49 @@ Matrix = Float[np.ndarray, "head_width width"]
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """Eigenvalues λ of ΨᵀΨ, descending and at least 0, and their directions as columns."""
+    """Eigenvalues λ of ΨᵀΨ, descending and at least 0, and the eigenvectors as columns."""
 
     eigenvalues: Float[np.ndarray, " width"]
     directions: Float[np.ndarray, "width width"]
 
     @classmethod
     def of(cls, states: Float[np.ndarray, "token width"], *, centred: bool = True) -> Axes:
-        """Of the states less their mean (Appendix B assumes them centred), or of the states as they are.
+        """Compute the axes of the centred states, or of the states as given.
 
-        What rounding in the states' own type could make of equal rows counts as 0, not as a direction.
-        Raises ValueError for a wrong shape and for NaN or infinity.
+        Appendix B of Shelim et al. 2025 assumes centred states. Eigenvalues that rounding in the states' own
+        dtype could produce from equal rows are set to 0. Raises ValueError for a wrong shape and for NaN or
+        infinity.
         """
         kind = np.asarray(states).dtype
         rows = np.asarray(states, dtype=np.float64)
         if rows.ndim != 2 or not np.isfinite(rows).all():
             raise ValueError(f"states: got shape {rows.shape}, expected finite [token, width]; check the layer's input")
-        rows = rows / (np.abs(rows).max(initial=0.0) or 1.0)  # overlaps are free of scale; no square overflows
+        # Overlaps do not depend on scale; scaled entries keep squares from overflowing.
+        rows = rows / (np.abs(rows).max(initial=0.0) or 1.0)
         rows = rows - rows.mean(axis=0) if centred and len(rows) else rows
         values, vectors = np.linalg.eigh(rows.T @ rows)
         epsilon = np.finfo(kind if kind.kind == "f" else np.float64).eps
-        rounding = 16 * rows.size * float(epsilon) ** 2  # of rows that are equal but for 4 ε of the largest entry
+        # Bound for rows that are equal up to 4 ε of the largest entry.
+        rounding = 16 * rows.size * float(epsilon) ** 2
         return cls(np.where(values > rounding, values, 0.0)[::-1], vectors[:, ::-1])
 
     @property
     def rank(self) -> int:
-        """Directions that hold more than rounding."""
+        """Number of directions whose eigenvalue is above rounding."""
         least = self.eigenvalues[0] * len(self.eigenvalues) * np.finfo(np.float64).eps if len(self.eigenvalues) else 0.0
         return int(np.count_nonzero(self.eigenvalues > least))
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Overlap in [0, 1] of a head's query and key space with the top m directions of its input, and what chance gives.
+    """Overlap in [0, 1] of a head's query and key spaces with the top m directions of its input.
 
-    m: rank of W_Qᵀ W_K; chance = m/d and chance_sd: of a random m-dimensional space; inverse_cosine: between
-    diag(Γᵀ Λ Γ) on the top m and 1/λ. The measures are None where the states have fewer than m directions, or m is 0.
+    - m: rank of W_Qᵀ W_K.
+    - chance, chance_sd: mean m/d and standard deviation of the overlap of a random m-dimensional space.
+    - query, key: overlaps of the row spaces of W_Q and W_K.
+    - inverse_cosine: cosine between diag(Γᵀ Λ Γ) on the top m directions and 1/λ.
+
+    query, key and inverse_cosine are None where the states have fewer than m directions, or where m is 0.
     """
 
     m: int
@@ -60,14 +67,21 @@ class Alignment:
 
 
 def spectral_alignment(query: Matrix, key: Matrix, states: Float[np.ndarray, "token width"] | Axes) -> Alignment:
-    """Overlap ‖P_Λ P_C‖²_F / m of one head with the leading directions of its input.
+    """Return the overlap ‖P_Λ P_C‖²_F / m of one head with the leading directions of its input.
 
-    Λ = W_Qᵀ W_K of rank m (W_Q, W_K as [d_h, d], q = W_Q ψ). P_C projects on the m leading eigenvectors of C = ΨᵀΨ,
-    P_Λ on the left (query) or right (key) singular vectors of Λ: the row space of W_Q, of W_K. Source: isotropy paper,
-    Theorem 2, whose Λ* = Σ_{i<m} γ_i γ_iᵀ / λ_i scores 1 on both sides and 1 in `inverse_cosine`. Its leading
-    directions are the weakest kept, so no smaller m is taken. Ψ is what the projections receive, after the
-    pre-attention norm; heads with rotation or query/key norm have no Λ. Centred where the states are given; for
-    uncentred ones, or many heads of a layer, give their Axes. Raises ValueError for matrices of other shapes.
+    Λ = W_Qᵀ W_K has rank m (W_Q, W_K of shape [d_h, d], q = W_Q ψ). P_C projects onto the m leading
+    eigenvectors of C = ΨᵀΨ. P_Λ projects onto the left (query) or right (key) singular vectors of Λ, which
+    span the row space of W_Q or W_K.
+
+    Source: Shelim et al. 2025, Theorem 2. Its optimum Λ* = Σ_{i<m} γ_i γ_iᵀ / λ_i scores 1 on both sides and
+    1 in `inverse_cosine`. The leading directions of Λ* are the weakest ones that it keeps, so a smaller m is
+    not offered.
+
+    Ψ is the input of the projections, after the pre-attention norm. Heads with rotation or query/key norm
+    have no Λ. States are centred here. To use uncentred states, or to reuse one decomposition for many heads,
+    pass Axes. The overlaps are None where the states have fewer than m directions, as centred constant
+    states and a centred single token do, which have none. Raises ValueError for matrices of other shapes, and
+    for states as `Axes.of` does.
     """
     axes = states if isinstance(states, Axes) else Axes.of(states)
     width = len(axes.eigenvalues)
@@ -94,9 +108,11 @@ def head_alignments(
     heads: int,
     states: Float[np.ndarray, "token width"],
 ) -> Iterator[dict[str, float | int | None]]:
-    """A row a head of one layer's self-attention: `head`, what Alignment holds, and `_uncentred` beside the measures.
+    """Yield one row per head of one self-attention layer, with the fields of Alignment.
 
-    query, key: [h d_h, d], head after head. Raises ValueError where heads do not divide the rows.
+    Each row has `head`, the fields of Alignment for centred states, and `query_uncentred`, `key_uncentred`
+    and `inverse_cosine_uncentred`. query, key: [h d_h, d], heads stacked in order. Raises ValueError where
+    `heads` does not divide the rows.
     """
     if heads < 1 or len(query) % heads:
         raise ValueError(f"heads: got {heads}, expected a divisor of the {len(query)} rows of query")
@@ -110,7 +126,10 @@ def head_alignments(
 
 
 def interaction(query: Matrix, key: Matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Singular vectors [d, m], values [m] and vectors [d, m] of W_Qᵀ W_K, m its rank, without forming it."""
+    """Return left vectors [d, m], singular values [m] and right vectors [d, m] of W_Qᵀ W_K, of rank m.
+
+    The product [d, d] is never formed.
+    """
     query, key = (np.asarray(matrix, dtype=np.float64) for matrix in (query, key))
     query_basis, query_factor = np.linalg.qr(query.T)
     key_basis, key_factor = np.linalg.qr(key.T)
@@ -121,9 +140,10 @@ def interaction(query: Matrix, key: Matrix) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def chance_overlap(m: int, width: int) -> tuple[float, float]:
-    """Mean m/d and standard deviation of the overlap of a fixed with a uniformly random m-dimensional space.
+    """Return the mean m/d and the standard deviation of the overlap with a random m-dimensional space.
 
-    cos² of the principal angles follow the Jacobi ensemble: Var tr(P P′) = 2 m² (d - m)² / (d² (d - 1)(d + 2)).
+    One space is fixed, the other is uniformly random. The cos² of the principal angles follow the Jacobi
+    ensemble: Var tr(P P′) = 2 m² (d - m)² / (d² (d - 1)(d + 2)).
     """
     if m == 0 or width < 2:
         return m / width, 0.0

@@ -1,4 +1,4 @@
-"""The isotropy measures of Cai et al. (2021), as their released code takes them."""
+"""Isotropy measures of Cai et al. (2021), computed as in their released code."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Integer
 
-from tasks.geometry.clusters import ClusterOptions, choose_clusters, distinct_rows
-from tasks.geometry.cosine import unit_rows
+from tsfmscope.tasks.geometry.clusters import ClusterOptions, choose_clusters, distinct_rows
+from tsfmscope.tasks.geometry.cosine import unit_rows
 
-OPTIONS = ClusterOptions(k_max=15, restarts=10, min_silhouette=0.1, silhouette_rows=20_000)  # analysis.py, --cluster
+# Settings of the released analysis.py with --cluster.
+OPTIONS = ClusterOptions(k_max=15, restarts=10, min_silhouette=0.1, silhouette_rows=20_000)
 
 
 @dataclass(frozen=True)
 class Cai:
-    """inter_cosine: mean cosine of one occurrence a type; cluster_cosine: that inside centred clusters, their mean.
+    """Result of `cai`: cosines and clusters of one occurrence per token type.
 
-    n: occurrences; k: clusters; silhouettes for K = 2, 3, … None, or empty, where they do not exist.
+    - n: number of occurrences.
+    - inter_cosine: mean cosine of all pairs; None for fewer than two occurrences.
+    - k: number of clusters; silhouettes: mean silhouettes for K = 2, 3, … k is None and silhouettes is empty
+      where no clustering exists; a single silhouette is None where it is undefined.
+    - cluster_cosine: mean over clusters of the mean cosine within the centred cluster, or None.
     """
 
     n: int
@@ -30,12 +35,20 @@ class Cai:
 def cai(
     states: Float[np.ndarray, "token width"], types: Integer[np.ndarray, " token"] | None = None, *, seed: int
 ) -> Cai:
-    """One random occurrence a type; K-means for K = 2..15; cosines in all of them and inside every centred cluster.
+    """Measure cosines and clusters on one random occurrence of each token type.
 
-    Source: Cai et al. 2021, sections 3 and 4; iclr21_isotropy_contxt, analysis.py with --maxl 1 --inter_cos, and with
-    --maxl 1 --cluster --cluster_cos --center. K is the one of the largest mean silhouette (at most 20,000 points), 1
-    below 0.1. Unlike ζ′: every cluster of two rows and more counts the same, and a zero row has cosine 0 with all, also
-    with itself though 1 is taken off for it. Fewer than 3 occurrences of which 2 differ have no clusters.
+    K-means runs for K = 2..15. Cosines are averaged over all pairs, and within every centred cluster. K has
+    the largest mean silhouette (on at most 20,000 points); K is 1 where that silhouette is below 0.1.
+
+    Source: Cai et al. 2021, sections 3 and 4; repository iclr21_isotropy_contxt, analysis.py with --maxl 1
+    --inter_cos, and with --maxl 1 --cluster --cluster_cos --center.
+
+    Differences from ζ′: every cluster of two or more rows has equal weight. A zero row has cosine 0 with
+    every row, itself included, and 1 is still subtracted for its pair with itself.
+
+    Constant input, a single token, and fewer than 3 occurrences have no clusters: k and cluster_cosine are
+    None. NaN and infinity are not accepted (the eigendecomposition raises LinAlgError): check the states
+    first. Raises ValueError where types and states differ in length.
     """
     if types is not None and len(types) != len(states):
         raise ValueError(f"types: got {len(types)}, expected one a row, {len(states)}")
@@ -53,7 +66,7 @@ def cai(
 
 
 def one_a_type(types: Integer[np.ndarray, " token"], rng: np.random.Generator) -> Int[np.ndarray, " type"]:
-    """A row of every type, each of its rows with the same chance, types ascending."""
+    """Return the index of one random row of every type, types ascending; each row of a type is equally likely."""
     shuffled = rng.permutation(len(types))
     first = np.unique(np.asarray(types)[shuffled], return_index=True)[1]
     chosen: np.ndarray = shuffled[first]
@@ -66,7 +79,10 @@ def _centred(rows: np.ndarray) -> np.ndarray:
 
 
 def _mean_cosine(rows: np.ndarray) -> float | None:
-    """Mean over pairs of different rows as (Σ_ij cos - n) / (n (n - 1)); one row has none."""
+    """Return the mean cosine over pairs of different rows, (Σ_ij cos - n) / (n (n - 1)).
+
+    None for fewer than two rows.
+    """
     n = len(rows)
     if n < 2:
         return None

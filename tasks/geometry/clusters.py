@@ -1,4 +1,4 @@
-"""Clusters by K-means, their number by the silhouette."""
+"""Clusters by K-means, with the number of clusters chosen by the silhouette."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from tasks.geometry.dimension import Spectrum, covariance_spectrum, principal_coordinates
-from tasks.geometry.kmeans import Partition, kmeans
-from tasks.geometry.silhouette import mean_silhouettes
+from tsfmscope.tasks.geometry.dimension import Spectrum, covariance_spectrum, principal_coordinates
+from tsfmscope.tasks.geometry.kmeans import Partition, kmeans
+from tsfmscope.tasks.geometry.kmeans_search import ROUNDS
+from tsfmscope.tasks.geometry.silhouette import mean_silhouettes
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """K runs over 2..k_max; below min_silhouette K is 1; silhouettes are taken on at most silhouette_rows rows."""
+    """Options of the clustering: the range of K, the restarts, and the silhouette.
+
+    K runs over 2..k_max. K is 1 where the best mean silhouette is below min_silhouette. Silhouettes are
+    computed on at most silhouette_rows rows. Raises ValueError for k_max below 2, restarts below 1 or
+    silhouette_rows below 3.
+    """
 
     k_max: int = 10
     restarts: int = 10
-    min_silhouette: float = 0.1  # Cai et al. 2021
+    # Source: Cai et al. 2021.
+    min_silhouette: float = 0.1
     silhouette_rows: int = 20_000
 
     def __post_init__(self) -> None:
@@ -30,9 +37,10 @@ class ClusterOptions:
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """The chosen K with its labels, and mean silhouettes and inertias for K = 2, 3, … as far as they are defined.
+    """Chosen K with its labels, and mean silhouettes and inertias for K = 2, 3, …
 
-    A silhouette is None where the sampled rows fell into one cluster. Inertia is a share of that of one cluster.
+    A silhouette is None where the sampled rows all belong to one cluster. Inertias are shares of the inertia
+    of one single cluster. Both lists end at the largest K that the rows allow.
     """
 
     k: int
@@ -48,30 +56,55 @@ def choose_clusters(
     seed: int,
     spectrum: Spectrum | None = None,
 ) -> Clustering:
-    """K-means for each K, and the K whose mean silhouette is largest (the smaller K on a tie).
+    """Run K-means for each K and choose the K with the largest mean silhouette (the smaller K on a tie).
 
-    Source: isotropy paper, section 4.3 and appendix D; Rousseeuw 1987. K never passes the number of distinct rows or
-    N - 1, where no silhouette exists. spectrum: of the same states, if at hand. Distances are taken after a rotation
-    that drops directions without variance. Raises ValueError for fewer than 3 rows, or rows all equal.
+    Source: Shelim et al. 2025, section 4.3 and appendix D; Rousseeuw 1987. K is 1 where the largest mean
+    silhouette is below options.min_silhouette. K never exceeds the number of distinct rows or N - 1, beyond
+    which no silhouette exists. spectrum: covariance spectrum of the same states, computed here if None.
+    Distances are computed after a rotation that drops directions without variance. Raises ValueError for
+    fewer than 3 rows, or where all rows are equal.
     """
     options = options or ClusterOptions()
-    k_max = min(options.k_max, distinct_rows(states, options.k_max), len(states) - 1)
-    if k_max < 2:
+    if largest_k(states, options.k_max) < 2:
         raise ValueError(f"states: got {len(states)} rows, expected at least 3 of which 2 differ")
     points = principal_coordinates(states, spectrum or covariance_spectrum(states))
-    fits = kmeans(points, k_max, restarts=options.restarts, seed=seed)
+    return choose_among(states, points, options, seed=seed)
+
+
+def largest_k(states: Float[np.ndarray, "token width"], k_max: int) -> int:
+    """Return the largest K up to k_max that has a silhouette; a value below 2 means that none has."""
+    return min(k_max, distinct_rows(states, k_max), len(states) - 1)
+
+
+def choose_among(
+    states: Float[np.ndarray, "token width"],
+    points: Float[np.ndarray, "token axis"],
+    options: ClusterOptions,
+    *,
+    seed: int,
+    axes: int | None = None,
+    rounds: int = ROUNDS,
+) -> Clustering:
+    """Choose the clusters of states from their principal coordinates, as `choose_clusters` does.
+
+    points: result of `principal_coordinates` of the states. Silhouettes use all axes. axes: number of leading
+    axes that K-means uses, by default all. rounds: maximum number of rounds of local search.
+    """
+    k_max, few = largest_k(states, options.k_max), np.ascontiguousarray(points[:, :axes])
+    fits = kmeans(few, k_max, restarts=options.restarts, rounds=rounds, seed=seed)
     sample = _sample(len(points), options.silhouette_rows, seed)
     scores = mean_silhouettes(points[sample], [fit.labels[sample] for fit in fits])
-    total = float(np.einsum("nd,nd->", points, points))
+    total = float(np.einsum("nd,nd->", few, few))
     inertias = tuple(fit.inertia / total for fit in fits)
     labels = _best(fits, scores, options.min_silhouette, len(points))
     return Clustering(int(labels.max()) + 1, labels, scores, inertias)
 
 
 def distinct_rows(states: Float[np.ndarray, "token width"], limit: int) -> int:
-    """Number of distinct rows, counted no further than limit."""
+    """Count the distinct rows, stopping at limit."""
     rows = np.asarray(states)
-    found = min(limit, len(np.unique(rows[: 4 * limit], axis=0)))  # settles it for most states
+    # The first rows are enough to reach the limit for most states.
+    found = min(limit, len(np.unique(rows[: 4 * limit], axis=0)))
     if found == limit:
         return found
     found = 0

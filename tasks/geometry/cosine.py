@@ -10,7 +10,11 @@ from jaxtyping import Float, Integer
 
 @dataclass(frozen=True)
 class Cosine:
-    """zeta weighs token types, zeta_token occurrences; None with fewer than two types. Zero rows are left out."""
+    """Inter-token cosines: zeta weighs token types, zeta_token weighs occurrences.
+
+    Both are None with fewer than two types. Zero rows are left out. n_types: types that have rows that are
+    not zero. n_zero: number of rows left out.
+    """
 
     zeta: float | None
     zeta_token: float | None
@@ -21,13 +25,20 @@ class Cosine:
 def inter_token_cosine(
     states: Float[np.ndarray, "token width"], types: Integer[np.ndarray, " token"] | None = None
 ) -> Cosine:
-    """Expected cosine between two different token types, in O(N d).
+    """Return the expected cosine between two different token types, in O(N d).
 
-    With u_i the unit rows, ū_k the mean of those of type k, s_k their sum, n_k their number and K types:
-    zeta = (‖Σ ū_k‖² - Σ ‖ū_k‖²) / (K² - K); zeta_token = (‖Σ u_i‖² - Σ ‖s_k‖²) / (N² - Σ n_k²).
-    Source: isotropy paper, eq. 1, whose expectation over one random instance a type this is, exactly.
-    Without types every row is its own type, and the two agree.
-    One type or no row that is not zero: both None. NaN gives NaN: check before. Raises ValueError on wrong lengths.
+    With u_i the unit rows, ū_k the mean and s_k the sum of the u_i of type k, n_k their number and K types:
+
+        zeta = (‖Σ ū_k‖² - Σ ‖ū_k‖²) / (K² - K)
+        zeta_token = (‖Σ u_i‖² - Σ ‖s_k‖²) / (N² - Σ n_k²)
+
+    Source: Shelim et al. 2025, eq. 1. zeta is the exact expectation of eq. 1 over one random instance per
+    type. Without types, every row is its own type, and the two are equal.
+
+    Constant input: both are 1 where there are at least two types. A single token, one type, or zero rows
+    only: both are None. NaN and infinity are not detected: a row with NaN is left out like a zero row, and a
+    row with infinity makes both -1. Check the states first. Raises ValueError where types and states differ
+    in length.
     """
     if types is not None and len(types) != len(states):
         raise ValueError(f"types: got {len(types)}, expected one a row, {len(states)}")
@@ -48,9 +59,9 @@ def inter_token_cosine(
 
 
 def unit_rows(states: Float[np.ndarray, "token width"]) -> tuple[Float[np.ndarray, "kept width"], np.ndarray]:
-    """Rows over their Euclidean norm in float64, zero rows dropped, and the mask [N] of those kept.
+    """Return rows divided by their Euclidean norm in float64, without zero rows, and the mask [N] of kept rows.
 
-    Each row is first divided by its largest entry, so that no square over- or underflows.
+    Each row is first divided by its largest entry, so that no square overflows or underflows.
     """
     rows = np.asarray(states, dtype=np.float64)
     largest = np.abs(rows).max(axis=1, initial=0.0)
@@ -68,10 +79,11 @@ def _sums_by_type(units: np.ndarray, types: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _off_diagonal(vectors: np.ndarray) -> float:
-    """Sum of v_i · v_j over i ≠ j."""
+    """Return the sum of v_i · v_j over i ≠ j."""
     total = vectors.sum(axis=0)
     return float(total @ total - np.einsum("kd,kd->", vectors, vectors))
 
 
 def _clip(cosine: float) -> float:
-    return min(1.0, max(-1.0, float(cosine)))  # rounding alone can pass ±1
+    # Rounding can exceed ±1.
+    return min(1.0, max(-1.0, float(cosine)))

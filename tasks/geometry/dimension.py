@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from tasks.geometry.crew import crew
-from tasks.geometry.lloyd import chunks
+from tsfmscope.tasks.geometry.lloyd import chunks
+from tsfmscope.tasks.geometry.parallel import blas_workers
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvalues of the centred sample covariance, descending, their directions as columns, and the mean."""
+    """Eigenvalues of the centred sample covariance (descending), their directions as columns, and the mean."""
 
     mean: Float[np.ndarray, " width"]
     eigenvalues: Float[np.ndarray, " width"]
@@ -23,11 +23,12 @@ class Spectrum:
 
 
 def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
-    """Eigenvalues σ of the covariance Σ (ψ_i - μ)(ψ_i - μ)ᵀ / (N - 1), in float64.
+    """Compute the eigenvalues σ of the covariance Σ (ψ_i - μ)(ψ_i - μ)ᵀ / (N - 1), in float64.
 
-    Source: isotropy paper, section 4.1. An eigenvalue below 1e-16 of the largest is rounding (and at least 0):
-    enough for a share of variance, not for an ε-rank. Constant rows give zeros.
-    Raises ValueError for fewer than two rows.
+    Source: Shelim et al. 2025, section 4.1. Eigenvalues are at least 0. One below 1e-16 of the largest is
+    rounding: this accuracy is enough for a share of variance, not for a numerical rank. Constant rows give
+    zeros. NaN and infinity are not accepted (the eigendecomposition raises LinAlgError). Raises ValueError
+    for fewer than two rows.
     """
     if len(states) < 2:
         raise ValueError(f"states: got {len(states)} rows, expected at least 2 for a covariance")
@@ -39,17 +40,19 @@ def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
         product: np.ndarray = centred.T @ centred
         return product
 
-    with crew() as spread:
+    with blas_workers() as spread:
         covariance = functools.reduce(operator.iadd, spread(one, chunks(len(states)))) / (len(states) - 1)
         values, vectors = np.linalg.eigh(covariance)
     return Spectrum(mean, np.maximum(values[::-1], 0.0), vectors[:, ::-1])
 
 
 def effective_dimension(eigenvalues: Float[np.ndarray, " width"], epsilon: float = 0.8) -> int:
-    """Smallest m whose m largest eigenvalues hold at least the share epsilon of their sum.
+    """Return the smallest m whose m largest eigenvalues hold at least the share epsilon of their sum.
 
-    d(ε) = min {m : Σ_{i<m} σ_i ≥ ε Σ σ_i}. Source: isotropy paper, section 4.1 (default ε = 0.8).
-    Raises ValueError for an epsilon outside (0, 1], and for eigenvalues that are empty, negative or sum to 0.
+        d(ε) = min {m : Σ_{i<m} σ_i ≥ ε Σ σ_i}
+
+    Source: Shelim et al. 2025, section 4.1 (default ε = 0.8). Raises ValueError for an epsilon outside (0,
+    1], and for eigenvalues that are empty, negative or sum to 0 (constant states).
     """
     if not 0 < epsilon <= 1:
         raise ValueError(f"epsilon: got {epsilon}, expected a share in (0, 1]")
@@ -63,9 +66,10 @@ def effective_dimension(eigenvalues: Float[np.ndarray, " width"], epsilon: float
 def principal_coordinates(
     states: Float[np.ndarray, "token width"], spectrum: Spectrum
 ) -> Float[np.ndarray, "token axis"]:
-    """Centred rows on the directions that hold variance, over their root mean square norm: distances up to one factor.
+    """Project centred rows onto the directions with variance, and divide by their root mean square norm.
 
-    Directions under 1e-14 of the leading eigenvalue are rounding and are dropped. Constant rows give no axis.
+    Distances are those of the states up to one factor. Directions with less than 1e-14 of the leading
+    eigenvalue are rounding and are dropped. Constant rows give no axis.
     """
     leading = spectrum.eigenvalues[0]
     axes = int(np.count_nonzero(spectrum.eigenvalues > 1e-14 * leading))
@@ -76,7 +80,7 @@ def principal_coordinates(
     def one(part: slice) -> None:
         np.matmul(states[part] - spectrum.mean, directions, out=points[part])
 
-    with crew() as spread:
+    with blas_workers() as spread:
         for _ in spread(one, chunks(len(states))):
             pass
     return points

@@ -1,4 +1,4 @@
-"""The log-partition of a softmax head, and why its spread matters (Theorem 1)."""
+"""Log-partition function of a softmax head, and why its spread matters (Shelim et al. 2025, Theorem 1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from jaxtyping import Float
 
 @dataclass(frozen=True)
 class Spread:
-    """log Z over n forecast positions, in nats; sd (of a sample) is None for a single one, all but n for none."""
+    """Statistics of log Z over n forecast positions, in nats.
+
+    sd is the sample standard deviation, None for a single position. With no position, every field but n is
+    None.
+    """
 
     n: int
     mean: float | None
@@ -21,10 +25,11 @@ class Spread:
 
 
 def log_partition(logits: Float[np.ndarray, "*position id"]) -> Float[np.ndarray, "*position"]:
-    """log Z(k, l) = log Σ_i exp z_i of the logits as the model emits them: all ids, after its own scaling.
+    """Return log Z(k, l) = log Σ_i exp z_i of the logits.
 
-    Source: isotropy paper, section 2. -inf (an id that is ruled out) adds nothing. Raises ValueError for NaN or +inf
-    and for a position without any id.
+    The logits are used as emitted: all ids, after the model's own scaling. Source: Shelim et al. 2025,
+    section 2. A logit of -inf (an excluded id) adds nothing. Constant logits z over n ids give z + log n.
+    Raises ValueError for NaN or +inf, and for a position without any id above -inf.
     """
     values = np.asarray(logits, dtype=np.float64)
     if np.isnan(values).any() or np.isposinf(values).any():
@@ -37,9 +42,11 @@ def log_partition(logits: Float[np.ndarray, "*position id"]) -> Float[np.ndarray
 
 
 def partition_spread(log_z: Float[np.ndarray, "*position"]) -> Spread:
-    """Standard deviation and range of log Z over positions: 0 where the partition function is stable.
+    """Compute the standard deviation and range of log Z over positions.
 
-    Source: isotropy paper, section 3, which speaks of that stability and measures eq. 5 in its place.
+    Both are 0 where the partition function is stable. Source: Shelim et al. 2025, section 3. The paper
+    discusses this stability and measures eq. 5 instead. A single position has no standard deviation (None).
+    NaN gives NaN.
     """
     values = np.asarray(log_z, dtype=np.float64).reshape(-1)
     if not len(values):
@@ -50,12 +57,15 @@ def partition_spread(log_z: Float[np.ndarray, "*position"]) -> Spread:
 
 
 def ineffective_shift(logits: Float[np.ndarray, "position id"], thresholds: Float[np.ndarray, " id"]) -> float:
-    """τ of Theorem 1: z + τ leaves every probability as it was, and every ReLU(z_i + τ - b_i) at 0.
+    """Return the shift τ of Theorem 1: it keeps every probability and makes every ReLU(z_i + τ - b_i) zero.
 
-    τ < min_i b_i - max z over all positions and ids. Source: isotropy paper, Appendix A.
+        τ < min_i b_i - max z, over all positions and ids
+
+    Source: Shelim et al. 2025, Appendix A.
     """
     gap = float(np.min(thresholds) - np.max(logits))
-    return float(gap - 1 - 1e-9 * abs(gap))  # 1e-9: the strict < holds after rounding, for logits of any size
+    # The factor 1e-9 keeps the strict inequality after rounding, for logits of any size.
+    return float(gap - 1 - 1e-9 * abs(gap))
 
 
 def downstream(
@@ -63,6 +73,6 @@ def downstream(
     weights: Float[np.ndarray, " id"],
     thresholds: Float[np.ndarray, " id"],
 ) -> Float[np.ndarray, " position"]:
-    """f(k, l) = Σ_i a_i ReLU(z_i(k, l) - b_i), the numerical task of the isotropy paper's section 2."""
+    """Return f(k, l) = Σ_i a_i ReLU(z_i(k, l) - b_i), the numerical task of Shelim et al. 2025, section 2."""
     task: np.ndarray = np.maximum(np.asarray(logits, dtype=np.float64) - thresholds, 0.0) @ weights
     return task

@@ -1,26 +1,34 @@
-"""IsoScore and IsoScore* of a covariance spectrum."""
+"""IsoScore and IsoScore*, computed from a covariance spectrum."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
 
-SHRINKAGE = 0.2  # Rudman & Eickhoff 2024, default of the released run_model.py
+# Source: Rudman & Eickhoff 2024, default of the released run_model.py.
+SHRINKAGE = 0.2
 
 
 def isoscore(eigenvalues: Float[np.ndarray, " width"]) -> float | None:
-    """IsoScore in [0, 1]: 0 where one direction holds all variance, 1 where every direction holds the same.
+    """Return IsoScore in [0, 1]: 0 if one direction holds all variance, 1 if all directions hold the same.
 
-    With Λ the eigenvalues and d their number: Λ̂ = √d Λ/‖Λ‖, δ = ‖Λ̂ - 1‖ / √(2 (d - √d)), and the score is
-    ((d - δ² (d - √d))² - d) / (d (d - 1)). That is (r - 1)/(d - 1) with the participation ratio r = (Σ λ)²/Σ λ², which
-    is what is computed: the printed steps lose digits near 0. Source: Rudman et al. 2022, algorithm 1, and the IsoScore
-    package. It takes the spectrum of the centred covariance; fewer rows than d directions lower it.
-    One direction, or constant states, have none. Raises ValueError for a negative eigenvalue or one that is not finite.
+    With Λ the eigenvalues and d their number:
+
+        Λ̂ = √d Λ/‖Λ‖,  δ = ‖Λ̂ - 1‖ / √(2 (d - √d)),  score = ((d - δ² (d - √d))² - d) / (d (d - 1))
+
+    This equals (r - 1)/(d - 1) with the participation ratio r = (Σ λ)²/Σ λ². The second form is computed,
+    because the printed steps lose digits near 0. Source: Rudman et al. 2022, algorithm 1, and the IsoScore
+    package. The input is the spectrum of the centred covariance; having fewer rows than d directions lowers
+    the score.
+
+    None for a single direction and for constant states. Raises ValueError for an eigenvalue that is negative
+    or not finite.
     """
     values = _checked(eigenvalues)
     if len(values) < 2 or not values.any():
         return None
-    shares = values / values.max()  # so that no square over- or underflows
+    # Scaled values, so that no square overflows or underflows.
+    shares = values / values.max()
     ratio = shares.sum() ** 2 / np.square(shares).sum()
     return float(min(1.0, max(0.0, (ratio - 1) / (len(values) - 1))))
 
@@ -28,11 +36,16 @@ def isoscore(eigenvalues: Float[np.ndarray, " width"]) -> float | None:
 def isoscore_star(
     eigenvalues: Float[np.ndarray, " width"], *, shrinkage: float = SHRINKAGE, target: float = 1.0
 ) -> float | None:
-    """IsoScore of the covariance (1 - z) Σ + z t I, which few rows do not lower as much; z = 0 gives IsoScore.
+    """Return IsoScore of the shrunk covariance (1 - z) Σ + z t I.
 
-    Source: Rudman & Eickhoff 2024, section 3, and isoscore_star of the released regularizers.py with C0 = I, which its
-    authors advise where there is no larger sample (target t = 1). The identity has a scale, so the score then depends
-    on that of the states; a target of the mean eigenvalue frees it. With a C0 of one's own: `isoscore_star_of`.
+    A small number of rows lowers it less than IsoScore. shrinkage: z; 0 gives IsoScore. target: t. Source:
+    Rudman & Eickhoff 2024, section 3, and isoscore_star of the released regularizers.py with C0 = I, which
+    its authors recommend where no larger sample exists (t = 1). The identity has a scale, so with a fixed
+    target the score depends on the scale of the states; a target equal to the mean eigenvalue removes that.
+    For another C0, use `isoscore_star_of`.
+
+    A single direction gives None. Constant states give 1 where z t is above 0. Raises ValueError for a
+    shrinkage outside [0, 1], and for eigenvalues as `isoscore` does.
     """
     if not 0 <= shrinkage <= 1:
         raise ValueError(f"shrinkage: got {shrinkage}, expected a share in [0, 1]")
@@ -42,7 +55,11 @@ def isoscore_star(
 def isoscore_star_of(
     covariance: Float[np.ndarray, "width width"], shrunk_to: Float[np.ndarray, "width width"], shrinkage: float
 ) -> float | None:
-    """IsoScore of (1 - z) Σ + z C0, both covariances: IsoScore* as trained with, C0 that of a larger sample."""
+    """Return IsoScore of (1 - z) Σ + z C0, the form of IsoScore* used in training.
+
+    covariance: Σ. shrunk_to: C0, the covariance of a larger sample. Source: Rudman & Eickhoff 2024, section
+    3.
+    """
     mixed = (1 - shrinkage) * np.asarray(covariance, np.float64) + shrinkage * np.asarray(shrunk_to, np.float64)
     return isoscore(np.maximum(np.linalg.eigvalsh(mixed), 0.0))
 

@@ -1,4 +1,4 @@
-"""Lemma 1 checked: the spectral norm of self-attention's Jacobian against three right sides."""
+"""Numerical check of Shelim et al. 2025, Lemma 1: the norm of self-attention's Jacobian against three upper bounds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-LARGEST = 2048  # N d of an instance: its Jacobian is dense, 32 MiB in float64
-SLACK = 1e-9  # relative; less is rounding of the two sides
+# Largest N d of an instance: its Jacobian is dense and takes 32 MiB in float64.
+LARGEST = 2048
+# Relative tolerance: a smaller difference is rounding of the two sides.
+SLACK = 1e-9
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """‖J‖₂ and the three right sides: as printed, with Appendix B's N, and one that is proved."""
+    """Jacobian norm ‖J‖₂ and three upper bounds: as printed, with Appendix B's N, and one that is proved."""
 
     norm: float
     printed: float
@@ -22,18 +24,25 @@ class Bounds:
 
     @property
     def violated(self) -> dict[str, bool]:
-        """Which right sides the norm passes."""
+        """Return, for each bound, whether the norm exceeds it."""
         return {name: self.norm > getattr(self, name) * (1 + SLACK) for name in ("printed", "appendix", "safe")}
 
 
 def jacobian_bounds(states: Float[np.ndarray, "token width"], interaction: Float[np.ndarray, "width width"]) -> Bounds:
-    """G(Ψ) = softmax(Ψ Λ Ψᵀ) Ψ, a single unscaled head: ‖J‖₂ by automatic differentiation in float64, and bounds.
+    """Compute ‖J‖₂ of G(Ψ) = softmax(Ψ Λ Ψᵀ) Ψ, one unscaled head, and its three bounds.
 
-    With μ_i = Σ_j p_ij ψ_j. Printed: ‖Λ‖ Σ_i (p_ii + ½)‖ψ_i - μ_i‖² + Δ, Δ = ‖Λ‖ Σ_{i≠j} p_ij ‖ψ_j - μ_i‖² +
-    ½ ‖Λ‖ Σ ‖ψ_j‖². Source: isotropy paper, Lemma 1; Appendix B has |V| = N beside, which the statement drops, so that
-    Λ = 0 gives 1 > 0. Appendix B's last step bounds p_ij |ψ_iᵀ(ψ_j - μ_i)| with ½‖ψ_i - μ_i‖² in place of
-    ½ Σ_j p_ij ‖ψ_j - μ_i‖²; `safe` = N + 3/2 ‖Λ‖ Σ_ij p_ij ‖ψ_j - μ_i‖² + ½ ‖Λ‖ Σ ‖ψ_i‖² does not.
-    Raises ValueError for wrong shapes, values that are not finite, and N d over LARGEST.
+    With μ_i = Σ_j p_ij ψ_j:
+
+        printed = ‖Λ‖ Σ_i (p_ii + ½) ‖ψ_i - μ_i‖² + Δ,  Δ = ‖Λ‖ Σ_{i≠j} p_ij ‖ψ_j - μ_i‖² + ½ ‖Λ‖ Σ ‖ψ_j‖²
+        appendix = N + printed
+        safe = N + 3/2 ‖Λ‖ Σ_ij p_ij ‖ψ_j - μ_i‖² + ½ ‖Λ‖ Σ ‖ψ_i‖²
+
+    Source: Shelim et al. 2025, Lemma 1 and Appendix B; science.md section 2. The lemma drops Appendix B's
+    term |V| = N, so Λ = 0 gives 1 > 0. The last step of Appendix B bounds p_ij |ψ_iᵀ(ψ_j - μ_i)| by ½ ‖ψ_i -
+    μ_i‖² where it needs ½ Σ_j p_ij ‖ψ_j - μ_i‖². `safe` avoids that step.
+
+    J is computed by automatic differentiation in float64. Raises ValueError for wrong shapes, values that are
+    not finite, and N d above LARGEST.
     """
     psi, mixing = np.asarray(states, dtype=np.float64), np.asarray(interaction, dtype=np.float64)
     if psi.ndim != 2 or mixing.shape != (psi.shape[1], psi.shape[1]):
@@ -56,7 +65,7 @@ def jacobian_bounds(states: Float[np.ndarray, "token width"], interaction: Float
 def attention(
     states: Float[np.ndarray, "token width"], interaction: Float[np.ndarray, "width width"]
 ) -> Float[np.ndarray, "token token"]:
-    """p_ij = softmax over j of ψ_iᵀ Λ ψ_j."""
+    """Return p_ij, the softmax over j of ψ_iᵀ Λ ψ_j."""
     scores = states @ interaction @ states.T
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     shares: np.ndarray = weights / weights.sum(axis=1, keepdims=True)

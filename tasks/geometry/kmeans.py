@@ -1,4 +1,4 @@
-"""K-means for K = 2, 3, … in one go: searched in few axes, settled in all of them."""
+"""K-means for all K = 2, 3, … together: a search in few axes, then final steps in all axes."""
 
 from __future__ import annotations
 
@@ -8,58 +8,70 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from tasks.geometry.crew import Spread, crew
-from tasks.geometry.kmeans_search import run, search
-from tasks.geometry.lloyd import Centres, Table, chunks, lift, step
+from tsfmscope.tasks.geometry.kmeans_search import ROUNDS, run, search
+from tsfmscope.tasks.geometry.lloyd import AugmentedPoints, Centres, chunks, step, to_full_space
+from tsfmscope.tasks.geometry.parallel import ParallelMap, blas_workers
 
-STARTS = 2  # k-means++ starts a restart asked for: in few axes they are cheap
-SPARE = 2  # axes of the search beside k_max: fewer local optima than in all axes, and a step costs a fraction
-LAST = 300  # steps of settling at most: scikit-learn's max_iter
-TIGHT = 1e-4  # share of inertia under which float32 distances hold too few digits: float64 throughout then
-TOLERANCE = 1e-4  # of the mean variance an axis, on the summed squared shift of the centres: scikit-learn's tol
+# Number of k-means++ starts per requested restart: in few axes they are cheap.
+STARTS = 2
+# Axes of the search in addition to k_max: there are fewer local optima than in all axes, and a step
+# costs a fraction.
+SPARE = 2
+# Maximum number of final steps: scikit-learn's max_iter.
+LAST = 300
+# Below this share of inertia, float32 distances have too few digits, and float64 is used
+# throughout.
+TIGHT = 1e-4
+# Limit on the summed squared shift of the centres, relative to the mean variance per axis:
+# scikit-learn's tol.
+TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Cluster of every row, from 0 and none empty, and the sum of squared distances to the clusters' means."""
+    """Cluster of every row (numbered from 0, none empty) and the sum of squared distances to cluster means."""
 
     labels: Int[np.ndarray, " token"]
     inertia: float
 
 
-def kmeans(points: Float[np.ndarray, "token axis"], k_max: int, *, restarts: int = 10, seed: int) -> list[Partition]:
-    """The best partition found for each K = 2..k_max.
+def kmeans(
+    points: Float[np.ndarray, "token axis"], k_max: int, *, restarts: int = 10, rounds: int = ROUNDS, seed: int
+) -> list[Partition]:
+    """Return the best partition found for each K = 2..k_max.
 
-    A search over all K in the leading axes of the points hands on a few ends a K; these take steps in all axes, and
-    the best goes on until scikit-learn's tolerance. On the states of a random T5 the few axes lead to lower inertia
-    than restarts in all 768 do. Products in float32, sums in float64; the last steps and the labels in float64.
+    A search over all K in the leading axes of the points returns a few candidate sets of centres for each K.
+    These take steps in all axes, and the best continues until scikit-learn's tolerance. On the states of a
+    random T5, the search in few axes leads to lower inertia than restarts in all 768 axes. Products are in
+    float32, sums in float64; the last steps and the labels are in float64.
 
-    points: principal coordinates, leading axis first (dimension.principal_coordinates), of root mean square norm near
-    1, with at least k_max distinct rows. restarts: half the k-means++ starts. Raises ValueError for rows under k_max.
+    points: principal coordinates, leading axis first (`dimension.principal_coordinates`), with root mean
+    square norm near 1 and at least k_max distinct rows. restarts: half the number of k-means++ starts.
+    rounds: maximum number of rounds of local search. Raises ValueError for fewer than k_max rows.
     """
     if len(points) < k_max:
         raise ValueError(f"points: got {len(points)} rows, expected at least k_max = {k_max}")
-    with crew() as spread:
+    with blas_workers() as spread:
         dtype: type = np.float32
         for dtype in (np.float32, np.float64):
-            few = Table.of(points[:, : k_max + SPARE], dtype)
-            found = search(few, k_max, STARTS * restarts, np.random.default_rng(seed), spread)
+            few = AugmentedPoints.of(points[:, : k_max + SPARE], dtype)
+            found = search(few, k_max, STARTS * restarts, np.random.default_rng(seed), spread, rounds=rounds)
             if min(ends.inertia[0] for ends in found) > TIGHT * few.total:
                 break
-        table = Table.of(points, dtype)
-        lifted = lift(few, [one.centres for one in found], table, spread)
+        table = AugmentedPoints.of(points, dtype)
+        lifted = to_full_space(few, [one.centres for one in found], table, spread)
         ends = run(table, lifted, [np.full(len(centres), np.inf) for centres in lifted], spread)
         best = [centres[[np.argmin(inertia)]] for centres, inertia in ends]
         if dtype is np.float32:
             best = _settle(table, best, spread)
-            table = Table.of(points, np.float64)
+            table = AugmentedPoints.of(points, np.float64)
         best = _settle(table, best, spread)
         del table
         return _partitions(points, [centres[0] for centres in best], spread)
 
 
-def _settle(table: Table, groups: list[Centres], spread: Spread) -> list[Centres]:
-    """Steps of one start a group, [1, K, D], until its centres rest."""
+def _settle(table: AugmentedPoints, groups: list[Centres], spread: ParallelMap) -> list[Centres]:
+    """Run Lloyd steps on one start per group, [1, K, D], until its centres stop moving."""
     limit = TOLERANCE * table.total / table.rows[:, :-1].size
     settled, moving = list(groups), list(range(len(groups)))
     for _ in range(LAST):
@@ -73,9 +85,9 @@ def _settle(table: Table, groups: list[Centres], spread: Spread) -> list[Centres
 
 
 def _partitions(
-    points: np.ndarray, sets: Sequence[Float[np.ndarray, "cluster axis"]], spread: Spread
+    points: np.ndarray, sets: Sequence[Float[np.ndarray, "cluster axis"]], spread: ParallelMap
 ) -> list[Partition]:
-    """Labels by the nearest centre, and their inertia, in float64."""
+    """Label rows by the nearest centre and compute inertias, in float64."""
     labels, sums = _labelled(points, sets, spread)
     total = float(np.einsum("nd,nd->", points, points))
     partitions = []
@@ -85,7 +97,8 @@ def _partitions(
             partitions.append(_reseated(points, centres, spread))
             continue
         inertia = total - float(sizes @ np.einsum("kd,kd->k", means, means))
-        if inertia < TIGHT * total:  # the difference of the two would be rounding
+        # The difference of the two sums would be rounding.
+        if inertia < TIGHT * total:
             residuals = points - means[label]
             inertia = float(np.einsum("nd,nd->", residuals, residuals))
         partitions.append(Partition(label, inertia))
@@ -93,9 +106,12 @@ def _partitions(
 
 
 def _labelled(
-    points: np.ndarray, sets: Sequence[Float[np.ndarray, "cluster axis"]], spread: Spread
+    points: np.ndarray, sets: Sequence[Float[np.ndarray, "cluster axis"]], spread: ParallelMap
 ) -> tuple[list[Int[np.ndarray, " token"]], list[tuple[np.ndarray, np.ndarray]]]:
-    """Nearest centre of every row for each set of centres, and sizes [K] and means [K, D] of the clusters so made."""
+    """Return, for each set of centres, the nearest centre of every row, and cluster sizes and means.
+
+    Sizes have shape [K], means [K, D].
+    """
     left = np.concatenate(sets)
     squares = np.einsum("kd,kd->k", left, left)[:, None]
     left = -2 * left
@@ -119,10 +135,10 @@ def _labelled(
     return list(labels), list(zip(np.split(sizes, ends), np.split(means, ends), strict=True))
 
 
-def _reseated(points: np.ndarray, centres: Float[np.ndarray, "cluster axis"], spread: Spread) -> Partition:
-    """The partition once a centre that no row is nearest to has moved to the row that is farthest from its own.
+def _reseated(points: np.ndarray, centres: Float[np.ndarray, "cluster axis"], spread: ParallelMap) -> Partition:
+    """Return the partition after moving each centre without rows to the row farthest from its own centre.
 
-    Fewer clusters than centres come back only where rows differ by rounding.
+    Fewer clusters than centres are returned only where rows differ by rounding.
     """
     centres = centres.copy()
     for _ in range(2 * len(centres)):

@@ -1,35 +1,46 @@
-"""Where K-means may end: local search over every K at once, each K learning from its neighbours."""
+"""Local search of K-means over every K at once; each K also uses its neighbours' centres."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from tasks.geometry.crew import Spread
-from tasks.geometry.lloyd import Centres, Table, step
+from tsfmscope.tasks.geometry.lloyd import AugmentedPoints, Centres, step
+from tsfmscope.tasks.geometry.parallel import ParallelMap
 
-FIRST, KEPT = 3, 6  # steps of every k-means++ start, and starts of a K that go on
-DRAWN = 16  # rows tried as a new centre
-MOVED, GROWN, SHRUNK = 4, 3, 2  # the best so made that take steps
-RANDOM = 4  # centres moved without looking, beside
-ROUNDS = 12  # of local search at most
-IDLE = 2  # rounds in which neither a K nor its neighbours were bettered, after which it rests
-LAST = 100  # steps of a race at most
-LOOSE = 1e-4  # a start is parked once a step gains less than this share of its inertia
-SLACK = 10  # a start is dropped when this many steps of its last gain would leave it behind the best
-ENDS = 6  # different ends of a K that are handed on
-SAME = 1e-4  # ends whose inertias differ by less than this share are taken as one
+# Number of first steps of every k-means++ start, and number of starts of each K that continue.
+FIRST, KEPT = 3, 6
+# Number of rows tried as a new centre.
+DRAWN = 16
+# Number of best starts that take steps: with a centre moved, added, or removed.
+MOVED, GROWN, SHRUNK = 4, 3, 2
+# Number of additional starts in which a random centre moves, without comparing the inertia.
+RANDOM = 4
+# Maximum number of rounds of local search.
+ROUNDS = 12
+# A K is skipped after this many rounds without an improvement of it or of its neighbours.
+IDLE = 2
+# Maximum number of steps of one race.
+LAST = 100
+# A start stops once a step gains less than this share of its inertia.
+LOOSE = 1e-4
+# A start is dropped when this many steps of its last gain would leave it behind the best.
+SLACK = 10
+# Number of different sets of centres that are returned for each K.
+ENDS = 6
+# Sets of centres whose inertias differ by less than this share count as the same.
+SAME = 1e-4
 
 
 class Ends:
-    """The different sets of centres [C, K, D] found so far for one K, at most ENDS, and inertia [C], ascending."""
+    """Different sets of centres [C, K, D] found so far for one K, at most ENDS, and inertia [C], ascending."""
 
     def __init__(self, centres: Centres, inertia: Float[np.ndarray, " start"]) -> None:
         self.centres, self.inertia = centres[:0], inertia[:0]
         self.add(centres, inertia)
 
     def add(self, centres: Centres, inertia: Float[np.ndarray, " start"]) -> bool:
-        """Take these in; whether the best is bettered."""
+        """Add sets of centres; return whether the best improved."""
         least = self.inertia[0] if len(self.inertia) else np.inf
         together, inertia = np.concatenate([self.centres, centres]), np.concatenate([self.inertia, inertia])
         order = np.argsort(inertia, kind="stable")
@@ -39,19 +50,28 @@ class Ends:
         return bool(self.inertia[0] < (1 - SAME) * least)
 
 
-def search(table: Table, k_max: int, starts: int, rng: np.random.Generator, spread: Spread) -> list[Ends]:
-    """The best ends found for K = 2..k_max.
+def search(
+    table: AugmentedPoints,
+    k_max: int,
+    starts: int,
+    rng: np.random.Generator,
+    spread: ParallelMap,
+    *,
+    rounds: int = ROUNDS,
+) -> list[Ends]:
+    """Return the best sets of centres found for K = 2..k_max, after at most `rounds` rounds of local search.
 
-    Every K begins with greedy k-means++ starts as in scikit-learn (one draw of k_max centres serves every K: its first
-    K are one of K). Then, in rounds, it tries its best with one centre moved elsewhere (Fränti 2018, random swap), the
-    best of K - 1 with a row more (Likas et al. 2003, global k-means) and the best of K + 1 with a centre less, until
-    neither it nor these are bettered.
+    Every K begins with greedy k-means++ starts as in scikit-learn. One draw of k_max centres serves every K:
+    its first K centres are a draw for K. Each round then tries, for each K, three kinds of new starts: the
+    best of K with one centre moved elsewhere (Fränti 2018, random swap), the best of K - 1 with one row added
+    as a centre (Likas et al. 2003, global k-means), and the best of K + 1 with one centre removed. A K rests
+    once neither it nor its neighbours improve.
     """
     points = table.rows[:, :-1]
     chosen = seed_rows(table, k_max, starts, rng)
     best = [Ends(*end) for end in race(table, [points[chosen[:, :k]] for k in range(2, k_max + 1)], spread)]
     idle = np.zeros(len(best), dtype=np.int64)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         awake = np.flatnonzero(idle < IDLE).tolist()
         if not awake:
             break
@@ -65,8 +85,11 @@ def search(table: Table, k_max: int, starts: int, rng: np.random.Generator, spre
     return best
 
 
-def race(table: Table, groups: list[Centres], spread: Spread) -> list[tuple[Centres, np.ndarray]]:
-    """Ends [C, K, D] and inertias [C] of starts of each K: all take a few steps, the best go on."""
+def race(table: AugmentedPoints, groups: list[Centres], spread: ParallelMap) -> list[tuple[Centres, np.ndarray]]:
+    """Return final centres [C, K, D] and inertias [C] for the starts of each K.
+
+    All starts take a few steps, and the best ones continue.
+    """
     for _ in range(FIRST):
         answers = step(table, groups, spread)
         groups = [moved.centres for moved in answers]
@@ -76,10 +99,14 @@ def race(table: Table, groups: list[Centres], spread: Spread) -> list[tuple[Cent
 
 
 def run(
-    table: Table, groups: list[Centres], before: list[np.ndarray], spread: Spread
+    table: AugmentedPoints, groups: list[Centres], before: list[np.ndarray], spread: ParallelMap
 ) -> list[tuple[Centres, np.ndarray]]:
-    """Steps of every group, one a K, until all its starts are parked or hopeless; before: inertia [R] of each."""
-    floor = 8 * np.finfo(table.rows.dtype).eps * table.total  # an inertia below is rounding
+    """Step every group (one per K) until each of its starts gains too little or cannot reach the best.
+
+    before: inertia [R] of each start before the first step.
+    """
+    # An inertia below this is rounding.
+    floor = 8 * np.finfo(table.rows.dtype).eps * table.total
     groups, inertias = [group.astype(np.float64) for group in groups], [inertia.copy() for inertia in before]
     live = {at: np.arange(len(group)) for at, group in enumerate(groups)}
     for _ in range(LAST):
@@ -96,8 +123,10 @@ def run(
     return list(zip(groups, inertias, strict=True))
 
 
-def seed_rows(table: Table, k_max: int, starts: int, rng: np.random.Generator) -> Int[np.ndarray, "start cluster"]:
-    """Rows of greedy k-means++ (Arthur & Vassilvitskii 2007): the best of 2 + log K draws at each step."""
+def seed_rows(
+    table: AugmentedPoints, k_max: int, starts: int, rng: np.random.Generator
+) -> Int[np.ndarray, "start cluster"]:
+    """Choose rows by greedy k-means++ (Arthur & Vassilvitskii 2007): the best of 2 + log K draws at each step."""
     n = len(table.squares)
     trials = 2 + int(np.log(k_max))
     chosen = np.empty((starts, k_max), dtype=np.int64)
@@ -114,9 +143,9 @@ def seed_rows(table: Table, k_max: int, starts: int, rng: np.random.Generator) -
 
 
 def _neighbours(
-    table: Table, best: list[Float[np.ndarray, "cluster axis"]], at: int, rng: np.random.Generator
+    table: AugmentedPoints, best: list[Float[np.ndarray, "cluster axis"]], at: int, rng: np.random.Generator
 ) -> Centres:
-    """Starts of K from the best of its own, of K - 1 and of K + 1."""
+    """Return starts for one K from the best centres of K and of its neighbours."""
     fewer = best[at - 1] if at else table.rows[:, :-1].mean(axis=0, keepdims=True)
     kinds = [_moved(table, best[at], rng), _grown(table, fewer, rng)]
     if at + 1 < len(best):
@@ -124,13 +153,17 @@ def _neighbours(
     return np.concatenate(kinds)
 
 
-def _moved(table: Table, centres: Float[np.ndarray, "cluster axis"], rng: np.random.Generator) -> Centres:
-    """Starts [MOVED + RANDOM, K, D]: one centre moved to a drawn row; those that leave least before any step."""
+def _moved(table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"], rng: np.random.Generator) -> Centres:
+    """Return starts [MOVED + RANDOM, K, D], each with one centre moved to a drawn row.
+
+    MOVED of them have the least inertia before any step. In the other RANDOM, the moved centre is random.
+    """
     near, least, second = _two_nearest(table, centres)
     drawn = _draw(least, DRAWN, rng)
     distances = _squared_distances(table, drawn)  # [G, N]
     kept = np.minimum(distances, least)
-    lost = np.minimum(distances, second) - kept  # what a row pays when its centre goes
+    # Increase of a row's squared distance if its nearest centre is removed.
+    lost = np.minimum(distances, second) - kept
     onehot = (near[:, None] == np.arange(len(centres))).astype(table.rows.dtype)
     left = kept.sum(axis=1, dtype=np.float64)[:, None] + lost @ onehot  # [G, K]
     comes = np.concatenate([_least_distinct(left.min(axis=1), MOVED), np.arange(RANDOM)])
@@ -141,8 +174,8 @@ def _moved(table: Table, centres: Float[np.ndarray, "cluster axis"], rng: np.ran
     return starts
 
 
-def _grown(table: Table, centres: Float[np.ndarray, "cluster axis"], rng: np.random.Generator) -> Centres:
-    """Starts [GROWN, K + 1, D]: a drawn row more, those that leave the least inertia before any step."""
+def _grown(table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"], rng: np.random.Generator) -> Centres:
+    """Return starts [GROWN, K + 1, D] with a drawn row added: those with the least inertia before any step."""
     _, least, _ = _two_nearest(table, centres)
     drawn = _draw(least, DRAWN, rng)
     left = np.minimum(_squared_distances(table, drawn), least).sum(axis=1, dtype=np.float64)
@@ -150,23 +183,26 @@ def _grown(table: Table, centres: Float[np.ndarray, "cluster axis"], rng: np.ran
     return np.stack([np.concatenate([centres, table.rows[row : row + 1, :-1]]) for row in chosen])
 
 
-def _shrunk(table: Table, centres: Float[np.ndarray, "cluster axis"]) -> Centres:
-    """Starts [SHRUNK, K - 1, D]: a centre less, those that leave the least inertia before any step."""
+def _shrunk(table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"]) -> Centres:
+    """Return starts [SHRUNK, K - 1, D] with a centre removed: those with the least inertia before any step."""
     near, least, second = _two_nearest(table, centres)
     lost = np.bincount(near, second - least, minlength=len(centres))
     return np.stack([np.delete(centres, at, axis=0) for at in np.argsort(lost, kind="stable")[:SHRUNK]])
 
 
 def _least_distinct(values: np.ndarray, count: int) -> Int[np.ndarray, " chosen"]:
-    """Where the least of the values stand, each value once: equal rows make equal starts."""
+    """Return the indices of the smallest values, each value once: equal rows make equal starts."""
     chosen: np.ndarray = np.unique(values, return_index=True)[1][:count]
     return chosen
 
 
 def _two_nearest(
-    table: Table, centres: Float[np.ndarray, "cluster axis"]
+    table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"]
 ) -> tuple[Int[np.ndarray, " token"], Float[np.ndarray, " token"], Float[np.ndarray, " token"]]:
-    """The nearest centre of every row, the squared distance to it, and that to the next (that again where K = 1)."""
+    """Return the nearest centre of every row and the squared distances to the nearest and second nearest.
+
+    Where K = 1, the second distance repeats the first.
+    """
     fast = centres.astype(table.rows.dtype)
     distances = np.einsum("kd,kd->k", fast, fast)[:, None] - 2 * fast @ table.rows[:, :-1].T
     distances += table.squares
@@ -177,15 +213,15 @@ def _two_nearest(
 
 
 def _draw(potential: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Indices drawn with chances as the potential [N] says."""
+    """Draw indices with probabilities proportional to the potential [N]."""
     cumulated = np.cumsum(potential, dtype=np.float64)
     drawn = np.searchsorted(cumulated, rng.random(size) * cumulated[-1], side="right")
     inside: np.ndarray = np.minimum(drawn, len(potential) - 1)
     return inside
 
 
-def _squared_distances(table: Table, chosen: np.ndarray) -> Float[np.ndarray, "chosen token"]:
-    """Squared distances from chosen rows to all."""
+def _squared_distances(table: AugmentedPoints, chosen: np.ndarray) -> Float[np.ndarray, "chosen token"]:
+    """Return squared distances from the chosen rows to all rows."""
     points = table.rows[:, :-1]
     distances: np.ndarray = (-2 * points[chosen]) @ points.T
     distances += table.squares

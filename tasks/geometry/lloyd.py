@@ -1,4 +1,4 @@
-"""Lloyd steps of many sets of centres at once: every set of every K is one part of one matrix product."""
+"""Lloyd steps of many sets of centres at once, as parts of one matrix product."""
 
 from __future__ import annotations
 
@@ -8,35 +8,44 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from tasks.geometry.crew import Spread
+from tsfmscope.tasks.geometry.parallel import ParallelMap
 
-CHUNK = 2048  # rows a thread takes at a time; fixed, so that sums do not depend on the number of threads
-CELLS = 2**19  # distances in memory at once, a thread: 2 MiB in float32, a second-level cache
+# Rows per task of a thread. The number is fixed, so that sums do not depend on the number of
+# threads.
+CHUNK = 2048
+# Distances in memory at once, per thread: 2 MiB in float32, a second-level cache.
+CELLS = 2**19
 
 Centres = Float[np.ndarray, "start cluster axis"]
 
 
-class Table(NamedTuple):
-    """Points with a column of ones, so that a product that sums rows counts them too, and their squared norms."""
+class AugmentedPoints(NamedTuple):
+    """Points with an added column of ones, and their squared norms.
+
+    With the column of ones, a product that sums rows also counts them.
+    """
 
     rows: Float[np.ndarray, "token axis_and_one"]
     squares: Float[np.ndarray, " token"]
 
     @classmethod
-    def of(cls, points: Float[np.ndarray, "token axis"], dtype: type = np.float32) -> Table:
-        """The table in `dtype`."""
+    def of(cls, points: Float[np.ndarray, "token axis"], dtype: type = np.float32) -> AugmentedPoints:
+        """Build the table in `dtype`."""
         rows = np.empty((len(points), points.shape[1] + 1), dtype)
         rows[:, :-1], rows[:, -1] = points, 1
         return cls(rows, np.einsum("nd,nd->n", rows[:, :-1], rows[:, :-1]))
 
     @property
     def total(self) -> float:
-        """Sum of the squared norms: the inertia of one cluster where the points are centred."""
+        """Sum of the squared norms, which is the inertia of one cluster where the points are centred."""
         return float(self.squares.sum(dtype=np.float64))
 
 
-class Moved(NamedTuple):
-    """What one step makes of sets of centres [R, K, D]: the new ones, inertia [R] of the old, squared shift [R]."""
+class LloydStep(NamedTuple):
+    """Result of one step for sets of centres [R, K, D].
+
+    centres: the new centres. inertia: inertia [R] of the old centres. shift: summed squared shift [R].
+    """
 
     centres: Centres
     inertia: Float[np.ndarray, " start"]
@@ -44,27 +53,33 @@ class Moved(NamedTuple):
 
 
 def chunks(n: int) -> list[slice]:
-    """n rows in the parts that threads take."""
+    """Split n rows into the slices that threads process."""
     return [slice(begin, begin + CHUNK) for begin in range(0, n, CHUNK)]
 
 
-def step(table: Table, groups: Sequence[Centres], spread: Spread) -> list[Moved]:
-    """One Lloyd step of every group, each of sets with the same K; all groups share two products a block of rows.
+def step(table: AugmentedPoints, groups: Sequence[Centres], spread: ParallelMap) -> list[LloydStep]:
+    """Do one Lloyd step for every group; a group contains sets with the same K.
 
-    A centre without rows stays where it is; a row at equal distances counts for each. Products in the table's type,
-    sums over blocks in float64.
+    All groups share two products per block of rows. A centre without rows stays in its position. A row with
+    equal distances to several centres counts for each of them. Products are in the table's dtype, sums over
+    blocks in float64.
     """
     sums, nearest = assigned(table, groups, table.rows, spread)
     answers = []
     for centres, total, near in zip(groups, _split(sums, groups), np.split(nearest, _ends(groups, 1)), strict=True):
         counts = total[..., -1:]
         moved = np.where(counts > 0, total[..., :-1] / np.maximum(counts, 1), centres)
-        answers.append(Moved(moved, table.total + near, np.square(moved - centres).sum(axis=(1, 2))))
+        answers.append(LloydStep(moved, table.total + near, np.square(moved - centres).sum(axis=(1, 2))))
     return answers
 
 
-def lift(table: Table, groups: Sequence[Centres], full: Table, spread: Spread) -> list[Centres]:
-    """Centres in all axes of the clusters that centres in the leading axes make; without rows, zero in the others."""
+def to_full_space(
+    table: AugmentedPoints, groups: Sequence[Centres], full: AugmentedPoints, spread: ParallelMap
+) -> list[Centres]:
+    """Return the centres in all axes of the clusters that centres in the leading axes define.
+
+    A centre without rows keeps its coordinates in the leading axes and gets zero in the others.
+    """
     sums, _ = assigned(table, groups, full.rows, spread)
     answers = []
     for centres, total in zip(groups, _split(sums, groups), strict=True):
@@ -75,8 +90,10 @@ def lift(table: Table, groups: Sequence[Centres], full: Table, spread: Spread) -
     return answers
 
 
-def assigned(table: Table, groups: Sequence[Centres], summed: np.ndarray, spread: Spread) -> tuple[np.ndarray, ...]:
-    """Rows of `summed` added up by nearest centre [ΣRK, ·], and Σ (‖c‖² - 2 c·x) over rows [ΣR], in float64."""
+def assigned(
+    table: AugmentedPoints, groups: Sequence[Centres], summed: np.ndarray, spread: ParallelMap
+) -> tuple[np.ndarray, ...]:
+    """Sum rows of `summed` by nearest centre [ΣRK, ·], and Σ (‖c‖² - 2 c·x) over rows [ΣR], in float64."""
     left = _left(table, groups)
     shapes = [centres.shape[:2] for centres in groups]
 
@@ -90,8 +107,11 @@ def assigned(table: Table, groups: Sequence[Centres], summed: np.ndarray, spread
     return sums, nearest
 
 
-def _left(table: Table, groups: Sequence[Centres]) -> np.ndarray:
-    """[-2 c, ‖c‖²] of every centre, which times a row with a one gives its squared distance less the row's norm."""
+def _left(table: AugmentedPoints, groups: Sequence[Centres]) -> np.ndarray:
+    """Return [-2 c, ‖c‖²] of every centre.
+
+    Its product with a row that ends in a one is the squared distance minus the row's squared norm.
+    """
     flat = np.concatenate([centres.reshape(-1, centres.shape[2]) for centres in groups])
     left = np.empty((len(flat), flat.shape[1] + 1), table.rows.dtype)
     left[:, :-1], left[:, -1] = -2 * flat, np.einsum("kd,kd->k", flat, flat)
@@ -111,7 +131,8 @@ def _chunk(
             cells = distances[at : at + starts * k].reshape(starts, k, -1)
             least = cells.min(axis=1)
             nearest[start : start + starts] += least.sum(axis=1, dtype=np.float64)
-            np.equal(cells, least[:, None], out=cells)  # one-hot, in the same memory
+            # One-hot assignment, written into the same memory.
+            np.equal(cells, least[:, None], out=cells)
             at, start = at + starts * k, start + starts
         sums += distances @ summed[begin : begin + size]
     return sums, nearest
@@ -122,6 +143,6 @@ def _ends(groups: Sequence[Centres], axes: int) -> Int[np.ndarray, " cut"]:
 
 
 def _split(sums: np.ndarray, groups: Sequence[Centres]) -> list[np.ndarray]:
-    """[ΣRK, ·] as [R, K, ·] a group."""
+    """Split [ΣRK, ·] into one array [R, K, ·] per group."""
     parts = np.split(sums, _ends(groups, 2))
     return [part.reshape(*centres.shape[:2], -1) for part, centres in zip(parts, groups, strict=True)]

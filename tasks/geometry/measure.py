@@ -1,4 +1,4 @@
-"""Every measure of one layer's states, and the sweep's entry."""
+"""All geometry measures of one layer's states, and the job entry point of the sweep."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from tasks.geometry.adjusted import adjusted_cosine
-from tasks.geometry.cai import cai
-from tasks.geometry.clusters import ClusterOptions, choose_clusters, distinct_rows
-from tasks.geometry.cosine import inter_token_cosine
-from tasks.geometry.dimension import covariance_spectrum
-from tasks.geometry.isoscore import isoscore, isoscore_star
-from tasks.geometry.partition import log_isotropy
+from tsfmscope.tasks.geometry.adjusted import adjusted_cosine
+from tsfmscope.tasks.geometry.cai import cai
+from tsfmscope.tasks.geometry.clusters import ClusterOptions, choose_among, distinct_rows
+from tsfmscope.tasks.geometry.cosine import inter_token_cosine
+from tsfmscope.tasks.geometry.dimension import covariance_spectrum, principal_coordinates
+from tsfmscope.tasks.geometry.isoscore import isoscore, isoscore_star
+from tsfmscope.tasks.geometry.partition import of_projections, uncentred_projections
+from tsfmscope.tasks.geometry.repeats import MEASURES as REPEATED
+from tsfmscope.tasks.geometry.repeats import Rows, spread_over_halves
 
 if TYPE_CHECKING:
-    from tasks.sweep.jobs import Job, Result
+    from tsfmscope.tasks.job import Job, Result
 
 IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
 PLACE = ("stack", "layer", "normed")
@@ -27,19 +29,24 @@ MEASURES = (
     "zeta_adjusted_isotropic", "log_isotropy", "log_isotropy_scaled", "isoscore", "isoscore_star",
     "cai_rows", "cai_cosine", "cai_k", "cai_silhouettes", "cai_cluster_cosine",
 )  # fmt: skip
-PRESETS = ("isoscore", "cai")  # cai clusters again, K to 15: it more than doubles a row's time
-LEVEL = 0.05  # p above it: indistinguishable from isotropic
-SMALL, LARGE = 1e-100, 1e100  # of the largest entry: squares and their products stay inside float64
-LEAST_ROWS = 3  # a silhouette needs 2 clusters of at most N - 1 labels
+# The preset "cai" clusters again, with K up to 15: it more than doubles the time of a row.
+PRESETS = ("isoscore", "cai")
+# Significance level: with p above it, ζ′ is indistinguishable from isotropic.
+LEVEL = 0.05
+# Range of the largest entry in which squares and their products stay inside float64.
+SMALL, LARGE = 1e-100, 1e100
+# A silhouette needs 2 clusters and at most N - 1 labels.
+LEAST_ROWS = 3
 
 
 def entry(job: Job, data: Mapping[str, Any], model: None) -> Result:
-    """One row of `geometry` from the states of one layer.
+    """Return one row of the table `geometry`, measured on the states of one layer.
 
-    job.spec: identity and place, weights_dtype, `tokens` (rows at most, a seeded sample beyond) and `measure`, the
-    keywords of `measure_states`. data: states [N, d], types [N] or None, n_series, states_dtype.
+    job.spec: the columns of IDENTITY and PLACE, weights_dtype, `tokens` (maximum number of rows; more rows
+    are sampled with the job's seed) and `measure`, the keyword arguments of `measure_states`. data: states
+    [N, d], types [N] or None, n_series, states_dtype.
     """
-    from tasks.sweep.jobs import Result
+    from tsfmscope.tasks.job import Result
 
     states, types = subsample(data["states"], data["types"], job.spec["tokens"], seed=job.seed)
     row = {name: job.spec[name] for name in (*IDENTITY, *PLACE, "weights_dtype")}
@@ -50,7 +57,7 @@ def entry(job: Job, data: Mapping[str, Any], model: None) -> Result:
 def subsample(
     states: Float[np.ndarray, "token width"], types: Integer[np.ndarray, " token"] | None, tokens: int, *, seed: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """At most `tokens` rows, drawn without replacement, in their order: ζ, d(ε) and K depend on N."""
+    """Draw at most `tokens` rows without replacement, in their order: ζ, d(ε) and K depend on N."""
     if len(states) <= tokens:
         return states, types
     rows = np.sort(np.random.default_rng([seed, 2]).choice(len(states), tokens, replace=False))
@@ -67,15 +74,20 @@ def measure_states(
     min_cluster: int = 30,
     silhouette_rows: int = 20_000,
     permutations: int = 39,
+    repeats: int = 5,
     presets: Sequence[str] = PRESETS[:1],
     seed: int,
 ) -> dict[str, Any]:
-    """The measures of science section 2 as columns of `geometry`; the isotropy paper's eqs. 1, 5, 6 and section 4.1.
+    """Compute the measures of science.md section 2 as columns of `geometry`.
 
-    permutations: of the null that ζ′ is held against, 0 for none. presets: peers' measures taken beside, of PRESETS.
-    Rows of norm 0 are counted in n_tokens and n_zero and left out of everything. A measure that the states do not
-    allow (one token, one type, equal rows, all zero) is None, a list of them empty, and `reason` says why; none is ever
-    NaN. Raises ValueError for a wrong shape, NaN or infinity (with the number of rows) and an unknown preset.
+    Source: Shelim et al. 2025, eqs. 1, 5 and 6, and section 4.1. permutations: number of draws of the null of
+    ζ′; below 2 there is no null. repeats: number of random halves of the rows from which standard deviations
+    are estimated (`spread_over_halves`). presets: measures of other papers to add, from PRESETS.
+
+    Rows of norm 0 are counted in n_tokens and n_zero and left out of every measure. A measure that the states
+    do not define (one token, one type, equal rows, all zero) is None, or an empty list for a list column, and
+    `reason` gives the cause. No measure is ever NaN. Raises ValueError for a wrong shape, for NaN or infinity
+    (with the number of rows), and for an unknown preset.
     """
     if unknown := set(presets) - set(PRESETS):
         raise ValueError(f"presets: got {sorted(unknown)}, expected some of {list(PRESETS)}")
@@ -88,20 +100,21 @@ def measure_states(
     row = _nothing() | {"n_tokens": len(states), "n_types": cosine.n_types, "n_zero": cosine.n_zero}
     if len(rows) < LEAST_ROWS:
         return row | {"reason": f"{len(rows)} rows that are not zero; at least {LEAST_ROWS} are needed"}
-    isotropy = log_isotropy(rows)
+    projections = uncentred_projections(rows)
+    isotropy = of_projections(projections)
     row |= {"zeta": cosine.zeta, "zeta_token": cosine.zeta_token}
     row |= {"log_isotropy": isotropy.given, "log_isotropy_scaled": isotropy.scaled}
     if distinct_rows(rows, 2) > 1:
-        row |= _local(rows, kinds, options, Null(min_cluster, permutations), seed)
+        row |= _local(rows, kinds, projections, options, Drawn(min_cluster, permutations, repeats), seed)
     if "isoscore" in presets:
         row |= _isoscores(np.asarray(row["eigenvalues"]))
     if "cai" in presets:
         row |= _cai(rows, kinds, seed)
-    return row | {"reason": "; ".join(_reasons(row, presets, min_cluster)) or None}
+    return row | {"reason": "; ".join(_reasons(row, presets, Drawn(min_cluster, permutations, repeats))) or None}
 
 
 def check_states(states: np.ndarray, types: np.ndarray | None) -> None:
-    """Health of the states: [N, d], finite, of a usable size, one type a row. Raises ValueError with what is wrong."""
+    """Raise ValueError unless the states are [N, d], finite, of usable size, and have one type per row."""
     if states.ndim != 2 or states.shape[1] < 1:
         raise ValueError(f"states: got shape {states.shape}, expected [token, width]")
     if types is not None and np.shape(types) != (len(states),):
@@ -114,21 +127,29 @@ def check_states(states: np.ndarray, types: np.ndarray | None) -> None:
         raise ValueError(f"states: largest entry {largest:.3g}, expected 0 or {SMALL:g} to {LARGE:g}; scale them")
 
 
-class Null(NamedTuple):
-    """What ζ′ is taken over and held against."""
+class Drawn(NamedTuple):
+    """Minimum rows of a cluster for ζ′, number of draws of its null, and number of random halves."""
 
     min_cluster: int
     permutations: int
+    repeats: int
 
 
 def _local(
-    rows: np.ndarray, types: np.ndarray | None, options: ClusterOptions, null: Null, seed: int
+    rows: np.ndarray,
+    types: np.ndarray | None,
+    projections: np.ndarray,
+    options: ClusterOptions,
+    drawn: Drawn,
+    seed: int,
 ) -> dict[str, Any]:
-    """Spectrum, clusters and the cosine inside them."""
+    """Compute the spectrum, the clusters, the cosine within them, and standard deviations."""
     spectrum = covariance_spectrum(rows)
-    chosen = choose_clusters(rows, options, seed=seed, spectrum=spectrum)
-    adjusted = adjusted_cosine(rows, chosen.labels, types, **null._asdict(), seed=seed)
-    return {
+    points = principal_coordinates(rows, spectrum)
+    chosen = choose_among(rows, points, options, seed=seed)
+    least, permutations = drawn.min_cluster, drawn.permutations
+    adjusted = adjusted_cosine(rows, chosen.labels, types, min_cluster=least, permutations=permutations, seed=seed)
+    found = {
         "k": chosen.k,
         "silhouettes": list(chosen.silhouettes),
         "n_clusters_used": adjusted.used,
@@ -143,10 +164,12 @@ def _local(
         "zeta_adjusted_isotropic": None if adjusted.p is None else adjusted.p > LEVEL,
         "eigenvalues": spectrum.eigenvalues.tolist(),
     }
+    every = Rows(rows, types, points, projections)
+    return found | spread_over_halves(every, options, **drawn._asdict(), seed=seed)
 
 
 def _isoscores(eigenvalues: np.ndarray) -> dict[str, Any]:
-    """IsoScore, and IsoScore* whose target is the mean eigenvalue: free of the states' scale."""
+    """Compute IsoScore, and IsoScore* with the mean eigenvalue as target, so that it does not depend on scale."""
     star = isoscore_star(eigenvalues, target=float(eigenvalues.sum() / max(len(eigenvalues), 1)))
     return {"isoscore": isoscore(eigenvalues), "isoscore_star": star}
 
@@ -162,14 +185,18 @@ def _cai(rows: np.ndarray, types: np.ndarray | None, seed: int) -> dict[str, Any
     }
 
 
-def _reasons(row: Mapping[str, Any], presets: Sequence[str], min_cluster: int) -> Iterator[str]:
-    """Why measures of the row are None."""
+def _reasons(row: Mapping[str, Any], presets: Sequence[str], drawn: Drawn) -> Iterator[str]:
+    """Yield the reasons why measures of the row are None."""
     if row["zeta"] is None:
         yield "zeta: one token type; at least 2 are needed"
     if not row["eigenvalues"]:
         yield "clusters and eigenvalues: all rows are equal"
     elif row["zeta_adjusted"] is None:
-        yield f"zeta_adjusted: no cluster of at least {min_cluster} rows and 2 types that differ"
+        small = row["n_clusters_small"]
+        one = f"; {row['k'] - small} of {row['k']} hold one token type or equal rows" if row["k"] > small else ""
+        yield f"zeta_adjusted: no cluster of at least {drawn.min_cluster} rows and 2 types that differ{one}"
+    elif row["zeta_adjusted_null"] is None:
+        yield f"zeta_adjusted_null and _corrected: {drawn.permutations} permutations; at least 2 are needed"
     if "isoscore" in presets and len(row["eigenvalues"]) == 1:
         yield "isoscore: states of width 1; at least 2 are needed"
     if "cai" in presets and row["cai_k"] is None:
@@ -177,6 +204,7 @@ def _reasons(row: Mapping[str, Any], presets: Sequence[str], min_cluster: int) -
 
 
 def _nothing() -> dict[str, Any]:
-    """Every measured column with no value."""
-    others: dict[str, Any] = {"silhouettes": [], "eigenvalues": [], "n_clusters_used": 0, "n_clusters_small": 0}
-    return dict.fromkeys(MEASURES) | others
+    """Return every measured column without a value."""
+    others: dict[str, Any] = {"silhouettes": [], "eigenvalues": []}
+    others |= dict.fromkeys(("n_clusters_used", "n_clusters_small", "repeats"), 0)
+    return dict.fromkeys((*MEASURES, *(f"{name}_sd" for name in REPEATED))) | others

@@ -1,4 +1,4 @@
-"""Partition isotropy in log space."""
+"""Partition isotropy, computed in log space."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tasks.geometry.crew import crew
-from tasks.geometry.lloyd import chunks
+from tsfmscope.tasks.geometry.lloyd import chunks
+from tsfmscope.tasks.geometry.parallel import blas_workers
 
 
 class LogIsotropy(NamedTuple):
@@ -21,22 +21,39 @@ class LogIsotropy(NamedTuple):
 
 
 def log_isotropy(states: Float[np.ndarray, "token width"]) -> LogIsotropy:
-    """log I = min log Z(c) - max log Z(c), with Z(c) = Σ_i exp(ψ_i · c), at most 0.
+    """Return log I of the states, at most 0, as given and scaled.
 
-    Source: isotropy paper, eq. 5; Mu & Viswanath 2018. c runs over + and - every unit eigenvector of ΨᵀΨ (the
-    originals take one arbitrary sign: not reproducible; this is never larger). A direction without rows has Z = N.
-    I is not scale-free, so only `scaled`, of ψ √d / rms‖ψ‖, compares models. Raises ValueError where every row is 0.
+        log I = min log Z(c) - max log Z(c),  Z(c) = Σ_i exp(ψ_i · c)
+
+    Source: Shelim et al. 2025, eq. 5; Mu & Viswanath 2018. c runs over + and - every unit eigenvector of ΨᵀΨ.
+    The original papers use one arbitrary sign, which is not reproducible; this value is never larger than
+    theirs. A direction in which every row is 0 has Z = N. I depends on scale, so only `scaled`, for ψ √d /
+    rms‖ψ‖, compares models.
+
+    Equal rows ψ, and a single row, give -2‖ψ‖ as given and -2√d scaled. NaN and infinity are not accepted
+    (the eigendecomposition raises LinAlgError). Raises ValueError where every row is 0.
     """
+    return of_projections(uncentred_projections(states))
+
+
+def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.ndarray, "token axis"]:
+    """Project rows onto the eigenvectors of ΨᵀΨ, leading one first. Raises ValueError where every row is 0."""
     rows = np.asarray(states)
     if not rows.any():
         raise ValueError("states: every row is zero; expected at least one that is not")
-    with crew() as spread:
+    with blas_workers() as spread:
         gram = functools.reduce(operator.iadd, spread(functools.partial(_gram, rows), chunks(len(rows))))
-        mean_square = np.trace(gram) / len(rows)
-        _, directions = np.linalg.eigh(gram)
-        scales = (1.0, float(np.sqrt(rows.shape[1] / mean_square)))
-        parts = list(spread(lambda part: _log_sums(rows[part] @ directions, scales), chunks(len(rows))))
-    logs = np.logaddexp.reduce(np.stack(parts))  # [scale, sign, width]
+        directions = np.linalg.eigh(gram)[1][:, ::-1]
+        return np.concatenate(list(spread(lambda part: rows[part] @ directions, chunks(len(rows)))))
+
+
+def of_projections(projections: Float[np.ndarray, "token axis"]) -> LogIsotropy:
+    """Compute log I over + and - all axes of these projections."""
+    mean_square = float(np.einsum("nd,nd->", projections, projections)) / len(projections)
+    scales = (1.0, float(np.sqrt(projections.shape[1] / mean_square)))
+    with blas_workers() as spread:
+        parts = list(spread(lambda part: _log_sums(projections[part], scales), chunks(len(projections))))
+    logs = np.logaddexp.reduce(np.stack(parts))  # [scale, sign, axis]
     return LogIsotropy(*(float(one.min() - one.max()) for one in logs))
 
 
@@ -47,7 +64,7 @@ def _gram(rows: np.ndarray, part: slice) -> np.ndarray:
 
 
 def _log_sums(projections: np.ndarray, scales: tuple[float, ...]) -> Float[np.ndarray, "scale sign width"]:
-    """log Σ_i exp(± s p_ij) over rows, for every scale s, both signs and every column j."""
+    """Return log Σ_i exp(± s p_ij) over rows, for every scale s, both signs and every column j."""
     return np.stack([[_log_sum_exp(sign * scale * projections) for sign in (1, -1)] for scale in scales])
 
 

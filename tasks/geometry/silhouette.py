@@ -1,4 +1,4 @@
-"""Mean silhouettes of several labelings from one pass over the distances."""
+"""Mean silhouettes of several labelings, from one pass over the distances."""
 
 from __future__ import annotations
 
@@ -7,31 +7,44 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from tasks.geometry.crew import Spread, crew
-from tasks.geometry.lloyd import chunks
+from tsfmscope.tasks.geometry.lloyd import chunks
+from tsfmscope.tasks.geometry.parallel import ParallelMap, blas_workers
 
-BLOCK = 512  # rows a side of a block of distances: 1 MiB in float32, half a second-level cache
-EXACT_ROWS = 2048  # up to as many rows distances are taken in float64: it costs little
-NEAR = 1e-5  # share of the squared norm: float32 leaves a squared distance below it hardly two digits
-MANY = 3e-2  # share of near pairs from which float64 is worth its price: 2 % of them cost a mean silhouette 4e-5
-PROBED = 512  # rows that the share is estimated from
-SAME = 32 * np.finfo(np.float64).eps  # share of the squared norms under which a squared distance is rounding
+# Rows on each side of a block of distances: 1 MiB in float32, half a second-level cache.
+BLOCK = 512
+# Up to this number of rows, distances are computed in float64: it costs little.
+EXACT_ROWS = 2048
+# Share of the squared norm. Of a squared distance below it, float32 keeps hardly two digits.
+NEAR = 1e-5
+# Share of near pairs from which float64 is worth its cost: with 2 % of them, a mean silhouette errs
+# by 4e-5.
+MANY = 3e-2
+# Number of rows from which the share of near pairs is estimated.
+PROBED = 512
+# Share of the squared norms below which a squared distance is rounding.
+SAME = 32 * np.finfo(np.float64).eps
 
 
 def mean_silhouettes(
     points: Float[np.ndarray, "token axis"], labelings: Sequence[Int[np.ndarray, " token"]]
 ) -> tuple[float | None, ...]:
-    """Mean silhouette of each labeling, as scikit-learn's silhouette_score, from one pass over the distances.
+    """Return the mean silhouette of each labeling, as scikit-learn's silhouette_score, from one pass.
 
-    s = (b - a) / max(a, b), singletons and 0/0 give 0. Source: Rousseeuw 1987 (appendix D of the isotropy paper prints
-    b without its mean). Every block of distances meets the one-hot labels of all labelings at once, so memory is
-    O(N ΣK), not O(N²). Distances are float32 products beyond EXACT_ROWS rows unless many rows nearly coincide (within
-    1e-6 of scikit-learn's mean silhouettes, 1e-4 where up to MANY pairs do), sums float64. Equal rows are at distance
-    exactly 0 in float64. A labeling with one cluster gives None.
+        s = (b - a) / max(a, b);  singletons and 0/0 give 0
+
+    Source: Rousseeuw 1987. Appendix D of Shelim et al. 2025 prints b without its mean; the mean is used here.
+    Every block of distances is multiplied with the one-hot labels of all labelings at once, so memory is O(N
+    ΣK), not O(N²).
+
+    Accuracy: with more than EXACT_ROWS rows, distances are float32 products unless many rows nearly coincide;
+    mean silhouettes are then within 1e-6 of scikit-learn's (1e-4 where a share of near pairs up to MANY
+    exists). Sums are in float64. Equal rows have distance exactly 0 in float64.
+
+    A labeling with one cluster, hence a single token, gives None. Constant points give 0. NaN gives NaN.
     """
     indicators = [(labels[:, None] == np.unique(labels)).astype(np.float64) for labels in labelings]
     table, scale = _table(np.asarray(points))
-    with crew() as spread:
+    with blas_workers() as spread:
         sums = scale * _distance_sums(table, np.concatenate(indicators, axis=1), spread)
     ends = np.cumsum([indicator.shape[1] for indicator in indicators])
     parts = np.split(sums, ends[:-1], axis=1)
@@ -39,7 +52,7 @@ def mean_silhouettes(
 
 
 def _table(points: np.ndarray) -> tuple[Float[np.ndarray, "token axis_and_two"], float]:
-    """[x, ‖x‖², 1] of the centred points over their largest entry, and that entry."""
+    """Return [x, ‖x‖², 1] of the centred points divided by their largest entry, and that entry."""
     mean = points.mean(axis=0, dtype=np.float64)
     scale = float(max((points.max(axis=0) - mean).max(), (mean - points.min(axis=0)).max())) or 1.0
     probed = np.linspace(0, len(points) - 1, min(len(points), 2 * PROBED)).astype(np.int64)
@@ -54,20 +67,20 @@ def _table(points: np.ndarray) -> tuple[Float[np.ndarray, "token axis_and_two"],
 
 
 def _near_share(rows: np.ndarray) -> float:
-    """Share of near pairs among these rows, every second against the others."""
+    """Estimate the share of near pairs among these rows: every second row against the others."""
     some, others = rows[::2], rows[1::2]
     squares = np.einsum("nd,nd->n", some, some)[:, None]
     distances = squares + np.einsum("nd,nd->n", others, others) - 2 * some @ others.T
     return float((distances < NEAR * squares).mean())
 
 
-def _distance_sums(table: np.ndarray, indicators: np.ndarray, spread: Spread) -> np.ndarray:
-    """Summed distances [N, ΣK] from each row to the rows that each indicator column marks."""
+def _distance_sums(table: np.ndarray, indicators: np.ndarray, spread: ParallelMap) -> np.ndarray:
+    """Return the summed distances [N, ΣK] from each row to the rows that each indicator column marks."""
     marks = indicators.astype(table.dtype)
     n = len(table)
 
     def one(begin: int) -> np.ndarray:
-        """Distances of a block of rows to itself and all later rows, added up for both sides: [N - begin, ΣK]."""
+        """Sum distances between a block of rows and all rows from it on, for both sides: [N - begin, ΣK]."""
         upper = slice(begin, begin + BLOCK)
         left = -2 * table[upper]
         left[:, -2], left[:, -1] = 1, table[upper, -2]
@@ -95,7 +108,8 @@ def _mean_silhouette(sums: np.ndarray, indicator: np.ndarray) -> float | None:
     sizes = indicator.sum(axis=0)
     if len(sizes) < 2:
         return None
-    own = indicator.astype(bool)  # [N, K]; one True a row
+    # One True per row.
+    own = indicator.astype(bool)  # [N, K]
     size = sizes[own.argmax(axis=1)]
     inside = sums[own] / np.maximum(size - 1, 1)
     outside = np.where(own, np.inf, sums / sizes).min(axis=1)

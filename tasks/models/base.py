@@ -1,4 +1,7 @@
-"""The face of a model family, and of one that forecasts: public methods check, private ones work."""
+"""Abstract classes of a model family and of a forecasting family.
+
+Public methods check their arguments and results; private methods do the work.
+"""
 
 from __future__ import annotations
 
@@ -12,60 +15,91 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 import numpy as np
 from jaxtyping import Float32, Float64
 
-from tasks.errors import HealthError
-from tasks.feeding import Feed
-from tasks.models.attention import AttentionLayer, block_of, set_block
-from tasks.models.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
-from tasks.models.scale import saturated
-from tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
-from tasks.series.types import Windows
+from tsfmscope.tasks.errors import HealthError
+from tsfmscope.tasks.models.common.attention import AttentionLayer, block_of, set_block
+from tsfmscope.tasks.models.common.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
+from tsfmscope.tasks.models.common.scale import clip_float32
+from tsfmscope.tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
+from tsfmscope.tasks.producer_consumer import ProducerConsumer
+from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
-    from tasks.series.catalog import Modality
+    from tsfmscope.tasks.series.catalog import Modality
 
-QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # Chronos evaluation (Ansari et al. 2024, section 5.4)
+# Levels of the Chronos evaluation (Ansari et al. 2024, section 5.4).
+QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 class Family(ABC):
-    """One loaded model of one family. A subclass holds model code only; nothing concrete is overridden."""
+    """One loaded model of one family.
+
+    A subclass contains model code only. It implements the abstract methods and overrides nothing concrete,
+    except `id_values` and `attentions` where their defaults do not hold.
+    """
 
     name: ClassVar[str]
     stacks: ClassVar[tuple[str, ...]]
-    final_norm: ClassVar[bool] = True  # a norm ends each stack; without it no state is normed
-    modality: ClassVar[Modality] = "series"  # of the data sets that it reads
-    lagged: ClassVar[bool] = False  # reads steps before its tokens, as lags
-    plain_attention: ClassVar[bool] = False  # self-attention scores are q·k: neither rotated nor normed in between
-    idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()  # (stack, attention, matrix) that weigh nothing
-    softmax_head: ClassVar[bool] = False  # forecasts are drawn from a softmax over ids, rows of the last stack
-    zero_states: ClassVar[bool] = False  # a value of 0 has a state of 0: a constant series' may all be zero
-    apart: ClassVar[str] = ""  # why processes cannot share its batches in a training, where they cannot
-    example: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # config of a small model, for tests of the family
-    network: torch.nn.Module  # what trains and what is saved
-    batch: int  # windows of one forward pass; changes results by rounding only
-    asked_tokens: int | None = None  # of a lagged family: steps that become tokens; None: as the checkpoint says
+    # Whether each stack ends with a norm. If not, no state is normed.
+    final_norm: ClassVar[bool] = True
+    # Modality of the data sets that the family reads.
+    modality: ClassVar[Modality] = "series"
+    # The model reads steps before its tokens, as lags.
+    lagged: ClassVar[bool] = False
+    # The model reads the dates of the steps, and its `loss` takes them as a third argument.
+    dated: ClassVar[bool] = False
+    # Self-attention scores are q·k: neither queries nor keys are rotated or normed before the
+    # product.
+    plain_attention: ClassVar[bool] = False
+    # Matrices, as (stack, attention, matrix), that have no effect on the output.
+    idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
+    # Forecasts are sampled from a softmax over ids, which is computed from the rows of the last
+    # stack.
+    softmax_head: ClassVar[bool] = False
+    # A value of 0 has a hidden state of 0, so all states of a constant series may be zero.
+    zero_states: ClassVar[bool] = False
+    # The OBSERVATION rows of layer 0 are in the order of the steps that they read.
+    in_time_order: ClassVar[bool] = True
+    # Modules of a block that `weights` leaves out, such as a router.
+    unnamed: ClassVar[frozenset[str]] = frozenset()
+    # The reason why processes cannot share a training batch of this family; empty if they can.
+    apart: ClassVar[str] = ""
+    # Config of a small model, for tests of the family.
+    example: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    # The module that is trained and saved.
+    network: torch.nn.Module
+    # Windows in one forward pass. It changes results by rounding only.
+    batch: int
+    # Steps that become tokens, for a lagged family. None: the number that the checkpoint gives.
+    asked_tokens: int | None = None
 
-    # -- making, loading, saving ------------------------------------------------------------------------------------
+    # -- making, loading, saving -------------------------------------------------------------------
     @classmethod
     @abstractmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """A model of the family with random weights."""
+        """Return a model of the family with random weights."""
 
     @classmethod
     @abstractmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """A model from a folder with config.json and safetensors (hub references are resolved by the registry)."""
+        """Return the model of a folder with config.json and safetensors.
+
+        The registry resolves hub references to folders.
+        """
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write what `load`, and the family's own package, read."""
+        """Write a checkpoint that `load` and the family's own package can read."""
 
-    # -- facts --------------------------------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------
     @property
     @abstractmethod
     def layers(self) -> Mapping[str, int]:
-        """Stack -> number n of blocks; states exist for layers 0..n, and for n normed where there is a final norm."""
+        """Mapping from stack to its number n of blocks.
+
+        States exist for layers 0..n, and for layer n after the final norm where the family has one.
+        """
 
     @property
     @abstractmethod
@@ -74,13 +108,14 @@ class Family(ABC):
 
     @abstractmethod
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Stack -> rows that stand for values in one full window."""
+        """Return, for each stack, the number of rows that stand for values in one full window."""
 
     @property
     def compression(self) -> dict[str, Any] | None:
-        """Block `compression` of config.json, which `save` writes: `widths` as `shapes` says them, and how they came.
+        """Block `compression` of config.json, which `save` writes; None if the model is not compressed.
 
-        None of a model that is not compressed. Setting it changes no weight.
+        It contains the `widths` as `attention.shapes` returns them, the ranks of `factors` if matrices are
+        stored as factors, and a record of how the model was compressed. Setting the block changes no weight.
         """
         return block_of(self.network)
 
@@ -90,9 +125,10 @@ class Family(ABC):
 
     @final
     def under(self, context: int, history: int) -> tuple[Self, int]:
-        """This model under a condition, and the steps that its windows' contexts shall have.
+        """Return this model under a condition, and the number of context steps that its windows need.
 
-        A lagged family makes tokens of all `context` steps where there is `history` before them; others see no history.
+        With `history` steps before the context, a lagged family makes tokens of all `context` steps and its
+        windows need `context + history` steps. Other families read no history.
         """
         if not (history and self.lagged):
             return self, context
@@ -101,18 +137,19 @@ class Family(ABC):
         return model, context + history
 
     def id_values(self) -> Float64[np.ndarray, " id"] | None:
-        """What each id stands for in the scaled series' units, NaN of special ids; None without a vocabulary of values.
+        """Return the value of each id in the units of the scaled series, NaN for special ids.
 
-        A family of quantised single values says so; nothing here to override for others.
+        Returns None for a family without a vocabulary of values. Only families that quantise single values
+        override this method.
         """
         return None
 
-    # -- work ---------------------------------------------------------------------------------------------------------
+    # -- work --------------------------------------------------------------------------------------
     @final
     def tokenize(self, windows: Windows) -> Tokens:
-        """Tokens of the windows, the future teacher-forced where a stack reads it.
+        """Return the tokens of the windows; where a stack reads the future, it is teacher-forced.
 
-        Raises HealthError when the kinds do not cover every window.
+        Raises HealthError if the family returns kinds for an unknown stack or for another number of windows.
         """
         tokens = self._tokenize(windows)
         for stack, kinds in tokens.kinds.items():
@@ -124,12 +161,15 @@ class Family(ABC):
 
     @final
     def hidden_states(self, tokens: Tokens, rows: Mapping[str, np.ndarray] | None = None) -> Iterator[LayerStates]:
-        """Every layer of every stack from one forward pass, stack by stack, layer 0 first, the normed state last.
+        """Yield the states of every layer of every stack, from one forward pass over the tokens.
 
-        A family without a final norm yields no normed state: its last state is that of the last block.
-        rows: stack -> ascending ids (window * T + position) of the tokens that are wanted. Then states are [N, d] of
-        these alone, a stack without any is left out, and windows without any are not run.
-        Raises HealthError when a state is not finite, all zero, or has not the rows that the tokens say.
+        Stacks follow one another. In each, layer 0 comes first and the normed state last. A family without a
+        final norm yields no normed state: its last state is the output of the last block.
+        rows: stack -> ascending ids (window * T + position) of the wanted tokens. If given, states are [N, d]
+        for these tokens only, a stack without wanted tokens is left out, and windows without wanted tokens
+        are not run.
+        Raises HealthError if a state is not finite, is all zero (unless `zero_states`), or does not have the
+        rows of the tokens. Raises ValueError for ids that are not ascending or out of range.
         """
         if rows is not None:
             yield from self.fed_states(tokens, rows)
@@ -138,8 +178,12 @@ class Family(ABC):
             yield self._checked(layer, tokens.kinds[layer.stack].shape)
 
     @final
-    def fed_states(self, tokens: Tokens, rows: Mapping[str, np.ndarray]) -> Feed[LayerStates, LayerStates]:
-        """`hidden_states` of these rows, to be used in a second thread while the last batch runs."""
+    def fed_states(self, tokens: Tokens, rows: Mapping[str, np.ndarray]) -> ProducerConsumer[LayerStates, LayerStates]:
+        """Return a ProducerConsumer that yields the `hidden_states` of these rows.
+
+        With its `into`, a second thread uses the first layers while this thread still runs the last batch.
+        Raises ValueError for ids that are not ascending or out of range.
+        """
         tokens, wanted = _wanted(tokens, rows)
         batch = self.batch
 
@@ -149,14 +193,15 @@ class Family(ABC):
         def checked(layers: Iterable[LayerStates]) -> Iterator[LayerStates]:
             return (self._checked(layer, wanted[layer.stack].ids.shape) for layer in layers)
 
-        return Feed(work, checked)
+        return ProducerConsumer(work, checked)
 
     @final
     def attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
-        """What the projections of every block's self-attention are given, from one forward pass, stack by stack.
+        """Yield the input of the self-attention projections of every block, from one forward pass.
 
-        `layer` counts blocks from 1, as in `weights`. Nothing where `plain_attention` is False, since no W_Q^T W_K
-        makes the scores there. Raises HealthError when a state is not finite or has not the rows that the tokens say.
+        Stacks follow one another. `layer` counts blocks from 1, as in `weights`. Yields nothing if
+        `plain_attention` is False, because W_Q^T W_K alone does not determine the scores there.
+        Raises HealthError if a state is not finite, is all zero, or does not have the rows of the tokens.
         """
         if self.plain_attention:
             for layer in run_projected(self._pass(tokens), len(tokens), self.batch):
@@ -166,10 +211,10 @@ class Family(ABC):
 
     @final
     def forecast_logits(self, tokens: Tokens) -> Iterator[Float32[np.ndarray, "window token id"]]:
-        """Logits as the model emits them, over all ids, of every row of the last stack; a batch of windows at a time.
+        """Yield the model's logits over all ids for every row of the last stack, batch by batch.
 
-        Row t says what comes after the token there. Nothing where `softmax_head` is False. Raises HealthError when a
-        logit is NaN or +inf, or rows are not those of the tokens.
+        Row t predicts the token that follows token t. Yields nothing if `softmax_head` is False.
+        Raises HealthError if a logit is NaN or +inf, or if the rows are not those of the tokens.
         """
         one_pass = self._pass(tokens)
         for start in range(0, len(tokens), self.batch) if self.softmax_head else ():
@@ -188,43 +233,58 @@ class Family(ABC):
 
     @abstractmethod
     def weights(self) -> Iterator[WeightMatrix]:
-        """Every attention and MLP matrix, named."""
+        """Yield every attention and MLP matrix with its stack, layer and name."""
 
     def attentions(self) -> Iterator[AttentionLayer]:
-        """Every attention layer that can be compressed; none where a family does not say how.
+        """Return every attention layer that can be compressed.
 
-        Nothing here to override for a family whose weights are not compressed.
+        The default is none. A family whose weights cannot be compressed does not override this method.
         """
         return iter(())
 
     @abstractmethod
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
-        """The family's own training loss of a batch, context [B, C] and future [B, H], NaN where missing."""
+        """Return the family's own training loss for a batch.
+
+        context: [B, C]; future: [B, H]; NaN where a step is missing.
+        The `loss` of a `dated` family also takes `dates` [B, C + H]: seconds since 1970 of every step, and
+        the smallest int64 for a step without a date, such as one before the first value of a series.
+        """
 
     @abstractmethod
     def _tokenize(self, windows: Windows) -> Tokens: ...
 
     @abstractmethod
     def _pass(self, tokens: Tokens) -> Pass:
-        """The network's stacks, and its forward pass over slices of the tokens: as far as the last state, no head.
+        """Return the network's stacks and its forward pass over slices of the tokens.
 
-        With the query projections of every block where `plain_attention` is True, and `logits` where `softmax_head` is.
+        The forward pass ends with the last state and runs no head. The result contains the query projections
+        of every block if `plain_attention` is True, and `logits` if `softmax_head` is True.
         """
 
 
 class Forecaster(Family):
-    """A family of models that forecast; those of other modalities (text, images, tables) are looked into alone."""
+    """A family of models that forecast.
 
-    direct: ClassVar[bool] = False  # forecasts every quantile in one go: no sample path is drawn, `samples` is unused
+    Families of other modalities (text, images, tables) do not forecast: only their states and weights are
+    measured.
+    """
+
+    # The model predicts every quantile directly: no sample path is drawn, and `samples` is unused.
+    direct: ClassVar[bool] = False
+    # Changes of the context that the forecast follows: a scaled context has a scaled forecast.
+    equivariant: ClassVar[frozenset[str]] = frozenset({"scale", "shift"})
 
     @final
     def forecast(
         self, windows: Windows, *, levels: Sequence[float] = QUANTILES, samples: int = 20, seeds: Sequence[int]
     ) -> Forecast:
-        """Quantiles of the horizon, [W, Q, H]. seeds: one a window, so that samples do not depend on the batch.
+        """Return quantiles of the horizon, [W, Q, H], in the data's units.
 
-        What passes the largest number of float32 is that number. Raises ValueError for levels or seeds that do not fit,
-        HealthError where a quantile is not finite.
+        seeds: one per window, so that samples do not depend on the batch. Values outside the range of float32
+        are clipped to its largest number.
+        Raises ValueError if the levels are not ascending or lack 0.5, or if there is not one seed per window.
+        Raises HealthError if the forecast has a wrong shape or a quantile is not finite.
         """
         if 0.5 not in levels or list(levels) != sorted(set(levels)):
             raise ValueError(f"levels: got {list(levels)}, expected ascending levels that hold 0.5")
@@ -236,14 +296,17 @@ class Forecaster(Family):
             raise HealthError(f"{self.name} forecast: got shape {values.shape}, expected {expected}")
         if not np.isfinite(values).all():
             raise HealthError(f"{self.name} forecast holds NaN or infinity; check the weights and the input's scale")
-        return Forecast(saturated(values), tuple(levels))
+        return Forecast(clip_float32(values), tuple(levels))
 
     @abstractmethod
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...
 
 
 def _wanted(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> tuple[Tokens, dict[str, Rows]]:
-    """The windows that hold a wanted row, and the ids of these rows among them. ValueError for ids that cannot be."""
+    """Return the windows that contain a wanted row, and the ids of the wanted rows among these windows.
+
+    Raises ValueError for ids that are not ascending or out of range.
+    """
     found, windows = {}, [np.array([], dtype=np.int64)]
     for stack, ids in rows.items():
         kinds = tokens.kinds[stack]
@@ -259,12 +322,13 @@ def _wanted(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> tuple[Tokens, dic
 
 
 def _unhealthy(states: np.ndarray, expected: tuple[int, ...], may_be_zero: bool = False) -> str | None:
-    """What is wrong with a layer's states, or None."""
+    """Return a description of what is wrong with a layer's states, or None."""
     if states.shape != expected:
         return f"got shape {states.shape}, expected {expected}"
     if not states.size:
         return None
-    low, high = states.min(), states.max()  # NaN where there is any
+    # Both are NaN if any state is.
+    low, high = states.min(), states.max()
     if not (np.isfinite(low) and np.isfinite(high)):
         return "hidden states hold NaN or infinity; check the weights and the scale"
     if low == high == 0 and not may_be_zero:

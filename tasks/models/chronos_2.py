@@ -1,4 +1,7 @@
-"""Chronos-2 (Ansari et al. 2025): patches of a series and its horizon in an encoder, quantiles of each patch ahead."""
+"""Chronos-2 (Ansari et al. 2025): an encoder over patches of a series and its horizon.
+
+It predicts quantiles of each patch of the horizon.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tasks.errors import ModelError
-from tasks.models import folders, narrow
-from tasks.models.attention import AttentionLayer, narrowed
-from tasks.models.base import Forecaster
-from tasks.models.capture import Pass, Stack
-from tasks.models.scale import saturated, tamed
-from tasks.models.types import TokenKind, Tokens, WeightMatrix
-from tasks.series.types import Windows
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
+from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
+from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
 CORE = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers")
 REQUIRED = (*CORE, "context_length")
 LEVELS = (0.01, *(round(0.05 * n, 2) for n in range(1, 20)), 0.99)
-DEFAULTS = {  # meant to be those of the released amazon/chronos-2, whose config.json was not at hand
+# Meant to be the values of the released amazon/chronos-2, whose config.json was not available when
+# this was written.
+DEFAULTS = {
     "dropout_rate": 0.1,
     "initializer_factor": 0.05,
     "feed_forward_proj": "relu",
@@ -34,37 +39,47 @@ DEFAULTS = {  # meant to be those of the released amazon/chronos-2, whose config
     "quantiles": LEVELS,
     "use_arcsinh": True,
 }
-ATTENTION = {"time": 0, "group": 1}  # attention of a block -> where among its layers; the MLP comes last
-PARTS = {what: what for what in ("q", "k", "v", "o")}  # of an attention module
+# Attention of a block -> its index among the block's layers; the MLP is the last layer.
+ATTENTION = {"time": 0, "group": 1}
+# Projection -> its name in an attention module.
+PARTS = {what: what for what in ("q", "k", "v", "o")}
 
 
 class Chronos2(Forecaster):
-    """Rows of the encoder: one a patch of the context, then REG, then one a patch of the horizon (MASK).
+    """Chronos-2 models.
 
-    The horizon's patches read the time and no value; there are `max_output_patches` of them at most, and longer
-    horizons recur as in the package. A patch with no observed step is PADDING and not attended to. Every window is a
-    group of its own: group attention then weighs one series and W_Q and W_K of it change nothing, nor are they trained
-    so (leave them out of spectra of what was trained here). Time attention is rotary, so attention is not plain.
+    Rows of the encoder: one per patch of the context, then REG, then one per patch of the horizon (MASK). The
+    patches of the horizon read the time and no value. There are at most `max_output_patches` of them; longer
+    horizons are forecast in several steps, as in the package. A patch without an observed step is PADDING and
+    is not attended to.
+
+    Every window is a group of its own. Group attention then weighs a single series, so its W_Q and W_K have
+    no effect and get no gradient; exclude them from spectra of models that were trained here. Time attention
+    is rotary, so attention is not plain.
     """
 
     name: ClassVar[str] = "chronos-2"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     direct: ClassVar[bool] = True
     idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset((("encoder", "group", "q"), ("encoder", "group", "k")))
-    network: Any  # chronos' Chronos2Model
+    # A Chronos2Model of the package chronos.
+    network: Any
 
     def __init__(self, network: Any, *, batch: int = 64) -> None:
-        """Wrap a Chronos2Model; batch: windows a forward pass."""
+        """Wrap a Chronos2Model; batch: windows per forward pass."""
         self.network = network.eval()
         self.batch = batch
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Random weights. Keys: REQUIRED, and those of DEFAULTS where they differ."""
+        """Return a model with random weights.
+
+        config: the keys of REQUIRED, and any of DEFAULTS. Raises ValueError for missing or unknown keys.
+        """
         from chronos.chronos2.config import Chronos2CoreConfig
         from chronos.chronos2.model import Chronos2Model
 
-        full = folders.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         core = (*CORE, "dropout_rate", "initializer_factor", "feed_forward_proj", "rope_theta")
         size = full["input_patch_size"]
         made = Chronos2CoreConfig(
@@ -74,18 +89,22 @@ class Chronos2(Forecaster):
                 **{name: full[name] for name in ("context_length", "max_output_patches", "use_arcsinh")},
                 **{"input_patch_size": size, "input_patch_stride": size, "output_patch_size": size},
                 "quantiles": [float(level) for level in full["quantiles"]],
-                "use_reg_token": True,  # the package's forward pass counts on it
+                # The package's forward pass requires the token.
+                "use_reg_token": True,
             },
         )
-        return cls(folders.build(lambda: Chronos2Model(made), seed))
+        return cls(checkpoint_folder.build(lambda: Chronos2Model(made), seed))
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """A released or saved checkpoint, safetensors only. ModelError names the file that is wrong."""
+        """Return the model of a released or saved checkpoint; only safetensors are read.
+
+        Raises ModelError, which names the wrong file.
+        """
         from chronos.chronos2.model import Chronos2Model
 
         folder = Path(folder)
-        chronos = folders.read_config(folder, cls.name).get("chronos_config")
+        chronos = checkpoint_folder.read_config(folder, cls.name).get("chronos_config")
         if not isinstance(chronos, dict) or "max_output_patches" not in chronos:
             raise ModelError(
                 f"{folder / 'config.json'}: holds no chronos_config with max_output_patches, so this is no {cls.name} "
@@ -96,35 +115,47 @@ class Chronos2(Forecaster):
                 f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "
                 "chronos-forecasting runs no other; train it with the token"
             )
-        return cls(folders.load_network(narrowed(Chronos2Model, _attentions), folder, device))
+        return cls(checkpoint_folder.load_network(narrowed(Chronos2Model, _attentions), folder, device))
 
     def save(self, folder: Path) -> None:
-        """config.json and model.safetensors, which `chronos.BaseChronosPipeline.from_pretrained` reads."""
+        """Write config.json and model.safetensors.
+
+        `chronos.BaseChronosPipeline.from_pretrained` can read them.
+        """
         self.network.save_pretrained(folder)
 
     @property
     def layers(self) -> Mapping[str, int]:
-        """Blocks of the encoder; each has time attention, group attention and an MLP."""
+        """Number of encoder blocks; each has time attention, group attention and an MLP."""
         return {"encoder": len(self.network.encoder.block)}
 
     @property
     def width(self) -> int:
-        """d_model."""
+        """Width d_model of the hidden states."""
         return int(self.network.config.d_model)
 
     @property
     def max_context(self) -> int:
-        """Steps of context that the model reads; of longer contexts the last ones, as in the package."""
+        """Number of context steps that the model reads.
+
+        A longer context is cut to its last steps, as in the package.
+        """
         return int(self.network.chronos_config.context_length)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Patches of the context, padded on the left to whole patches; the future's rows are masks."""
+        """Return the number of context patches; the context is padded on the left to whole patches.
+
+        The rows of the future are masks and do not count.
+        """
         config = self.network.chronos_config
         padded = -(-min(context, self.max_context) // config.input_patch_size) * config.input_patch_size
         return {"encoder": (padded - config.input_patch_size) // config.input_patch_stride + 1}
 
     def weights(self) -> Iterator[WeightMatrix]:
-        """q, k, v, o of time and of group attention, mlp_in, mlp_out; `layer` counts from 1, as their states do."""
+        """Yield q, k, v, o of time and of group attention, mlp_in and mlp_out of every block.
+
+        `layer` counts blocks from 1, like the states that the blocks output.
+        """
         for layer, block in enumerate(self.network.encoder.block, start=1):
             for kind, at in ATTENTION.items():
                 attention = block.layer[at].self_attention
@@ -135,11 +166,17 @@ class Chronos2(Forecaster):
             yield WeightMatrix.of(block.layer[-1].mlp.wo, "encoder", layer, "mlp_out")
 
     def attentions(self) -> Iterator[AttentionLayer]:
-        """Time attention, whose rotary keys stay as wide as they are, and group attention of every block; unscaled."""
+        """Yield time and group attention of every block; scores are unscaled.
+
+        The keys of time attention are rotary, so their width cannot change.
+        """
         return _attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
-        """Quantile loss of the scaled future, the package's own forward, each series by itself; missing: no weight."""
+        """Return the quantile loss of the scaled future from the package's own forward pass.
+
+        Each series is a group of its own. Missing steps have no weight.
+        """
         device = self.network.device
         loss: torch.Tensor = self.network(
             context=context.to(device),
@@ -149,7 +186,7 @@ class Chronos2(Forecaster):
         return loss
 
     def _ahead(self, horizon: int) -> int:
-        """Patches of the horizon that are answered in one go."""
+        """Return the number of horizon patches that one forward pass predicts."""
         config = self.network.chronos_config
         return int(min(-(-horizon // config.output_patch_size), config.max_output_patches))
 
@@ -157,7 +194,7 @@ class Chronos2(Forecaster):
         import torch
 
         network = self.network
-        context, factor = tamed(windows.context[:, -self.max_context :])
+        context, factor = rescale_extreme(windows.context[:, -self.max_context :])
         values = torch.from_numpy(context)
         scaled, (loc, scale) = network.instance_norm(values)
         masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
@@ -169,8 +206,8 @@ class Chronos2(Forecaster):
             arrays={
                 "patches": patches.numpy(),
                 "masks": masks.bool().numpy(),
-                "loc": saturated(loc[:, 0].numpy().astype(np.float64) * factor),
-                "scale": saturated(scale[:, 0].numpy().astype(np.float64) * factor),
+                "loc": clip_float32(loc[:, 0].numpy().astype(np.float64) * factor),
+                "scale": clip_float32(scale[:, 0].numpy().astype(np.float64) * factor),
             },
             kinds={"encoder": kinds.astype(np.int8)},
             types={},
@@ -189,7 +226,8 @@ class Chronos2(Forecaster):
             states, attended = self._embedded(patches.to(network.device), masks.to(network.device), ahead)
             at = torch.arange(states.shape[1], device=states.device)[None]
             over_time = encoder._expand_and_invert_time_attention_mask(attended, states.dtype)
-            # the package's mask lets a padding row read those of the other windows in its batch
+            # Not the package's mask: it lets a padding row read those of the other windows in its
+            # batch.
             alone = torch.eye(len(states), dtype=states.dtype, device=states.device)
             over_group = ((1 - alone) * torch.finfo(states.dtype).min)[None, None]
             for block in encoder.block:
@@ -199,7 +237,10 @@ class Chronos2(Forecaster):
         return Pass({"encoder": Stack(encoder.block, encoder.final_layer_norm)}, forward)
 
     def _embedded(self, patches: torch.Tensor, masks: torch.Tensor, ahead: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """What block 0 is given, [B, T, d], and which rows are attended to, [B, T]: patches, REG, patches ahead."""
+        """Return the input of block 0, [B, T, d], and a mask of the attended rows, [B, T].
+
+        The rows are the context's patches, REG, and the horizon's patches.
+        """
         import torch
 
         network, config = self.network, self.network.chronos_config
@@ -219,22 +260,25 @@ class Chronos2(Forecaster):
         import torch
         from chronos import Chronos2Pipeline
 
-        context, factor = tamed(windows.context[:, -self.max_context :])
+        context, factor = rescale_extreme(windows.context[:, -self.max_context :])
         pipeline, parts = Chronos2Pipeline(self.network.eval()), []
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):  # its DataLoader draws a seed, of no use
+        # The pipeline's DataLoader draws a seed from torch's global generator, whose state must not
+        # change.
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
             for start in range(0, len(windows), self.batch):
                 part = torch.from_numpy(context[start : start + self.batch])[:, None]
                 quantiles, _ = pipeline.predict_quantiles(
                     part, prediction_length=windows.horizon, quantile_levels=list(levels), batch_size=self.batch
                 )
-                parts += [one[0].double().numpy() for one in quantiles]  # [H, Q]; times the factor it may pass float32
+                # float64, because values times the factor may exceed the range of float32.
+                parts += [one[0].double().numpy() for one in quantiles]  # [H, Q]
         values: np.ndarray = np.swapaxes(np.stack(parts), 1, 2) * factor[:, None, None]  # [W, Q, H]
         return values
 
 
 def _attentions(network: Any) -> Iterator[AttentionLayer]:
-    resize = narrow.resizer(PARTS, "kv_proj_dim")
+    resize = narrow_heads.resizer(PARTS, "kv_proj_dim")
     for layer, block in enumerate(network.encoder.block, start=1):
         for kind, at in ATTENTION.items():
             of = block.layer[at].self_attention

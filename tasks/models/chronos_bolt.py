@@ -1,4 +1,7 @@
-"""Chronos-Bolt: instance-normed patches into a T5 encoder, quantiles of the whole horizon from one decoder token."""
+"""Chronos-Bolt: a T5 encoder over instance-normed patches.
+
+One decoder token predicts quantiles of the whole horizon.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tasks.models import folders, t5
-from tasks.models.base import QUANTILES
-from tasks.models.capture import Pass
-from tasks.models.scale import saturated, tamed
-from tasks.models.types import TokenKind, Tokens
-from tasks.series.types import Windows
+from tsfmscope.tasks.models.base import QUANTILES
+from tsfmscope.tasks.models.common import checkpoint_folder
+from tsfmscope.tasks.models.common.capture import Pass
+from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
+from tsfmscope.tasks.models.t5 import shared
+from tsfmscope.tasks.models.types import TokenKind, Tokens
+from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
-REQUIRED = (*t5.SHAPE, "context_length", "prediction_length")
-DEFAULTS = {  # config.json of the released amazon/chronos-bolt-*
+REQUIRED = (*shared.SHAPE, "context_length", "prediction_length")
+# Values in config.json of the released amazon/chronos-bolt-*.
+DEFAULTS = {
     "dropout_rate": 0.1,
     "initializer_factor": 0.05,
     "input_patch_size": 16,
@@ -29,32 +34,37 @@ DEFAULTS = {  # config.json of the released amazon/chronos-bolt-*
 }
 
 
-class ChronosBolt(t5.T5Family):
-    """Rows of the encoder: one a patch, then REG where the model has it. The decoder has one row a window.
+class ChronosBolt(shared.T5Family):
+    """Chronos-Bolt models.
 
-    A patch with no observed step is PADDING; there is no vocabulary, so `types` is empty.
+    Rows of the encoder: one per patch, then REG where the model has it. The decoder has one row per window.
+    A patch without an observed step is PADDING. There is no vocabulary, so `types` is empty.
     """
 
     name: ClassVar[str] = "chronos-bolt"
     direct: ClassVar[bool] = True
     idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset((("decoder", "self", "q"), ("decoder", "self", "k")))
-    network: Any  # chronos' ChronosBoltModelForForecasting
+    # A ChronosBoltModelForForecasting of the package chronos.
+    network: Any
 
     def __init__(self, network: Any, *, batch: int = 64) -> None:
-        """Wrap a ChronosBoltModelForForecasting; batch: windows a forward pass."""
+        """Wrap a ChronosBoltModelForForecasting; batch: windows per forward pass."""
         self.network = network.eval()
         self.batch = batch
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Random weights. Keys: REQUIRED, and those of DEFAULTS where they differ."""
+        """Return a model with random weights.
+
+        config: the keys of REQUIRED, and any of DEFAULTS. Raises ValueError for missing or unknown keys.
+        """
         from chronos.chronos_bolt import ChronosBoltModelForForecasting
         from transformers import T5Config
 
-        full = folders.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         names = ("context_length", "prediction_length", "input_patch_size", "input_patch_stride", "use_reg_token")
         t5_config = T5Config(
-            **{k: full[k] for k in (*t5.SHAPE, "dropout_rate", "initializer_factor")},
+            **{k: full[k] for k in (*shared.SHAPE, "dropout_rate", "initializer_factor")},
             vocab_size=2 if full["use_reg_token"] else 1,
             pad_token_id=0,
             eos_token_id=1,
@@ -62,7 +72,7 @@ class ChronosBolt(t5.T5Family):
             chronos_pipeline_class="ChronosBoltPipeline",
             chronos_config={**{k: full[k] for k in names}, "quantiles": [float(q) for q in full["quantiles"]]},
         )
-        return cls(folders.build(lambda: ChronosBoltModelForForecasting(t5_config), seed))
+        return cls(checkpoint_folder.build(lambda: ChronosBoltModelForForecasting(t5_config), seed))
 
     @classmethod
     def _network_class(cls, config: Mapping[str, Any]) -> Any:
@@ -76,14 +86,20 @@ class ChronosBolt(t5.T5Family):
         return f"chronos_config lacks {sorted(missing)}, so this is no {cls.name} checkpoint" if missing else None
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Patches of the context, padded on the left to whole patches; one decoder row."""
+        """Return the number of context patches, and one decoder row.
+
+        The context is padded on the left to whole patches.
+        """
         config = self.network.chronos_config
         size, stride = config.input_patch_size, config.input_patch_stride
         padded = -(-min(context, self.max_context) // size) * size
         return {"encoder": (padded - size) // stride + 1, "decoder": 1}
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
-        """Quantile loss of the scaled future, the package's own forward; missing steps weigh nothing."""
+        """Return the quantile loss of the scaled future from the package's own forward pass.
+
+        Missing steps have no weight.
+        """
         device = self.network.device
         loss: torch.Tensor = self.network(context=context.to(device), target=future.to(device)).loss
         return loss
@@ -92,7 +108,7 @@ class ChronosBolt(t5.T5Family):
         import torch
 
         network = self.network
-        context, factor = tamed(windows.context[:, -self.max_context :])
+        context, factor = rescale_extreme(windows.context[:, -self.max_context :])
         values = torch.from_numpy(context)
         scaled, (loc, scale) = network.instance_norm(values)
         masks = torch.nan_to_num(network.patch((~torch.isnan(values)).float()), nan=0.0)
@@ -105,8 +121,8 @@ class ChronosBolt(t5.T5Family):
             arrays={
                 "patches": patches.numpy(),
                 "masks": masks.bool().numpy(),
-                "loc": saturated(loc[:, 0].numpy().astype(np.float64) * factor),
-                "scale": saturated(scale[:, 0].numpy().astype(np.float64) * factor),
+                "loc": clip_float32(loc[:, 0].numpy().astype(np.float64) * factor),
+                "scale": clip_float32(scale[:, 0].numpy().astype(np.float64) * factor),
             },
             kinds={"encoder": kinds, "decoder": np.full((len(windows), 1), TokenKind.FUTURE, dtype=np.int8)},
             types={},
@@ -138,7 +154,7 @@ class ChronosBolt(t5.T5Family):
         import torch
         from chronos import ChronosBoltPipeline
 
-        context, factor = tamed(windows.context[:, -self.max_context :])
+        context, factor = rescale_extreme(windows.context[:, -self.max_context :])
         pipeline = ChronosBoltPipeline(self.network.eval())
         parts = []
         with warnings.catch_warnings():
@@ -148,6 +164,7 @@ class ChronosBolt(t5.T5Family):
                 quantiles, _ = pipeline.predict_quantiles(
                     part, prediction_length=windows.horizon, quantile_levels=list(levels)
                 )
-                parts.append(quantiles.double().numpy())  # times the factor it may pass float32
+                # float64, because values times the factor may exceed the range of float32.
+                parts.append(quantiles.double().numpy())
         values: np.ndarray = np.moveaxis(np.concatenate(parts), 2, 1) * factor[:, None, None]  # [W, Q, H]
         return values

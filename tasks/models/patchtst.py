@@ -1,4 +1,4 @@
-"""PatchTST (Nie et al. 2023) of transformers: overlapping patches of one channel, the whole horizon at once."""
+"""PatchTST (Nie et al. 2023) of transformers: overlapping patches of one channel, a direct forecast."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Bool, Float
 
-from tasks.errors import ModelError
-from tasks.models import folders, narrow
-from tasks.models.attention import AttentionLayer, narrowed
-from tasks.models.base import Forecaster
-from tasks.models.capture import Pass, Stack
-from tasks.models.scale import saturated
-from tasks.models.types import TokenKind, Tokens, WeightMatrix
-from tasks.series.types import Windows
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
+from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.common.scale import clip_float32
+from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
 REQUIRED = ("d_model", "ffn_dim", "num_hidden_layers", "num_attention_heads", "context_length", "prediction_length")
-DEFAULTS = {  # those of PatchTSTConfig but for four
-    "patch_length": 16,  # with stride 8: isotropy.md, Table 2, and Nie et al. 2023
+# Defaults of PatchTSTConfig, except patch_length, patch_stride, pooling_type and loss.
+DEFAULTS = {
+    # With stride 8: Shelim et al. 2025, Table 2, and Nie et al. 2023.
+    "patch_length": 16,
     "patch_stride": 8,
-    "pooling_type": None,  # a flatten head, Nie et al. 2023, section 3.1; transformers takes the mean over the patches
+    # A flatten head (Nie et al. 2023, section 3.1); transformers' default is the mean over the
+    # patches.
+    "pooling_type": None,
     "use_cls_token": False,
     "scaling": "std",
-    "loss": "nll",  # quantiles are asked for, and squared error has none
+    # Forecasts are quantiles, which squared error does not give.
+    "loss": "nll",
     "distribution_output": "student_t",
     "norm_type": "batchnorm",
     "pre_norm": True,
@@ -38,19 +43,25 @@ DEFAULTS = {  # those of PatchTSTConfig but for four
     "head_dropout": 0.0,
     "init_std": 0.02,
 }
-SHARED = {"channel_attention": False, "share_embedding": True, "share_projection": True}  # one model for all channels
-PARTS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}  # of an attention module
-HEADS = ("student_t", "normal")  # with quantiles in closed form; negative_binomial is for counts alone
+# Settings under which all channels share one model.
+SHARED = {"channel_attention": False, "share_embedding": True, "share_projection": True}
+# Projection -> its name in an attention module.
+PARTS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
+# Distributions whose quantiles have a closed form; negative_binomial is for counts alone.
+HEADS = ("student_t", "normal")
 
 
 class PatchTST(Forecaster):
-    """Rows of the encoder: CLS (kind REG) where the model has it, then one a patch of a context of fixed length.
+    """PatchTST models of one channel.
 
-    A shorter context is padded on the left, of a longer one the last steps are read. A missing step is 0 after scaling,
-    so it stands at the mean of what is observed; the package's documentation puts 0 before scaling, which is as far
-    off as the series' level. A patch with no observed step is PADDING, but the encoder has no mask: such patches are
-    attended to, and a context's states depend on how much of it is missing. The encoder has no final norm: the last
-    state is that of the last block, and none is normed.
+    Rows of the encoder: one CLS row (kind REG) where the model has a CLS token, then one row per patch of a
+    context of fixed length. A shorter context is padded on the left; of a longer one the last steps are read.
+    A missing step is 0 after scaling, which is the mean of the observed steps. The package's documentation
+    puts 0 before scaling, which is off by the level of the series.
+
+    A patch without an observed step is PADDING. The encoder has no mask, so such patches are attended to, and
+    a context's states depend on how much of it is missing. The encoder has no final norm: the last state is
+    that of the last block, and there is no normed state.
     """
 
     name: ClassVar[str] = "patchtst"
@@ -58,34 +69,39 @@ class PatchTST(Forecaster):
     final_norm: ClassVar[bool] = False
     direct: ClassVar[bool] = True
     plain_attention: ClassVar[bool] = True
-    network: Any  # transformers' PatchTSTForPrediction
+    # transformers' PatchTSTForPrediction.
+    network: Any
 
     def __init__(self, network: Any, *, batch: int = 64) -> None:
-        """Wrap a PatchTSTForPrediction of one channel; batch: windows a forward pass."""
+        """Wrap a PatchTSTForPrediction of one channel; batch: windows per forward pass."""
         self.network = network.eval()
         self.batch = batch
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Random weights. Keys, named as in PatchTSTConfig: REQUIRED, and those of DEFAULTS where they differ."""
+        """Return a model with random weights.
+
+        Keys of the config are named as in PatchTSTConfig: all of REQUIRED, and those of DEFAULTS where they
+        differ. ValueError for keys that are missing or unknown, and for a config that cannot be used.
+        """
         from transformers import PatchTSTConfig, PatchTSTForPrediction
 
-        full = folders.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         if wrong := _unusable(full):
             raise ValueError(f"{cls.name} config: {wrong}")
-        return cls(folders.build(lambda: PatchTSTForPrediction(PatchTSTConfig(**full)), seed))
+        return cls(checkpoint_folder.build(lambda: PatchTSTForPrediction(PatchTSTConfig(**full)), seed))
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """A released or saved PatchTSTForPrediction, safetensors only. ModelError names the file that is wrong.
+        """Load a released or saved PatchTSTForPrediction, safetensors only.
 
-        Where all channels of a multivariate checkpoint share their weights, it is loaded as the model of one channel
-        that it is.
+        A multivariate checkpoint whose channels share all weights is loaded as the model of one channel that
+        it is. ModelError names the file that is wrong.
         """
         from transformers import PatchTSTForPrediction
 
         folder = Path(folder)
-        config = folders.read_config(folder, cls.name)
+        config = checkpoint_folder.read_config(folder, cls.name)
         wrong = _unusable(config)
         if config.get("model_type") != "patchtst" or "PatchTSTForPrediction" not in config.get("architectures", []):
             wrong = (
@@ -96,39 +112,42 @@ class PatchTST(Forecaster):
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
         network_class = narrowed(PatchTSTForPrediction, _attentions)
-        return cls(folders.load_network(network_class, folder, device, num_input_channels=1))
+        return cls(checkpoint_folder.load_network(network_class, folder, device, num_input_channels=1))
 
     def save(self, folder: Path) -> None:
-        """config.json and model.safetensors, which `PatchTSTForPrediction.from_pretrained` reads."""
+        """Write config.json and model.safetensors, which `PatchTSTForPrediction.from_pretrained` reads."""
         self.network.save_pretrained(folder)
 
     @property
     def layers(self) -> Mapping[str, int]:
-        """Blocks of the encoder."""
+        """Number of blocks of the encoder."""
         return {"encoder": len(self.network.model.encoder.layers)}
 
     @property
     def width(self) -> int:
-        """d_model."""
+        """Width of the hidden states, d_model."""
         return int(self.network.config.d_model)
 
     @property
     def max_context(self) -> int:
-        """Steps of context that the model reads: no more, and shorter contexts are padded to them."""
+        """Number of context steps that the model reads; shorter contexts are padded to it."""
         return int(self.network.config.context_length)
 
     @property
     def prediction_length(self) -> int:
-        """Steps answered in one go; longer horizons append the median and go on."""
+        """Steps forecast at once; for longer horizons the median is appended to the context."""
         return int(self.network.config.prediction_length)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Patches that hold a step of the context."""
+        """Return the number of patches that contain a step of the context."""
         observed = np.arange(self.max_context) >= self.max_context - context
         return {"encoder": int(self._patches(observed[None]).any(axis=-1).sum())}
 
     def weights(self) -> Iterator[WeightMatrix]:
-        """q, k, v, o (self), mlp_in, mlp_out; `layer` counts from 1, as the states that they make do."""
+        """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
+
+        `layer` counts blocks from 1, as the states that the blocks return do.
+        """
         heads = int(self.network.config.num_attention_heads)
         for layer, block in enumerate(self.network.model.encoder.layers, start=1):
             attention, (first, *_, last) = block.self_attn, block.ff
@@ -139,13 +158,14 @@ class PatchTST(Forecaster):
                 yield WeightMatrix.of(module, "encoder", layer, what)
 
     def attentions(self) -> Iterator[AttentionLayer]:
-        """Self-attention of every block; scores are q·k over the root of the original head's width."""
+        """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
         return _attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
-        """The package's own, in the data's units: negative log likelihood or squared error, mean of observed steps.
+        """Return the package's own loss in the data's units, the mean over observed steps.
 
-        ValueError where the future is not as long as what the head answers.
+        It is the negative log likelihood, or the squared error of a model without a distribution. ValueError
+        where the future is not as long as the head's forecast.
         """
         import torch
         from transformers.models.patchtst.modeling_patchtst import nll, weighted_average
@@ -179,8 +199,8 @@ class PatchTST(Forecaster):
             arrays={
                 "patches": self._patches(scaled),
                 "masks": masks,
-                "loc": saturated(loc),
-                "scale": saturated(scale),
+                "loc": clip_float32(loc),
+                "scale": clip_float32(scale),
             },
             kinds={"encoder": kinds},
             types={},
@@ -215,7 +235,10 @@ class PatchTST(Forecaster):
     def _quantiles(
         self, patches: Float[np.ndarray, "window token patch"], levels: tuple[float, ...]
     ) -> Float[np.ndarray, "window quantile horizon"]:
-        """Quantiles in scaled units, of the head's distribution; a squared-error head's point at every level."""
+        """Return quantiles of the head's distribution, in scaled units.
+
+        A head trained with squared error has one point, which is returned at every level.
+        """
         import torch
         from scipy import special
 
@@ -235,9 +258,11 @@ class PatchTST(Forecaster):
     def _scaled(
         self, context: Float[np.ndarray, "window context"]
     ) -> tuple[Float[np.ndarray, "window step"], Bool[np.ndarray, "window step"], np.ndarray, np.ndarray]:
-        """The model's context, scaled, 0 where missing (float32), what of it is observed, and loc and scale [W].
+        """Return the scaled context, which of its steps are observed, and loc and scale [W].
 
-        In float64: the package's std scaler adds 1e-5 to the variance, so dividing huge values first would not do.
+        The context has the model's length, is float32, and is 0 where a step is missing. It is scaled in
+        float64. The package's std scaler adds 1e-5 to the variance, so huge values cannot be divided by a
+        factor first.
         """
         import torch
 
@@ -251,7 +276,7 @@ class PatchTST(Forecaster):
         return kept, observed, loc[:, 0, 0].numpy(), scale[:, 0, 0].numpy()
 
     def _patches(self, steps: np.ndarray) -> np.ndarray:
-        """Patches [W, T, patch] of a context [W, step]; the first steps that fill no patch are left out."""
+        """Return patches [W, T, patch] of a context [W, step]; without first steps that fill no patch."""
         patchifier = self.network.model.patchifier
         kept = steps[:, patchifier.sequence_start :]
         found = np.lib.stride_tricks.sliding_window_view(kept, patchifier.patch_length, axis=1)
@@ -259,7 +284,7 @@ class PatchTST(Forecaster):
 
 
 def _attentions(network: Any) -> Iterator[AttentionLayer]:
-    resize = narrow.resizer(PARTS, "head_dim")
+    resize = narrow_heads.resizer(PARTS, "head_dim")
     for layer, block in enumerate(network.model.encoder.layers, start=1):
         of = block.self_attn
         heads = of.num_heads
@@ -267,7 +292,7 @@ def _attentions(network: Any) -> Iterator[AttentionLayer]:
 
 
 def _unusable(config: Mapping[str, Any]) -> str | None:
-    """What keeps a config from being used as a model of one real-valued channel, or None."""
+    """Return why a config does not give a model of one real-valued channel, or None."""
     if config.get("loss", "mse") != "mse" and config.get("distribution_output", HEADS[0]) not in HEADS:
         return f"got distribution_output {config['distribution_output']!r}, expected one of {list(HEADS)}"
     channels = config.get("num_input_channels", 1)

@@ -1,4 +1,4 @@
-"""Entry points through which other packages add families: what they are called, whose they are, what code is theirs."""
+"""Entry points through which other packages add families: names, packages, and digests of their code."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from tasks.errors import ModelError
+from tsfmscope.tasks.errors import ModelError
 
-GROUP = "tsfm_lens.families"  # of entry points in a package's metadata: NAME = "module:Class"
+# Group of entry points in a package's metadata; each entry is NAME = "module:Class".
+GROUP = "tsfmscope.families"
 
 
 @functools.cache
 def entries() -> dict[str, tuple[EntryPoint, ...]]:
-    """Name -> the entry points of installed packages that have it; more than one where packages disagree."""
+    """Return name -> the entry points of installed packages that have it.
+
+    There is more than one where packages use the same name.
+    """
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=GROUP):
         found[entry.name] = (*found.get(entry.name, ()), entry)
@@ -25,7 +29,10 @@ def entries() -> dict[str, tuple[EntryPoint, ...]]:
 
 
 def entry_of(name: str, built_in: Collection[str]) -> EntryPoint | None:
-    """The entry point of a family of another package, None where there is none. ModelError for a name taken twice."""
+    """Return the entry point of another package's family, None where there is none.
+
+    ModelError where two packages use the name, or where the family is built in too.
+    """
     claims = entries().get(name, ())
     packages = " and ".join(map(package, claims))
     if claims and name in built_in:
@@ -39,9 +46,10 @@ def entry_of(name: str, built_in: Collection[str]) -> EntryPoint | None:
 
 
 def code(entry: EntryPoint) -> str:
-    """NAME VERSION SHA256 of the package, over the code under its top-level module; imports nothing.
+    """Return NAME VERSION SHA256 of the package of an entry point; imports nothing.
 
-    ModelError where the module is not there.
+    The digest covers the code files under the package's top-level module. ModelError where that module is
+    missing.
     """
     top = entry.module.partition(".")[0]
     spec = importlib.util.find_spec(top)
@@ -54,7 +62,10 @@ def code(entry: EntryPoint) -> str:
 
 
 def codes() -> dict[str, list[str]]:
-    """Name -> `code` of each package that adds a family of that name, or what keeps it from being read."""
+    """Return name -> `code` of each package that adds a family of that name.
+
+    Where a package's code cannot be read, the error message stands in its place.
+    """
     found: dict[str, list[str]] = {}
     for name, claims in entries().items():
         for entry in claims:
@@ -66,17 +77,17 @@ def codes() -> dict[str, list[str]]:
 
 
 def described(entry: EntryPoint) -> str:
-    """Family, package and class, as a message begins with."""
+    """Return family, package and class, as the beginning of an error message."""
     return f"family {entry.name} of package {package(entry)} ({entry.value})"
 
 
 def package(entry: EntryPoint) -> str:
-    """Name and version of the package of an entry point."""
+    """Return the name and version of the package of an entry point."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "without a name"
 
 
 def _files(spec: ModuleSpec) -> Iterator[tuple[str, Path]]:
-    """Name inside the module and path of each file of its code."""
+    """Yield the name inside the module and the path of each file of its code."""
     if spec.submodule_search_locations is None:
         yield spec.name, Path(spec.origin or "")
         return

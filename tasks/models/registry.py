@@ -1,4 +1,4 @@
-"""Families by name and checkpoints by reference; nothing heavy is imported before it is asked for."""
+"""Registry of families by name and of checkpoints by reference; heavy packages are imported late."""
 
 from __future__ import annotations
 
@@ -14,51 +14,69 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.errors import HubError, ModelError, StaleInputError
-from tasks.models import hub, plugins
-from tasks.sweep.jobs import place
+from tsfmscope.tasks import hub
+from tsfmscope.tasks.errors import HubError, ModelError, StaleInputError
+from tsfmscope.tasks.job import current_context
+from tsfmscope.tasks.models import plugins
+from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, file_sum, verify_sums
+from tsfmscope.tasks.regular_files import open_regular
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from tasks.models.base import Family
-    from tasks.sweep.jobs import Job
+    from tsfmscope.tasks.job import Job
+    from tsfmscope.tasks.models.base import Family
 
 FAMILIES = {
-    "chronos-t5": "tasks.models.chronos_t5:ChronosT5",
-    "chronos-bolt": "tasks.models.chronos_bolt:ChronosBolt",
-    "chronos-2": "tasks.models.chronos_2:Chronos2",
-    "lag-llama": "tasks.models.lag_llama:LagLlama",
-    "moirai": "tasks.models.moirai:Moirai",
-    "patchtst": "tasks.models.patchtst:PatchTST",
-    "totem": "tasks.models.totem:Totem",
-    "wavetoken": "tasks.models.wavetoken:WaveToken",
-    "t5-text": "tasks.models.t5_text:T5Text",
-    "tabular": "tasks.models.tabular:Tabular",
-    "vit": "tasks.models.vit:ViT",
-    "timesfm": "tasks.models.timesfm:TimesFM",
-    "timesfm-2.5": "tasks.models.timesfm:TimesFM25",
-    "time-moe": "tasks.models.time_moe:TimeMoE",
-    "visionts": "tasks.models.visionts:VisionTS",
+    "chronos-t5": "tsfmscope.tasks.models.t5.chronos_t5:ChronosT5",
+    "chronos-bolt": "tsfmscope.tasks.models.chronos_bolt:ChronosBolt",
+    "chronos-2": "tsfmscope.tasks.models.chronos_2:Chronos2",
+    "lag-llama": "tsfmscope.tasks.models.lag_llama.family:LagLlama",
+    "moirai": "tsfmscope.tasks.models.moirai.family:Moirai",
+    "patchtst": "tsfmscope.tasks.models.patchtst:PatchTST",
+    "totem": "tsfmscope.tasks.models.totem.family:Totem",
+    "wavetoken": "tsfmscope.tasks.models.wavetoken.family:WaveToken",
+    "t5-text": "tsfmscope.tasks.models.t5.text:T5Text",
+    "tabular": "tsfmscope.tasks.models.tabular.family:Tabular",
+    "vit": "tsfmscope.tasks.models.vit:ViT",
+    "timesfm": "tsfmscope.tasks.models.timesfm.versions:TimesFM",
+    "timesfm-2.5": "tsfmscope.tasks.models.timesfm.versions:TimesFM25",
+    "time-moe": "tsfmscope.tasks.models.time_moe.family:TimeMoE",
+    "visionts": "tsfmscope.tasks.models.visionts.family:VisionTS",
 }
-PRECISION = "precision"  # option of a model of any family: how its Linears multiply
+# Family -> the last change of its results. It enters the keys of the family's own jobs and recipes
+# only.
+REVISIONS = {
+    "lag-llama": "calendar features of dates",
+}
+# Option of a model of any family: how its Linears multiply.
+PRECISION = "precision"
 PRECISIONS = ("float32", "bfloat16")
-EXTRAS = {"uni2ts": "moirai"}  # package -> extra of this project that installs what it needs
-PACKAGES = {"moirai": ("uni2ts",)}  # family -> what it imports that this project does not depend on
-SNAPSHOTS = "snapshots"  # folder of a checkpoint with weights that its training kept, a checkpoint each
-PICKLED = "lag-llama.ckpt"  # the one pickled file that is read, weights only: Lag-Llama was released in no other form
-READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")  # of text and images
+# Package -> the extra of this project that installs what it needs.
+EXTRAS = {"uni2ts": "moirai"}
+# Family -> packages that it imports and that this project does not depend on.
+PACKAGES = {"moirai": ("uni2ts",)}
+# The only pickled file that is read, weights only: Lag-Llama was released in no other form.
+PICKLED = "lag-llama.ckpt"
+# Tokenizers of text and settings of image preprocessing.
+READERS = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "preprocessor_config.json")
+# Bytes of a model card that are read to find its license.
+LARGEST_CARD = 2**16
+# Files that a fingerprint covers and that are requested from the hub.
 CHECKPOINT_FILES = (
     "config.json",
     "*.safetensors",
     PICKLED,
     *READERS,
-)  # what a fingerprint covers, the hub is asked for
+)
 
 
 @dataclass(frozen=True)
 class ResolvedRef:
-    """A checkpoint at hand. fingerprint: SHA-256 of its files; source: folder or hub; revision: the hub's commit."""
+    """Checkpoint folder that a reference was resolved to.
+
+    fingerprint: SHA-256 of its files. source: folder or hub. revision: the hub's commit.
+    """
 
     folder: Path
     fingerprint: str
@@ -66,19 +84,22 @@ class ResolvedRef:
     revision: str | None = None
 
     def pinned(self, reference: str) -> str:
-        """The reference that it was resolved from, with the hub's commit where it is of the hub: always these files."""
+        """Return a reference that always means these files: one of the hub gets the hub's commit.
+
+        A reference to a folder is returned as it is.
+        """
         if self.source != "hub":
             return reference
         return f"{hub.PREFIX}{reference.removeprefix(hub.PREFIX).partition('@')[0]}@{self.revision}"
 
 
 def families() -> dict[str, str]:
-    """Name -> "module:Class", ours and those of installed packages, of which nothing is imported."""
+    """Return name -> "module:Class" of built-in families and of installed packages; imports none of them."""
     return {name: claims[0].value for name, claims in plugins.entries().items()} | FAMILIES
 
 
 def check_name(name: str) -> None:
-    """ValueError with near names and the list where no family has the name; imports no family."""
+    """Raise ValueError, with near names and the list, for an unknown family; imports no family."""
     if name not in FAMILIES and name not in (known := families()):
         near = difflib.get_close_matches(name, known, n=2)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
@@ -86,10 +107,11 @@ def check_name(name: str) -> None:
 
 
 def family_class(name: str) -> type[Family]:
-    """The class of a family.
+    """Return the class of a family.
 
-    ValueError with near names and the list where the name is unknown; ModelError naming what to install where a
-    package is missing, and naming the package and the mend where what another package adds cannot be used.
+    ValueError, with near names and the list, where the name is unknown. ModelError where a package is
+    missing, which names what to install. ModelError where a family of another package cannot be used, which
+    names the package and the fix.
     """
     check_name(name)
     entry = plugins.entry_of(name, FAMILIES)
@@ -105,7 +127,10 @@ def family_class(name: str) -> type[Family]:
 
 
 def check_packages(name: str) -> None:
-    """Raise ModelError naming what to install where a package that a family of ours imports late is missing."""
+    """Raise ModelError, naming what to install, where a package that a family imports late is missing.
+
+    Only built-in families are checked.
+    """
     for package in PACKAGES.get(name, ()):
         if importlib.util.find_spec(package) is None:
             missing = ModuleNotFoundError(f"No module named {package!r}", name=package)
@@ -113,17 +138,22 @@ def check_packages(name: str) -> None:
 
 
 def code_of(family: str) -> str | None:
-    """Name, version and SHA-256 of the package whose code a family is; None of ours. ValueError for an unknown one."""
+    """Return name, version and SHA-256 of the package that adds a family.
+
+    For a built-in family, return its entry of REVISIONS, or None where it has none. ValueError for an unknown
+    family.
+    """
     check_name(family)
     entry = plugins.entry_of(family, FAMILIES)
-    return plugins.code(entry) if entry else None
+    return plugins.code(entry) if entry else REVISIONS.get(family)
 
 
 def with_code(family: str, fingerprint: str, environment: str = "") -> str:
-    """Fingerprint of a checkpoint's files with the code that reads them: what the jobs of a model depend on.
+    """Return a checkpoint's fingerprint combined with the code that reads it; jobs of the model depend on it.
 
-    Of ours that is the files' alone, since the version of a Task is held to our code. Other packages' code is taken in,
-    so that no job takes a row of older code; and so is the digest of an environment that the model runs in.
+    Code of built-in families is covered by the versions of the Tasks, or by an entry of REVISIONS where the
+    results of one family alone have changed. Code of other packages enters the digest, so that no job reuses
+    a row of older code. The digest of an environment that the model runs in enters it too.
     """
     for code in (code_of(family), environment or None):
         if code is not None:
@@ -132,10 +162,10 @@ def with_code(family: str, fingerprint: str, environment: str = "") -> str:
 
 
 def _theirs(entry: EntryPoint) -> type[Family]:
-    """The class of an entry point.
+    """Return the class of an entry point.
 
-    ModelError naming the package and the mend where its module does not import, or the class is no usable Family; a
-    ModuleNotFoundError passes.
+    ModelError, naming the package and the fix, where its module does not import or the class is not a usable
+    Family. A ModuleNotFoundError is passed on.
     """
     whose = plugins.described(entry)
     try:
@@ -146,13 +176,13 @@ def _theirs(entry: EntryPoint) -> type[Family]:
         raise ModelError(
             f"{whose}: does not import ({type(error).__name__}: {error}); mend or update that package, or uninstall it"
         ) from error
-    from tasks.models.base import Family
+    from tsfmscope.tasks.models.base import Family
 
     found = getattr(module, entry.attr, None)
     if found is None:
         raise ModelError(f"{whose}: module {entry.module} has no class {entry.attr!r}; mend its entry point")
     if not (isinstance(found, type) and issubclass(found, Family)):
-        raise ModelError(f"{whose}: is no subclass of tasks.models.base.Family; mend that package")
+        raise ModelError(f"{whose}: is no subclass of tsfmscope.tasks.models.base.Family; mend that package")
     if PRECISION in inspect.signature(found.load).parameters:
         raise ModelError(f"{whose}: its load takes {PRECISION!r}, an option of every family; give it another name")
     if lacking := sorted(getattr(found, "__abstractmethods__", ())):
@@ -161,12 +191,12 @@ def _theirs(entry: EntryPoint) -> type[Family]:
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """What to install for a module that is not there."""
+    """Return the message that names a missing module and what to install."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)
-    # without its dependencies: what uni2ts declares conflicts with today's torch and numpy
+    # Without its dependencies: those that uni2ts declares conflict with today's torch and numpy.
     what = (
-        f"it with `pip install 'tsfm-lens[{extra}]'`, then `pip install --no-deps {package}` (docs/install.md)"
+        f"it with `pip install 'tsfmscope[{extra}]'`, then `pip install --no-deps {package}` (docs/install.md)"
         if extra
         else f"the package that holds {package!r}"
     )
@@ -174,13 +204,16 @@ def missing_package(error: ModuleNotFoundError) -> str:
 
 
 def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = None) -> ResolvedRef:
-    """The folder of a reference: an existing folder's path, "hub:ORG/NAME[@REVISION]" or "ORG/NAME[@REVISION]".
+    """Return the checkpoint folder of a reference.
 
-    ModelError where the folder is not there or holds no checkpoint, HubError where the hub is needed but not allowed,
-    or does not deliver.
+    reference: path of an existing folder, "hub:ORG/NAME[@REVISION]" or "ORG/NAME[@REVISION]". ModelError
+    where the folder does not exist, contains no checkpoint, or has files that differ from the recorded
+    checksums (tasks/models/common/checksums.py). HubError where the hub is needed but not allowed, or the
+    download fails.
     """
     folder = Path(reference).expanduser()
     if not reference.startswith(hub.PREFIX) and folder.is_dir():
+        verify_sums(folder)
         return ResolvedRef(folder, fingerprint(folder), "folder")
     check_reference(reference)
     try:
@@ -193,9 +226,9 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
 
 
 def check_reference(reference: str) -> None:
-    """Raises ModelError where a reference is neither a folder here nor may be the hub's; asks no hub.
+    """Raise ModelError unless a reference is a folder or has the form of a hub reference.
 
-    ORG/NAME without the prefix is a folder's where ORG is a folder here.
+    The hub is not asked. ORG/NAME without the prefix means a folder where ORG is a folder.
     """
     if not reference.startswith(hub.PREFIX):
         folder = Path(reference).expanduser()
@@ -207,25 +240,36 @@ def check_reference(reference: str) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 over names and bytes of a checkpoint's files (CHECKPOINT_FILES), in the order of their names."""
+    """Return the SHA-256 over names and contents of a checkpoint's files (CHECKPOINT_FILES).
+
+    Files are taken in the order of their names. ModelError where there is none, or where one cannot be read.
+    """
     files = sorted({path for pattern in CHECKPOINT_FILES for path in folder.glob(pattern)})
     if not files:
         raise ModelError(f"{folder}: holds neither config.json nor *.safetensors nor {PICKLED}; not a checkpoint")
     digest = hashlib.sha256()
     for path in files:
-        with path.open("rb") as stream:
-            digest.update(f"{path.name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+        try:
+            digest.update(f"{path.name}\0{file_sum(path)}\n".encode())
+        except OSError as error:
+            raise ModelError(f"{path}: {error.strerror}; fetch or save the checkpoint again") from error
     return digest.hexdigest()
 
 
 def snapshots(folder: Path) -> dict[int, Path]:
-    """Step -> the folder with the weights after it, ascending, of a pretrained checkpoint; step 0: the initial ones."""
+    """Return step -> folder with the weights after that step, ascending, of a pretrained checkpoint.
+
+    Step 0 contains the initial weights.
+    """
     found = {int(path.name.removeprefix("step-")): path for path in Path(folder, SNAPSHOTS).glob("step-*")}
     return dict(sorted(found.items()))
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    """Columns of `checkpoints` that the files tell: parameters (stored once where tied), bytes, license (or None)."""
+    """Return columns of `checkpoints` that the files determine: parameters, bytes and license (or None).
+
+    Tied parameters are stored, and counted, once. ModelError where a file is not a safetensors file.
+    """
     from safetensors import SafetensorError, safe_open
 
     parameters = 0
@@ -237,7 +281,7 @@ def facts(folder: Path) -> dict[str, Any]:
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{path}: not a safetensors file ({error}); fetch or save the checkpoint again") from error
     if not files and (folder / PICKLED).is_file():
-        from tasks.models.lag_llama_checkpoint import read_lightning
+        from tsfmscope.tasks.models.lag_llama.checkpoint import read_lightning
 
         files = [folder / PICKLED]
         parameters = sum(tensor.numel() for tensor in read_lightning(files[0])[0].values())
@@ -245,48 +289,53 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def _license(folder: Path) -> str | None:
-    """The `license:` line that opens a model card, where there is one."""
+    """Return the value of `license:` in the header of a model card, or None."""
     card = folder / "README.md"
-    found = re.match(r"---\n(?:.*\n)*?license:\s*(\S+)\s*\n", card.read_text()) if card.is_file() else None
+    if not card.is_file():
+        return None
+    with open_regular(card) as file:
+        text = file.read(LARGEST_CARD).decode("utf-8", errors="replace")
+    found = re.match(r"---\n(?:.*\n)*?license:\s*(\S+)\s*\n", text)
     return found[1].strip("'\"") if found else None
 
 
 def load_for_job(job: Job) -> Any:
-    """The model of a job, spec["family"] from spec["ref"], on the actor's device.
+    """Load the model of a job, spec["family"] from spec["ref"], on the actor's device.
 
-    Raises StaleInputError where the checkpoint is not the one that was planned with.
+    StaleInputError where the checkpoint is not the one that the job was planned with.
     """
     ref = job.spec["ref"]
     found = resolve(ref, allow_hub=True)
     planned = job.inputs.get(f"model:{ref}")
-    now = with_code(job.spec["family"], found.fingerprint, place().environment)
+    now = with_code(job.spec["family"], found.fingerprint, current_context().environment)
     if planned is not None and planned != now:
         raise StaleInputError(
             f"model {ref}: planned with {planned[:12]}, its files and packages are now {now[:12]}; run the stage again"
         )
-    return load(job.spec["family"], found.folder, device=place().device, options=job.spec.get("options", {}))
+    return load(job.spec["family"], found.folder, device=current_context().device, options=job.spec.get("options", {}))
 
 
 def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str, Any]) -> Family:
-    """The model of a folder, read as the options say: keywords of the family's `load`, and any family's PRECISION.
+    """Load the model of a folder.
 
-    Raises what `family_class` and the family's `load` do, ValueError for another precision.
+    options: keywords of the family's `load`, and PRECISION, which every family has. Raises what
+    `family_class` and the family's `load` raise, and ValueError for an unknown precision.
     """
     model = family_class(family).load(folder, device=device, **stored(options))
     if PRECISION in options:
-        from tasks.models.precision import run_in
+        from tsfmscope.tasks.models.common.precision import run_in
 
         run_in(model.network, options[PRECISION])
     return model
 
 
 def stored(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a model that is to be changed and saved: all but how it runs."""
+    """Return the options of a model that is to be changed and saved: all but PRECISION."""
     return {name: value for name, value in options.items() if name != PRECISION}
 
 
 def check_options(family: str, options: Mapping[str, Any], where: str) -> None:
-    """Raises ModelError, naming `where`, for an option that `load` does not take, or another precision."""
+    """Raise ModelError, naming `where`, for an option that `load` does not take or an unknown precision."""
     taken = inspect.signature(family_class(family).load).parameters
     known = sorted(name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY and name != "device")
     if unknown := sorted(set(options) - {*known, PRECISION}):

@@ -1,4 +1,4 @@
-"""What passes between a family and the rest: tokens, hidden states, forecasts, weights."""
+"""Types that a family exchanges with other code: tokens, hidden states, forecasts, weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxtyping import Float, Float32, Int, Int8, Int32
 
 
 class TokenKind(IntEnum):
-    """What a token stands for; only OBSERVATION and FUTURE stand for values."""
+    """Kind of a token; only OBSERVATION and FUTURE stand for values."""
 
     OBSERVATION = 0
     PADDING = 1
@@ -21,18 +21,18 @@ class TokenKind(IntEnum):
     REG = 3
     MASK = 4
     FUTURE = 5
-    START = 6  # a decoder's start token: its row forecasts the first future step
+    # A decoder's start token: its row forecasts the first future step.
+    START = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """Tokenised windows of one data set under one condition.
 
-    arrays: the family's own inputs, each [W, ...] numeric (ids, masks, patches, scales), enough for hidden_states.
-    kinds: stack -> [W, T] TokenKind of every row of that stack's hidden states.
-    types: stack -> [W, T] token id (quantised families); families without a vocabulary leave the stack out, and
-    every row is then its own type.
-    series, origin: as in Windows.
+    arrays: the family's own inputs, each [W, ...] numeric (ids, masks, patches, scales), enough for
+    hidden_states. kinds: stack -> [W, T] TokenKind of every row of that stack's hidden states. types: stack
+    -> [W, T] token id (quantised families). A family without a vocabulary leaves the stack out, and every row
+    is then its own type. series, origin: as in Windows.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -45,7 +45,7 @@ class Tokens:
         return len(self.series)
 
     def take(self, windows: Sequence[int] | Int[np.ndarray, " kept"]) -> Self:
-        """These windows alone, in the order given."""
+        """Return the tokens of these windows alone, in the order given."""
         at = np.asarray(windows, dtype=np.int64)
         arrays, kinds, types = (
             {name: values[at] for name, values in group.items()} for group in (self.arrays, self.kinds, self.types)
@@ -55,9 +55,10 @@ class Tokens:
 
 @dataclass(frozen=True, eq=False)
 class LayerStates:
-    """Hidden states of a layer; layer 0 is the embedding's output; normed: after the last norm.
+    """Hidden states of one layer; layer 0 is the embedding's output.
 
-    states: [W, T, d], or [N, d] where rows were asked for.
+    normed: whether the states are those after the final norm. states: [W, T, d], or [N, d] where rows were
+    requested.
     """
 
     stack: str
@@ -68,7 +69,7 @@ class LayerStates:
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Quantile forecasts: values is [W, Q, H] in the data's units, levels [Q] ascending and holding 0.5."""
+    """Quantile forecasts: values [W, Q, H] in the data's units, levels [Q] ascending and including 0.5."""
 
     values: Float32[np.ndarray, "window quantile horizon"]
     levels: tuple[float, ...]
@@ -80,10 +81,13 @@ class Forecast:
 
 @dataclass(frozen=True, eq=False)
 class WeightMatrix:
-    """One attention or MLP matrix, [out, in]. what: q, k, v, o, mlp_in, mlp_gate, mlp_out.
+    """One attention or MLP matrix, [out, in].
 
-    attention: self, cross; in Chronos-2 time (rotary self-attention over a series' patches) and group (plain, over the
-    series of a group at one patch). What reads W_Q and W_K as one form asks for self where a family's is plain.
+    what: q, k, v, o, mlp_in, mlp_gate, mlp_out; the name of an expert's matrix has a suffix, as in mlp_in.3.
+    attention: self or cross; None for an MLP matrix. Chronos-2 has time (rotary self-attention over a series'
+    patches) and group (plain, over the series of a group at one patch). Code that reads W_Q^T W_K as one
+    bilinear form uses the `self` matrices of families whose `plain_attention` is True.
+    heads: number of query heads; None for an MLP matrix.
     """
 
     stack: str
@@ -97,12 +101,16 @@ class WeightMatrix:
     def of(
         cls, module: Any, stack: str, layer: int, what: str, *, attention: str | None = None, heads: int | None = None
     ) -> Self:
-        """That of a torch Linear, in float32."""
+        """Return the matrix of a torch Linear, in float32."""
         return cls(stack, layer, what, attention, heads, module.weight.detach().float().cpu().numpy())
 
 
 def tokens_to_table(tokens: Tokens) -> pa.Table:
-    """One row a window: `series`, `origin`, then arrays, kinds and types as fixed-size lists named `kind:stack` etc."""
+    """Return a table with one row per window.
+
+    Its columns are `series` and `origin`, then arrays, kinds and types as fixed-size lists, named
+    `array:ids`, `kind:stack`, `type:stack` and so on. The metadata contain the shapes of the arrays.
+    """
     columns: dict[str, pa.Array] = {"series": pa.array(tokens.series), "origin": pa.array(tokens.origin)}
     for prefix, group in (("array", tokens.arrays), ("kind", tokens.kinds), ("type", tokens.types)):
         for name, values in group.items():
@@ -112,7 +120,7 @@ def tokens_to_table(tokens: Tokens) -> pa.Table:
 
 
 def tokens_from_table(table: pa.Table) -> Tokens:
-    """The inverse of `tokens_to_table`."""
+    """Return the tokens of a table that `tokens_to_table` made."""
     shapes = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
     groups: dict[str, dict[str, np.ndarray]] = {"array": {}, "kind": {}, "type": {}}
     for column in table.column_names:

@@ -1,4 +1,4 @@
-"""ViT (Dosovitskiy et al. 2021) of transformers: patches of an image, pretrained by filling in masked ones."""
+"""ViT (Dosovitskiy et al. 2021) of transformers: patches of an image, trained by filling in masked ones."""
 
 from __future__ import annotations
 
@@ -11,46 +11,53 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float32
 
-from tasks.errors import ModelError
-from tasks.models import folders, narrow
-from tasks.models.attention import AttentionLayer, narrowed
-from tasks.models.base import Family
-from tasks.models.capture import Pass, Stack
-from tasks.models.types import TokenKind, Tokens, WeightMatrix
-from tasks.series.catalog import Modality
-from tasks.series.types import Windows
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
+from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.series.catalog import Modality
+from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
     import torch
 
 REQUIRED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "image_size", "patch_size")
-DEFAULTS = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.02}  # ViTConfig's
+# Defaults of ViTConfig.
+DEFAULTS = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.02}
 MASKED_IMAGE_MODELING = "ViTForMaskedImageModeling"
 LOADABLE = (MASKED_IMAGE_MODELING, "ViTForImageClassification", "ViTModel")
-MASKED_SHARE = 0.6  # of patches in training: SimMIM (Xie et al. 2022, section 4.1)
-PARTS = {what: f"{what}_proj" for what in ("q", "k", "v", "o")}  # of an attention module
+# Share of patches masked in training: SimMIM (Xie et al. 2022, section 4.1).
+MASKED_SHARE = 0.6
+# Projection -> its name in an attention module.
+PARTS = {what: f"{what}_proj" for what in ("q", "k", "v", "o")}
 PROCESSOR = "preprocessor_config.json"
-MEAN, DEVIATION = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # of pixels in 0..1: those of google/vit-*
+# Mean and deviation of pixels in 0..1, per channel, as in google/vit-*.
+MEAN, DEVIATION = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 LARGEST_PIXEL = 255.0
 
 
 class ViT(Family):
-    """Rows of the encoder: CLS (kind REG), then one a patch, row by row.
+    """ViT models of images.
 
-    A window is an image where its context begins one, as data sets of source `images` give them: the number of columns,
-    then the pixels row by row, red, green, blue, 0..255, the last value being the future. Any other window is PADDING
-    throughout, and so is one of other columns than the first image's.
+    Rows of the encoder: CLS (kind REG), then one row per patch, row by row.
 
-    The network is given the pixels resized to its image size, bilinear, antialiased, then less `image_mean` over
-    `image_std` of the folder's preprocessor_config.json. A missing pixel is that mean, and a patch without an observed
-    pixel PADDING, attended to all the same.
+    A window is an image where its context begins one, as data sets of source `images` give them: the number
+    of columns, then the pixels row by row, red, green, blue, 0..255. The last value is the future. Any other
+    window is PADDING throughout, and so is an image with another number of columns than the first image.
+
+    The network reads pixels that are resized to its image size (bilinear, antialiased), then normalised by
+    `image_mean` and `image_std` of the folder's preprocessor_config.json. A missing pixel is that mean. A
+    patch without an observed pixel is PADDING, and attended to all the same.
     """
 
     name: ClassVar[str] = "vit"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     modality: ClassVar[Modality] = "image"
     plain_attention: ClassVar[bool] = True
-    network: Any  # transformers' ViTForMaskedImageModeling, or ViTModel, which cannot be trained here
+    # transformers' ViTForMaskedImageModeling, or ViTModel, which cannot be trained here.
+    network: Any
 
     def __init__(
         self,
@@ -60,35 +67,42 @@ class ViT(Family):
         deviation: tuple[float, ...] = DEVIATION,
         batch: int = 32,
     ) -> None:
-        """Wrap a network of transformers; mean, deviation: of a pixel's channels in 0..1; batch: images a pass."""
+        """Wrap a network of transformers.
+
+        mean, deviation: of a pixel's channels in 0..1. batch: images per forward pass.
+        """
         self.network = network.eval()
         self.batch = batch
         self._mean, self._deviation = mean, deviation
 
     @classmethod
     def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
-        """Random weights. Keys, named as in ViTConfig: REQUIRED, and those of DEFAULTS where they differ."""
+        """Return a model with random weights.
+
+        Keys of the config are named as in ViTConfig: all of REQUIRED, and those of DEFAULTS where they
+        differ. ValueError for keys that are missing or unknown, and for an image that is not whole patches.
+        """
         from transformers import ViTConfig, ViTForMaskedImageModeling
 
-        full = folders.filled_config(config, REQUIRED, DEFAULTS, cls.name)
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         if full["image_size"] % full["patch_size"]:
             raise ValueError(
                 f"{cls.name} config: image_size: got {full['image_size']}, expected whole patches of "
                 f"{full['patch_size']} pixels"
             )
         vit_config = ViTConfig(**full, encoder_stride=full["patch_size"])
-        return cls(folders.build(lambda: ViTForMaskedImageModeling(vit_config), seed))
+        return cls(checkpoint_folder.build(lambda: ViTForMaskedImageModeling(vit_config), seed))
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
-        """A released or saved ViT, safetensors only; heads other than for masked images are left out.
+        """Load a released or saved ViT, safetensors only.
 
-        ModelError names the file that is wrong.
+        A head for anything but masked images is left out. ModelError names the file that is wrong.
         """
         import transformers
 
         folder = Path(folder)
-        config = folders.read_config(folder, cls.name)
+        config = checkpoint_folder.read_config(folder, cls.name)
         kind = next(iter(config.get("architectures") or ["ViTModel"]))
         if config.get("model_type") != "vit" or kind not in LOADABLE:
             raise ModelError(
@@ -100,11 +114,11 @@ class ViT(Family):
         whole = kind == MASKED_IMAGE_MODELING
         network_class = transformers.ViTForMaskedImageModeling if whole else transformers.ViTModel
         options = {} if whole else {"add_pooling_layer": False}
-        network = folders.load_network(narrowed(network_class, _attentions), folder, device, **options)
+        network = checkpoint_folder.load_network(narrowed(network_class, _attentions), folder, device, **options)
         return cls(network, mean=mean, deviation=deviation)
 
     def save(self, folder: Path) -> None:
-        """config.json, model.safetensors and preprocessor_config.json, which transformers reads."""
+        """Write config.json, model.safetensors and preprocessor_config.json, which transformers reads."""
         self.network.save_pretrained(folder)
         pixels = {"image_mean": list(self._mean), "image_std": list(self._deviation), "rescale_factor": 1 / 255}
         size = {"height": self._size, "width": self._size}
@@ -113,20 +127,23 @@ class ViT(Family):
 
     @property
     def layers(self) -> Mapping[str, int]:
-        """Blocks of the encoder."""
+        """Number of blocks of the encoder."""
         return {"encoder": len(self._vit.layers)}
 
     @property
     def width(self) -> int:
-        """hidden_size."""
+        """Width of the hidden states, hidden_size."""
         return int(self.network.config.hidden_size)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
-        """Patches, where the context can be an image."""
+        """Return the number of patches, 0 where the context cannot be an image."""
         return {"encoder": 0 if context % 3 or horizon != 1 else self._patches**2}
 
     def weights(self) -> Iterator[WeightMatrix]:
-        """q, k, v, o (self), mlp_in, mlp_out; `layer` counts from 1, as the states that they make do."""
+        """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
+
+        `layer` counts blocks from 1, as the states that the blocks return do.
+        """
         heads = int(self.network.config.num_attention_heads)
         for layer, block in enumerate(self._vit.layers, start=1):
             mlp = block.mlp
@@ -137,14 +154,15 @@ class ViT(Family):
                 yield WeightMatrix.of(module, "encoder", layer, what)
 
     def attentions(self) -> Iterator[AttentionLayer]:
-        """Self-attention of every block; scores are q·k over the root of the original head's width."""
+        """Yield self-attention of every block; scores are q·k over the root of the original head's width."""
         return _attentions(self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
-        """The package's own, of masked images: the mean error of the pixels of masked patches, as normed.
+        """Return the package's own loss of masked images: the mean error of masked patches' normed pixels.
 
-        Masks are of torch's generator, as dropout is; MASKED_SHARE of the patches of every image. ValueError where the
-        windows are no like images, or the network was loaded without a head for masked images.
+        In every image, MASKED_SHARE of the patches are masked, by torch's generator, as dropout is.
+        ValueError where the windows are not images of one shape, or the network was loaded without a head for
+        masked images.
         """
         import torch
 
@@ -171,7 +189,7 @@ class ViT(Family):
 
     @property
     def _patches(self) -> int:
-        """Patches of a side."""
+        """Number of patches per side."""
         return self._size // int(self.network.config.patch_size)
 
     def _tokenize(self, windows: Windows) -> Tokens:
@@ -199,7 +217,7 @@ class ViT(Family):
         return Pass({"encoder": Stack(vit.layers, vit.layernorm)}, forward, queries)
 
     def _observed(self, pixels: Float32[np.ndarray, "image 3 row column"]) -> np.ndarray:
-        """Whether a patch [W, T] has an observed pixel."""
+        """Return whether a patch [W, T] has an observed pixel."""
         import torch
 
         found = torch.from_numpy(~np.isnan(pixels).any(axis=1, keepdims=True)).float()
@@ -207,7 +225,7 @@ class ViT(Family):
         return grown.flatten(1).numpy() > 0
 
     def _resized(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Pixels [B, 3, n, n] as the network reads them, missing ones at the mean."""
+        """Return pixels [B, 3, n, n] as the network reads them, missing ones at the mean."""
         import torch
 
         mean, deviation = (torch.tensor(part).view(3, 1, 1) for part in (self._mean, self._deviation))
@@ -219,8 +237,8 @@ class ViT(Family):
 
 
 def layers_of(stack: str, blocks: Iterable[Any]) -> Iterator[AttentionLayer]:
-    """The attention layers of blocks of transformers' ViT, or ViTMAE."""
-    resize = narrow.resizer(PARTS, "head_dim")
+    """Yield the attention layers of blocks of transformers' ViT or ViTMAE."""
+    resize = narrow_heads.resizer(PARTS, "head_dim")
     for layer, block in enumerate(blocks, start=1):
         of = block.attention
         heads = of.num_attention_heads
@@ -232,7 +250,7 @@ def _attentions(network: Any) -> Iterator[AttentionLayer]:
 
 
 def _columns(values: np.ndarray) -> np.ndarray:
-    """Columns of the image that each window [W, 1 + 3 * H * columns] is, 0 where it is none."""
+    """Return the columns of each window's image [W, 1 + 3 * H * columns], 0 for other windows."""
     head, cells = values[:, 0].astype(np.float64), values.shape[1] - 1
     possible = (head >= 1) & (head * 3 <= cells) & (head == np.floor(head))
     found = np.where(possible, head, 1).astype(np.int64)
@@ -240,13 +258,13 @@ def _columns(values: np.ndarray) -> np.ndarray:
 
 
 def _planes(values: np.ndarray, columns: int) -> Float32[np.ndarray, "image 3 row column"]:
-    """Images [W, 1 + 3 * H * columns], channels last, as planes."""
+    """Return images [W, 1 + 3 * H * columns], stored with channels last, as planes."""
     shaped = values[:, 1:].reshape(len(values), -1, columns, 3).transpose(0, 3, 1, 2)
     return np.ascontiguousarray(shaped, dtype=np.float32)
 
 
 def _read_processor(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """image_mean and image_std of the folder, google/vit-*'s where it says none."""
+    """Return image_mean and image_std of the folder, or those of google/vit-* where it has none."""
     path = folder / PROCESSOR
     if not path.is_file():
         return MEAN, DEVIATION

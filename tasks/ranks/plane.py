@@ -1,19 +1,20 @@
-"""Rows on the plane of their two leading directions, as a picture has them."""
+"""Projection of rows onto the plane of their two leading directions, for figures."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
 
-from tasks.ranks.tall import TallQR
+from tsfmscope.tasks.ranks.tall import TallQR
 
 
 def leading_plane(rows: Float[np.ndarray, "row width"]) -> Float[np.ndarray, "row 2"]:
-    """Coordinates of the rows on their two leading right singular vectors, not centred, in the rows' own units.
+    """Return the coordinates of the rows on their two leading right singular vectors.
 
-    Source: rank_structure.md Fig. 2b and 2c. A direction's sign is free: here its entry of largest absolute value (the
-    first among equals) is positive. Rows of rank 1 have second coordinates of rounding, rows of width 1 of 0.
-    Raises ValueError for a wrong shape, NaN or infinity.
+    The rows are not centred, and coordinates are in the rows' own units. Source: Yu et al. 2026, Fig. 2b and
+    2c. The sign of a direction is arbitrary: here its entry of largest absolute value (the first among
+    equals) is positive. Rows of rank 1 have second coordinates at rounding level; rows of width 1 have second
+    coordinate 0. Raises ValueError for a wrong shape, NaN or infinity.
     """
     rows = np.asarray(rows)
     directions = TallQR.of([rows]).directions()[:, :2]

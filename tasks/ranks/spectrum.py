@@ -1,28 +1,32 @@
-"""Singular values of one matrix, the ranks that follow from them, and what rounding leaves of them."""
+"""Singular values of one matrix, its numerical ranks, and the tolerance below which rounding decides them."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
 
-# Round to nearest of a value in [2^e, 2^(e+1)) errs by a uniform ±u 2^e. Root mean square over Benford's mantissas,
-# E[err²] / E[value²] = (u² / 3) / (3 / (2 ln 2)): 0.39 u
+# Rounding a value in [2^e, 2^(e+1)) to nearest errs by a uniform ±u 2^e. The root mean square over
+# Benford's mantissas is E[err²] / E[value²] = (u² / 3) / (3 / (2 ln 2)): 0.39 u.
 ROUNDING = 0.3924
-TYPES = {  # unit roundoff, and the distance of two subnormal numbers
+# Unit roundoff, and the spacing of subnormal numbers.
+TYPES = {
     "bfloat16": (2.0**-8, 2.0**-133),
     "float16": (2.0**-11, 2.0**-24),
     "float32": (2.0**-24, 2.0**-149),
     "float64": (2.0**-53, 2.0**-1074),
 }
-ARITHMETIC = 1e-13  # of σ₁: what float64 factorisations err by, with room: bench/spectra.py measured 2e-15
-SAFETY = 3.0  # science.md section 1: three times the rounding error's σ₁
+# Error of float64 factorisations relative to σ₁, with a margin: bench/spectra.py measured 2e-15.
+ARITHMETIC = 1e-13
+# science.md section 1: three times the largest singular value of the rounding error.
+SAFETY = 3.0
 
 
 def singular_values(matrix: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " value"]:
-    """All min(m, n), descending, in float64 (LAPACK gesdd, which scales huge and tiny matrices itself).
+    """Return all min(m, n) singular values, descending, in float64.
 
-    Of a matrix without rows or columns: none. Raises ValueError for a wrong shape, NaN, infinity, or where the largest
-    is beyond float64.
+    LAPACK gesdd is used, which scales very large and very small matrices itself. A matrix without rows or
+    columns has none. Raises ValueError for a wrong shape, for NaN or infinity, and where the largest singular
+    value is beyond float64.
     """
     from scipy.linalg import svdvals
 
@@ -40,10 +44,11 @@ def singular_values(matrix: Float[np.ndarray, "row column"]) -> Float[np.ndarray
 
 
 def numerical_rank(values: Float[np.ndarray, " value"], epsilon: float, *, inclusive: bool = False) -> int:
-    """#{j : σ_j / σ_1 > ε}.
+    """Return the numerical rank #{j : σ_j / σ_1 > ε}.
 
-    Source: rank_structure.md eq. 1. inclusive: ≥ for >, as the authors' code has it for Table 2, whose ε = 0 so keeps
-    every direction. A matrix of zeros, or without any value, has rank 0 either way.
+    Source: Yu et al. 2026, eq. 1. inclusive: ≥ instead of >, as in the authors' code for Table 2, whose ε = 0
+    therefore keeps every direction. A matrix of zeros, or without values, has rank 0 in both cases. A single
+    row that is not zero has rank 1 for ε below 1; a constant matrix has rank 1 for ε between rounding and 1.
     Raises ValueError for NaN or negative values, and for an ε outside [0, 1].
     """
     if not 0 <= epsilon <= 1:
@@ -61,16 +66,21 @@ def numerical_rank(values: Float[np.ndarray, " value"], epsilon: float, *, inclu
 def rounding_floor(
     leading: float, *, dtype: str, shape: tuple[int, int], longest_row: float, longest_column: float
 ) -> float:
-    """Smallest ε at which the ε-rank of a matrix stored in `dtype` is its own, not its rounding's.
+    """Return the smallest ε at which rounding to `dtype` does not decide the numerical rank of a matrix.
 
-    3 ‖E‖₂ / σ_1, E the rounding errors: independent, so that ‖E‖₂ is near the largest root mean square norm of a column
-    and of a row of E together (Latała 2005; exact for equal variances), each 0.39 unit roundoffs times the matrix's
-    own; where values are subnormal, of a uniform error of half their distance. At 4096 × 512 and rank 1 that is 2.8e-4
-    in bfloat16, 3.4e-5 in float16 and 4.2e-9 in float32. Against measured errors of Gaussian, decaying, rank-one and
-    constant matrices and ones with a massive row or column: 0.99 to 1.46 of 3 ‖E‖₂ / σ_1. At least ARITHMETIC; at most
-    1, which a matrix of zeros has.
-    leading: σ_1. longest_row, longest_column: largest norms.
-    Raises ValueError for an unknown dtype.
+        floor = 3 ‖E‖₂ / σ_1, at least ARITHMETIC and at most 1 (a matrix of zeros has 1)
+
+    E is the matrix of rounding errors. Its entries are independent, so ‖E‖₂ is close to the sum of the
+    largest root mean square norms of a column and of a row of E (Latała 2005; exact for equal variances).
+    Each of these is 0.39 unit roundoffs times the norm in the matrix itself. Where values are subnormal, the
+    error is uniform within half of their spacing.
+
+    Examples for a constant matrix of 4096 × 512 (rank 1): 2.8e-4 in bfloat16, 3.4e-5 in float16 and 4.2e-9 in
+    float32. Compared with the measured errors of Gaussian, decaying, rank-one and constant matrices, and of
+    matrices with a massive row or column, the floor is 0.99 to 1.46 times 3 ‖E‖₂ / σ_1. Source: science.md
+    section 1.
+
+    leading: σ_1. longest_row, longest_column: largest norms. Raises ValueError for an unknown dtype.
     """
     if dtype not in TYPES:
         raise ValueError(f"dtype: got {dtype!r}, expected one of {list(TYPES)}")
@@ -83,8 +93,9 @@ def rounding_floor(
 
 
 def matrix_floor(matrix: Float[np.ndarray, "row column"], leading: float, *, dtype: str) -> float:
-    """`rounding_floor` of a matrix at hand, whose σ_1 is `leading`."""
-    scaled = np.asarray(matrix, dtype=np.float64) / (leading or 1.0)  # so that squares neither pass nor vanish
+    """Return the `rounding_floor` of a matrix in memory whose largest singular value is `leading`."""
+    # Scaled, so that squares neither overflow nor underflow.
+    scaled = np.asarray(matrix, dtype=np.float64) / (leading or 1.0)
     rows, columns = (float(np.linalg.norm(scaled, axis=axis).max(initial=0.0)) for axis in (1, 0))
     longest = {"longest_row": rows * leading, "longest_column": columns * leading}
     return rounding_floor(leading, dtype=dtype, shape=(len(scaled), scaled.shape[1]), **longest)

@@ -1,4 +1,4 @@
-"""The R factor of a tall matrix that is seen a block of rows at a time, and the singular values that follow from it."""
+"""R factor of a tall matrix that arrives in blocks of rows, and the singular values it gives."""
 
 from __future__ import annotations
 
@@ -8,30 +8,40 @@ from typing import Self
 import numpy as np
 from jaxtyping import Float
 
-HEIGHT = 2048  # rows that are factored at once, 17 MB at 1024 columns: from 512 to 4096 the speed is the same
-PANEL = 32  # columns of a block reflector of dtpqrt: 32 and 64 are equally fast at 1024, 32 is faster at 512
-CALM = 300  # powers of two about 1 that need no scaling: a column's sum of squares stays inside float64
+# Rows that are factored at once, 17 MB at 1024 columns. From 512 to 4096 rows the speed is the
+# same.
+HEIGHT = 2048
+# Columns of a block reflector of dtpqrt. 32 and 64 are equally fast at 1024 columns, 32 is faster
+# at 512.
+PANEL = 32
+# Range of exponents around 2^0 that need no scaling: a column's sum of squares stays inside
+# float64.
+CALM = 300
 
 
 class TallQR:
-    """R of [1 Ψ] = Q R, of all rows Ψ [N, d] that were added, in float64; Q is never formed, nor is ΨᵀΨ.
+    """R factor of [1 Ψ] = Q R in float64, for all rows Ψ [N, d] added so far.
 
-    Ψ's own singular values are those of R without its first column, and those of Ψ less its column means are those of R
-    without its first row and column: one pass gives both. Each HEIGHT rows are folded into R by Householder reflectors
-    (LAPACK dtpqrt, in place), which moves no singular value by more than a small multiple of float64's rounding of σ₁:
-    bench/spectra.py measured 2e-15 σ₁ after a million rows of 1024 and after 10 million of 64. Rows are gathered before
-    they are folded, so that the result is the same, bit for bit, however they are split into blocks, unless it is asked
-    for in between. Memory: R and two times HEIGHT rows.
+    Neither Q nor ΨᵀΨ is formed. One pass gives two spectra. The singular values of Ψ are those of R without
+    its first column. The singular values of Ψ minus its column means are those of R without its first row and
+    column.
+
+    HEIGHT rows at a time are added to R by Householder reflectors (LAPACK dtpqrt, in place). This changes no
+    singular value by more than a small multiple of the float64 rounding of σ₁: bench/spectra.py measured
+    2e-15 σ₁ after a million rows of 1024 columns and after 10 million of 64. Rows are buffered before they
+    are added, so the result is the same, bit for bit, however the rows are split into blocks, unless a result
+    is requested in between. Memory: R and two times HEIGHT rows.
     """
 
     def __init__(self, width: int) -> None:
-        """Of rows of so many columns, none yet."""
+        """Start without rows; width is the number of columns of Ψ. Raises ValueError for a width below 1."""
         if width < 1:
             raise ValueError(f"width: got {width}, expected at least 1")
         self.width = width
         self.rows = 0
         self.blocks = 0
-        self._power = 0  # R is of the rows over 2 to this power
+        # R belongs to the rows divided by 2 to this power.
+        self._power = 0
         self._r = np.zeros((width + 1, width + 1), order="F")
         self._waiting = np.empty((HEIGHT, width + 1), order="F")
         self._filled = 0
@@ -39,7 +49,10 @@ class TallQR:
 
     @classmethod
     def of(cls, blocks: Iterable[Float[np.ndarray, "row width"]]) -> Self:
-        """All blocks of an iterable, of which there is at least one, with rows or without. ValueError as `add`."""
+        """Build the factor from all blocks of an iterable.
+
+        Raises ValueError where there is no block (a block without rows is allowed), and as `add` does.
+        """
         qr = None
         for block in blocks:
             qr = cls(np.shape(block)[-1]) if qr is None else qr
@@ -49,9 +62,10 @@ class TallQR:
         return qr
 
     def add(self, block: Float[np.ndarray, "row width"]) -> None:
-        """Fold a block of rows in, of any height and real type; it is read once and not kept.
+        """Add a block of rows, of any height and real dtype; it is read once and not kept.
 
-        Raises ValueError, naming block and row, for a wrong shape, NaN or infinity; nothing of the block counts then.
+        Raises ValueError, naming block and row, for a wrong shape, NaN or infinity; then no row of the block
+        is added.
         """
         block = np.asarray(block)
         where = f"block {self.blocks} (rows from {self.rows})"
@@ -66,7 +80,10 @@ class TallQR:
         self.blocks += 1
 
     def merge(self, other: TallQR) -> None:
-        """Fold in the rows of another, which was made apart (another process, other rows of the same matrix)."""
+        """Add the rows of another TallQR, built separately (another process, other rows of the same matrix).
+
+        Raises ValueError where the widths differ.
+        """
         if other.width != self.width:
             raise ValueError(f"merge: got width {other.width}, expected {self.width}")
         self._fold()
@@ -83,9 +100,10 @@ class TallQR:
         self.blocks += other.blocks
 
     def singular_values(self, *, centred: bool = False) -> Float[np.ndarray, " value"]:
-        """All min(N, d), descending; of Ψ less its column means where centred. Of no rows: none.
+        """Return all min(N, d) singular values, descending; those of Ψ minus its column means where centred.
 
-        ValueError where the largest is beyond float64, which finite rows near 1e308 can make it.
+        Without rows there are none. Raises ValueError where the largest is beyond float64, which finite rows
+        near 1e308 can cause.
         """
         from scipy.linalg import svdvals
 
@@ -97,9 +115,10 @@ class TallQR:
         return found
 
     def root(self) -> Float[np.ndarray, "width_and_one width_and_one"]:
-        """R of [1 Ψ], so that RᵀR is its matrix of second moments times the rows: a square root that squared nothing.
+        """Return R of [1 Ψ].
 
-        ValueError where a value is beyond float64.
+        RᵀR is the second-moment matrix of [1 Ψ] times the number of rows. R is thus a square root of it,
+        obtained without squaring any entry. Raises ValueError where a value is beyond float64.
         """
         self._fold()
         r = np.triu(self._r)
@@ -109,31 +128,31 @@ class TallQR:
         return r
 
     def directions(self) -> Float[np.ndarray, "width width"]:
-        """Right singular vectors of Ψ as columns, the leading first, of any sign."""
+        """Return the right singular vectors of Ψ as columns, the leading one first, with arbitrary signs."""
         self._fold()
         vectors: np.ndarray = np.linalg.svd(np.triu(self._r)[:, 1:], full_matrices=False)[2].T
         return vectors
 
     @property
     def longest_row(self) -> float:
-        """Largest norm of a row; 0 of no rows."""
+        """Largest norm of a row; 0 without rows."""
         self._fold()
         return self._longest
 
     @property
     def longest_column(self) -> float:
-        """Largest norm of a column: of R's, since Q keeps them; 0 of no rows."""
+        """Largest norm of a column, taken from R because Q preserves norms; 0 without rows."""
         self._fold()
         r = np.triu(self._r)[:, 1:]
         return float(self._unscaled(np.linalg.norm(r, axis=0)).max())
 
     @property
     def _empty(self) -> bool:
-        """Whether every row so far is zero, or there is none: then R says nothing of a scale."""
+        """Whether there are no rows, or only zero rows, so that R does not determine a scale."""
         return not self._r[:, 1:].any()
 
     def _gather(self, rows: np.ndarray) -> None:
-        """At most HEIGHT rows to those that wait; what is full is folded."""
+        """Add at most HEIGHT rows to the buffer; fold the buffer into R whenever it is full."""
         taken = min(len(rows), HEIGHT - self._filled)
         for part in (rows[:taken], rows[taken:]):
             if len(part):
@@ -143,7 +162,7 @@ class TallQR:
                 self._fold()
 
     def _fold(self) -> None:
-        """The waiting rows into R."""
+        """Fold the buffered rows into R."""
         if not self._filled:
             return
         rows = self._waiting if self._filled == HEIGHT else np.asfortranarray(self._waiting[: self._filled])
@@ -159,13 +178,13 @@ class TallQR:
         self._reflect(rows)
 
     def _unscaled(self, values: np.ndarray) -> np.ndarray:
-        """Values of R in the rows' own units: infinity where these are beyond float64."""
+        """Return values of R in the rows' own units, infinite where these are beyond float64."""
         with np.errstate(over="ignore"):
             found: np.ndarray = np.ldexp(values, self._power)
         return found
 
     def _rescale(self, power: int) -> None:
-        """R to a scale at which values about 2 to this power are calm."""
+        """Scale R so that values near 2 to this power neither overflow nor underflow."""
         if self._empty:
             self._power = power if abs(power) > CALM else 0
         elif power > self._power + CALM:
@@ -173,7 +192,7 @@ class TallQR:
             self._power = power
 
     def _reflect(self, rows: np.ndarray, triangle: int = 0) -> None:
-        """Rows into R, both overwritten; of the last `triangle` rows, only the upper triangle is there."""
+        """Reflect rows into R and overwrite both; only the upper triangle of the last `triangle` rows is read."""
         from scipy.linalg.lapack import dtpqrt
 
         panel = min(PANEL, self.width + 1)
@@ -182,5 +201,5 @@ class TallQR:
 
 
 def _largest(values: np.ndarray) -> float:
-    """Largest absolute value, NaN where there is any; no copy is made."""
+    """Return the largest absolute value, or NaN where there is one, without a copy."""
     return max(abs(float(values.max())), abs(float(values.min())))

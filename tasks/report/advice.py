@@ -1,28 +1,29 @@
-"""What choosing a model or a context by isotropy costs, beside other ways to choose: the picture and its table."""
+"""The section on the cost of choosing a model or context by isotropy, compared with other rules of choice."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tasks.report.figures import COLOURS, SYMBOLS, calm
-from tasks.report.html_table import html_table
-from tasks.report.sections import Drawn, Section
-from tasks.report.sections import section as section_of
-from tasks.report.tables import Answer, require
+from tsfmscope.tasks.report.page.html_table import html_table
+from tsfmscope.tasks.report.page.sections import Figure, Section
+from tsfmscope.tasks.report.page.sections import section as section_of
+from tsfmscope.tasks.report.plots.figures import COLOURS, SYMBOLS, calm
+from tsfmscope.tasks.report.tables import Answer, require
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
 COLUMNS = ("measure", "grouping", "rule", "n", "times", "low", "high")
-MEASURE = "zeta_adjusted"  # that `tsfm-lens advise` ranks by, where no other is asked for
+# Default measure of `tsfmscope recommend`.
+MEASURE = "zeta_adjusted_corrected"
 CHOICES = {
     "model": "model",
     "context": "context",
     "model_and_context": "both at once",
 }
 RULES = {
-    "advised": "most isotropic (ζ′)",
+    "advised": "most isotropic (ζ′ less its null mean)",
     "validation": "least error on the window before",
     "largest_context": "largest context",
     "chance": "chance",
@@ -30,31 +31,31 @@ RULES = {
 LEAD = (
     "Of the models and context lengths of a data set the most isotropic one is taken, its NMSE held against that of "
     "the best in hindsight. Beside it: what has the least error on the window before, the largest context, and chance. "
-    "advice_over_it is the advice's NMSE over the rule's; below 1 the advice is better. `tsfm-lens advise` gives it."
+    "advice_over_it is the advice's NMSE over the rule's; below 1 the advice is better. `tsfmscope recommend` gives it."
 )
 CAPTION = "Geometric mean over data sets of NMSE over the best's, with 95 % bootstrap intervals; 1 is the best."
 
 
 def section(answer: Answer) -> Section:
-    """The section; without a picture where nothing could be chosen."""
+    """Build the section; without a figure if there was nothing to choose between."""
     frame = require(answer, COLUMNS)
     rows = frame[(frame["measure"] == MEASURE) & frame["times"].notna()]
-    drawn: tuple[Drawn, ...] = ()
+    drawn: tuple[Figure, ...] = ()
     if len(rows):
         worst = rows.sort_values("times").iloc[-1]
         alt = (
             f"Points with intervals: NMSE over the best's for {rows['grouping'].nunique()} choices and "
             f"{rows['rule'].nunique()} rules; at most {worst['times']:.2f}, by {RULES[str(worst['rule'])]}."
         )
-        drawn = (Drawn("advice", regrets(rows), alt, CAPTION),)
+        drawn = (Figure("advice", regrets(rows), alt, CAPTION),)
     empty = "Nothing could be chosen: it needs several models or contexts on the same data sets."
     return section_of("advice", answer, LEAD, drawn=drawn, table=html_table(frame), empty=empty)
 
 
 def regrets(rows: pd.DataFrame) -> go.Figure:
-    """NMSE over the best's, a point a rule beside each other for every choice, intervals as whiskers, log axis.
+    """Draw the NMSE of each rule over the best's on a log axis, one point per rule and choice.
 
-    rows: `COLUMNS` of one measure; low and high may be missing.
+    rows: `COLUMNS` of one measure; low and high, drawn as whiskers, may be missing.
     """
     import plotly.graph_objects as go
 

@@ -1,14 +1,14 @@
-"""The pictures of a study of compressed models, with what they show in words, and the paper's word on the frontier."""
+"""Figures of a study of compressed models, their captions, and the verdict on the claim on the frontier."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tasks.report import compression_figures as figures
-from tasks.report.compression_figures import READ
-from tasks.report.tables import StudyTables, require
-from tasks.report.verdicts import Said
+from tsfmscope.tasks.report.page.verdicts import ClaimSentence
+from tsfmscope.tasks.report.plots import compression as figures
+from tsfmscope.tasks.report.plots.compression import READ
+from tsfmscope.tasks.report.tables import StudyTables, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,27 +36,37 @@ BEATEN = (
     "more accurate."
 )
 BOLT = "chronos-bolt"
-NOT_CUT = ("baseline", "dense", READ)  # kinds; what is only rounded is no compressed model of the paper's
-Made = tuple[Any, str, str, str]  # figure, alt, caption, title
+# Kinds that are not compressed models in the sense of Yu et al. 2026; reading weights in another
+# precision removes no parameters.
+NOT_CUT = ("baseline", "dense", READ)
+# Figure, alternative text, caption, title.
+Made = tuple[Any, str, str, str]
 
 
-def said(study: StudyTables) -> list[Said]:
-    """The sentence on local methods, for a study whose picture is the frontier."""
+def said(study: StudyTables) -> list[ClaimSentence]:
+    """Return the sentence on local methods; empty unless the study's plot is the frontier."""
     if "frontier" not in study.ranks:
         return []
     return [beaten(require(study.ranks["frontier"], COLUMNS["frontier"]))]
 
 
-def beaten(frame: pd.DataFrame) -> Said:
-    """Whether some compressed Chronos-Bolt is faster and more accurate than each baseline: one run, no interval."""
+def beaten(frame: pd.DataFrame) -> ClaimSentence:
+    """Check whether, for each local baseline, a compressed Chronos-Bolt is both faster and more accurate.
+
+    frame: `COLUMNS["frontier"]`. The check compares point values of one run, without an interval.
+    """
     rows = frame[frame["family"] == BOLT]
     local = rows[rows["kind"] == "baseline"].dropna(subset=["time_ratio", "wql_ratio"])
     cut = rows[~rows["kind"].isin(NOT_CUT)].dropna(subset=["time_ratio", "wql_ratio"])
     if rows.empty:
-        return Said("not-comparable", f"{BEATEN} Here: not comparable, because no Chronos-Bolt is in this study.")
+        return ClaimSentence(
+            "not-comparable", f"{BEATEN} Here: not comparable, because no Chronos-Bolt is in this study."
+        )
     lacks = [what for what, part in (("local method", local), ("compressed Chronos-Bolt", cut)) if part.empty]
     if lacks:
-        return Said("undecided", f"{BEATEN} Here: undecided, because no {' and no '.join(lacks)} has score and time.")
+        return ClaimSentence(
+            "undecided", f"{BEATEN} Here: undecided, because no {' and no '.join(lacks)} has score and time."
+        )
     told, all_beaten = [], True
     for name, one in local.groupby("model", sort=True):
         faster = cut.merge(one, on="base", suffixes=("", "_local"))
@@ -66,7 +76,7 @@ def beaten(frame: pd.DataFrame) -> Said:
         all_beaten &= len(won) > 0
         told.append(f"{name} by {won['model'].iloc[0]}" if len(won) else f"{name} by none")
     verdict = "agrees" if all_beaten else "differs"
-    return Said(verdict, f"{BEATEN} Here, one run on this machine: {', '.join(told)}: {verdict}.")
+    return ClaimSentence(verdict, f"{BEATEN} Here, one run on this machine: {', '.join(told)}: {verdict}.")
 
 
 def _frontier(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
@@ -76,8 +86,9 @@ def _frontier(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
     told = [f"{base}: {', '.join(part['model'])}" for base, part in best.groupby("base", sort=True)]
     windows, cells = int(frame["n_windows"].max()), int(frame["n_cells"].max())
     caption = (
-        f"Geometric means over {cells} data sets and conditions, {windows:,} windows that all have a score on. Time is "
-        "the pipeline's own clock a series, warm jobs of one run beside other jobs, a fit's time for the baselines. "
+        f"Geometric means over {cells} data sets and conditions, {windows:,} windows that all models forecast. "
+        "Time is the pipeline's own clock per series: warm jobs of one run that ran next to other jobs; for baselines "
+        "the fit. Baselines are statsforecast's and probabilistic: seasonal-naive has prediction intervals. "
         f"Small marks: little of the attention is left. On the frontier, from fast to accurate: {'; '.join(told)}."
     )
     if (frame["kind"] == READ).any():

@@ -1,8 +1,8 @@
-"""The SQL behind the pictures of compressed models, against the tables and views of results.duckdb."""
+"""SQL queries for the figures of compressed models, on the tables and views of results.duckdb."""
 
 from __future__ import annotations
 
-from tasks.report.query import Query
+from tsfmscope.tasks.report.query import Query
 
 FRONTIER = Query(
     "Accuracy against time, relative to the dense model",
@@ -43,14 +43,14 @@ windows as (
     where forecasts.study = {study}
 ),
 
-common as ( -- windows that all of the study have a score of
+common as ( -- windows that all of the study have a forecast of
     select
         dataset,
         condition,
         series
     from windows
     group by all
-    having count(wql) = count(*)
+    having bool_and(n_future > 0 and not starts_with(coalesce(reason, ''), 'not forecast'))
 ),
 
 cells as (
@@ -199,7 +199,7 @@ PRETRAINED = Query(
         scores.rank,
         scores.dataset,
         scores.condition,
-        scores.wql_pooled as wql,
+        scores.wql,
         scores.mase
     from scores
     where scores.study = {study}

@@ -1,13 +1,13 @@
-"""The SQL behind the page, against the tables and views of results.duckdb."""
+"""SQL queries of the page, on the tables and views of results.duckdb."""
 
 from __future__ import annotations
 
-from tasks.report.query import EPSILON, Query, filled
-from tasks.report.run_queries import RUN_QUERIES
+from tsfmscope.tasks.report.query import EPSILON, Query, filled
+from tsfmscope.tasks.report.run_queries import RUN_QUERIES
 
 
 def _points(title: str, figure: str) -> Query:
-    """Points of an experiment of rank_structure.md's Appendix J, over its seeds."""
+    """Return the query for one experiment of Yu et al. 2026, Appendix J: median and range over seeds."""
     return Query(
         title,
         f"""select
@@ -71,6 +71,8 @@ where study = {study}""",
     "grouping",
     rule,
     n,
+    n_candidates,
+    n_unfilled,
     exp(regret) as times,
     exp(low) as low,
     exp(high) as high,
@@ -109,14 +111,15 @@ where study = {study}""",
     model,
     dataset,
     condition,
-    value as zeta_adjusted,
-    nmse,
-    nmse_median,
-    nmse_pooled,
-    n_windows
+    any_value(value) filter (where measure = 'zeta_adjusted_corrected') as zeta_adjusted_corrected,
+    any_value(value) filter (where measure = 'zeta_adjusted') as zeta_adjusted, -- as printed in the paper
+    any_value(nmse) as nmse,
+    any_value(nmse_median) as nmse_median,
+    any_value(nmse_pooled) as nmse_pooled,
+    any_value(n_windows) as n_windows
 from nmse_against_isotropy
 where study = {study}
-    and measure = 'zeta_adjusted'
+group by model, dataset, condition
 order by model, dataset, condition""",
     ),
     "alignment": Query(
@@ -149,6 +152,7 @@ order by model, stack, layer""",
     log_z_mean,
     log_z_sd,
     log_z_range,
+    zeta_adjusted_corrected,
     zeta_adjusted,
     log_isotropy_scaled,
     nmse,
@@ -195,14 +199,15 @@ STUDY_QUERIES: dict[str, Query] = {
     datasets.paper,
     datasets.stands_in_for,
     points.condition,
-    points.value as zeta_adjusted,
-    points.nmse,
-    points.n_windows
+    any_value(points.value) filter (where points.measure = 'zeta_adjusted_corrected') as zeta_adjusted_corrected,
+    any_value(points.value) filter (where points.measure = 'zeta_adjusted') as zeta_adjusted, -- as printed in the paper
+    any_value(points.nmse) as nmse,
+    any_value(points.n_windows) as n_windows
 from nmse_against_isotropy as points
 left join datasets
     on datasets.dataset = points.dataset
 where points.study = {study}
-    and points.measure = 'zeta_adjusted'
+group by points.model, points.dataset, datasets.domain, datasets.paper, datasets.stands_in_for, points.condition
 order by points.model, points.dataset, points.condition""",
     ),
     "layers": Query(
@@ -255,10 +260,10 @@ where study = {study}""",
 
 
 def queries(study: str) -> dict[str, Query]:
-    """Every query with the study's name written in, so that what the page shows can be run as it stands."""
+    """Return every query with the study name substituted, so that the SQL on the page runs unchanged."""
     return {name: filled(query, study) for name, query in QUERIES.items()}
 
 
 def study_queries(study: str, *, epsilon: float = EPSILON) -> dict[str, Query]:
-    """The queries behind the section of one study, filled in as those of `queries`."""
+    """Return the queries of one study's section, with study name and epsilon substituted."""
     return {name: filled(query, study, epsilon) for name, query in STUDY_QUERIES.items()}

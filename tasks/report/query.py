@@ -1,21 +1,22 @@
-"""A question of the page, and the SQL that answers it."""
+"""Questions of the page and the SQL that answers them."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-EPSILON = 0.8  # of the effective dimension, as in isotropy.md, Table 1
+# Share of variance of the effective dimension, as in Shelim et al. 2025, Table 1.
+EPSILON = 0.8
 
 
 class Query(NamedTuple):
-    """A question, and the SQL that answers it; `{study}` stands for a quoted name."""
+    """Question and the SQL that answers it; `{study}` and `{epsilon}` are placeholders (see `filled`)."""
 
     title: str
     sql: str
 
 
 def filled(query: Query, study: str, epsilon: float = EPSILON) -> Query:
-    """The query with the study's name, quoted, and epsilon written in."""
+    """Return the query with the quoted study name and epsilon substituted."""
     quoted = "'" + study.replace("'", "''") + "'"
     sql = query.sql.strip()
     for mark, value in {"{epsilon}": repr(float(epsilon)), "{study}": quoted}.items():

@@ -1,12 +1,14 @@
-"""The SQL behind the pictures of ranks, against the tables and views of results.duckdb."""
+"""SQL queries for the figures of ranks, on the tables and views of results.duckdb."""
 
 from __future__ import annotations
 
-from tasks.report import compression_queries
-from tasks.report.query import Query, filled
-from tasks.report.weight_queries import ALONG, GRID, HISTOGRAM, SNAPSHOTS, WEIGHTS
+from tsfmscope.tasks.report import compression_queries
+from tsfmscope.tasks.report.query import Query, filled
+from tsfmscope.tasks.report.weight_queries import ALONG, GRID, HISTOGRAM, SNAPSHOTS, WEIGHTS
 
-_DRAWN = 48  # singular values of which every one is drawn; of later ones every eighth
+# Number of leading singular values that are all drawn. After them, the spectra of embedded tokens
+# show every eighth value, and those of constant series none.
+_DRAWN = 48
 
 EMBEDDED = Query(
     "Singular values of the embedded tokens",
@@ -183,6 +185,6 @@ OF_PICTURE: dict[str, dict[str, Query]] = {
 
 
 def rank_queries(study: str, picture: str) -> dict[str, Query]:
-    """The queries that a picture of ranks is drawn from, and `tests`, filled in; none for another picture."""
+    """Return the queries of a plot of ranks, and `tests`, for this study; empty for any other plot."""
     asked = OF_PICTURE.get(picture)
     return {name: filled(query, study) for name, query in {**asked, "tests": TESTS}.items()} if asked else {}

@@ -1,4 +1,4 @@
-"""The pictures of a study of ranks, with what they show in words, and what its tests say."""
+"""Figures of a study of ranks, with their captions, and the results of its tests."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tasks.report import compression, fields, growth, histograms, scales, spectra, verdicts
-from tasks.report.figures import COLOURS
-from tasks.report.sections import Drawn
-from tasks.report.tables import StudyTables, require
+from tsfmscope.tasks.report import colorscale, compression
+from tsfmscope.tasks.report.page import verdicts
+from tsfmscope.tasks.report.page.sections import Figure
+from tsfmscope.tasks.report.plots import growth, heatmaps, histograms, spectra
+from tsfmscope.tasks.report.plots.figures import COLOURS
+from tsfmscope.tasks.report.tables import StudyTables, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +33,7 @@ LEADS = {
 COLUMNS = {
     "embedded": ("model", "modality", "x", "dataset", "condition", "n_rows", "floor", "j", "ratio"),
     "planes": ("model", "along", "dataset", "condition", "token", "type", "value", "x", "y"),
-    "angles": (*fields.PANEL, "x", "dimension", "row", "head", "degrees"),
+    "angles": (*heatmaps.PANEL, "x", "dimension", "row", "head", "degrees"),
     "inputs": (
         "model",
         "modality",
@@ -53,8 +55,10 @@ COLUMNS = {
 }
 COLUMNS["weights"] = COLUMNS["inputs"]
 COLUMNS |= compression.COLUMNS
-TOLD_AT = "@0.01"  # the tolerance of the sentences; the data hold 0.1 and 0.001 too
-QUANTITIES = {  # of rank_tests, in words
+# Suffix of the measures, by tolerance, that sentences report; the data contain 0.1 and 0.001 too.
+TOLD_AT = "@0.01"
+# Quantities of the view `rank_tests`, in words.
+QUANTITIES = {
     "embedding": "rank of the embedded tokens",
     "attention": "rank of the attention matrices",
     "input slope": "growth of the inputs' rank from the first layer to the last",
@@ -63,29 +67,32 @@ QUANTITIES = {  # of rank_tests, in words
 }
 
 
-def drawn(study: StudyTables, models: Sequence[str]) -> tuple[Drawn, ...]:
-    """The study's figures, one an answer that has rows; several of those that are one a model."""
+def drawn(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
+    """Draw the study's figures: one per answer that has rows, or one per model for histograms and snapshots.
+
+    models: the models of the whole page, which determine the colours.
+    """
     found = [
         (f"{study.name}-{name}", draw, require(study.ranks[name], COLUMNS[name]))
         for name, draw in DRAW.items()
         if name in study.ranks and len(study.ranks[name].frame)
     ]
     made = [(source, one) for source, draw, frame in found for one in draw(frame, models)]
-    return tuple(Drawn(f"{study.name}-{place}", *one, source=source) for place, (source, one) in enumerate(made))
+    return tuple(Figure(f"{study.name}-{place}", *one, source=source) for place, (source, one) in enumerate(made))
 
 
 def rows(study: StudyTables) -> int:
-    """How many rows all pictures of the study are drawn from."""
+    """Return the number of rows behind all figures of the study."""
     return sum(len(answer.frame) for name, answer in study.ranks.items() if name != "tests")
 
 
 def used(study: StudyTables) -> set[str]:
-    """The models of the study's pictures."""
+    """Return the names of the models in the study's rank answers."""
     return {str(name) for answer in study.ranks.values() if "model" in answer.frame for name in answer.frame["model"]}
 
 
 def contrasts(study: StudyTables) -> list[str]:
-    """A sentence a test of time series against other data that none of the paper's claims asks for."""
+    """Return one sentence per test of time series against other data that no claim of the paper covers."""
     if "tests" not in study.ranks:
         return []
     tests = require(study.ranks["tests"], COLUMNS["tests"])
@@ -100,7 +107,11 @@ def contrasts(study: StudyTables) -> list[str]:
 
 
 def by_model(study: StudyTables) -> pd.DataFrame | None:
-    """The tests of single models at the tolerance of the sentences; None where the claims' sentences say them all."""
+    """Return a table of the tests of single models at the tolerance of the sentences.
+
+    None if the study has no tests, or if no claim is folded (see `verdicts.folded`): the claims' sentences,
+    one per model, then report every test.
+    """
     if "tests" not in study.ranks or not verdicts.folded(study.published.frame):
         return None
     tests = require(study.ranks["tests"], COLUMNS["tests"])
@@ -113,7 +124,7 @@ def by_model(study: StudyTables) -> pd.DataFrame | None:
 
 def _contrast(row: Mapping[Any, Any]) -> str:
     what = QUANTITIES.get(_quantity(row["measure"]), _quantity(row["measure"]))
-    begin = f"Time series less other data, {what} as a share of the most possible, ε = {scales.power(-2)}: "
+    begin = f"Time series less other data, {what} as a share of the most possible, ε = {colorscale.power(-2)}: "
     if not verdicts.there(row["estimate"]):
         return begin + f"nothing measured{': ' + str(row['reason']) if verdicts.there(row['reason']) else ''}."
     return begin + f"{verdicts.number(row['estimate'])}{verdicts.sure(row)}."
@@ -123,7 +134,8 @@ def _quantity(measure: str) -> str:
     return measure.partition("@")[0]
 
 
-Made = tuple[Any, str, str, str]  # figure, alt, caption, title
+# Figure, alternative text, caption, title.
+Made = tuple[Any, str, str, str]
 
 
 def _spectrum(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
@@ -143,18 +155,18 @@ def _planes(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
         "From violet (smallest) to orange (largest): the value that a token stands for, else its id; blue alone where "
         "it has neither."
     )
-    yield fields.planes(frame), alt, caption, ""
+    yield heatmaps.planes(frame), alt, caption, ""
 
 
 def _angles(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
-    parts = fields.panels(frame)
-    medians = [f"{fields.title(part).replace(chr(10), ', ')}: {_median(part)}°" for part in parts]
+    parts = heatmaps.panels(frame)
+    medians = [f"{heatmaps.title(part).replace(chr(10), ', ')}: {_median(part)}°" for part in parts]
     alt = f"Heat maps of angles between vectors, {len(parts)} panels."
     kinds = set(frame["what"])
     which = "Rows of the query projection of the first block, lines between heads. " if "rows" in kinds else ""
     which += "Embedded tokens of one window, in order. " if "tokens" in kinds else ""
     which += "Gaussian: independent random vectors. " if "gaussian" in kinds else ""
-    yield fields.angles(frame), alt, f"{which}Median angle between two: {'; '.join(medians)}.", ""
+    yield heatmaps.angles(frame), alt, f"{which}Median angle between two: {'; '.join(medians)}.", ""
 
 
 def _inputs(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
@@ -188,14 +200,16 @@ def _constant(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
     deepest = frame[frame["layer"] == frame["layer"].max()]
     ranks = (deepest[deepest["ratio"] > 1e-2]).groupby(["model", "stack", "tokens"])["j"].max()
     told = [f"{model} {stack}, {spectra.SPECIAL.get(t, t)}: {rank}" for (model, stack, t), rank in ranks.items()]
-    caption = f"Values above rounding's floor. Rank at ε = {scales.power(-2)} after the last layer: {'; '.join(told)}."
+    caption = (
+        f"Values above rounding's floor. Rank at ε = {colorscale.power(-2)} after the last layer: {'; '.join(told)}."
+    )
     yield spectra.constant(frame), alt, caption, ""
 
 
 def _histogram(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
     for model, part in frame.groupby("model", sort=True):
         alt = f"Histograms of relative singular values of {model}, a panel a matrix and layer, logarithmic."
-        shades = f"Five shades, a decade each, from {scales.power(-5)} to 1."
+        shades = f"Five shades, a decade each, from {colorscale.power(-5)} to 1."
         caption = f"{model}, {part['stack'].iloc[0]}: query projections above, first MLP matrices below. {shades}"
         yield histograms.histogram(part, _colour(str(model), models)), alt, caption, str(model)
 
@@ -240,10 +254,10 @@ def _range(values: pd.Series) -> str:
 
 
 def _median(part: pd.DataFrame) -> str:
-    """Of the angles between two different vectors, in whole degrees."""
+    """Return the median angle between two different vectors in whole degrees, as text; – if there is none."""
     import numpy as np
 
-    field = fields.matrix(part).astype(float)
+    field = heatmaps.matrix(part).astype(float)
     apart = field[~np.eye(len(field), dtype=bool)]
-    apart = apart[apart <= fields.RIGHT]
+    apart = apart[apart <= heatmaps.RIGHT]
     return f"{np.median(apart):.0f}" if apart.size else "–"

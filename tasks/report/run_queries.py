@@ -1,16 +1,18 @@
-"""The SQL on the run itself: what was trained, skipped and failed, and who did what when."""
+"""SQL queries on the run itself: training, skipped inputs, failures, and the timeline of actors."""
 
 from __future__ import annotations
 
-from tasks.report.query import Query
+from tsfmscope.tasks.report.query import Query
 
 RUN_QUERIES: dict[str, Query] = {
     "skill": Query(
-        "Skill of the checkpoints",
+        "Skill of the models",
         """select
     model,
+    sine_error,
     n_windows,
     n_datasets,
+    n_seasonal,
     wql_vs_median,
     low,
     high,

@@ -1,4 +1,4 @@
-"""What the page is made from: answers to SQL queries, each with the query that made it."""
+"""Inputs of the page: answers to SQL queries, each with its query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """One query's answer: what it is, the SQL that made it, its rows."""
+    """Answer of one query: title, SQL and rows."""
 
     title: str
     sql: str
@@ -21,10 +21,13 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class StudyTables:
-    """One study: its name, question and picture as params.yaml has them, and what it found.
+    """One study: its name, title and figure as in params.yaml, and its results.
 
-    conditions: in the study's order. points, layers and published: columns of `queries.STUDY_QUERIES`; states: those of
-    `islands.project`, empty where the study's picture is another; ranks: the answers of `rank_queries`, by name.
+    picture: kind of the study's plot, as in params.yaml.
+    conditions: names, in the study's order.
+    points, layers, published: columns as in `queries.STUDY_QUERIES`.
+    states: columns of `islands.project`, and `n_tokens`; empty unless `picture` is `islands`.
+    ranks: the answers of `rank_queries`, by name.
     """
 
     name: str
@@ -41,10 +44,12 @@ class StudyTables:
 
 @dataclass(frozen=True, eq=False)
 class ReportTables:
-    """Every answer that the page shows; fields are named as in `queries.QUERIES`, columns are those of its SQL.
+    """All answers that the page shows; fields are named as in `queries.QUERIES`, with the columns of its SQL.
 
-    studies: in the order of params.yaml, the study of the main figures first.
-    profile: name of the params file's profile, as in `make profile NAME=...`.
+    study: the study of the main figures.
+    profile: profile of the params file, as in `make profile NAME=...`.
+    studies: the study of the main figures first, the others in the order of params.yaml.
+    notes: additional sentences for the summary.
     """
 
     study: str
@@ -75,7 +80,7 @@ class ReportTables:
 
 
 def require(answer: Answer, columns: tuple[str, ...]) -> pd.DataFrame:
-    """The answer's frame, checked. Raises ValueError naming the columns that it lacks."""
+    """Return the answer's frame. Raises ValueError that names the columns that it lacks."""
     missing = [column for column in columns if column not in answer.frame.columns]
     if missing:
         got = ", ".join(map(str, answer.frame.columns))

@@ -1,4 +1,4 @@
-"""Sections on the theorems of rank_structure.md: what each says, what the random instances and slopes say."""
+"""Sections on the theorems of Yu et al. 2026: their statements, random instances and fitted slopes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tasks.report import theory_figures as figures
-from tasks.report.html_table import html_table
-from tasks.report.sections import Behind, Drawn, Listing, Section, behind, picture
-from tasks.report.tables import Answer, ReportTables, require
-from tasks.report.verdicts import Said, number
+from tsfmscope.tasks.report.page.html_table import html_table
+from tsfmscope.tasks.report.page.sections import Figure, Provenance, Section, TableBlock, behind, picture
+from tsfmscope.tasks.report.page.verdicts import ClaimSentence, number
+from tsfmscope.tasks.report.plots import theory as figures
+from tsfmscope.tasks.report.tables import Answer, ReportTables, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,8 @@ BOUNDS = (
     "experiment", "form", "kind", "n", "violations", "ratio_median", "ratio_largest", "worst_seed", "worst_instance",
     "worst_x", "worst_y", "worst_bound", "worst_setting",
 )  # fmt: skip
-CLAIMS = {  # what a slope of the view `theory_slopes` is of, and what the paper says of it
+# Experiment of the view `theory_slopes` -> the paper's claim and the slope that it implies.
+CLAIMS = {
     "J.1 rank": "the error grows as σ of index d̃ + 1: slope 1",
     "J.1 width": "the error grows as √d: slope ½",
     "J.2 sparse": "the effective rank of a sparse sketch grows in proportion to h: slope 1",
@@ -32,7 +33,8 @@ CLAIMS = {  # what a slope of the view `theory_slopes` is of, and what the paper
     "Theorem 3.1 length": "the error does not grow with the length L, here of one column of Ξ, L times: slope 0",
 }
 RATE = "Corollary 2 rate"
-MENDED = {  # statement -> where what is printed fails, and what mends it
+# Statement -> where the printed form fails, and the repair.
+MENDED = {
     "Theorem 3.1": "columns of Ξ that stand often in U: the proof bounds a sum of L vectors by √L times the largest, "
     "not L times. Repaired: √d σ times min(3 √L, 3e √m), m the most often that one column stands in U",
     "Theorem 5": "the same step as Theorem 3.1, head by head; the same repair",
@@ -51,8 +53,8 @@ BOUND_LEAD = (
     "Both sides of every bound at random instances: random shapes, spectra and heads, weights scaled to equality in "
     "the hypotheses, and the proofs' own constructions. Where the paper says O(·), the constant is its proof's. "
     "A bound whose printed form fails stands beside the form that its proof supports, which must never fail (a "
-    "check of results.duckdb). Each row of the table names its worst instance: tasks.theory.statements.instance makes "
-    "it again from statement, seed and number."
+    "check of results.duckdb). Each row of the table names its worst instance: "
+    "tsfmscope.tasks.theory.statements.instance makes it again from statement, seed and number."
 )
 
 
@@ -62,21 +64,21 @@ class _Part(NamedTuple):
     kicker: str
     lead: str
     answer: Answer
-    drawn: Drawn | None
-    said: tuple[Said, ...]
+    drawn: Figure | None
+    said: tuple[ClaimSentence, ...]
 
 
 def sections(tables: ReportTables, stills: Mapping[str, bytes] | None = None) -> list[Section]:
-    """Fig. 15, Fig. 16, Fig. 17 and the bounds. stills: name -> its picture as PNG."""
+    """Build the sections on Figs. 15 to 17 and on the bounds. stills: section name -> PNG of its figure."""
     found = []
     for part in _parts(tables):
         still = (stills or {}).get(part.name)
-        others: tuple[Behind, ...] = ()
-        listings: tuple[Listing, ...] = ()
+        others: tuple[Provenance, ...] = ()
+        listings: tuple[TableBlock, ...] = ()
         if part.answer is tables.theory_violations:
             others = (behind("theory_slopes", tables.theory_slopes),)
             listings = tuple(
-                Listing(name, one.title, html_table(one.frame))
+                TableBlock(name, one.title, html_table(one.frame))
                 for name, one in (("theory-bounds", part.answer), ("theory-slopes", tables.theory_slopes))
                 if len(one.frame)
             )
@@ -90,29 +92,29 @@ def sections(tables: ReportTables, stills: Mapping[str, bytes] | None = None) ->
     return found
 
 
-def drawn(tables: ReportTables) -> dict[str, Drawn]:
-    """Section -> its picture; without those that have no rows."""
+def drawn(tables: ReportTables) -> dict[str, Figure]:
+    """Return section name -> its figure, without sections that have no rows."""
     return {part.name: part.drawn for part in _parts(tables) if part.drawn}
 
 
-def claims(slopes: pd.DataFrame, prefix: str) -> tuple[Said, ...]:
-    """A sentence a slope whose experiment begins so."""
+def claims(slopes: pd.DataFrame, prefix: str) -> tuple[ClaimSentence, ...]:
+    """Return one sentence per slope whose experiment begins with the prefix."""
     rows = slopes[slopes["experiment"].str.startswith(prefix)].to_dict("records")
     return tuple(_slope(row) for row in rows)
 
 
-def failures(bounds: pd.DataFrame) -> tuple[Said, ...]:
-    """One sentence on all bounds that hold as printed, and one a bound that fails at an instance."""
+def failures(bounds: pd.DataFrame) -> tuple[ClaimSentence, ...]:
+    """Return one sentence on all bounds that hold as printed, and one for each bound that fails somewhere."""
     found = bounds[bounds["kind"] == "instance"]
     whole = found[(found["form"] == "printed") & (found["violations"] == 0)]
     said = []
     if len(whole):
         names, n = ", ".join(map(str, whole["experiment"])), f"{int(whole['n'].min()):,}"
         text = f"As printed these hold at all of {n} or more random instances each: {names}: agrees."
-        said.append(Said("agrees", text))
+        said.append(ClaimSentence("agrees", text))
     for row in found[found["violations"] > 0].to_dict("records"):
         mended = found[(found["experiment"] == row["experiment"]) & (found["form"] == "repaired")]
-        said.append(Said("differs", _failure(row, mended)))
+        said.append(ClaimSentence("differs", _failure(row, mended)))
     return tuple(said)
 
 
@@ -159,11 +161,11 @@ def _parts(tables: ReportTables) -> list[_Part]:
     ]  # fmt: skip
 
 
-def _drawn(name: str, frame: pd.DataFrame, draw: Any, alt: str, caption: str) -> Drawn | None:
-    return Drawn(name, draw(frame), alt, caption) if len(frame) else None
+def _drawn(name: str, frame: pd.DataFrame, draw: Any, alt: str, caption: str) -> Figure | None:
+    return Figure(name, draw(frame), alt, caption) if len(frame) else None
 
 
-def _slope(row: Mapping[Hashable, Any]) -> Said:
+def _slope(row: Mapping[Hashable, Any]) -> ClaimSentence:
     name = str(row["experiment"])
     if name.startswith(RATE):
         about = f"for {name.partition(', ')[2]} singular values fall by {number(row['claimed'])} or more a step of j"
@@ -171,7 +173,7 @@ def _slope(row: Mapping[Hashable, Any]) -> Said:
         about = CLAIMS.get(name, f"slope {number(row['claimed'])}")
     sure = f", 95 % interval {number(row['low'])} to {number(row['high'])}" if _there(row["low"]) else ""
     text = f"The paper ({name}): {about}. Here: slope {number(row['slope'])}{sure}, {int(row['n_seeds'])} seeds"
-    return Said(str(row["verdict"]), f"{text}: {row['verdict']}.")
+    return ClaimSentence(str(row["verdict"]), f"{text}: {row['verdict']}.")
 
 
 def _failure(row: Mapping[Hashable, Any], mended: pd.DataFrame) -> str:

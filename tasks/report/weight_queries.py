@@ -1,8 +1,8 @@
-"""The SQL behind the pictures of the ranks of weights, and of what a grid of models varies."""
+"""SQL queries for the figures of weight ranks, and for the quantity that a grid of models varies."""
 
 from __future__ import annotations
 
-from tasks.report.query import Query
+from tsfmscope.tasks.report.query import Query
 
 GRID = """grid as (  -- what a grid of models varies
     select
@@ -13,7 +13,8 @@ GRID = """grid as (  -- what a grid of models varies
     where study = {study}
         and along is not null
 )"""
-_BINS = 5  # of a histogram, a decade
+# Histogram bins per decade.
+_BINS = 5
 WEIGHTS = Query(
     "Numerical rank of every query projection",
     """select

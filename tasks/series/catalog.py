@@ -1,4 +1,4 @@
-"""What is known of every named data set: the isotropy paper's 22, their kin, and those inside packages."""
+"""Catalogue of the named data sets: the 22 of Shelim et al. 2025, similar ones, and those inside packages."""
 
 from __future__ import annotations
 
@@ -10,35 +10,46 @@ from typing import Any, Literal
 
 import yaml
 
-Modality = Literal["series", "text", "image", "table"]  # what values stand for: steps, bytes, pixels, cells
-MODALITIES: Mapping[str, Modality] = MappingProxyType(
-    {"text": "text", "images": "image", "tables": "table"}
-)  # by source
+# Meaning of the values: steps, bytes, pixels or cells.
+Modality = Literal["series", "text", "image", "table"]
+# Modality by source.
+MODALITIES: Mapping[str, Modality] = MappingProxyType({"text": "text", "images": "image", "tables": "table"})
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One data set. Fields of its source: kernelsynth `kernel`, folder `file` and perhaps `items`.
+    """One data set of the catalogue.
 
-    Text and images have a `file` where they are not those that ship with dependencies (tasks/series/contrast.py).
+    A kernelsynth data set has a `kernel`; a folder data set has a `file` and perhaps `items`. Text and images
+    have a `file`, unless they are those that ship with dependencies (tasks/series/other_modalities.py).
     """
 
     name: str
-    source: str  # as in stages/blocks: kernelsynth, signals, bundled, folder, hub, text, images, tables
+    # As in stages/config: kernelsynth, signals, bundled, folder, hub, text, images, tables.
+    source: str
     domain: str
-    horizon: int  # steps to forecast
-    freq: str = ""  # pandas alias; "" for synthetic series
-    kernel: str | None = None  # scikit-learn expression on a grid of 1024 steps
-    signal: str | None = None  # one of tasks.series.signals
-    file: str | None = None  # under the data root: Parquet, or a text or images
-    items: str | None = None  # regular expression that whole item ids match
-    paper: str | None = None  # the isotropy paper's name for it, such as finance-1
-    paper_title: str | None = None  # as printed in its Table 3
-    stands_in_for: str | None = None  # not the paper's own: what it stands in for, and how it differs
+    # Number of steps to forecast.
+    horizon: int
+    # pandas alias; "" for synthetic series.
+    freq: str = ""
+    # scikit-learn expression on a grid of 1024 steps.
+    kernel: str | None = None
+    # One of tsfmscope.tasks.series.synthetic.signals.SIGNALS.
+    signal: str | None = None
+    # File under the data root: Parquet, text, or images.
+    file: str | None = None
+    # Regular expression that must match a whole item id.
+    items: str | None = None
+    # Name in Shelim et al. 2025, such as finance-1.
+    paper: str | None = None
+    # Title as printed in Shelim et al. 2025, Table 3.
+    paper_title: str | None = None
+    # For a data set that is not the paper's own: which one it replaces, and how it differs.
+    stands_in_for: str | None = None
 
 
 def modality(source: str) -> Modality:
-    """What the values of a source stand for; steps of a time series where it is none of MODALITIES."""
+    """Return what the values of a source stand for; "series" for sources that are not in MODALITIES."""
     return MODALITIES.get(source, "series")
 
 

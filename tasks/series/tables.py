@@ -1,4 +1,4 @@
-"""Series as rows of the `series` table, and back."""
+"""Conversion of series to rows of the `series` table, and back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from tasks.errors import DataError
-from tasks.series.types import Series
+from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.series.types import Series
 
 SCHEMA = pa.schema(
     [
@@ -21,12 +21,17 @@ SCHEMA = pa.schema(
         ("kernel", pa.string()),
         ("seed", pa.int64()),
         ("provenance", pa.string()),
+        ("season", pa.int32()),
     ]
 )
 
 
 def series_table(series: Iterable[Series]) -> pa.Table:
-    """One row a series, in the given order, with the columns of `SCHEMA`."""
+    """Build a table with one row per series, in the given order, with the columns of `SCHEMA`.
+
+    Raises:
+        DataError: the series have more than 2^31 - 1 values together.
+    """
     rows = list(series)
     columns: list[pa.Array] = []
     for field in SCHEMA:
@@ -38,7 +43,7 @@ def series_table(series: Iterable[Series]) -> pa.Table:
 
 
 def table_series(table: pa.Table) -> list[Series]:
-    """The inverse of `series_table`.
+    """Read the series of a table; the inverse of `series_table`.
 
     Raises:
         DataError: the table lacks a column, or one has another type.
@@ -52,7 +57,10 @@ def table_series(table: pa.Table) -> list[Series]:
 
 
 def list_values(column: pa.ChunkedArray) -> list[np.ndarray]:
-    """Float32 arrays of a column of lists of numbers; null elements become NaN, null lists empty."""
+    """Return float32 arrays of a column of lists of numbers.
+
+    Null elements become NaN, null lists become empty arrays.
+    """
     lists: list[np.ndarray] = []
     for chunk in column.cast(pa.large_list(pa.float32())).chunks:
         flat = chunk.values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)

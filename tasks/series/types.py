@@ -1,10 +1,11 @@
-"""What a series and a batch of windows are."""
+"""Types of a series and of a batch of windows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -12,7 +13,12 @@ from jaxtyping import Float32, Int64
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One time series of one data set; missing values are NaN."""
+    """One time series of one data set; missing values are NaN.
+
+    start is the time of the first value, without a time zone. Families that read dates use nominal dates
+    where they are missing: 2000-01-01 00:00 for a series without start (a synthetic one, or a table without
+    times), and days for one without freq (see `tsfmscope.tasks.series.calendar`).
+    """
 
     dataset: str
     series: str
@@ -20,9 +26,13 @@ class Series:
     domain: str = ""
     freq: str = ""
     start: datetime | None = None
-    kernel: str | None = None  # scikit-learn expression of a synthetic series
-    seed: int | None = None  # seed that draws a synthetic series again, alone
+    # scikit-learn expression of a synthetic series.
+    kernel: str | None = None
+    # Seed that reproduces a synthetic series without the others.
+    seed: int | None = None
     provenance: str = ""
+    # Steps of a season; None: the season of the frequency.
+    season: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +40,12 @@ class Windows:
     """Windows of one data set under one condition. Contexts shorter than C are left-padded with NaN.
 
     context: [W, C]; future: [W, H], the clean targets, NaN where missing; series: id of each window's series;
-    origin: index in its series of the first future step; season: steps of the seasonal-naive lag (gluonts).
+    origin: index of the first future step in its series;
+    season: lag in steps of seasonal naive and of MASE's scale (`season_of`), 1 where the data set has no
+    season, so that seasonal naive repeats the last value;
+    starts: time of the first value of each window's series, datetime64[ms], NaT where it is unknown; None
+    where all are unknown. With origin and freq it gives the date of every step:
+    `tsfmscope.tasks.series.calendar.window_dates`.
     """
 
     context: Float32[np.ndarray, "window step"]
@@ -40,18 +55,33 @@ class Windows:
     dataset: str
     freq: str
     season: int
+    starts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.series)
 
+    def observed(self, context: int) -> Int64[np.ndarray, " window"]:
+        """Count the observed steps among the last `context` steps before each window's origin."""
+        return np.asarray(np.isfinite(self.context[:, -context:]).sum(axis=1))
+
     @property
     def horizon(self) -> int:
-        """Steps to forecast, H."""
+        """Return the number of steps to forecast, H."""
         return int(self.future.shape[1])
+
+    def take(self, rows: slice | Sequence[int]) -> Self:
+        """Select windows, in the order given."""
+        at = np.arange(len(self))[rows]
+        picked = {name: getattr(self, name)[at] for name in ("context", "future", "origin")}
+        starts = None if self.starts is None else self.starts[at]
+        return replace(self, **picked, starts=starts, series=[self.series[row] for row in at.tolist()])
 
 
 class Skip(NamedTuple):
-    """A series that cannot be used, and why; reasons are alike for alike causes, so that they can be counted."""
+    """A series that cannot be used, and the reason.
+
+    The same cause always has the same text, so that reasons can be counted.
+    """
 
     series: str
     reason: str

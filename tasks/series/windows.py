@@ -1,4 +1,4 @@
-"""Windows of series: a context that a model sees, and the future that it is scored on."""
+"""Windows of series: a context that a model sees, and the future that its forecast is scored on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from tasks.errors import DataError
-from tasks.series.types import Series, Skip, Windows
+from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.series.calendar import start_of
+from tsfmscope.tasks.series.types import Series, Skip, Windows
 
-MIN_CONTEXT = 16  # observed steps that a context must hold
+# Smallest number of observed steps in a context.
+MIN_CONTEXT = 16
 
 
 def last_windows(
@@ -21,14 +24,16 @@ def last_windows(
     *,
     context: int,
     horizon: int,
-    season: int | None = None,
     min_context: int = MIN_CONTEXT,
     held_out: float | None = None,
     earlier: int = 0,
 ) -> tuple[Windows, list[Skip]]:
-    """The last window of every series, for forecasts: its future is the series' last `horizon` steps.
+    """Return the last window of every series, for forecasts, and the series that have none, with the reason.
 
-    earlier: the window that lies so many steps before it; `held_out` is still a share of the whole series.
+    The window's future is the series' last `horizon` steps.
+
+    earlier: number of steps by which the window is moved towards the beginning of the series. `held_out` is
+    still a share of the whole series.
     """
     how = _How(context, horizon, min_context, held_out)
     picked, skipped = [], []
@@ -38,7 +43,7 @@ def last_windows(
             picked.append((index, origin))
         else:
             skipped.append(Skip(one.series, how.reason(one, earlier)))
-    return _gather(series, picked, how, season), skipped
+    return _gather(series, picked, how), skipped
 
 
 def spread_windows(
@@ -47,62 +52,80 @@ def spread_windows(
     context: int,
     horizon: int,
     count: int,
-    season: int | None = None,
     min_context: int = MIN_CONTEXT,
     held_out: float | None = None,
+    seed: int | None = None,
 ) -> tuple[Windows, list[Skip]]:
-    """`count` windows shared out evenly over the series, for embeddings; fewer where the series do not hold as many.
+    """Return `count` windows spread evenly over the series, for embeddings; fewer where there are not enough.
 
-    Every series gives its last usable window before any gives a second; where there are more series than `count`, they
-    are evenly spaced. Further origins lie evenly back from the last, those with a full context first.
-    A window is usable where its context holds at least `min_context` observed steps and its future at least one. A
-    series with an infinite step has none.
-    Contexts are left-padded with NaN where the series is shorter; constant contexts are kept. `held_out` is the share
-    at the end of a series in which every future must lie wholly (the part before may have been trained on).
+    Every series gives its last usable window before any series gives a second one. Where there are more
+    series than `count`, evenly spaced series are chosen. Further origins lie at even distances back from the
+    last origin; origins with a full context come first.
+
+    A window is usable if its context has at least `min_context` observed steps and its future at least one. A
+    series with an infinite step has no usable window. Contexts are left-padded with NaN where the series is
+    shorter; constant contexts are kept.
 
     Args:
         series: series of one data set, of one frequency.
         context: steps of context, C.
         horizon: steps of future, H.
-        count: windows, at most.
-        season: steps of the seasonal-naive lag; gluonts' seasonality of the frequency where None.
-        min_context: observed steps that a context must hold.
-        held_out: share in (0, 1], or None for the whole series.
+        count: largest number of windows.
+        min_context: smallest number of observed steps in a context.
+        held_out: share in (0, 1] at the end of a series that must contain every future completely (the part
+            before may have been trained on). None: the whole series.
+        seed: seed of the position of each further origin, and of each evenly spaced series, between its
+            neighbours; the positions are the same for every context, horizon and count. None: each origin as
+            near to the series' end, and each series as near to the beginning of the list, as possible.
 
     Returns:
-        The windows, ordered by rank from the series' end and then by series, and the series that can give none, with
-        why.
+        The windows, ordered by rank from the series' end and then by series; and the series without a usable
+        window, with the reason.
 
     Raises:
-        ValueError: an argument is out of range. DataError: the series are of several data sets or frequencies.
+        ValueError: an argument is out of range.
+        DataError: the series are of several data sets, frequencies or seasons.
     """
     if count < 1:
         raise ValueError(f"count: expected at least 1, got {count}")
     how = _How(context, horizon, min_context, held_out)
     found, usable, skipped = how.sort(series)
+    phases = np.zeros(len(series) + 1) if seed is None else np.random.default_rng([seed, 9]).random(len(series) + 1)
     if len(usable) > count:
-        usable = [usable[i * len(usable) // count] for i in range(count)]
+        usable = [usable[int((i + phases[-1]) * len(usable) / count)] for i in range(count)]
     shares = _shares([len(found[index]) for index in usable], count)
-    return _gather(series, _picks(usable, shares, found, context), how, season), skipped
+    return _gather(series, _picks(usable, shares, found, context, phases), how), skipped
 
 
+def season_of(one: Series) -> int:
+    """Return the season of a series in steps: its own if it has one, else the season of its frequency."""
+    return seasonality(one.freq) if one.season is None else one.season
+
+
+@lru_cache(maxsize=64)
 def seasonality(freq: str) -> int:
-    """gluonts' seasonality of a pandas frequency, the lag of seasonal naive and MASE; 1 where there is no frequency.
+    """Return gluonts' seasonality of a pandas frequency in steps; 1 for an empty frequency.
 
     Raises:
-        DataError: pandas does not know the frequency.
+        DataError: pandas does not know the frequency, or it goes backwards.
     """
     from gluonts.time_feature import get_seasonality
 
     if not freq:
         return 1
-    logging.getLogger("gluonts.time_feature.seasonality").setLevel(logging.ERROR)  # warns of every season that is 1
+    # gluonts warns about every season that is 1.
+    logging.getLogger("gluonts.time_feature.seasonality").setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # pandas renamed H, M, Y ...; files may have the old names
+        # pandas renamed H, M, Y ...; files may have the old names.
+        warnings.simplefilter("ignore", FutureWarning)
         try:
-            return int(get_seasonality(freq))
-        except (ValueError, KeyError) as error:
+            season = int(get_seasonality(freq))
+        except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError) as error:
             raise DataError(f"freq: expected a pandas alias such as h, D, W, MS, got {freq!r} ({error})") from error
+    # gluonts gives -24 for a frequency of -1h.
+    if season < 1:
+        raise DataError(f"freq: expected steps that go forwards, such as h, D, W, MS, got {freq!r}")
+    return season
 
 
 @dataclass(frozen=True)
@@ -120,29 +143,31 @@ class _How:
             raise ValueError(f"held_out: expected a share in (0, 1] or None, got {self.held_out}")
 
     def first(self, steps: int) -> int:
-        """The first origin whose future lies in the held-out part; the corpus trains on the steps before."""
+        """Return the first origin whose future lies in the held-out part; earlier steps may be trained on."""
         return 0 if self.held_out is None else int(steps * (1 - self.held_out))
 
     def origins(self, one: Series) -> np.ndarray:
-        """Usable origins, ascending."""
+        """Return the usable origins, ascending."""
         steps = len(one.values)
-        if np.isinf(one.values).any():  # the seasonal error and the noise's size look at all of the series
+        # The seasonal error and the scale of added noise are computed from the whole series.
+        if np.isinf(one.values).any():
             return np.arange(0)
         origins = np.arange(max(1, self.first(steps)), steps - self.horizon + 1)
-        before = np.concatenate([[0], np.cumsum(~np.isnan(one.values))])  # observed steps before each index
+        # Number of observed steps before each index.
+        before = np.concatenate([[0], np.cumsum(~np.isnan(one.values))])
         past = before[origins] - before[np.maximum(origins - self.context, 0)]
         future = before[origins + self.horizon] - before[origins]
         return np.asarray(origins[(past >= self.min_context) & (future > 0)])
 
     def sort(self, series: Sequence[Series]) -> tuple[list[np.ndarray], list[int], list[Skip]]:
-        """Usable origins of every series, the indices of series that have any, and the others with why."""
+        """Return each series' usable origins, the indices of series that have any, and the skipped series."""
         found = [self.origins(one) for one in series]
         usable = [index for index, origins in enumerate(found) if len(origins)]
         none = [one for one, origins in zip(series, found, strict=True) if not len(origins)]
         return found, usable, [Skip(one.series, self.reason(one)) for one in none]
 
     def reason(self, one: Series, earlier: int = 0) -> str:
-        """Why the series' last window, or the one so many steps before it, is not usable, or none is."""
+        """Return why the series' last window, or the one `earlier` steps before it, is not usable."""
         steps, origin = len(one.values), len(one.values) - self.horizon - earlier
         before = f" {earlier} steps before the end" if earlier else ""
         if np.isinf(one.values).any():
@@ -157,7 +182,7 @@ class _How:
 
 
 def _shares(capacities: Sequence[int], count: int) -> list[int]:
-    """How many windows each series gives, as equal as capacities let them be; the first ones give what is left over."""
+    """Return the windows per series, as equal as the capacities allow; the first get the remainder."""
     levels = range(max(capacities, default=0) + 1)
     level = bisect_right(levels, count, key=lambda top: sum(min(capacity, top) for capacity in capacities)) - 1
     shares = [min(capacity, level) for capacity in capacities]
@@ -168,22 +193,28 @@ def _shares(capacities: Sequence[int], count: int) -> list[int]:
 
 
 def _picks(
-    usable: Sequence[int], shares: Sequence[int], found: Sequence[np.ndarray], context: int
+    usable: Sequence[int], shares: Sequence[int], found: Sequence[np.ndarray], context: int, phases: np.ndarray
 ) -> list[tuple[int, int]]:
-    """Pairs (series, origin): the last windows of all, then the second of all that have one ..."""
+    """Return pairs (series, origin), ordered by rank: all last windows, then all second windows, and so on.
+
+    phases: one number per series in [0, 1), the fraction of the distance to the next origin by which its
+    further origins are moved.
+    """
     ranked = []
     for index, share in zip(usable, shares, strict=True):
         origins = found[index]
         full = origins[origins >= context]
         backwards = (full if len(full) >= share else origins)[::-1]
-        ranked += [(j, index, int(backwards[j * len(backwards) // share])) for j in range(share)]
+        moved = [0, *(int((j + phases[index]) * len(backwards) / share) for j in range(1, share))]
+        ranked += [(j, index, int(backwards[at])) for j, at in enumerate(moved)]
     return [(index, origin) for _, index, origin in sorted(ranked, key=lambda pick: pick[:2])]
 
 
-def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], how: _How, season: int | None) -> Windows:
-    names, freqs = {one.dataset for one in series}, {one.freq for one in series}
-    if len(names) > 1 or len(freqs) > 1:
-        raise DataError(f"windows: expected one data set and frequency, got {sorted(names)}, {sorted(freqs)}")
+def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], how: _How) -> Windows:
+    names, freqs, seasons = ({getattr(one, name) for one in series} for name in ("dataset", "freq", "season"))
+    if max(len(names), len(freqs), len(seasons)) > 1:
+        got = f"{sorted(names)}, {sorted(freqs)}, {sorted(seasons, key=str)}"
+        raise DataError(f"windows: expected one data set, frequency and season, got {got}")
     contexts = np.full((len(picks), how.context), np.nan, dtype=np.float32)
     futures = np.empty((len(picks), how.horizon), dtype=np.float32)
     for row, (index, origin) in enumerate(picks):
@@ -198,5 +229,6 @@ def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], how: _Ho
         origin=np.array([origin for _, origin in picks], dtype=np.int64),
         dataset=next(iter(names), ""),
         freq=freq,
-        season=seasonality(freq) if season is None else season,
+        season=season_of(series[0]) if series else 1,
+        starts=np.array([start_of(series[index].start) for index, _ in picks], dtype="datetime64[ms]"),
     )

@@ -1,1 +1,5 @@
-"""Correlations with intervals, permutation and sign tests, corrections: arrays in, numbers out (science.md 10)."""
+"""Correlations with intervals, permutation tests, sign tests and corrections of p-values.
+
+The functions take arrays. They return numbers, or rows of the table `inference`. The methods are described in
+docs/science.md, "Does one predict the other?".
+"""

@@ -1,4 +1,4 @@
-"""Corrections for asking many questions of one table."""
+"""Corrections of p-values for many tests in one table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from jaxtyping import Float
 
 
 class Adjusted(NamedTuple):
-    """Adjusted p of each test, NaN where there was none, and how many tests there were."""
+    """Adjusted p-values of each test by both methods, and the number of tests.
+
+    bh, by: NaN where a test has no p-value. n: number of tests that have one.
+    """
 
     bh: np.ndarray
     by: np.ndarray
@@ -17,7 +20,11 @@ class Adjusted(NamedTuple):
 
 
 def adjust(p: Float[np.ndarray, " test"]) -> Adjusted:
-    """Benjamini-Hochberg 1995 and, for tests that depend on each other in any way, Benjamini-Yekutieli 2001."""
+    """Adjust the p-values of one table for the number of its tests.
+
+    bh: Benjamini-Hochberg 1995. by: Benjamini-Yekutieli 2001, valid for tests that depend on each other in
+    any way. Tests whose p is NaN are left out.
+    """
     from scipy import stats
 
     there = np.isfinite(p)

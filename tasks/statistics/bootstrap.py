@@ -1,4 +1,4 @@
-"""Intervals from resampling what recurs: data sets, models, clusters."""
+"""Bootstrap intervals that resample whole units: data sets, models, clusters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from tasks.statistics.ranks import weighted_spearman
+from tsfmscope.tasks.statistics.ranks import weighted_spearman
 
-FEWEST_ROWS = 6  # science.md 10: none at five; five rows have 126 different resamples only
-FEWEST_MODELS = 3  # of the two-way bootstrap: of two, half of the resamples are one model twice
+# There is no interval with five rows: five rows have only 126 different resamples.
+FEWEST_ROWS = 6
+# Minimum for the two-way bootstrap: with two models, half of the resamples repeat one of them.
+FEWEST_MODELS = 3
 
 
 class Interval(NamedTuple):
-    """An interval, how it was made, and, where its ends are NaN, why."""
+    """Interval with its method; where its ends are NaN, `reason` gives the cause."""
 
     low: float
     high: float
@@ -25,7 +27,7 @@ class Interval(NamedTuple):
 
 
 def none(reason: str) -> Interval:
-    """No interval."""
+    """Return an empty interval with its reason."""
     return Interval(math.nan, math.nan, "", f"no interval: {reason}")
 
 
@@ -37,10 +39,12 @@ def two_way(
     alpha: float,
     generator: np.random.Generator,
 ) -> Interval:
-    """Percentile interval of the mean of rho over the blocks of all data sets; models and data sets are drawn anew.
+    """Return a percentile interval of the mean of rho over the blocks of all data sets.
 
-    Two-way ("pigeonhole") bootstrap of Owen 2007, Annals of Applied Statistics 1: conservative, which the few models
-    need. A model drawn twice stands twice in every block. Blocks without a correlation in a draw drop out of it.
+    Models and data sets are both resampled: the two-way ("pigeonhole") bootstrap of Owen 2007, Annals of
+    Applied Statistics 1. It is conservative, which the small number of models requires. A model drawn twice
+    occurs twice in every block. Blocks without a correlation in a draw are left out of that draw. The
+    interval is empty, with a reason, for fewer than three models or two data sets.
     """
     datasets, blocks, models, columns = x.shape
     if models < FEWEST_MODELS or datasets < 2:
@@ -66,10 +70,12 @@ def by_row(
     alpha: float,
     generator: np.random.Generator,
 ) -> Interval:
-    """BCa interval (Efron 1987, scipy.stats.bootstrap) of the mean over blocks of rho; whole rows are drawn anew.
+    """Return a BCa interval of the mean of rho over blocks, resampling whole rows.
 
-    what: what a row is, for the words. Where BCa is undefined (a jackknife without spread, a resample without a
-    correlation) it is the percentile interval, and `method` says so. None under six rows with units.
+    Source: Efron 1987, with scipy.stats.bootstrap. what: the name of a row, used in the texts. Where BCa is
+    undefined (a jackknife without spread, a resample without a correlation), the percentile interval is
+    returned and `method` reports it. The interval is empty, with a reason, for fewer than six rows with
+    units.
     """
     from scipy import stats
 
@@ -89,7 +95,8 @@ def by_row(
 
     how: dict[str, Any] = {"n_resamples": resamples, "confidence_level": 1 - alpha, "vectorized": True}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # scipy warns where BCa is undefined; the row says it instead
+        # scipy warns where BCa is undefined; `method` of the interval reports it instead.
+        warnings.simplefilter("ignore")
         found = stats.bootstrap((np.arange(len(used)),), statistic, method="BCa", rng=generator, **how)
     low, high = map(float, found.confidence_interval)
     if math.isfinite(low) and math.isfinite(high) and low < high:
@@ -106,9 +113,13 @@ def by_cluster(
     alpha: float,
     generator: np.random.Generator,
 ) -> Interval:
-    """Percentile interval of sum(sums) / sum(sizes); whole clusters are drawn anew. None under five clusters."""
+    """Return a percentile interval of sum(sums) / sum(sizes), resampling whole clusters.
+
+    The interval is empty, with a reason, for fewer than five clusters.
+    """
     n = len(sums)
-    if n < FEWEST_ROWS - 1:  # Fig. 3 of the paper has five pairs
+    # Fig. 3 of Shelim et al. 2025 has five pairs.
+    if n < FEWEST_ROWS - 1:
         return none(f"{n} clusters, needs {FEWEST_ROWS - 1}")
     drawn = _counts(generator.integers(n, size=(resamples, n)), n)
     shares = (drawn @ sums) / (drawn @ sizes)
@@ -116,7 +127,7 @@ def by_cluster(
 
 
 def _counts(index: Int[np.ndarray, "draw drawn"], n: int) -> Float[np.ndarray, "draw item"]:
-    """How often each of n items was drawn."""
+    """Return how often each of n items was drawn."""
     counts = np.zeros((len(index), n))
     np.add.at(counts, (np.arange(len(index))[:, None], index), 1)
     return counts

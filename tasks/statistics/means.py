@@ -1,4 +1,4 @@
-"""Student's intervals and tests of means, differences of means and slopes, for a handful of units."""
+"""Student's t intervals and tests of means, differences of means and slopes, for a small number of units."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import numpy as np
 from jaxtyping import Float
 
 METHODS = {"mean": "Student's t over units", "difference": "Welch's t", "trend": "Student's t of the slope"}
-FEW = {"mean": 2, "difference": 2, "trend": 3}  # units (of each sample) that a spread can be had from
+# Minimum number of units (of each sample) for an estimate of the spread.
+FEW = {"mean": 2, "difference": 2, "trend": 3}
 
 
 class Estimate(NamedTuple):
-    """estimate with a t interval and the two-sided p of its being 0; NaN, with the reason, where there is no spread."""
+    """Estimate with a t interval and the two-sided p-value of the hypothesis that it is 0.
+
+    Where there is no spread, the interval and p are NaN, and `reason` gives the cause.
+    """
 
     estimate: float
     low: float
@@ -24,9 +28,10 @@ class Estimate(NamedTuple):
 
 
 def mean(values: Float[np.ndarray, " unit"], *, alpha: float = 0.05) -> Estimate:
-    """Mean of the values, with Student's t over units (n - 1 degrees of freedom). NaN values are left out.
+    """Return the mean of the values, with Student's t over units (n - 1 degrees of freedom).
 
-    Equal values give p NaN and no interval: their spread says nothing.
+    NaN and infinite values are left out. Equal values, a single value and no value give p NaN and no
+    interval, because they have no spread.
     """
     there = _there(values)
     centre = float(there.mean()) if len(there) else math.nan
@@ -38,7 +43,11 @@ def mean(values: Float[np.ndarray, " unit"], *, alpha: float = 0.05) -> Estimate
 def difference(
     first: Float[np.ndarray, " unit"], second: Float[np.ndarray, " unit"], *, alpha: float = 0.05
 ) -> Estimate:
-    """Mean of the first less mean of the second, Welch's t (Satterthwaite degrees of freedom). NaN is left out."""
+    """Return the mean of the first minus the mean of the second, with Welch's t.
+
+    Degrees of freedom are those of Satterthwaite. NaN and infinite values are left out. p is NaN and there is
+    no interval where a sample has fewer than two values, or where both samples are constant.
+    """
     a, b = _there(first), _there(second)
     between = float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
     if min(len(a), len(b)) < FEW["difference"]:
@@ -51,7 +60,11 @@ def difference(
 
 
 def trend(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], *, alpha: float = 0.05) -> Estimate:
-    """Least-squares slope of y against x, with Student's t (n - 2 degrees of freedom). NaN pairs are left out."""
+    """Return the least-squares slope of y against x, with Student's t (n - 2 degrees of freedom).
+
+    Pairs with NaN or infinity are left out. p is NaN and there is no interval for fewer than three pairs, for
+    fewer than two different x (where the slope is NaN too), and for pairs that lie on a line.
+    """
     from scipy import stats
 
     both = np.isfinite(x) & np.isfinite(y)
@@ -67,7 +80,11 @@ def trend(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], *, alpha
 def infer(
     statistic: str, samples: Sequence[str | None], x: np.ndarray, values: np.ndarray, *, alpha: float
 ) -> dict[str, Any]:
-    """Columns of `inference` of one statistic on ranks: a mean, a difference (series less other) or a trend along x."""
+    """Return the columns of `inference` for one statistic of the rank studies.
+
+    statistic: "mean", "difference" (of two means) or "trend" (along x). The difference is the mean of the
+    sample "series" minus that of the others.
+    """
     if statistic == "difference":
         series = np.array([sample == "series" for sample in samples])
         found = difference(values[series], values[~series], alpha=alpha)

@@ -1,4 +1,4 @@
-"""A mixed model of log NMSE on isotropy: a sensitivity check of the permutation tests, on other assumptions."""
+"""Mixed model of log NMSE on isotropy: a sensitivity check of the permutation tests under other assumptions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from tasks.statistics.ranks import complete
+from tsfmscope.tasks.statistics.ranks import complete
 
-FEWEST_DATASETS = 5  # levels that a variance between data sets can be had from
+# Minimum number of data sets for an estimate of the variance between them.
+FEWEST_DATASETS = 5
 
 
 @dataclass(frozen=True)
 class Slope:
-    """Change of log NMSE, in nats, with one standard deviation of isotropy; NaN with the reason where it failed."""
+    """Change of log NMSE, in nats, per standard deviation of isotropy.
+
+    The numbers are NaN, with a reason, where the fit failed.
+    """
 
     estimate: float
     low: float
@@ -34,13 +38,19 @@ def fit(
     *,
     alpha: float = 0.05,
 ) -> Slope:
-    """log NMSE = slope x isotropy / s.d. + its data set's mean + model + condition + (data set) + (data set x model).
+    """Fit a mixed model of log NMSE on isotropy.
 
-    The mean (Mundlak 1978) leaves to the slope what happens inside data sets: without it, difficulty that moves
-    isotropy and error alike would look like an effect. Data set x model stands where conditions repeat it.
-    Terms in parentheses are random, as variance components of one group, since data sets cross models (statsmodels
-    MixedLM); models and conditions are fixed: five levels are too few for a variance (science.md 10). REML, Wald
-    interval and p. A fit that fails or does not converge is a reason, never an error.
+        log NMSE = slope x isotropy / s.d. + mean isotropy of the data set + model + condition
+            + (data set) + (data set x model)
+
+    Terms in parentheses are random, as variance components of one group, because data sets and models are
+    crossed (statsmodels MixedLM). Models and conditions are fixed effects, because they have too few levels
+    for a variance. The term data set x model is included where conditions repeat it.
+
+    The data set's mean isotropy (Mundlak 1978) leaves only differences within data sets to the slope. Without
+    it, a difficulty that changes isotropy and error together would look like an effect. Estimates by REML;
+    interval and p by Wald. Units without both values are left out. A fit that fails or does not converge
+    gives a reason, never an error.
     """
     there = complete(isotropy, log_nmse)
     dataset, model, condition = np.nonzero(there)
@@ -56,7 +66,8 @@ def fit(
         slopeless = f"{n} units for {exog.shape[1]} fixed effects"
     components = {"data set": np.column_stack(_dummies(dataset)) if n else np.zeros((0, 0))}
     crossed = dataset * (int(model.max(initial=0)) + 1) + model
-    if n > len(np.unique(crossed)):  # else it cannot be told from the error
+    # Without repetitions, this term cannot be separated from the error.
+    if n > len(np.unique(crossed)):
         components["data set x model"] = np.column_stack(_dummies(crossed))
     method = (
         f"mixed model (REML, Wald); random: {', '.join(components)}; fixed: model, condition, data set's mean isotropy"
@@ -75,7 +86,8 @@ def _fitted(none: Slope, y: np.ndarray, exog: np.ndarray, components: dict[str, 
     columns = [[[f"{name} {n}" for n in range(components[name].shape[1])]] for name in names]
     spec = VCSpec(names, columns, [[components[name]] for name in names])
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # on the boundary, singular, not converged: what is left is judged below
+        # Warnings (boundary, singular, not converged) are silenced; the results are checked below.
+        warnings.simplefilter("ignore")
         try:
             found = MixedLM(y, exog, groups=np.zeros(len(y)), exog_vc=spec).fit(reml=True, method=["lbfgs", "bfgs"])
             slope, error = float(found.fe_params[0]), float(found.bse_fe[0])
@@ -98,7 +110,10 @@ def _why_not(x: np.ndarray, y: np.ndarray, levels: int) -> str | None:
 
 
 def _means(x: np.ndarray, dataset: np.ndarray) -> list[np.ndarray]:
-    """The mean of x over each unit's data set, centred, as a column; none where all data sets have the same."""
+    """Return the mean of x over each unit's data set, centred, as a list of one column.
+
+    The list is empty where all data sets have the same mean.
+    """
     if not len(x):
         return []
     means = (np.bincount(dataset, weights=x) / np.maximum(np.bincount(dataset), 1))[dataset]
@@ -106,5 +121,5 @@ def _means(x: np.ndarray, dataset: np.ndarray) -> list[np.ndarray]:
 
 
 def _dummies(levels: np.ndarray) -> list[np.ndarray]:
-    """One 0/1 column a level that occurs."""
+    """Return one 0/1 column per level that occurs."""
     return [(levels == level).astype(float) for level in np.unique(levels)]

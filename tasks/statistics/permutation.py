@@ -1,9 +1,10 @@
-"""Permutation tests in which what recurs is exchanged as a whole: models over all data sets, or data sets over models.
+"""Permutation tests that exchange whole units: models over all data sets, or data sets over models.
 
-A table of units is [block, row, column]: a correlation is taken inside each block over rows and columns, and the test
-asks how large the mean over blocks gets when isotropy's rows change places, in every block the same way. With data sets
-as blocks and models as rows that is the joint label permutation; with one block it is the usual permutation test, and
-with conditions as columns a row keeps its conditions, so that conditions never leave their (model, data set).
+A table of units is [block, row, column]. A correlation is computed inside each block over rows and columns.
+The test compares the mean over blocks with its values when isotropy's rows are permuted in the same way in
+every block. With data sets as blocks and models as rows, this is the joint label permutation. With one block,
+it is the usual permutation test. With conditions as columns, a row keeps its conditions, so conditions never
+leave their (model, data set).
 """
 
 from __future__ import annotations
@@ -15,20 +16,29 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from tasks.statistics.ranks import FEWEST_UNITS, average_ranks, complete
+from tsfmscope.tasks.statistics.ranks import FEWEST_UNITS, average_ranks, complete
 
-SAME = 1e-12  # statistics closer than this are ties: sums in another order differ in the last bits
+# Statistics closer than this are ties: sums in another order differ in the last bits.
+SAME = 1e-12
 POWER = 0.8
-CHUNK = 4_000_000  # elements of a temporary array
+# Maximum number of elements of a temporary array.
+CHUNK = 4_000_000
 
 
 @dataclass(frozen=True)
 class Permuted:
-    """A permutation test. p is two-sided around the mean over the orders, which no order is favoured by.
+    """Result of a permutation test.
 
-    distribution: the statistic under each order, [order], the observed first. smallest: the smallest p that orders can
-    give. critical: smallest distance from the centre with p <= alpha; detectable: distance found with 80 % power, by
-    the normal approximation with the distribution's standard deviation; both NaN where p cannot reach alpha.
+    - p: two-sided around the mean over the orders.
+    - distribution: the statistic under each order, [order], the observed order first.
+    - smallest: the smallest p that the orders can give.
+    - critical: the smallest distance from the centre with p <= alpha.
+    - detectable: the distance found with 80 % power, by the normal approximation with the standard deviation
+      of the distribution.
+    - is_exact: whether all orders were used.
+
+    critical and detectable are NaN where p cannot reach alpha. detectable is also NaN where it or critical is
+    not below 1.
     """
 
     estimate: float
@@ -41,18 +51,23 @@ class Permuted:
 
     @property
     def orders(self) -> int:
-        """Orders looked at, the observed one included."""
+        """Number of orders used, including the observed one."""
         return len(self.distribution)
 
     @property
     def how(self) -> str:
-        """In words, where the orders come from."""
+        """Description of the orders, as text."""
         return f"all {self.orders} orders" if self.is_exact else f"{self.orders - 1} random orders"
 
 
 def orders(n: int, at_most: int, generator: np.random.Generator) -> tuple[Int[np.ndarray, "order row"], bool]:
-    """All orders of n rows where there are no more than at_most + 1, else at_most random ones; the given one first."""
-    if n < 13 and math.factorial(n) <= at_most + 1:  # 13! is far above any number of permutations that one waits for
+    """Return orders of n rows, the given order first, and whether they are all orders.
+
+    All n! orders are returned where there are no more than at_most + 1 of them; otherwise the given order and
+    at_most random ones.
+    """
+    # 13! is far above any practical number of permutations.
+    if n < 13 and math.factorial(n) <= at_most + 1:
         return np.array(list(itertools.permutations(range(n))), dtype=np.int64).reshape(math.factorial(n), n), True
     drawn = generator.permuted(np.tile(np.arange(n), (at_most, 1)), axis=1)
     return np.concatenate([np.arange(n)[None], drawn]), False
@@ -66,10 +81,12 @@ def permute_rows(
     alpha: float,
     generator: np.random.Generator,
 ) -> Permuted | None:
-    """Test the mean over blocks of Spearman's rho against joint orders of x's rows (science.md 10; Pesarin 2001).
+    """Test the mean over blocks of Spearman's rho against joint orders of x's rows.
 
-    p = (1 + b) / (1 + B), or the share of all orders. NaN units drop out of whatever order they come to. Blocks without
-    a correlation (too few units, constant) drop out of the mean. None where no block has one.
+    Source: Pesarin 2001; docs/science.md, "Does one predict the other?". p is the share of orders whose mean
+    is at least as far from the centre as the observed one. With B random orders, of which b are that far, p =
+    (1 + b) / (1 + B). A pair of values with a NaN is left out of the order in which it occurs. Blocks without
+    a correlation (too few units, constant) are left out of the mean. None where no block has a correlation.
     """
     found, exact = orders(x.shape[1], permutations, generator)
     blocks = np.array([_rho(one, other, found) for one, other in zip(x, y, strict=True)]).reshape(len(x), len(found))
@@ -89,7 +106,10 @@ def permute_centred(
     alpha: float,
     generator: np.random.Generator,
 ) -> Permuted | None:
-    """Test Pearson's r of two double-centred tables against orders of x's rows. None where one has no spread left."""
+    """Test Pearson's r of two double-centred tables against orders of x's rows.
+
+    None where one of the tables has no spread left. p as in `permute_rows`.
+    """
     norm = math.sqrt(float((x * x).sum() * (y * y).sum()))
     if norm == 0 or not math.isfinite(norm):
         return None
@@ -100,11 +120,12 @@ def permute_centred(
 def double_centred(
     isotropy: Float[np.ndarray, "row column"], log_nmse: Float[np.ndarray, "row column"]
 ) -> tuple[Float[np.ndarray, "row column"], Float[np.ndarray, "row column"], np.ndarray, np.ndarray]:
-    """Ranked isotropy and log NMSE without row and column means, and the rows and columns that are kept, as indices.
+    """Return ranked isotropy and log NMSE without row and column means, and the kept indices.
 
-    Columns (model, condition) that stand in at least half of the rows (data sets) with units are kept, then rows that
-    have them all: means of unequal tables are not comparable. Isotropy is ranked inside its row first. A table whose
-    spread is gone but for rounding becomes 0.
+    The indices are those of the kept rows and of the kept columns. Columns (model, condition) that have units
+    in at least half of the rows (data sets) are kept, then rows that have all of these columns: means of
+    incomplete tables are not comparable. Isotropy is first ranked within its row. A table whose spread is
+    only rounding becomes 0.
     """
     there = complete(isotropy, log_nmse)
     rows = there.any(axis=1)
@@ -116,12 +137,13 @@ def double_centred(
 
 
 def judge(distribution: Float[np.ndarray, " order"], exact: bool, alpha: float) -> Permuted:
-    """p, critical and detectable size from a statistic's values under all orders, the observed first."""
+    """Compute p, critical and detectable size from a statistic's values under all orders, the observed first."""
     from scipy import stats
 
     usable = np.isfinite(distribution)
     centre = float(distribution[usable].mean())
-    far = np.where(usable, np.abs(distribution - centre), np.inf)  # an order without a statistic counts against us
+    # An order without a statistic counts as extreme: this makes p larger.
+    far = np.where(usable, np.abs(distribution - centre), np.inf)
     n = len(far)
     smallest = float((far >= far[usable].max() - SAME).mean())
     critical = detectable = math.nan
@@ -135,17 +157,17 @@ def judge(distribution: Float[np.ndarray, " order"], exact: bool, alpha: float) 
 
 
 def _smallest_significant(descending: Float[np.ndarray, " order"], alpha: float) -> float:
-    """The smallest value that at most a share alpha of the values reaches."""
-    at_least = np.searchsorted(-descending, -(descending - SAME), side="right")  # how many reach each value
+    """Return the smallest value that at most a share alpha of the values reaches."""
+    # Number of values that reach each value.
+    at_least = np.searchsorted(-descending, -(descending - SAME), side="right")
     return float(descending[at_least <= alpha * len(descending)].min())
 
 
 def _rho(
     x: Float[np.ndarray, "row column"], y: Float[np.ndarray, "row column"], found: Int[np.ndarray, "order row"]
 ) -> Float[np.ndarray, " order"]:
-    if (
-        complete(x, y).all() and x.size >= FEWEST_UNITS
-    ):  # ranks do not change with the order: one product a pair of rows
+    # Ranks do not change with the order: one product per pair of rows is enough.
+    if complete(x, y).all() and x.size >= FEWEST_UNITS:
         a, b = (_centred_ranks(values) for values in (x, y))
         norm = math.sqrt(float((a * a).sum() * (b * b).sum()))
         return _moved(a @ b.T, found) / norm if norm else np.full(len(found), np.nan)
@@ -159,7 +181,7 @@ def _rho(
 def _rho_with_holes(
     x: Float[np.ndarray, "row column"], y: Float[np.ndarray, "row column"], found: Int[np.ndarray, "order row"]
 ) -> Float[np.ndarray, " order"]:
-    """Spearman's rho in each order over the units that have both values there."""
+    """Return Spearman's rho in each order, over the units that have both values in that order."""
     a = x[found].reshape(len(found), -1)
     b = np.broadcast_to(y.reshape(-1), a.shape)
     there = complete(a, b)
@@ -172,14 +194,14 @@ def _rho_with_holes(
 
 
 def _holed_ranks(values: Float[np.ndarray, "order unit"], there: np.ndarray) -> Float[np.ndarray, "order unit"]:
-    """Average ranks minus their mean, among the units that are there; 0 for the others."""
+    """Return average ranks minus their mean among the units with values, and 0 for the others."""
     other, one = values[:, None, :], values[:, :, None]
     below = ((other < one) + 0.5 * (other == one)) * there[:, None, :]
     return np.where(there, below.sum(axis=2) - there.sum(axis=1, keepdims=True) / 2, 0)
 
 
 def _moved(products: Float[np.ndarray, "row row"], found: Int[np.ndarray, "order row"]) -> Float[np.ndarray, " order"]:
-    """Sum over rows r of products[order[r], r]."""
+    """Return the sum over rows r of products[order[r], r], for each order."""
     total: np.ndarray = products[found, np.arange(products.shape[1])].sum(axis=1)
     return total
 

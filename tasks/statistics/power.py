@@ -1,4 +1,4 @@
-"""How large a rank correlation of n independent units must be to be significant, or to be found."""
+"""Sizes of a rank correlation of n independent units that are significant, or detected with 80 % power."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import math
 
 import numpy as np
 
-ENUMERATED = 8  # 8! = 40,320 orders
-FIELLER = 1.06  # variance of atanh(rho) times n - 3: Fieller, Hartley & Pearson 1957, Biometrika 44
+# 8! = 40,320 orders.
+ENUMERATED = 8
+# Variance of atanh(rho) times n - 3. Source: Fieller, Hartley & Pearson 1957, Biometrika 44.
+FIELLER = 1.06
 POWER = 0.8
 
 
 @functools.lru_cache(maxsize=256)
 def critical_rho(n: int, alpha: float = 0.05) -> float:
-    """Smallest |rho| of n units without ties with two-sided p <= alpha: exact up to 8, beyond by Fieller's z.
+    """Return the smallest |rho| of n units without ties with two-sided p <= alpha.
 
-    n = 5: 1.00, n = 12: 0.59, n = 22: 0.43. NaN where no order of n units is that rare (n < 5 at 0.05).
+    Exact up to n = 8, by Fieller's z for larger n. n = 5: 1.00, n = 12: 0.59, n = 22: 0.43. NaN where no
+    order of n units is that rare (n < 5 at 0.05).
     """
     if n > ENUMERATED:
         return math.tanh(_normal(1 - alpha / 2) * math.sqrt(FIELLER / (n - 3)))
@@ -33,9 +36,10 @@ def critical_rho(n: int, alpha: float = 0.05) -> float:
 
 
 def detectable_rho(n: int, alpha: float = 0.05) -> float:
-    """|rho| that n units show to be there in 80 % of samples, by Fieller's z; n = 12: 0.74, n = 22: 0.58.
+    """Return the |rho| of the population that n units detect in 80 % of samples, by Fieller's z.
 
-    NaN where the critical size is 1 or there is none (n <= 5 at 0.05): no correlation gives such power.
+    n = 12: 0.74, n = 22: 0.58. NaN where the critical size is 1 or does not exist (n <= 5 at 0.05): no
+    correlation gives such power.
     """
     critical = critical_rho(n, alpha)
     if not critical < 1:

@@ -1,16 +1,18 @@
-"""Rank correlations of units, some missing, some counted more than once."""
+"""Rank correlations of units, of which some may be missing and some may count more than once."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-FEWEST_UNITS = 3  # two units always have a rank correlation of 1 or -1
-SPREAD = 1e-12  # a variance below this share of the squared values is rounding
+# Two units always have a rank correlation of 1 or -1.
+FEWEST_UNITS = 3
+# A variance below this share of the squared values is rounding.
+SPREAD = 1e-12
 
 
 def complete(x: Float[np.ndarray, "*units"], y: Float[np.ndarray, "*units"]) -> Bool[np.ndarray, "*units"]:
-    """Where both are numbers: a unit with NaN or an infinity on either side has no place in a correlation."""
+    """Return where both values are finite; other units are left out of a correlation."""
     there: np.ndarray = np.isfinite(x) & np.isfinite(y)
     return there
 
@@ -18,16 +20,19 @@ def complete(x: Float[np.ndarray, "*units"], y: Float[np.ndarray, "*units"]) -> 
 def weighted_spearman(
     x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], weights: Float[np.ndarray, "draw unit"]
 ) -> Float[np.ndarray, " draw"]:
-    """Spearman's rho where unit i stands weights[b, i] times in draw b: Pearson's r of average ranks.
+    """Return Spearman's rho where unit i counts weights[b, i] times in draw b: Pearson's r of average ranks.
 
-    rho = sum_i w_i (r_i - m)(s_i - m) / sqrt(...); a rank is the weight below plus half of the weight at the same value
-    (Kendall 1945, ties), which is scipy.stats.spearmanr of the units written out.
-    Units without both values weigh nothing. NaN in a draw of fewer than three different units or of constant values.
+        rho = sum_i w_i (r_i - m)(s_i - m) / sqrt(sum_i w_i (r_i - m)² sum_i w_i (s_i - m)²)
+
+    A rank is the weight below the value plus half of the weight at the same value (Kendall 1945, ties). The
+    result equals scipy.stats.spearmanr of the units repeated by their weights. Units without both values have
+    no weight. NaN for a draw of fewer than three different units, or of constant values.
     """
     there = complete(x, y)
     x, y, w = x[there], y[there], weights[:, there]
     total = w.sum(axis=1, keepdims=True)
-    a, b = (w @ _below(values).T - total / 2 for values in (x, y))  # the mean rank is half of the weight
+    # The mean rank is half of the total weight.
+    a, b = (w @ _below(values).T - total / 2 for values in (x, y))
     cross, xx, yy = ((w * one * other).sum(axis=1) for one, other in ((a, b), (a, a), (b, b)))
     floor = SPREAD * total[:, 0] ** 3
     defined = ((w > 0).sum(axis=1) >= FEWEST_UNITS) & (xx > floor) & (yy > floor)
@@ -36,12 +41,15 @@ def weighted_spearman(
 
 
 def spearman(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"]) -> float:
-    """Spearman's rho of the units with both values; NaN under three of them or where one side is constant."""
+    """Return Spearman's rho of the units with both values.
+
+    NaN for fewer than three such units, or where one side is constant.
+    """
     return float(weighted_spearman(x, y, np.ones((1, len(x))))[0])
 
 
 def kendall(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"]) -> float:
-    """Kendall's tau-b (Kendall 1945) of the units with both values; NaN where `spearman` is."""
+    """Return Kendall's tau-b (Kendall 1945) of the units with both values; NaN where `spearman` is NaN."""
     from scipy import stats
 
     there = complete(x, y)
@@ -52,7 +60,7 @@ def kendall(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"]) -> flo
 
 
 def average_ranks(values: Float[np.ndarray, " unit"]) -> Float[np.ndarray, " unit"]:
-    """Ranks from 1, ties sharing their mean; no NaN may be among the values."""
+    """Return ranks from 1, where ties share their mean rank; the values must contain no NaN."""
     from scipy import stats
 
     ranks: np.ndarray = stats.rankdata(values)
@@ -60,7 +68,7 @@ def average_ranks(values: Float[np.ndarray, " unit"]) -> Float[np.ndarray, " uni
 
 
 def why_undefined(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"]) -> str | None:
-    """In words, why units have no rank correlation; None where they have one."""
+    """Return the reason, as text, why units have no rank correlation; None where they have one."""
     there = complete(x, y)
     n = int(there.sum())
     if n < FEWEST_UNITS:
@@ -70,6 +78,6 @@ def why_undefined(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"]) 
 
 
 def _below(values: Float[np.ndarray, " unit"]) -> Float[np.ndarray, "unit unit"]:
-    """Row i: 1 where another value is smaller than value i, 1/2 where it is the same."""
+    """Return a matrix whose row i has 1 for each smaller value and 1/2 for each equal one."""
     below: np.ndarray = (values[None, :] < values[:, None]) + 0.5 * (values[None, :] == values[:, None])
     return below

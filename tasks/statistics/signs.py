@@ -1,4 +1,7 @@
-"""The papers' own argument, as a test: of two conditions, has the more isotropic one the lower error?"""
+"""Sign tests: of two conditions or data sets, does the one with more isotropic states have the lower error?
+
+This is how Shelim et al. 2025 argue.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ from jaxtyping import Float, Int
 
 
 class Flips(NamedTuple):
-    """A clustered sign-flip test. share: of units that agree, ties counting half. smallest: 2 / 2^C."""
+    """Result of a clustered sign-flip test.
+
+    - share: share of units that agree; ties count half.
+    - p: two-sided p-value; smallest: the smallest p that is possible, 2 / 2^C.
+    - critical: the smallest share above 1/2 with p <= alpha, NaN where there is none.
+    - clusters: number of clusters C; n: number of units.
+    - binomial: p of the unclustered sign test without ties, descriptive only.
+    """
 
     share: float
     p: float
@@ -24,13 +34,15 @@ class Flips(NamedTuple):
 def sign_flips(
     signs: Int[np.ndarray, " unit"], cluster: Int[np.ndarray, " unit"], *, alpha: float = 0.05
 ) -> Flips | None:
-    """Test sum of signs = 0 against all 2^C flips of whole clusters (science.md 10).
+    """Test the hypothesis that the sum of signs is 0, against all 2^C flips of whole clusters.
 
-    signs: +1 agrees, -1 disagrees, 0 tie. cluster: what each unit belongs to (the pair of conditions, which all models
-    share): its units are flipped together, for they need not be independent. p is two-sided: the share of flips whose
-    |sum| is at least the observed one. The 2^C sums are counted, not listed: a sum's distribution is the convolution of
-    its clusters' two-point ones, exact at any C. critical: smallest share above 1/2 with p <= alpha, NaN where none is.
-    binomial: p of the unclustered sign test without ties, descriptive only. None without units.
+    signs: +1 agrees, -1 disagrees, 0 is a tie. cluster: the cluster of each unit (such as the pair of
+    conditions, which all models share). Units of a cluster are flipped together, because they may depend on
+    each other. Source: docs/science.md, "Does one predict the other?".
+
+    p is two-sided: the share of flips whose |sum| is at least the observed one. The 2^C sums are counted, not
+    listed: the distribution of a sum is the convolution of the two-point distributions of its clusters, which
+    is exact for any C. Returns None without units.
     """
     from scipy import stats
 
@@ -54,7 +66,10 @@ def sign_flips(
 
 
 class Flipped(NamedTuple):
-    """A sign-flip test of a mean. smallest: the smallest p that the flips can give; how: which flips, in words."""
+    """Result of a sign-flip test of a mean.
+
+    smallest: the smallest p that the flips can give. how: description of the flips.
+    """
 
     p: float
     smallest: float
@@ -62,10 +77,11 @@ class Flipped(NamedTuple):
 
 
 def flip_mean(values: Float[np.ndarray, " unit"], *, permutations: int, generator: np.random.Generator) -> Flipped:
-    """Test mean of the values = 0 against flips of their signs: all 2^n, or random ones where those are too many.
+    """Test the hypothesis that the mean of the values is 0, against flips of their signs.
 
-    p is two-sided, (1 + b) / (1 + B), or the share of all flips. Exact where a value and its negative are as likely
-    under the null: differences of two rules that choose among two candidates are, others nearly.
+    All 2^n flips are used, or random ones where those are too many. p is two-sided, (1 + b) / (1 + B), or the
+    share of all flips. The test is exact where a value and its negative are equally likely under the null.
+    This holds for differences of two rules that choose between two candidates, and nearly holds for others.
     """
     n = len(values)
     if n < 63 and 2**n <= permutations + 1:
@@ -75,7 +91,8 @@ def flip_mean(values: Float[np.ndarray, " unit"], *, permutations: int, generato
         drawn = 1 - 2 * generator.integers(2, size=(permutations, n))
         signs, how = np.concatenate([np.ones((1, n), dtype=drawn.dtype), drawn]), f"{permutations} random sign flips"
     sums = np.abs(signs @ values)
-    same = 1e-12 * float(np.abs(values).sum())  # sums in another order differ in the last bits
+    # Sums in another order differ in the last bits.
+    same = 1e-12 * float(np.abs(values).sum())
     p = float((sums >= sums[0] - same).mean())
     return Flipped(p, float((sums >= sums.max() - same).mean()), how)
 
@@ -83,7 +100,7 @@ def flip_mean(values: Float[np.ndarray, " unit"], *, permutations: int, generato
 def cluster_sums(
     values: Float[np.ndarray, " unit"], cluster: Int[np.ndarray, " unit"]
 ) -> tuple[Float[np.ndarray, " cluster"], Float[np.ndarray, " cluster"]]:
-    """Units and sum of values in each cluster."""
+    """Return the number of units and the sum of values in each cluster."""
     _, index = np.unique(cluster, return_inverse=True)
     return np.bincount(index).astype(float), np.bincount(index, weights=values)
 
@@ -91,10 +108,11 @@ def cluster_sums(
 def flip_distribution(
     sums: Int[np.ndarray, " cluster"],
 ) -> tuple[Int[np.ndarray, " value"], Float[np.ndarray, " value"]]:
-    """Every value of the sum of +-sums, and the share of the 2^C flips that gives it."""
+    """Return every value of the sum of +-sums, and the share of the 2^C flips that gives it."""
     reach = int(np.abs(sums).sum())
     chances = np.zeros(2 * reach + 1)
     chances[reach] = 1.0
     for size in np.abs(sums):
-        chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2  # never wraps: reach holds all sums
+        # np.roll never wraps around here, because `reach` holds all sums.
+        chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2
     return np.arange(-reach, reach + 1), chances

@@ -1,4 +1,4 @@
-"""Every correlation that is printed of one study and one measure: estimates, intervals, tests, sizes."""
+"""Correlations of one study and one measure: estimates, intervals, tests, and detectable sizes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from tasks.statistics import bootstrap, mixed
-from tasks.statistics.permutation import Permuted, double_centred, permute_centred, permute_rows
-from tasks.statistics.power import critical_rho, detectable_rho
-from tasks.statistics.ranks import complete, kendall, spearman, why_undefined
-from tasks.statistics.signs import cluster_sums, sign_flips
-from tasks.statistics.units import Units
+from tsfmscope.tasks.statistics import bootstrap, mixed
+from tsfmscope.tasks.statistics.permutation import Permuted, double_centred, permute_centred, permute_rows
+from tsfmscope.tasks.statistics.power import critical_rho, detectable_rho
+from tsfmscope.tasks.statistics.ranks import complete, kendall, spearman, why_undefined
+from tsfmscope.tasks.statistics.signs import cluster_sums, sign_flips
+from tsfmscope.tasks.statistics.units import Units
 
 NO_KENDALL = "Kendall's tau-b stands beside rho, which is tested; it has no p and no interval of its own"
 POOLED = "no evidence: differences between data sets and models make the pooled rho, so it has no p and no interval"
@@ -24,7 +24,11 @@ POOLED = "no evidence: differences between data sets and models make the pooled 
 
 @dataclass(frozen=True)
 class Options:
-    """permutations: random orders where all are too many. resamples: of each bootstrap. seed: of the study's run."""
+    """Options of the statistics of one study.
+
+    permutations: number of random orders where all orders are too many. resamples: number of resamples of
+    each bootstrap. alpha: significance level. seed: seed of the study's run.
+    """
 
     permutations: int = 9999
     resamples: int = 2000
@@ -32,21 +36,23 @@ class Options:
     seed: int = 0
 
     def generator(self, *names: str) -> np.random.Generator:
-        """Random numbers of one statistic, the same whatever else is computed."""
+        """Return the random generator of one statistic, independent of which other statistics are computed."""
         text = "\0".join((str(self.seed), *names))
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]))
 
 
 def correlations(units: Units, options: Options, *names: str) -> list[dict[str, Any]]:
-    """Rows of `inference` of the correlation answers and the mixed model. names: what the study and measure are called.
+    """Return the rows of `inference` for the correlation answers and the mixed model.
 
-    Units without both values are left out everywhere. What cannot be had is NaN with its reason in words.
+    names: study and measure, which seed the random numbers. Units without both values are left out
+    everywhere. A number that is not defined is NaN, and the row gives the reason.
     """
     there = complete(units.isotropy, units.log_nmse)
     x, y = (np.where(there, values, np.nan) for values in (units.isotropy, units.log_nmse))
     if not there.any():
         x, y = x[:0], y[:0]
-    else:  # a data set, model or condition without a unit is no cluster
+    else:
+        # A data set, model or condition without a unit is not a cluster.
         kept = [np.flatnonzero(there.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
         x, y = x[np.ix_(*kept)], y[np.ix_(*kept)]
         units = Units([units.datasets[n] for n in kept[0].tolist()], [units.models[n] for n in kept[1].tolist()], x, y)
@@ -54,7 +60,10 @@ def correlations(units: Units, options: Options, *names: str) -> list[dict[str, 
 
 
 def _headline(x: np.ndarray, y: np.ndarray, options: Options, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Means over blocks: within data sets (the headline), per model, per (data set, condition); and the pooled rho."""
+    """Yield the rows of the answer correlation: means of rho over blocks, double-centred r, and pooled rho.
+
+    The blocks are data sets, pairs of data set and condition, or models.
+    """
     how: dict[str, Any] = {"resamples": options.resamples, "alpha": options.alpha}
     n, (datasets, models, conditions) = int(complete(x, y).sum()), x.shape
     each = [np.moveaxis(values, 2, 1).reshape(datasets * conditions, models, 1) for values in (x, y)]
@@ -98,7 +107,10 @@ def _double_centred(x: np.ndarray, y: np.ndarray, options: Options, names: Seque
 def _by_block(
     units: Units, x: np.ndarray, y: np.ndarray, options: Options, names: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """Each model over data sets, each data set over models; whole rows, with their conditions, change places."""
+    """Yield the rows for each model over data sets and for each data set over models.
+
+    Whole rows are permuted, with their conditions.
+    """
     for answer, grouping, what, labels, axis in (
         ("correlation_by_model", "per_model", "data sets", units.models, 1),
         ("correlation_by_dataset", "within_dataset", "models", units.datasets, 0),
@@ -131,7 +143,11 @@ def _by_block(
 def signs(
     values: Float[np.ndarray, " pair"], clusters: Sequence[str], options: Options, row: dict[str, Any], what: str
 ) -> dict[str, Any]:
-    """A row of sign_test, context_effect or noise_effect. values: +1, -1, 0 (a tie) or NaN (left out, counted)."""
+    """Return a row of `inference` for the answer sign_test, context_effect or noise_effect.
+
+    values: +1, -1, 0 (a tie) or NaN (left out). clusters: the cluster of each value. row: the identifying
+    columns of the row. what: the name of a cluster in the text of `method`.
+    """
     there = np.isfinite(values)
     index = np.unique(np.asarray(clusters, dtype=str), return_inverse=True)[1].reshape(-1)[there]
     found = sign_flips(values[there].astype(int), index, alpha=options.alpha)
@@ -166,9 +182,10 @@ def changes(
     options: Options,
     row: dict[str, Any],
 ) -> dict[str, Any]:
-    """A row of context_effect or noise_effect: mean over models of rho between changes, over data sets.
+    """Return a row of `inference` for the answer context_effect or noise_effect, tested over data sets.
 
-    What a condition does to all data sets alike does not enter, which agreement of signs cannot tell apart.
+    The estimate is the mean over models of rho between the changes of isotropy and of log NMSE. A change that
+    a condition causes in all data sets alike has no effect on this estimate, but it has one on a sign test.
     """
     there = complete(isotropy, log_nmse)
     kept = there.any(axis=0)
@@ -202,7 +219,7 @@ def _row(answer: str, grouping: str, block: str, statistic: str, n: int, cluster
 def _tested(
     row: dict[str, Any], test: Permuted | None, interval: bootstrap.Interval, what: str, why: str
 ) -> dict[str, Any]:
-    """The row with what a permutation test and an interval found, or why they found nothing."""
+    """Return the row with the results of a permutation test and an interval, or the reason why there are none."""
     if test is None:
         return {**row, "reason": why}
     numbers = {"estimate": test.estimate, "p": test.p, "p_smallest": test.smallest}
@@ -211,7 +228,7 @@ def _tested(
 
 
 def ends(interval: bootstrap.Interval) -> dict[str, Any]:
-    """Columns of `inference` of an interval."""
+    """Return the columns of `inference` for an interval."""
     made = not math.isnan(interval.low)
     return {"low": interval.low, "high": interval.high, "interval_method": interval.method if made else None}
 

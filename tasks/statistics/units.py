@@ -1,4 +1,4 @@
-"""Units of model, data set and condition as tables of numbers."""
+"""Units of model, data set and condition as numeric tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 
 class Unit(NamedTuple):
-    """One (data set, model, condition); None where a number is missing."""
+    """One unit: data set, model and condition; a missing number is None."""
 
     dataset: str
     model: str
@@ -22,7 +22,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Units:
-    """Isotropy and log NMSE of every (data set, model, condition), NaN where one is missing; names sorted."""
+    """Isotropy and log NMSE of every (data set, model, condition), NaN where missing; names are sorted."""
 
     datasets: Sequence[str]
     models: Sequence[str]
@@ -31,14 +31,17 @@ class Units:
 
     @classmethod
     def of(cls, units: Iterable[Unit]) -> Units:
-        """The tables that hold these units; a (data set, model, condition) without one is NaN."""
+        """Build the tables from units; a (data set, model, condition) without a unit is NaN."""
         names, (isotropy, log_nmse) = tabulate(list(units), 2)
         return cls(names[0], names[1], isotropy, log_nmse)
 
 
 def tabulate(rows: Sequence[Sequence[Any]], numbers: int) -> tuple[list[list[str]], list[np.ndarray]]:
-    """Rows (data set, model, condition, so many numbers) as the sorted names, and a table [dataset, model, condition]
-    a number; NaN where there is no row, or None in it."""
+    """Return the sorted names, and one table [dataset, model, condition] for each number.
+
+    rows: data set, model, condition, and `numbers` numbers. NaN where there is no row, or where it contains
+    None.
+    """
     names = [sorted(set(some)) for some in zip(*(row[:3] for row in rows), strict=True)] or [[], [], []]
     places = [{name: n for n, name in enumerate(some)} for some in names]
     tables = [np.full([len(some) for some in names], np.nan) for _ in range(numbers)]

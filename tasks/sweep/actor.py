@@ -1,4 +1,7 @@
-"""What runs in a worker process: loads a model once, does jobs with it, answers rows or a failure, never raises."""
+"""Worker process of a sweep: loads a model once, runs jobs with it, and returns rows or a failure.
+
+Errors of the work are returned as failures, not raised.
+"""
 
 from __future__ import annotations
 
@@ -17,73 +20,87 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from tasks import reused
-from tasks.errors import SweepError
-from tasks.feeding import used
-from tasks.sweep.jobs import PLACE, Job, Place, Port, Result
-from tasks.sweep.policy import Failure
+from tsfmscope.tasks import buffer_pool
+from tsfmscope.tasks.errors import SweepError
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Result, StoreCallbacks
+from tsfmscope.tasks.producer_consumer import used
+from tsfmscope.tasks.sweep.policy import Failure
 
-LONG_S = 1.0  # a call that takes longer was no short one: those behind it may have a better place
+# Seconds above which a call was not short. The jobs queued behind it may find a better actor.
+LONG_S = 1.0
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where an actor turned out to run."""
+class WorkerLocation:
+    """Location of an actor."""
 
     actor: str
     node: str
-    device: str  # "cpu", or "cuda:<id on the node>"
-    node_id: str = ""  # ray's, in hex
-    unfit: str = ""  # why no job can run there, where that is so
+    # "cpu", or "cuda:<id on the node>".
+    device: str
+    # Ray's node id, in hex.
+    node_id: str = ""
+    # Reason why no job can run there, or "".
+    unfit: str = ""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What an actor's process is fitted to."""
+class WorkerConfig:
+    """Configuration of an actor's process."""
 
     threads: int
-    folder: str  # the driver's
-    devices: int | None = None  # GPUs that it should see; None: as many as Ray assigns
-    notice_seconds: float = 20  # from SIGTERM until what runs is handed back
-    environment: str = ""  # digest of its packages, where they are its own
-    prefix: str | None = None  # sys.prefix of the Python that has them
-    processes: int = 1  # that a job may share its work among
+    # The driver's working folder.
+    folder: str
+    # Number of GPUs that it should see; None: as many as Ray assigns.
+    devices: int | None = None
+    # Seconds from SIGTERM until the running job is handed back.
+    notice_seconds: float = 20
+    # Digest of its packages, if it has an environment of its own.
+    environment: str = ""
+    # sys.prefix of the Python of that environment.
+    prefix: str | None = None
+    # Number of processes that a job may use.
+    processes: int = 1
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one job or load: rows, or a failure."""
+    """Result of one job or load: rows, or a failure."""
 
     rows: Sequence[Mapping[str, Any]]
     failure: Failure | None
     timing: Mapping[str, Any]
-    leaving: bool = False  # the actor was told to end: give it no more
-    undone: bool = False  # for want of time, or of its model as it was loaded: neither rows nor a failure
+    # The actor was asked to end: send it no more jobs.
+    leaving: bool = False
+    # Neither rows nor a failure: there was no time, or the loaded model was no longer usable.
+    undone: bool = False
 
 
-class Undone(BaseException):
-    """Raised in a job that runs when its actor has to go; no Exception, so that jobs let it through."""
+class Preempted(BaseException):
+    """Interruption of a job whose actor must end; not an Exception, so that jobs do not catch it."""
 
 
 class Worker:
-    """One actor. Knows no Ray but for `start`, so the rest runs in any process."""
+    """One actor. Only `start` uses Ray, so the other methods run in any process."""
 
-    def __init__(self, name: str, port: Port, setting: Setting) -> None:
+    def __init__(self, name: str, port: StoreCallbacks, setting: WorkerConfig) -> None:
         self._name = name
         self._port = port
         self._setting = setting
-        self._site = Site(name, "", "cpu")
+        self._site = WorkerLocation(name, "", "cpu")
         self._torch_device = "cpu"
         self._model: Any = None
         self._load_seconds = 0.0
-        self._last_seconds = 0.0  # of its last call that did jobs
+        # Duration of its last call with jobs.
+        self._last_seconds = 0.0
         self._leaving = self._working = self._spoilt = False
 
-    def start(self) -> Site:
-        """Fit the process to the driver's folder, and to what Ray has assigned to it: threads and device.
+    def start(self) -> WorkerLocation:
+        """Adapt the process to the driver's folder, and to the threads and device that Ray has assigned.
 
-        A node without the folder, or that starts another Python, is unfit. Raises SweepError on a wrong device.
+        The location is unfit if the node lacks the folder or starts another Python. Raises SweepError if the
+        process sees other GPUs than its own.
         """
         import ray
         import ray.util
@@ -91,7 +108,8 @@ class Worker:
         address, node_id = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
         unfit = ""
         try:
-            os.chdir(self._setting.folder)  # jobs name files relative to it
+            # Jobs name files relative to this folder.
+            os.chdir(self._setting.folder)
         except OSError as error:
             unfit = (
                 f"node {address} has not got the driver's folder {self._setting.folder} ({error}); "
@@ -103,23 +121,28 @@ class Worker:
                 "start the node with the Ray of constraints.txt"
             )
         if unfit:
-            return Site(self._name, address, "", node_id, unfit)
+            return WorkerLocation(self._name, address, "", node_id, unfit)
         for variable in THREAD_VARIABLES:
             os.environ[variable] = str(self._setting.threads)
         ids = ray.get_gpu_ids()
         if ids:
             self._torch_device = _torch_device(ids, os.environ.get("CUDA_VISIBLE_DEVICES", ""), self._setting.devices)
         else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # ray leaves all GPUs visible to an actor that asked for none
+            # Ray leaves all GPUs visible to an actor that asked for none.
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
         device = f"cuda:{ids[0]}" if ids else "cpu"
-        self._site = Site(self._name, address, device, node_id)
+        self._site = WorkerLocation(self._name, address, device, node_id)
         self._heed_notice()
         return self._site
 
     def _heed_notice(self) -> None:
-        """On SIGTERM, go on with the job for a while, then hand it back; Ray's handler would fail it at once."""
+        """Handle SIGTERM: continue the job for `notice_seconds`, then hand it back.
+
+        Ray's handler would fail the job at once.
+        """
         if threading.current_thread() is not threading.main_thread():
-            return  # a trial of Ray Tune, which sees to its own end
+            # This is a trial of Ray Tune, which handles its end itself.
+            return
 
         def noticed(signum: int, frame: Any) -> None:
             self._leaving = True
@@ -127,24 +150,29 @@ class Worker:
 
         def time_is_up(signum: int, frame: Any) -> None:
             if self._working:
-                raise Undone
+                raise Preempted
 
         signal.signal(signal.SIGTERM, noticed)
         signal.signal(signal.SIGALRM, time_is_up)
 
     def load(self, job: Job) -> Outcome:
-        """Load what the job's group shares, in place of what was loaded before."""
+        """Load the model that the job's group shares, in place of the previous one."""
         if self._leaving:
             return self._unbegun()
         self._model, self._spoilt = None, False
-        gc.collect()  # two models at once may not fit
+        # Two models may not fit into memory at once.
+        gc.collect()
         began = time.monotonic()
         outcome = self._guarded(lambda: self._load(job), self._place())
         self._load_seconds = time.monotonic() - began
         return outcome
 
     def run(self, job: Job, divisor: int) -> Outcome:
-        """Do one job with what was loaded last, unless a job that failed in passing may have left it half changed."""
+        """Run one job with the model that was loaded last.
+
+        The job is returned undone if the actor has to end, or if a transient failure may have left the model
+        half changed.
+        """
         if self._leaving:
             return self._unbegun()
         if self._spoilt and job.task.loader:
@@ -157,10 +185,13 @@ class Worker:
         return outcome
 
     def run_all(self, jobs: Sequence[tuple[Job, int]], seconds: float, *, queued: bool = False) -> bytes:
-        """Pickled outcomes of jobs (and their divisors) done one after the other, until one fails or the time is over.
+        """Run jobs (each with its divisor) until one fails or the time is over; return the pickled outcomes.
 
-        The jobs left over are as they were. An answer that cannot be pickled is a failure of its job alone.
-        queued: behind another call, which was thought to be short; if it was not, no job of these is begun.
+        A job that is returned undone, or an actor that has to end, stops the call as well. Jobs that were not
+        reached are unchanged. An outcome that cannot be pickled becomes a failure of its job alone.
+
+        seconds: time limit, checked after each job. queued: the call waited behind another call that was
+        expected to be short; if that call was long, none of these jobs is begun.
         """
         outcomes: list[Outcome] = []
         began = time.monotonic()
@@ -175,7 +206,8 @@ class Worker:
         self._last_seconds = time.monotonic() - began
         try:
             return pickle.dumps(outcomes)
-        except Exception:  # whatever a row's own way of being pickled raises
+        # A row's own pickling code may raise anything.
+        except Exception:
             return pickle.dumps([_picklable(outcome) for outcome in outcomes])
 
     def _load(self, job: Job) -> Result:
@@ -196,28 +228,29 @@ class Worker:
         info = used(partial(self._port.write_dump, job), result.dump)
         return Result(rows=[{**result.rows[0], **info}, *result.rows[1:]], tokens=result.tokens)
 
-    def _place(self, divisor: int = 1) -> Place:
-        return Place(self._torch_device, divisor, self._setting.environment, self._setting.processes)
+    def _place(self, divisor: int = 1) -> ExecutionContext:
+        return ExecutionContext(self._torch_device, divisor, self._setting.environment, self._setting.processes)
 
     def _unbegun(self) -> Outcome:
         return Outcome([], None, {}, leaving=True, undone=True)
 
-    def _guarded(self, work: Callable[[], Result], place: Place) -> Outcome:
+    def _guarded(self, work: Callable[[], Result], place: ExecutionContext) -> Outcome:
         started, began = datetime.now(UTC), time.monotonic()
         result, failure, undone = Result(rows=()), None, False
-        token = PLACE.set(place)
+        token = EXECUTION_CONTEXT.set(place)
         try:
             self._working = True
             result = work()
             self._working = False
-        except Undone:
+        except Preempted:
             undone = True
-        except (Exception, SystemExit) as error:  # sys.exit in a job would end the actor
+        # SystemExit too, because sys.exit in a job would end the actor.
+        except (Exception, SystemExit) as error:
             self._working = False
             failure = Failure.of(error)
         finally:
             self._working = False
-            PLACE.reset(token)
+            EXECUTION_CONTEXT.reset(token)
         seconds = time.monotonic() - began
         load_seconds, self._load_seconds = self._load_seconds, 0.0
         timing = {
@@ -241,7 +274,11 @@ def _picklable(outcome: Outcome) -> Outcome:
 
 
 def _resolve(name: str) -> Callable[..., Any]:
-    """The function "module:function"; SweepError where this process has not got it: no other job will do better."""
+    """Return the function "module:function".
+
+    Raises:
+        SweepError: this process cannot import it, so every other job would fail as well.
+    """
     module, _, function = name.partition(":")
     try:
         return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
@@ -253,9 +290,13 @@ def _resolve(name: str) -> Callable[..., Any]:
 
 
 def _torch_device(ids: Sequence[Any], shown: str, devices: int | None) -> str:
-    """Torch's device of an actor that Ray assigned these GPUs and whose environment shows those.
+    """Return torch's device of an actor.
 
-    Raises SweepError where it would see other GPUs than its own, or more than it asked for.
+    ids: GPUs that Ray assigned; shown: CUDA_VISIBLE_DEVICES of the process; devices: number of GPUs that the
+    actor asked for.
+
+    Raises:
+        SweepError: the actor would see other GPUs than its own, or another number than it asked for.
     """
     visible = [one for one in shown.split(",") if one]
     if visible != [str(one) for one in ids]:
@@ -266,7 +307,7 @@ def _torch_device(ids: Sequence[Any], shown: str, devices: int | None) -> str:
 
 
 def _limit_threads(threads: int) -> None:
-    """For libraries that were loaded before the environment variables were set."""
+    """Limit the threads of libraries that were loaded before the environment variables were set."""
     import threadpoolctl
 
     threadpoolctl.threadpool_limits(threads)
@@ -276,8 +317,9 @@ def _limit_threads(threads: int) -> None:
 
 def _free_memory() -> None:
     gc.collect()
-    reused.drop()
+    buffer_pool.drop()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        with contextlib.suppress(RuntimeError):  # a lost CUDA context is replaced with its actor
+        # If the CUDA context is lost, the engine replaces the actor.
+        with contextlib.suppress(RuntimeError):
             torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Reaching Ray: a local one of our own, or a running cluster by its address."""
+"""Connection to Ray: a local instance of our own, or a running cluster by its address."""
 
 from __future__ import annotations
 
@@ -11,79 +11,107 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import SweepError
-from tasks.sweep.environments import Environment
-from tasks.sweep.jobs import Job
-from tasks.sweep.placement import Needs
+from tsfmscope.tasks.errors import SweepError
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.sweep.environments import Environment
+from tsfmscope.tasks.sweep.placement import ActorResources
+from tsfmscope.tasks.sweep.signals import ended_by_signals
 
-ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package `tasks`
-NAMESPACE = "tsfm-lens-local-{}"  # marks a Ray of our own, whose workers have our environment for so many threads
-OBJECT_STORE_MB = 256  # rows only pass through it; bulk data goes from worker to store
+# Folder that contains the package `tsfmscope`.
+ROOT = Path(__file__).absolute().parents[3]
+# Namespace of a local Ray instance that the sweep started. Its workers already have our
+# environment, for this number of threads.
+NAMESPACE = "tsfmscope-local-{}"
+# Small, because only rows pass through it; bulk data goes from the worker to the store.
+OBJECT_STORE_MB = 256
 PROBE_S = 5.0
-PYTHON_VARIABLE = "TSFM_LENS_PYTHON"  # set by `make submit`: the python of workers, where nodes run Ray from another
-START_TRIES = 3  # ray gives a node 30 s to start, which is short where training has all cores
+# Set by `make submit`: the Python of the workers, where the nodes run Ray from another Python.
+PYTHON_VARIABLE = "TSFMSCOPE_PYTHON"
+# Number of attempts to start a local Ray. Ray gives a node 30 s to start, which is too short when a
+# training uses all cores.
+START_TRIES = 3
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # ray's coming default; the present one warns
+    # Ray's future default; Ray warns while it is unset.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-# glibc's, in bytes: a worker keeps what a job frees for its next one. Given back and taken again, that memory cost the
-# smallest embedding jobs some thousands of page faults each, a tenth of their time (bench/embedding.py).
+# glibc's settings, in bytes: a worker keeps the memory that a job frees for its next job. Without
+# them, freeing and allocating that memory caused some thousands of page faults in each of the
+# smallest embedding jobs, a tenth of their time (bench/embedding.py).
 MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Where and with what a sweep runs; no part of any key."""
+    """Resources and limits of a sweep; no part of any job key."""
 
-    address: str | None = None  # None: a Ray of our own on this machine; else "auto" or "host:port"
-    actors: int | None = None  # at most so many, of all kinds together; None: what the cluster holds
-    cpus: float = 1  # this and the next four: what an actor takes, see Needs
+    # None: a local Ray instance on this machine; else "auto" or "host:port".
+    address: str | None = None
+    # Largest number of actors of all kinds together; None: as many as the cluster has resources
+    # for.
+    actors: int | None = None
+    # Resources of one actor, here and in the next four fields; see ActorResources.
+    cpus: float = 1
     gpus: float = 0
     custom: Mapping[str, float] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     memory_mb: int | None = None
-    tasks: Mapping[str, Needs] = field(default_factory=dict)  # of actors for the jobs of these tasks, in its place
-    environments: Mapping[str, Environment] = field(default_factory=dict)  # of jobs of these groups
-    local_cpus: int | None = None  # of a Ray of our own; None: all
+    # Resources of actors for the jobs of these tasks, instead of the default above.
+    tasks: Mapping[str, ActorResources] = field(default_factory=dict)
+    # Environments for the jobs of these groups.
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+    # CPUs and GPUs of a local Ray instance; None: all.
+    local_cpus: int | None = None
     local_gpus: int | None = None
-    object_store_mb: int = OBJECT_STORE_MB  # of a Ray of our own
-    node_ip: str | None = None  # of a Ray of our own, where ray guesses wrong
+    # Object store of a local Ray instance.
+    object_store_mb: int = OBJECT_STORE_MB
+    # Address of a local Ray instance, where Ray guesses wrong.
+    node_ip: str | None = None
     max_attempts: int = 3
     job_timeout_s: float | None = None
     load_timeout_s: float | None = None
-    start_timeout_s: float = 300  # without any actor coming up
+    # Seconds without any actor that comes up, after which the sweep fails.
+    start_timeout_s: float = 300
     flush_seconds: float = 5
-    drain_seconds: float = 20  # after SIGINT or SIGTERM; spot machines give 30 s
-    notice_seconds: float = 20  # after SIGTERM to an actor: then it hands back what it does
-    max_in_flight: int = 8  # an actor, where jobs are short; one where they are not
-    chunk: int = 10_000  # jobs planned at once
+    # Seconds of draining after SIGINT or SIGTERM; spot machines give 30 s.
+    drain_seconds: float = 20
+    # Seconds after SIGTERM to an actor, until it hands back its job.
+    notice_seconds: float = 20
+    # Largest number of calls in flight per actor where jobs are short; one where they are not.
+    max_in_flight: int = 8
+    # Number of jobs planned at once.
+    chunk: int = 10_000
 
     def __post_init__(self) -> None:
-        """Raises ValueError on a value that cannot be."""
+        """Raise ValueError for an invalid value."""
         for name in ("max_attempts", "max_in_flight", "chunk"):
             if getattr(self, name) < 1:
                 raise ValueError(f"resources.{name}: got {getattr(self, name)}, expected at least 1")
         if self.actors is not None and self.actors < 1:
             raise ValueError(f"resources.actors: got {self.actors}, expected at least 1, or none for all that fit")
-        _ = self.needs  # which checks itself
+        # ActorResources checks its values when it is built.
+        _ = self.needs
 
     @cached_property
-    def needs(self) -> Needs:
-        """What an actor takes where its task has no needs of its own."""
-        return Needs(self.cpus, self.gpus, self.memory_mb, self.custom, self.labels)
+    def needs(self) -> ActorResources:
+        """Return the resources of an actor whose task has none of its own."""
+        return ActorResources(self.cpus, self.gpus, self.memory_mb, self.custom, self.labels)
 
-    def of(self, task: str) -> Needs:
-        """What an actor takes that does jobs of a task."""
+    def of(self, task: str) -> ActorResources:
+        """Return the resources of an actor that runs jobs of a task."""
         return self.tasks.get(task, self.needs)
 
-    def of_job(self, job: Job) -> Needs:
-        """The same, in the environment of the job's group where that has one of its own."""
+    def of_job(self, job: Job) -> ActorResources:
+        """Return an actor's resources for a job, with the environment of the job's group if it has one."""
         needs, own = self.of(job.task.name), self.environments.get(job.group)
         return needs if own is None else replace(needs, environment=own)
 
 
 def worker_environment(threads: int, code: Path = ROOT) -> dict[str, str]:
-    """Environment of the workers: our code as the driver finds it, as many threads as the actor has CPUs, MEMORY."""
+    """Return the environment variables of the workers: code path, threads, memory and Ray's settings.
+
+    threads: number of CPUs of the actor.
+    """
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     path = dict.fromkeys([str(code), *(str(Path(p).resolve()) for p in inherited if p)])
     return {
@@ -95,7 +123,7 @@ def worker_environment(threads: int, code: Path = ROOT) -> dict[str, str]:
 
 
 def runtime_environment(threads: int, own: Environment | None = None) -> dict[str, Any]:
-    """What Ray is told of workers that it starts on a cluster's nodes, or in an environment of their own."""
+    """Return Ray's runtime environment for workers on a cluster, or in an environment of their own."""
     if own is not None:
         return {"env_vars": worker_environment(threads, own.code), "py_executable": str(own.python)}
     told: dict[str, Any] = {"env_vars": worker_environment(threads)}
@@ -106,9 +134,10 @@ def runtime_environment(threads: int, own: Environment | None = None) -> dict[st
 
 @contextmanager
 def connect(resources: Resources) -> Iterator[None]:
-    """Ray, initialised. One that was already is used and left as it was; otherwise it is shut down at the end.
+    """Connect to Ray. An existing connection is used and kept open; a new one is shut down at the end.
 
-    Raises SweepError when the address does not answer.
+    Raises:
+        SweepError: the address does not answer, or processes of this machine cannot reach each other.
     """
     import ray
 
@@ -116,14 +145,15 @@ def connect(resources: Resources) -> Iterator[None]:
         yield
         return
     try:
-        _start(resources)
+        with ended_by_signals():
+            _start(resources)
         yield
     finally:
         ray.shutdown()
 
 
-def actor_options(needs: Needs) -> dict[str, Any]:
-    """Options of an actor: what it takes, and its environment where it would not have it anyway."""
+def actor_options(needs: ActorResources) -> dict[str, Any]:
+    """Return Ray's options of an actor: its resources, and a runtime environment where it needs one."""
     import ray
 
     options: dict[str, Any] = {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
@@ -141,7 +171,7 @@ def actor_options(needs: Needs) -> dict[str, Any]:
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """The variables set in this process, and in those that it starts; after it, as it was."""
+    """Set variables in this process, and so in processes that it starts; restore them at the end."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
@@ -155,10 +185,22 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _probe(address: str) -> None:
-    """Raise OSError at once where nothing listens; ray.init was still trying after 280 s."""
+    """Raise OSError at once if nothing listens; ray.init was still trying after 280 s."""
     host, _, port = address.rpartition(":")
     if host and port.isdigit() and "://" not in address:
         socket.create_connection((host, int(port)), timeout=PROBE_S).close()
+
+
+def _check_loopback() -> None:
+    """Raise SweepError at once if this machine's processes cannot reach each other; Ray tries for minutes."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=PROBE_S).close()
+    except OSError as error:
+        raise SweepError(
+            f"Ray's processes talk to each other over 127.0.0.1, which cannot be reached here ({error.strerror}); "
+            "bring the loopback interface up: `ip link set lo up`, or give the container a network"
+        ) from error
 
 
 def _start(resources: Resources) -> None:
@@ -169,7 +211,8 @@ def _start(resources: Resources) -> None:
     if resources.address is not None:
         try:
             _probe(resources.address)
-            with environment({"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}):  # of a submitted job, whose variables we inherit
+            # Needed inside a submitted job, whose variables this process inherits.
+            with environment({"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}):
                 ray.init(resources.address, runtime_env=runtime_environment(resources.needs.threads), **quiet)
         except (OSError, RuntimeError, ValueError) as error:
             raise SweepError(
@@ -177,30 +220,36 @@ def _start(resources: Resources) -> None:
                 f"({error}); start one with `ray start --head`, or leave the address out to use this machine"
             ) from error
         return
+    _check_loopback()
     with environment({**QUIET, **worker_environment(resources.needs.threads)}):
         for left in reversed(range(START_TRIES)):
             others = set(psutil.Process().children())
             try:
                 _start_local(resources, quiet)
                 break
-            except Exception as error:  # ray raises no subclass here
+            # Ray raises a plain Exception here, no subclass.
+            except Exception as error:
                 if left == 0 or "timed out during startup" not in str(error):
                     raise
             ray.shutdown()
             for child in set(psutil.Process().children()) - others:
-                child.kill()  # ray leaves the half-started node behind
+                # Ray leaves processes of the half-started node behind.
+                child.kill()
                 child.wait()
 
 
 def _start_local(resources: Resources, quiet: Mapping[str, Any]) -> None:
-    """A Ray of our own. Workers inherit the raylet's environment, which is the present one.
+    """Start a local Ray instance. Its workers inherit the environment of this process through the raylet.
 
-    A runtime_env would say the same, but its workers are not prestarted: the first actor took 5.4 s against 1.9 s.
+    A runtime_env would have the same effect, but its workers are not prestarted: the first actor took 5.4 s
+    instead of 1.9 s.
     """
     import ray
 
     ray.init(
-        "local",  # without it ray joins what `ray start` left on this machine, and refuses what is said below
+        # Without "local", Ray joins an instance that `ray start` left on this machine, and then
+        # refuses the arguments below.
+        "local",
         namespace=NAMESPACE.format(resources.needs.threads),
         num_cpus=resources.local_cpus,
         num_gpus=resources.local_gpus,

@@ -1,6 +1,7 @@
-"""The sweep: a loop of our own over ray.wait, with bounded work in flight.
+"""The sweep: an event loop over ray.wait with a bounded number of jobs in flight.
 
-Ray's ActorPool neither replaces a dead actor nor limits a job's time. The engine knows Ray; the work does not.
+It replaces Ray's ActorPool, which neither replaces a dead actor nor limits a job's time. The engine depends
+on Ray; the code of the jobs does not.
 """
 
 from __future__ import annotations
@@ -11,35 +12,42 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from tasks.sweep.actor import Outcome, Site
-from tasks.sweep.backlog import Attempt, Backlog, Shelf
-from tasks.sweep.cluster import Resources, connect
-from tasks.sweep.fleet import NOWHERE, Call, Fleet, Slot
-from tasks.sweep.interrupts import caught_signals, leave
-from tasks.sweep.jobs import Job, Port
-from tasks.sweep.loads import Loads
-from tasks.sweep.policy import Action, Failure, decide, fatal
-from tasks.sweep.progress import Progress, Rate, usage
-from tasks.sweep.records import Ledger, Summary, unanswered
+from tsfmscope.tasks.job import Job, StoreCallbacks
+from tsfmscope.tasks.sweep.actor import Outcome, WorkerLocation
+from tsfmscope.tasks.sweep.actor_pool import NOWHERE, ActorHandle, ActorPool, Call
+from tsfmscope.tasks.sweep.cluster import Resources, connect
+from tsfmscope.tasks.sweep.job_queue import Attempt, JobGroup, JobQueue
+from tsfmscope.tasks.sweep.load_failures import LoadFailures
+from tsfmscope.tasks.sweep.policy import Action, Failure, decide, fatal
+from tsfmscope.tasks.sweep.progress import Progress, Rate, usage
+from tsfmscope.tasks.sweep.records import Ledger, Summary, unanswered
+from tsfmscope.tasks.sweep.signals import caught_signals, leave
 
-MAX_LOSSES = 10  # of nodes under one job; then it is taken for the cause
-TICK_S = 0.2  # longest wait before clocks, signals and progress are looked at
+# Number of nodes that may disappear while they run one job; after that, the job is taken for the
+# cause.
+MAX_LOSSES = 10
+# Longest wait, in seconds, between checks of time limits, signals and progress.
+TICK_S = 0.2
 
 __all__ = ["Summary", "run"]
 Report = Callable[[Progress], None]
 
 
-def run(jobs: Iterable[Job], port: Port, resources: Resources, *, report: Report | None = None) -> Summary:
-    """Run every job that the store has not got, and hand its record to `port.append`.
+def run(jobs: Iterable[Job], port: StoreCallbacks, resources: Resources, *, report: Report | None = None) -> Summary:
+    """Run every job that is not stored yet, and hand its record to `port.append`.
 
-    Jobs of one group should follow each other: the plan is read in chunks, and a model is loaded again for each
-    chunk that needs it. Ray is not started when nothing is missing.
+    Jobs of one group should follow each other: the plan is read in chunks, and a model is loaded again for
+    each chunk that needs it. Ray is not started when nothing is missing.
 
-    Raises SweepError when every further job would fail, and KeyboardInterrupt or SystemExit after SIGINT or SIGTERM;
-    what finished is stored in each case.
+    Raises:
+        SweepError: every further job would fail.
+        KeyboardInterrupt: after SIGINT.
+        SystemExit: after SIGTERM.
+
+    In each case, the records of finished jobs are stored first, if the store still accepts them.
     """
     began = time.monotonic()
-    backlog = Backlog(jobs, port.missing, resources.chunk, resources.of_job)
+    backlog = JobQueue(jobs, port.missing, resources.chunk, resources.of_job)
     ledger = Ledger(port.append, resources.flush_seconds)
     backlog.refill(1)
     acted: tuple[int, ...] = ()
@@ -56,9 +64,11 @@ def run(jobs: Iterable[Job], port: Port, resources: Resources, *, report: Report
 
 
 class _Sweep:
-    """The loop and its state."""
+    """State and main loop of one sweep."""
 
-    def __init__(self, backlog: Backlog, ledger: Ledger, port: Port, resources: Resources, report: Report | None):
+    def __init__(
+        self, backlog: JobQueue, ledger: Ledger, port: StoreCallbacks, resources: Resources, report: Report | None
+    ):
         import ray
 
         self._ray = ray
@@ -66,19 +76,22 @@ class _Sweep:
         self._ledger = ledger
         self._resources = resources
         self._report = report
-        self._fleet = Fleet("actor", port, resources)
+        self._fleet = ActorPool("actor", port, resources)
         self._rate = Rate()
         self._told = 0.0
-        self._loads = Loads(resources.max_attempts)
-        self._divisors: dict[tuple[Shelf, str], int] = {}  # of the batches of a task that memory was enough for
+        self._loads = LoadFailures(resources.max_attempts)
+        # Divisor of a task's batches for which memory was sufficient, by job group and task name.
+        self._divisors: dict[tuple[JobGroup, str], int] = {}
         self.loads = self.restarts = self.handed_back = 0
 
     def work(self) -> None:
-        """Until nothing is left, or a signal asks to stop."""
+        """Run until no job is left or a signal asks to stop."""
         with caught_signals() as caught, ExitStack() as last:
             last.callback(self._tell, force=True)
             last.callback(self._fleet.close)
-            last.callback(self._ledger.flush, force=True)  # the first of them: stored even if the cluster has gone
+            # Callbacks run in reverse order, so the flush is first: records are stored even if the
+            # cluster is gone.
+            last.callback(self._ledger.flush, force=True)
             while (len(self._backlog) or self._fleet.busy) and not caught:
                 self._fleet.top_up(self._backlog)
                 self._give_up()
@@ -97,11 +110,12 @@ class _Sweep:
         self._collect()
         self._expire()
         self._let_go()
-        self._ledger.flush()  # in a drain too: a machine that is taken away may not wait for its end
+        # Flush in a drain as well: a machine that is reclaimed may disappear before the drain ends.
+        self._ledger.flush()
         self._tell()
 
     def _drain(self, caught: list[int]) -> None:
-        """Wait for what runs, within reason; a second signal ends that."""
+        """Wait for running jobs, at most `drain_seconds`; a second signal ends the wait."""
         end = time.monotonic() + self._resources.drain_seconds
         while self._fleet.busy and time.monotonic() < end and len(caught) < 2:
             self._turn()
@@ -111,8 +125,8 @@ class _Sweep:
             while attempts := self._next(slot):
                 slot.send("load" if slot.must_load(attempts[0]) else "job", attempts)
 
-    def _next(self, slot: Slot) -> list[Attempt]:
-        """The jobs that this actor should do in its next call, taken from the backlog; none where it has enough."""
+    def _next(self, slot: ActorHandle) -> list[Attempt]:
+        """Take the jobs for this actor's next call from the queue; empty where the actor has enough."""
         shelf, barred = slot.shelf, self._barred(slot)
         if self._backlog.peek(shelf) is None or (shelf in barred and shelf != slot.loaded):
             other = None if slot.calls else self._backlog.choose(self._fleet.serving(), shelf.needs, barred)
@@ -131,13 +145,17 @@ class _Sweep:
             attempt.divisor = max(attempt.divisor, self._divisors.get((shelf, attempt.job.task.name), 1))
         return attempts
 
-    def _barred(self, slot: Slot) -> set[Shelf]:
-        """What the actor should not load now: its node failed to, and must wait, or has another actor try again."""
+    def _barred(self, slot: ActorHandle) -> set[JobGroup]:
+        """Return the job groups that the actor should not load now.
+
+        These are groups that its node failed to load and may not try again yet, and groups with a failed load
+        that another actor of the node is loading.
+        """
         node = slot.site.node_id
         return self._loads.barred(node) | {shelf for shelf in self._loads if shelf in self._fleet.loading(node)}
 
     def _collect(self) -> None:
-        """Take in the answers that have come to the oldest call of each actor, which answers in order."""
+        """Process the answers that have arrived to each actor's oldest call; calls are answered in order."""
         calls = {slot.calls[0].ref: (slot, slot.calls[0]) for slot in self._fleet if slot.calls}
         if not calls:
             time.sleep(TICK_S)
@@ -149,12 +167,14 @@ class _Sweep:
             try:
                 answer = self._ray.get(ref)
                 answer = pickle.loads(answer) if call.what == "job" else answer
-            except Exception as error:  # whatever ray raises: a death; or an answer that cannot be read here
+            # Any exception of Ray, such as the death of an actor, or an answer that cannot be
+            # unpickled here.
+            except Exception as error:
                 self._broken(slot, call, error)
             else:
                 self._answered(slot, call, answer)
 
-    def _answered(self, slot: Slot, call: Call, answer: Any) -> None:
+    def _answered(self, slot: ActorHandle, call: Call, answer: Any) -> None:
         slot.answered(call)
         if call.what == "start":
             self._fleet.started(slot, answer)
@@ -171,14 +191,16 @@ class _Sweep:
             self._loads.succeeded(slot.shelf, slot.site)
             slot.send("job", call.attempts)
 
-    def _done(self, slot: Slot, call: Call, outcomes: Sequence[Outcome]) -> None:
-        """Take in what became of a call's jobs; those that it did not come to wait again."""
-        if not outcomes:  # a long job was before them: another actor may be free sooner
+    def _done(self, slot: ActorHandle, call: Call, outcomes: Sequence[Outcome]) -> None:
+        """Process the outcomes of a call's jobs; jobs that the call did not reach go back to the queue."""
+        # A long job was ahead of them: another actor may be free sooner.
+        if not outcomes:
             slot.job_seconds = float("inf")
             self._back(call.attempts)
             return
         if outcomes[-1].leaving:
-            slot.leaves = float("inf")  # it sees to it by itself that its job ends in time
+            # The actor ends its job in time by itself.
+            slot.leaves = float("inf")
         if outcomes[-1].undone:
             (self._hand_back if outcomes[-1].leaving else self._back)(call.attempts[len(outcomes) - 1 :])
             outcomes, slot.loaded = outcomes[:-1], None
@@ -194,8 +216,8 @@ class _Sweep:
             else:
                 self._failed(slot, call, attempt, outcome.failure, outcome)
 
-    def _broken(self, slot: Slot, call: Call, error: Exception) -> None:
-        """The call itself went wrong, not the work in it."""
+    def _broken(self, slot: ActorHandle, call: Call, error: Exception) -> None:
+        """Handle a call that failed itself, as opposed to the work in it."""
         failure = Failure.of(error)
         kinds = self._ray.exceptions
         if call.what == "start" or (isinstance(error, kinds.RayError) and not isinstance(error, kinds.RayTaskError)):
@@ -213,7 +235,7 @@ class _Sweep:
                 self._lose(slot, Failure.of(error), sure=True)
 
     def _let_go(self) -> None:
-        """End actors that are to leave once they have nothing to do, or no time left, and those on nodes that went."""
+        """End actors whose node has disappeared, and leaving actors that are idle or out of time."""
         now = time.monotonic()
         for slot in list(self._fleet):
             if slot.leaves is not None and (not slot.calls or now > slot.leaves):
@@ -222,15 +244,19 @@ class _Sweep:
                 self._lose(slot, Failure.of(ConnectionError(f"node {slot.site.node} has gone")), sure=False)
 
     def _hand_back(self, attempts: Sequence[Attempt]) -> None:
-        """Jobs that their actor or node had no time to do; nothing that they are to blame for."""
+        """Put back jobs that their actor or node had no time for; they do not count as failed attempts."""
         self.handed_back += len(attempts)
         self._back(attempts)
 
-    def _lose(self, slot: Slot, failure: Failure, *, sure: bool) -> None:
-        """End an actor; blame its first call's job, unless it had several, or an answer may have been lost on the way.
+    def _lose(self, slot: ActorHandle, failure: Failure, *, sure: bool) -> None:
+        """End an actor and decide which of its jobs caused the loss.
 
-        sure: none was. Jobs that may be to blame wait again, to be run alone. Where the node has gone, or is to go,
-        none is, but one that this happens to again and again.
+        The job of its first call is blamed. It is not blamed if the call had several jobs, or if other calls
+        waited behind it and its answer may have been lost in transit. Jobs that may be the cause go back to
+        the queue, to be run alone. If the node is gone or about to leave, no job is blamed, except a job to
+        which this happened MAX_LOSSES times before.
+
+        sure: no answer can have been lost.
         """
         lost = not sure and self._fleet.nodes.lost(slot.site.node_id)
         calls = self._end(slot)
@@ -256,11 +282,13 @@ class _Sweep:
             attempt.alone = attempt.alone or alone
             self._backlog.back(attempt)
 
-    def _failed(self, slot: Slot, call: Call, attempt: Attempt, failure: Failure, outcome: Outcome | None) -> None:
-        """Do as the policy says about a failed job or load."""
+    def _failed(
+        self, slot: ActorHandle, call: Call, attempt: Attempt, failure: Failure, outcome: Outcome | None
+    ) -> None:
+        """Handle a failed job or load as the policy decides."""
         shelf, of_load = attempt.shelf, call.what == "load"
         if of_load:
-            slot.shelf, slot.loaded = Shelf(shelf.needs), None
+            slot.shelf, slot.loaded = JobGroup(shelf.needs), None
             tried = self._loads.failed(shelf, slot.site, failure, call.sent)
         else:
             attempt.attempts += 1
@@ -278,10 +306,12 @@ class _Sweep:
             for left in reversed(self._end(slot)):
                 self._back(left.attempts)
         elif not of_load and failure.transient:
-            slot.loaded = None  # what failed half-way may have left the model changed; the actor does no more with it
+            # A job that failed midway may have changed the model, so the actor does no more jobs
+            # with it.
+            slot.loaded = None
 
-    def _end(self, slot: Slot) -> list[Call]:
-        """End an actor. The calls that it has not answered, the oldest first."""
+    def _end(self, slot: ActorHandle) -> list[Call]:
+        """End an actor and return its unanswered calls, the oldest first."""
         calls = list(slot.calls)
         self._fleet.drop(slot)
         slot.calls.clear()
@@ -289,7 +319,7 @@ class _Sweep:
         return calls
 
     def _give_up(self) -> None:
-        """Record the jobs whose environment could not be made, or whose model no actor could load, with why."""
+        """Record jobs that cannot run: no environment could be built, or no actor can load their model."""
         for needs, failure in self._fleet.unmade(self._backlog):
             for shelf in self._backlog.shelves(needs):
                 self._record_all(shelf, failure, NOWHERE, 1)
@@ -297,7 +327,7 @@ class _Sweep:
             if (refusal := self._loads.hopeless(shelf, self._fleet.able(shelf))) is not None:
                 self._record_all(shelf, refusal.failure, refusal.site, refusal.tries)
 
-    def _record_all(self, shelf: Shelf, failure: Failure, site: Site, attempts: int) -> None:
+    def _record_all(self, shelf: JobGroup, failure: Failure, site: WorkerLocation, attempts: int) -> None:
         """Record one failure, of a load or an environment, for each job that waits for it."""
         while self._backlog.peek(shelf) is not None:
             self._ledger.add(self._backlog.pop(shelf).job, unanswered(failure, site, seconds=0.0), attempts)

@@ -1,6 +1,7 @@
-"""Environments of their own, for jobs whose packages cannot live beside ours: made by uv, once; Ray's `py_executable`.
+"""Python environments for jobs whose packages conflict with ours.
 
-Ray's own plugin (`runtime_env={"uv": …}`) was measured and is not used: docs/environments.md.
+uv builds each environment once; Ray starts its workers through `py_executable`. Ray's own plugin
+(`runtime_env={"uv": …}`) was measured and is not used: docs/environments.md.
 """
 
 from __future__ import annotations
@@ -21,53 +22,65 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tasks.errors import EnvironmentFailed
-from tasks.sweep.policy import Failure
+from tsfmscope.tasks.errors import EnvironmentFailed
+from tsfmscope.tasks.sweep.policy import Failure
 
-ROOT = Path(__file__).resolve().parents[2]  # the folder that holds our packages: a checkout, or all of site-packages
-OURS = ("stages", "store", "tasks")
-FOLDER = ".environments"  # in the driver's folder, which all nodes share
-# What every worker imports before a job says what it needs: ray, the sweep, the store's readers and writers.
+# Folder that contains our package: a checkout, or all of site-packages.
+ROOT = Path(__file__).absolute().parents[3]
+OURS = ("tsfmscope",)
+# Folder of the environments, inside the driver's folder, which all nodes share.
+FOLDER = ".environments"
+# Packages that every worker imports before it runs a job: for Ray, the sweep, and the store's
+# readers and writers.
 NEEDED = ("blake3", "numpy", "pyarrow", "pydantic", "pyyaml", "threadpoolctl")
-READY = ".ready"  # comes last into an environment
-CLOSE_S = 5  # for taking away what was half made
-SAID = 12  # last lines of uv that an error repeats
+# File that is written last into an environment.
+READY = ".ready"
+WHEELS_ONLY = ("--only-binary", ":all:")
+# Seconds to wait until half-built environments are removed.
+CLOSE_S = 5
+# Number of last lines of uv's output that an error repeats.
+SAID = 12
 CHECK = "import ray, sys; sys.exit(ray.__version__ != sys.argv[1])"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Packages of its own, by the name that params give it."""
+    """Python packages under the name that params give them."""
 
     name: str
-    packages: tuple[str, ...]  # requirements, as pip takes them
-    options: tuple[str, ...] = ()  # of `uv pip install`
+    # Requirements in pip's syntax.
+    packages: tuple[str, ...]
+    # Options of `uv pip install`.
+    options: tuple[str, ...] = ()
     timeout_s: float = 1800
+    # Whether packages without a wheel are allowed; their build runs their code.
+    allow_builds: bool = False
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what decides its packages: a part of the keys of jobs that run in it."""
-        return hashlib.sha256(json.dumps([sorted(self.packages), list(self.options)]).encode()).hexdigest()
+        """Return the SHA-256 of all that determines the packages; part of the keys of jobs that run in it."""
+        builds = ["allow_builds"] if self.allow_builds else []
+        return hashlib.sha256(json.dumps([sorted(self.packages), list(self.options), *builds]).encode()).hexdigest()
 
     @cached_property
     def folder(self) -> Path:
-        """Where it is made: another one for other packages, another Ray or another Python."""
+        """Return the environment's folder; it depends on packages, Ray, Python and our code's folder."""
         beside = (self.digest, _ray(), sys.version, sys.base_prefix, NEEDED, str(ROOT))
         return Path(FOLDER, f"{self.name}-{hashlib.sha256(repr(beside).encode()).hexdigest()[:12]}").absolute()
 
     @property
     def described(self) -> str:
-        """Name and packages in one line."""
+        """Return name and packages in one line."""
         return f"{self.name}: {', '.join([*self.packages, *self.options])}"
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """Return the path of the environment's interpreter."""
         return self.folder / "bin" / "python"
 
     @property
     def code(self) -> Path:
-        """Where it finds our packages and nothing else, also where they are installed among all others."""
+        """Return the folder that links to our package alone, also where it is installed next to others."""
         return self.folder / "code"
 
 
@@ -75,8 +88,8 @@ def _ray() -> str:
     return importlib.metadata.version("ray")
 
 
-class Maker:
-    """Makes environments beside the sweep, a thread each, so that other jobs go on."""
+class EnvironmentBuilder:
+    """Builder of environments in the background, one thread each, so that other jobs go on."""
 
     def __init__(self) -> None:
         self._threads: dict[Environment, threading.Thread] = {}
@@ -85,7 +98,7 @@ class Maker:
         self._closed = False
 
     def ready(self, environment: Environment) -> bool:
-        """Whether it is there; where it is not, it is made from now on."""
+        """Return whether the environment is built; if not, start to build it."""
         if environment in self._failures:
             return False
         if (environment.folder / READY).exists():
@@ -97,11 +110,11 @@ class Maker:
         return False
 
     def failure(self, environment: Environment) -> Failure | None:
-        """Why it could not be made."""
+        """Return why the environment could not be built, or None."""
         return self._failures.get(environment)
 
     def close(self) -> None:
-        """End what is being made."""
+        """Stop all builds."""
         self._closed = True
         for child in list(self._children):
             child.kill()
@@ -111,12 +124,17 @@ class Maker:
     def _make(self, environment: Environment) -> None:
         try:
             self.make(environment)
-        except Exception as error:  # whatever it is, it is told of as the failure of the jobs
+        # Any error is reported as the failure of the jobs.
+        except Exception as error:
             if not self._closed:
                 self._failures[environment] = Failure.of(error)
 
     def make(self, environment: Environment) -> None:
-        """Make it, unless another process did meanwhile. Raises EnvironmentFailed within its `timeout_s`."""
+        """Build the environment, unless another process has done so in the meantime.
+
+        Raises:
+            EnvironmentFailed: the build failed or took longer than the environment's `timeout_s`.
+        """
         end = time.monotonic() + environment.timeout_s
         with _locked(environment, end):
             if (environment.folder / READY).exists():
@@ -129,14 +147,16 @@ class Maker:
                 raise
 
     def _install(self, environment: Environment, end: float) -> None:
-        """As near to our own versions as the packages allow; `pins.txt` in its folder keeps what came of it."""
-        uv, folder, options = find_uv(), environment.folder, environment.options
+        """Install versions as close to ours as the packages allow; `pins.txt` in the folder lists them."""
+        uv, folder = find_uv(), environment.folder
+        options = environment.options if environment.allow_builds else (*environment.options, *WHEELS_ONLY)
         shutil.rmtree(folder, ignore_errors=True)
         self._call(environment, end, uv, "venv", "--python", sys.executable, str(folder))
         asked, pins = folder / "asked.txt", folder / "pins.txt"
         asked.write_text("\n".join([*environment.packages, *NEEDED, f"ray=={_ray()}"]) + "\n")
         ours = {one.name: one.version for one in importlib.metadata.distributions() if one.name}
-        pins.write_text("".join(f"{name}=={version}\n" for name, version in sorted(ours.items())))  # preferred by uv
+        # uv prefers the versions of an existing output file.
+        pins.write_text("".join(f"{name}=={version}\n" for name, version in sorted(ours.items())))
         target = ("--python", str(environment.python))
         resolve = ("pip", "compile", str(asked), "--output-file", str(pins), "--no-header", "--no-annotate")
         self._call(environment, end, uv, *resolve, *target, *options)
@@ -148,7 +168,7 @@ class Maker:
         (folder / READY).touch()
 
     def _call(self, environment: Environment, end: float, *command: str) -> None:
-        """Run it away from the checkout, whose own overrides uv would take for this environment's."""
+        """Run a command outside the checkout, because uv would apply the checkout's own overrides."""
         if self._closed:
             raise EnvironmentFailed(f"environment {environment.name}: the sweep ended while it was made")
         left = end - time.monotonic()
@@ -177,7 +197,11 @@ class Maker:
 
 
 def find_uv() -> str:
-    """Beside our Python, on PATH, or where the Makefile puts it. Raises EnvironmentFailed where there is none."""
+    """Return the path of uv: next to our Python, in the Makefile's folder, or on PATH.
+
+    Raises:
+        EnvironmentFailed: there is no uv.
+    """
     for beside in (Path(sys.executable).parent, Path(".uv", "bin").absolute()):
         if (beside / "uv").is_file():
             return str(beside / "uv")
@@ -189,7 +213,11 @@ def find_uv() -> str:
 
 @contextmanager
 def _locked(environment: Environment, end: float) -> Iterator[None]:
-    """One process at a time makes it; the next finds it made."""
+    """Hold the environment's lock, so that one process at a time builds it.
+
+    Raises:
+        EnvironmentFailed: the lock is not free before `end`.
+    """
     environment.folder.parent.mkdir(exist_ok=True)
     with environment.folder.with_suffix(".lock").open("w") as file:
         while True:

@@ -1,4 +1,4 @@
-"""The law by which a search stops trials."""
+"""Parameters of the rule by which a search stops trials."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Halving:
     """Asynchronous successive halving (ASHA, Li et al. 2020) of the rows that trials report.
 
-    At `grace`, grace x reduction, ... up to `most` of `time`, a trial goes on if its `metric` is among the least 1 /
-    reduction of those that came so far.
+    The rungs are at `grace`, grace x reduction, ... up to `most`, in units of `time`. At a rung, a trial
+    continues if its `metric` is among the smallest 1 / reduction of the values reported there so far.
     """
 
     most: int

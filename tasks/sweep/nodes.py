@@ -1,4 +1,4 @@
-"""The cluster's nodes: which take actors, which are about to leave, which have gone, and asking for more."""
+"""Nodes of the cluster, open, leaving or gone, and requests to the autoscaler for more."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.sweep.placement import Needs, Node
+from tsfmscope.tasks.sweep.placement import ActorResources, Node
 
-MARGIN_S = 5.0  # before a node's deadline: what still runs there is handed back
+# Seconds before a node's deadline at which its running jobs are handed back.
+MARGIN_S = 5.0
 PROBE_S = 1.0
 
 
 class Nodes:
-    """A picture of the cluster, taken anew by `look`."""
+    """Snapshot of the cluster, refreshed by `look`."""
 
     def __init__(self) -> None:
-        self.open: list[Node] = []  # alive, and not to leave
-        self.leaving: dict[str, float] = {}  # node -> time.monotonic() by which it should be free; inf: no deadline
-        self._ids: set[str] = set()  # alive
+        # Nodes that are alive and not about to leave.
+        self.open: list[Node] = []
+        # Node -> time of time.monotonic() by which it should be free; inf: no deadline.
+        self.leaving: dict[str, float] = {}
+        # Ids of the nodes that are alive.
+        self._ids: set[str] = set()
         self._raylets: dict[str, tuple[str, int]] = {}
-        self._shaken = float("-inf")  # when a node last went, or was told to
+        # Time when a node last disappeared, or was asked to leave.
+        self._shaken = float("-inf")
 
     def look(self) -> None:
-        """Ask Ray, which takes about a millisecond."""
+        """Query Ray for the nodes, which takes about a millisecond."""
         import ray
 
         alive = [node for node in ray.nodes() if node["Alive"]]
@@ -41,13 +46,14 @@ class Nodes:
         self._raylets.update({n["NodeID"]: (n["NodeManagerAddress"], n["NodeManagerPort"]) for n in alive})
 
     def gone(self, name: str) -> bool:
-        """Whether the node was alive once, and not when last looked at."""
+        """Return whether the node was alive once, but not in the last snapshot."""
         return name in self._raylets and name not in self._ids
 
     def lost(self, name: str) -> bool:
-        """Whether the node has gone or is leaving, as of now.
+        """Return whether the node is gone or leaving now.
 
-        Ray needs up to 20 s to be sure that a node is dead, its actors end at once: so the node itself is asked too.
+        Ray needs up to 20 s to declare a node dead, but the node's actors end at once. So the node itself is
+        contacted too.
         """
         if not name:
             return False
@@ -55,23 +61,27 @@ class Nodes:
         return name in self.leaving or name not in self._ids or not _answers(*self._raylets[name])
 
     def shaken(self, since: float) -> bool:
-        """Whether a node went or was told to after that time of time.monotonic(), or one does not answer now."""
+        """Return whether a node may have failed since that time of time.monotonic().
+
+        True if a node disappeared or was asked to leave after it, or if a node does not answer now.
+        """
         self.look()
         return self._shaken >= since or not all(_answers(*self._raylets[name]) for name in self._ids)
 
 
 class Request:
-    """What an autoscaler is asked to have room for: one request a cluster, which the last one to ask has said.
+    """Resources requested from an autoscaler. A cluster has one request; each new one replaces the last.
 
-    of_cluster: not of a Ray of our own, which has no autoscaler.
+    of_cluster: False for a local Ray instance, which has no autoscaler.
     """
 
     def __init__(self, *, of_cluster: bool) -> None:
         self._of_cluster = of_cluster
-        self._asked: dict[Needs, int] | None = None  # not known: a driver that was killed leaves what it asked for
+        # None: unknown, because a driver that was killed leaves its request behind.
+        self._asked: dict[ActorResources, int] | None = None
 
-    def make(self, actors: Mapping[Needs, int]) -> None:
-        """Ask for room for so many actors of each kind; nothing happens where no autoscaler runs."""
+    def make(self, actors: Mapping[ActorResources, int]) -> None:
+        """Request resources for this many actors of each kind; nothing happens where no autoscaler runs."""
         from ray.autoscaler.sdk import request_resources
 
         if not self._of_cluster or actors == self._asked or _outside():
@@ -83,15 +93,22 @@ class Request:
 
 
 def _outside() -> bool:
-    """Whether this driver is a Ray client, which sees neither drains nor the nodes' own ports, nor an autoscaler."""
+    """Return whether this driver is a Ray client.
+
+    A client sees neither drains nor the nodes' own ports nor an autoscaler.
+    """
     import ray
 
     return bool(ray.util.client.ray.is_connected())
 
 
 def _draining() -> dict[str, int]:
-    """Nodes that are to leave -> deadline, Unix ms; said by autoscalers, `ray drain-node`, `ray start --block`."""
-    from ray._private.state import state  # the public state API needs a dashboard
+    """Return the nodes that are about to leave, with their deadline in Unix ms (0: none).
+
+    Autoscalers, `ray drain-node` and `ray start --block` announce them.
+    """
+    # The public state API needs a dashboard.
+    from ray._private.state import state
 
     if _outside():
         return {}

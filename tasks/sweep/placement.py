@@ -1,4 +1,4 @@
-"""What an actor takes, which nodes have it, and how many actors of each kind live beside each other."""
+"""Resources of actors, nodes that have them, and the number of actors of each kind to run at once."""
 
 from __future__ import annotations
 
@@ -8,26 +8,36 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tasks.sweep.environments import Environment
+    from tsfmscope.tasks.sweep.environments import Environment
 
-SLACK = 1e-9  # ray counts resources in ten-thousandths
+# Tolerance for floating point; Ray counts resources in ten-thousandths.
+SLACK = 1e-9
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What one actor of a kind takes; jobs whose tasks have equal needs share actors.
+class ActorResources:
+    """Resources of one kind of actor; jobs whose tasks have equal needs share actors.
 
-    Raises ValueError on a value that cannot be.
+    Raises:
+        ValueError: a value is invalid.
     """
 
-    cpus: float = 1  # also the threads of its libraries
-    gpus: float = 0  # a fraction lets several actors share one GPU
-    memory_mb: int | None = None  # host memory that ray reserves
-    custom: Mapping[str, float] = field(default_factory=dict, hash=False)  # custom resources of nodes, as ray counts
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)  # of nodes, as ray selects: see Node.matches
-    actors: int | None = None  # at most so many; None: all that fit
-    environment: Environment | None = None  # packages of its own; None: the driver's
-    processes: int | None = None  # that a training is shared among; None: one a GPU, at least one
+    # CPUs; also the number of threads of its libraries.
+    cpus: float = 1
+    # GPUs; a fraction lets several actors share one GPU.
+    gpus: float = 0
+    # Host memory that Ray reserves.
+    memory_mb: int | None = None
+    # Custom resources of nodes, as Ray counts them.
+    custom: Mapping[str, float] = field(default_factory=dict, hash=False)
+    # Labels of nodes, as Ray selects them: see Node.matches.
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    # Largest number of actors of this kind; None: all that fit.
+    actors: int | None = None
+    # Environment with its own packages; None: the driver's.
+    environment: Environment | None = None
+    # Number of processes that share a training; None: one per GPU, at least one.
+    processes: int | None = None
 
     def __post_init__(self) -> None:
         if self.actors is not None and self.actors < 1:
@@ -43,22 +53,22 @@ class Needs:
 
     @property
     def shares(self) -> int:
-        """Processes that a training is shared among."""
+        """Return the number of processes that share a training."""
         return self.processes or max(1, self.devices)
 
     @property
     def threads(self) -> int:
-        """Threads of an actor's libraries."""
+        """Return the number of threads of an actor's libraries."""
         return max(1, int(self.cpus))
 
     @property
     def devices(self) -> int:
-        """GPUs that an actor sees."""
+        """Return the number of GPUs that an actor sees."""
         return math.ceil(self.gpus)
 
     @property
     def amounts(self) -> dict[str, float]:
-        """What one actor takes, in ray's names and units."""
+        """Return the resources of one actor, in Ray's names and units."""
         asked = {"CPU": self.cpus, "GPU": self.gpus, **self.custom}
         if self.memory_mb:
             asked["memory"] = self.memory_mb * 2**20
@@ -72,38 +82,42 @@ class Needs:
 
 @dataclass(frozen=True)
 class Node:
-    """A node that takes new actors: all that it has, in ray's names and units, and its labels."""
+    """A node that accepts new actors: its total resources, in Ray's names and units, and its labels."""
 
-    name: str  # ray's id of it, in hex
+    # Ray's node id, in hex.
+    name: str
     has: Mapping[str, float] = field(hash=False)
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
-    def matches(self, needs: Needs) -> bool:
-        """Whether it has the labels."""
+    def matches(self, needs: ActorResources) -> bool:
+        """Return whether the node has the labels that an actor needs."""
         return all(_holds(selector, self.labels.get(name)) for name, selector in needs.labels.items())
 
 
 def _holds(selector: str, value: str | None) -> bool:
-    """Whether a label is as ray's selector asks: VALUE, !VALUE, in(A,B), !in(A,B)."""
+    """Return whether a label's value matches Ray's selector: VALUE, !VALUE, in(A,B), !in(A,B)."""
     body = selector.removeprefix("!")
     options = body[3:-1].split(",") if body.startswith("in(") else [body]
     return (value in [option.strip() for option in options]) != selector.startswith("!")
 
 
-def fits(needs: Needs, nodes: Sequence[Node]) -> int:
-    """Actors that the nodes hold if nothing else runs there; none is split over two nodes, nor a fraction over GPUs."""
+def fits(needs: ActorResources, nodes: Sequence[Node]) -> int:
+    """Count the actors that fit on otherwise empty nodes.
+
+    No actor is split over two nodes, and no fraction of a GPU over two GPUs.
+    """
     return sum(_fit(needs, node.has) for node in nodes if node.matches(needs))
 
 
-def _fit(needs: Needs, has: Mapping[str, float]) -> int:
+def _fit(needs: ActorResources, has: Mapping[str, float]) -> int:
     counts = [int(has.get(name, 0) / amount + SLACK) for name, amount in needs.amounts.items()]
     if 0 < needs.gpus < 1:
         counts.append(int(has.get("GPU", 0) + SLACK) * int(1 / needs.gpus + SLACK))
     return min(counts)
 
 
-def within(wanted: Mapping[Needs, int], most: int) -> dict[Needs, int]:
-    """As many actors of each kind as `allot` would give, were there room for all."""
+def cap(wanted: Mapping[ActorResources, int], most: int) -> dict[ActorResources, int]:
+    """Return the numbers of actors that `allocate` would give if all of them fitted on the nodes."""
     given = dict.fromkeys(wanted, 0)
     while sum(given.values()) < most:
         short = [needs for needs, count in given.items() if count < min(wanted[needs], needs.actors or math.inf)]
@@ -113,11 +127,15 @@ def within(wanted: Mapping[Needs, int], most: int) -> dict[Needs, int]:
     return given
 
 
-def allot(wanted: Mapping[Needs, int], nodes: Sequence[Node], most: int | None = None) -> dict[Needs, int]:
-    """How many actors of each kind to have: in turn one of each, until `wanted` is met or no more fits.
+def allocate(
+    wanted: Mapping[ActorResources, int], nodes: Sequence[Node], most: int | None = None
+) -> dict[ActorResources, int]:
+    """Return the number of actors of each kind: one of each in turn, while they are wanted and fit.
 
-    Kinds that take GPUs choose first, then those that ask for labels or take most: small actors find a place in what
-    is left. `most` bounds all of them together.
+    Kinds with GPUs choose first, then kinds with labels, then the largest; small actors fit into the
+    remaining resources.
+
+    most: largest number of actors of all kinds together.
     """
     free = [_Free(node) for node in sorted(nodes, key=lambda node: node.has.get("GPU", 0) > 0)]
     order = sorted(wanted, key=lambda needs: (-needs.gpus, -len(needs.labels), -needs.cpus, -(needs.memory_mb or 0)))
@@ -129,7 +147,8 @@ def allot(wanted: Mapping[Needs, int], nodes: Sequence[Node], most: int | None =
         if given[needs] >= min(wanted[needs], needs.actors or math.inf):
             continue
         while places[needs] and not places[needs][-1].take(needs):
-            places[needs].pop()  # what is free only shrinks
+            # Free resources only shrink, so the node is never tried again.
+            places[needs].pop()
         if places[needs]:
             given[needs] += 1
             growing.append(needs)
@@ -137,15 +156,18 @@ def allot(wanted: Mapping[Needs, int], nodes: Sequence[Node], most: int | None =
 
 
 class _Free:
-    """What is left of a node while actors are placed on it."""
+    """Remaining resources of a node while actors are placed on it."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self._amounts = {name: amount for name, amount in node.has.items() if name != "GPU"}
         self._gpus = [1.0] * int(node.has.get("GPU", 0) + SLACK)
 
-    def take(self, needs: Needs) -> bool:
-        """Take what one actor needs, a fraction of a GPU from the fullest that has it; False: there is not enough."""
+    def take(self, needs: ActorResources) -> bool:
+        """Take the resources of one actor; return False if there are not enough.
+
+        A fraction of a GPU is taken from the fullest GPU that has it.
+        """
         amounts = {name: amount for name, amount in needs.amounts.items() if name != "GPU"}
         share = min(needs.gpus, 1.0)
         fit = sorted((left, i) for i, left in enumerate(self._gpus) if needs.gpus and left >= share - SLACK)

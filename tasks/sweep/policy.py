@@ -1,4 +1,4 @@
-"""What to do on a failure: a pure function, tested without a cluster."""
+"""Policy for failures: a pure function decides what to do, and is tested without a cluster."""
 
 from __future__ import annotations
 
@@ -7,32 +7,42 @@ import traceback
 from dataclasses import dataclass
 from enum import Enum
 
-from tasks.errors import SweepError
+from tsfmscope.tasks.errors import SweepError
 
-TRANSIENT = frozenset(  # class names anywhere in an error's ancestry; by name, as ray and torch are not imported here
+# Class names anywhere in an error's ancestry. They are names, because ray and torch are not
+# imported here.
+TRANSIENT = frozenset(
     {
-        "RayActorError",  # the actor or its node died, or cannot be reached
+        # The actor or its node died, or cannot be reached.
+        "RayActorError",
         "WorkerCrashedError",
         "NodeDiedError",
         "LocalRayletDiedError",
         "ObjectLostError",
-        "OutOfMemoryError",  # torch's on the GPU, ray's on the host
+        # torch's on the GPU, Ray's on the host.
+        "OutOfMemoryError",
         "MemoryError",
         "TimeoutError",
         "ConnectionError",
-        "AcceleratorError",  # torch: the CUDA context of the process is lost
-        "EnvironmentFailed",  # an index that does not answer, packages of which a version appears
-        "PlaceError",  # store.errors: an object store does not answer, which it may do again
+        # torch: the CUDA context of the process is lost.
+        "AcceleratorError",
+        # An index that does not answer, or packages of which a version may appear later.
+        "EnvironmentFailed",
+        # tsfmscope.store.errors: an object store does not answer, but may do so later.
+        "PlaceError",
     }
 )
 FATAL = frozenset({"SweepError", "OutOfDiskError"})
-FATAL_ERRNO = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})  # no further job could be stored
-LAST_DIVISOR = 64  # of a batch; where memory lacks for so small a part of it, it would for any
-MEMORY_WORDS = ("out of memory", "low on memory", "(oom)")  # CUDA's RuntimeError; ray's account of a killed worker
+# Error numbers after which no further job could be stored.
+FATAL_ERRNO = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+# Largest divisor of a batch: if memory is too small for this small a part, it is too small for any.
+LAST_DIVISOR = 64
+# Texts of CUDA's RuntimeError, and of Ray's message about a killed worker.
+MEMORY_WORDS = ("out of memory", "low on memory", "(oom)")
 
 
 class Action(Enum):
-    """What the engine does next."""
+    """Next action of the engine."""
 
     RETRY = "retry"
     RECORD = "record"
@@ -48,11 +58,12 @@ class Failure:
     traceback: str
     ancestry: frozenset[str]
     errno: int | None = None
-    lacks_package: bool = False  # came of an ImportError, whatever it was put as
+    # Whether the error is, or was raised from, an ImportError.
+    lacks_package: bool = False
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """The failure that an exception stands for; ray's wrapper of a worker's exception is taken off."""
+        """Build the failure of an exception; Ray's wrapper of a worker's exception is removed first."""
         cause = getattr(error, "cause", None)
         if type(error).__name__.startswith("RayTaskError") and isinstance(cause, BaseException):
             error = cause
@@ -67,23 +78,27 @@ class Failure:
 
     @property
     def of_memory(self) -> bool:
-        """Whether memory, on the host or the GPU, was what lacked."""
+        """Return whether the error was a lack of memory, on the host or the GPU."""
         text = self.message.lower()
         return bool(self.ancestry & {"OutOfMemoryError", "MemoryError"}) or any(w in text for w in MEMORY_WORDS)
 
     @property
     def transient(self) -> bool:
-        """Whether the same job may succeed at another time or place."""
+        """Return whether the same job may succeed at another time or on another actor."""
         return bool(self.ancestry & TRANSIENT) or self.of_memory
 
     @property
     def of_machine(self) -> bool:
-        """Whether the next run tries again by itself: passing, or mended by installing what within a run stays away."""
+        """Return whether the next run should try the job again.
+
+        True for transient failures, and for a missing package: it stays missing during a run, but may be
+        installed before the next one.
+        """
         return self.transient or self.lacks_package
 
 
 def _of_import(error: BaseException | None) -> bool:
-    """Whether an ImportError is the error or what it was raised from."""
+    """Return whether the error is an ImportError, or was raised from one."""
     while error is not None and not isinstance(error, ImportError):
         error = error.__cause__
     return error is not None
@@ -91,7 +106,7 @@ def _of_import(error: BaseException | None) -> bool:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, and how a retry differs: with half the batch, on a new actor."""
+    """Action after a failure, and changes for a retry: half the batch, a new actor."""
 
     action: Action
     halve: bool = False
@@ -99,11 +114,18 @@ class Decision:
 
 
 def decide(failure: Failure, attempts: int, max_attempts: int, divisor: int = LAST_DIVISOR) -> Decision:
-    """What to do after a job's or a load's `attempts`-th attempt has failed, with the batch over `divisor`.
+    """Decide what to do after the `attempts`-th attempt of a job or a load has failed.
 
-    Fatal (no disk space, code missing on the workers): STOP. Transient: RETRY while attempts < max_attempts, with
-    half the batch where memory lacked; where it lacked within the job, which the actor has survived, until the batch
-    is a LAST_DIVISOR-th. All else, and transient ones used up: RECORD.
+    - STOP: fatal failures (no disk space, code missing on the workers).
+    - RETRY: transient failures while attempts < max_attempts, with half the batch if memory was short. If
+      memory was short inside the job, so that the actor survived, retries continue until the divisor is
+      LAST_DIVISOR.
+    - RECORD: all other failures, and transient ones without a retry left.
+
+    divisor: divisor of the batch size in the failed attempt.
+
+    Raises:
+        ValueError: attempts or max_attempts is below 1.
     """
     if attempts < 1 or max_attempts < 1:
         raise ValueError(f"attempts: got {attempts} of {max_attempts}, expected both at least 1")
@@ -117,7 +139,7 @@ def decide(failure: Failure, attempts: int, max_attempts: int, divisor: int = LA
 
 
 def fatal(job: str, failure: Failure) -> SweepError:
-    """What ends a sweep after the policy said STOP."""
+    """Build the error that ends a sweep after the policy decided STOP."""
     error = SweepError(
         f"{job}: {failure.type}: {failure.message}\n"
         "Every further job would fail the same way: mend this and run the same command again"

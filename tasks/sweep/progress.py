@@ -1,4 +1,4 @@
-"""How far a sweep is, and showing it: a bar where there is a terminal, else a line every few seconds."""
+"""Progress of a sweep, and its display: a bar on a terminal, else one line every few seconds."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
 
-LINE_S = 10.0  # between lines where there is no terminal
-RATE_WINDOW_S = 30.0  # the rate is that of so many last seconds
-NAMED_NODES = 6  # of more, those that do least are named
+# Seconds between lines where there is no terminal.
+LINE_S = 10.0
+# Length of the period, in seconds, over which the rate is computed.
+RATE_WINDOW_S = 30.0
+# Largest number of nodes that are listed. Of more nodes, the least busy are listed.
+NAMED_NODES = 6
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One moment of a sweep. Counts are jobs; rate is jobs/s; seconds_left is None while it cannot be told.
+    """State of a sweep at one moment.
 
-    nodes: of each node how many actors are busy, and how many there are.
+    Counts are jobs; rate is in jobs/s; seconds_left is None while it is unknown. nodes: node -> number of
+    busy actors and number of actors.
     """
 
     planned: int
-    reused: int  # stored before this run
+    # Jobs stored before this run.
+    reused: int
     done: int
     failed: int
     running: int
@@ -33,7 +38,7 @@ class Progress:
 
     @property
     def left(self) -> int:
-        """Jobs neither stored before, nor done, nor failed."""
+        """Return the number of jobs neither stored before, nor done, nor failed."""
         return self.planned - self.reused - self.done - self.failed
 
     def __str__(self) -> str:
@@ -41,7 +46,7 @@ class Progress:
 
     @property
     def counts(self) -> str:
-        """Jobs, rate and time left in words."""
+        """Format jobs, rate and time left as text."""
         ahead = "" if self.seconds_left is None else f", {clock(self.seconds_left)} left"
         failed = f", {self.failed} failed" if self.failed else ""
         reused = f" ({self.reused} from before)" if self.reused else ""
@@ -50,7 +55,10 @@ class Progress:
 
     @property
     def use(self) -> str:
-        """Busy actors by node in words; nothing of one node, whose busy actors are the jobs that run."""
+        """Format the busy actors by node as text.
+
+        Empty for a single node, because its busy actors are the running jobs.
+        """
         if len(self.nodes) < 2:
             return ""
         named = sorted(self.nodes.items())
@@ -62,21 +70,24 @@ class Progress:
 
 
 def usage(actors: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
-    """Node -> how many of its actors are busy, and how many it has, from each actor's node and whether it is busy."""
+    """Count actors by node: node -> (busy actors, actors).
+
+    actors: each actor's node, and whether it is busy.
+    """
     found = list(actors)
     busy, every = Counter(node for node, works in found if works), Counter(node for node, _ in found)
     return {node: (busy[node], count) for node, count in sorted(every.items())}
 
 
 class Rate:
-    """Jobs a second over the last while."""
+    """Jobs per second over the last `window_seconds`."""
 
     def __init__(self, window_seconds: float = RATE_WINDOW_S) -> None:
         self._window = window_seconds
         self._points: deque[tuple[float, int]] = deque()
 
     def update(self, finished: int, now: float | None = None) -> float:
-        """The rate, now that so many jobs have finished."""
+        """Return the rate after `finished` jobs have finished in total."""
         now = time.monotonic() if now is None else now
         self._points.append((now, finished))
         while len(self._points) > 2 and now - self._points[1][0] >= self._window:
@@ -87,7 +98,7 @@ class Rate:
 
 @contextmanager
 def show(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Progress], None]]:
-    """A `report` for `engine.run` that draws on the stream (standard error)."""
+    """Yield a `report` for `engine.run` that draws on the stream (default: standard error)."""
     stream = stream or sys.stderr
     if stream.isatty():
         with _bar(title, stream) as report:
@@ -118,7 +129,8 @@ def _bar(title: str, stream: TextIO) -> Iterator[Callable[[Progress], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
     with Bar(*columns, console=Console(file=stream), refresh_per_second=4) as bar:
         row = bar.add_task(title, total=None, text="planning")
-        nodes = bar.add_task("", total=None, text="", visible=False)  # a second row, where there is more than one node
+        # A second row, shown only if there is more than one node.
+        nodes = bar.add_task("", total=None, text="", visible=False)
 
         def report(progress: Progress) -> None:
             finished = progress.reused + progress.done + progress.failed
@@ -134,7 +146,7 @@ def _each(nodes: Iterable[tuple[str, tuple[int, int]]]) -> str:
 
 
 def clock(seconds: float) -> str:
-    """0:07, 12:34, 1:02:03."""
+    """Format seconds as 0:07, 12:34 or 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,4 +1,4 @@
-"""Records, the answers of jobs on their way to the store, and the count of them."""
+"""Records: the outcomes of jobs on their way to the store, and their counts."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tasks.errors import SweepError
-from tasks.sweep.actor import Outcome, Site
-from tasks.sweep.jobs import Job
-from tasks.sweep.policy import FATAL_ERRNO, Failure
+from tsfmscope.tasks.errors import SweepError
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.sweep.actor import Outcome, WorkerLocation
+from tsfmscope.tasks.sweep.policy import FATAL_ERRNO, Failure
 
-MAX_BUFFERED = 10_000  # records; bounds the driver's memory where jobs end faster than the clock flushes
+# Largest number of buffered records. It bounds the driver's memory where jobs end faster than the
+# timer flushes.
+MAX_BUFFERED = 10_000
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sweep did. Counts are jobs; failures maps error types to counts; loads and restarts are of actors.
+    """Counts of a finished sweep.
 
-    handed_back: times that a job was begun again elsewhere because its actor or node had to go.
+    planned, reused, done and failed count jobs; failures maps error types to counts; loads counts successful
+    loads; restarts counts actors that ended early, because of a failure or because their node had to leave;
+    handed_back counts how often a job was put back because its actor or node had to end.
     """
 
     planned: int
@@ -36,11 +40,11 @@ class Summary:
 
 
 def record(job: Job, outcome: Outcome, attempts: int) -> dict[str, Any]:
-    """What `Port.append` gets for one job.
+    """Build the record of one job for `StoreCallbacks.append`.
 
-    key, task, spec (canonical JSON), table; rows, empty on failure; error, None on success, else type, message,
-    traceback, attempts, transient (the next run tries again); timing: seconds, load_seconds, actor, node, device,
-    started (UTC), tokens_per_s.
+    Keys: key, task, spec (canonical JSON), table; rows, empty on failure; error, None on success, else type,
+    message, traceback, attempts, transient (the next run tries again); timing: seconds, load_seconds, actor,
+    node, device, started (UTC), tokens_per_s.
     """
     failure = outcome.failure
     error = failure and {
@@ -61,8 +65,8 @@ def record(job: Job, outcome: Outcome, attempts: int) -> dict[str, Any]:
     }
 
 
-def unanswered(failure: Failure, site: Site, *, seconds: float) -> Outcome:
-    """The outcome of a job whose actor could not answer, with what the driver knows of its time and place."""
+def unanswered(failure: Failure, site: WorkerLocation, *, seconds: float) -> Outcome:
+    """Build the outcome of a job whose actor could not answer; timing is what the driver knows."""
     timing = {
         "seconds": seconds,
         "load_seconds": 0.0,
@@ -76,7 +80,7 @@ def unanswered(failure: Failure, site: Site, *, seconds: float) -> Outcome:
 
 
 class Ledger:
-    """Collects records and hands them to the store every few seconds."""
+    """Buffer of records, handed to the store every few seconds."""
 
     def __init__(self, append: Callable[[Sequence[Mapping[str, Any]]], None], flush_seconds: float) -> None:
         self._append = append
@@ -88,11 +92,11 @@ class Ledger:
 
     @property
     def failed(self) -> int:
-        """Jobs recorded as failures."""
+        """Return the number of jobs recorded as failures."""
         return self.failures.total()
 
     def add(self, job: Job, outcome: Outcome, attempts: int) -> None:
-        """Take in one finished job."""
+        """Add the record of one finished job."""
         self._buffer.append(record(job, outcome, attempts))
         if outcome.failure is None:
             self.done += 1
@@ -100,7 +104,11 @@ class Ledger:
             self.failures[outcome.failure.type] += 1
 
     def flush(self, *, force: bool = False) -> None:
-        """Append what has gathered, if `flush_seconds` have passed, or memory says so, or `force`."""
+        """Append the buffered records if `flush_seconds` have passed, the buffer is full, or `force` is set.
+
+        Raises:
+            SweepError: the store has no disk space or quota left, or is read-only.
+        """
         now = time.monotonic()
         if not force and now - self._flushed < self._flush_seconds and len(self._buffer) < MAX_BUFFERED:
             return
@@ -113,4 +121,6 @@ class Ledger:
             if error.errno not in FATAL_ERRNO:
                 raise
             raise SweepError(f"{error}\n{len(self._buffer)} finished jobs could not be stored and run again") from error
-        self._buffer = []  # after append: what could not be stored is tried again at the last flush
+        # Emptied after append only: records that could not be stored are tried again at the last
+        # flush.
+        self._buffer = []

@@ -1,8 +1,12 @@
-"""A command as a job of a running Ray cluster, in a folder that its nodes share; followed to its end.
+"""Submission of a command as a job of a running Ray cluster, in a folder that its nodes share.
 
-Ray's own client does the work. What it lacks: `ray job submit` ends with 1 whatever the command's status was, and with
-0 when the job was stopped; a wrong address is a traceback, after 45 s where it has no http://; RAY_ADDRESS overrides
-the address that it was given; and a job that is stopped has 3 s, less than a sweep needs to store what it has.
+Ray's own client submits the job and follows it to its end. This module avoids these faults of `ray job
+submit`:
+
+- its exit status is 1 whatever the command's status was, and 0 when the job was stopped;
+- a wrong address gives a traceback, after 45 s if it has no http://;
+- RAY_ADDRESS overrides the given address;
+- a stopped job gets 3 s, which is less than a sweep needs to store its results.
 """
 
 from __future__ import annotations
@@ -16,16 +20,22 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from tasks.errors import SweepError
-from tasks.sweep.cluster import PROBE_S, PYTHON_VARIABLE, environment
+from tsfmscope.tasks.errors import SweepError
+from tsfmscope.tasks.sweep.cluster import PROBE_S, PYTHON_VARIABLE, environment
 
-STOP_S = 30  # between SIGTERM and SIGKILL of a stopped job; Resources.drain_seconds and the flush fit in
-STOPPED = 143  # exit status of a job that was stopped, as a shell gives it after SIGTERM
-NOT_THERE = 66  # the folder or the python is not there (EX_NOINPUT of sysexits.h)
+# Seconds between SIGTERM and SIGKILL of a stopped job. They are enough for Resources.drain_seconds
+# and the flush.
+STOP_S = 30
+# Exit status of a job that was stopped, as a shell gives it after SIGTERM.
+STOPPED = 143
+# Exit status if the folder or the Python does not exist (EX_NOINPUT of sysexits.h).
+NOT_THERE = 66
 POLL_S = 1.0
-OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")  # of the address that a client is given
+# Variables that override the address given to a client.
+OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
-# Of bash with folder, python and command as positional parameters; Ray prints it at the head of the job's log.
+# Script for bash, with folder, Python and command as positional parameters. Ray prints it at the
+# beginning of the job's log.
 ENTRY = (
     f'cd "$0" && python=$(command -v "$1") || exit {NOT_THERE}; '
     f'export {PYTHON_VARIABLE}="$python" PATH="${{python%/*}}:$PATH"; exec "${{@:2}}"'
@@ -33,19 +43,25 @@ ENTRY = (
 
 
 @dataclass(frozen=True)
-class Order:
-    """What to run where."""
+class Submission:
+    """A command and where to run it."""
 
-    address: str  # of the job server: http://head:8265
-    folder: str  # absolute, as the nodes see it
-    python: str  # absolute, as the nodes see it, or a name on their PATH; of the driver and of the workers
+    # Address of the job server: http://head:8265.
+    address: str
+    # Absolute path, as the nodes see it.
+    folder: str
+    # Python of the driver and of the workers: absolute, as the nodes see it, or a name on their
+    # PATH.
+    python: str
     command: Sequence[str]
-    name: str | None = None  # submission id; None: Ray makes one
-    variables: Mapping[str, str] = field(default_factory=dict)  # of the job's environment; the dashboard shows them
+    # Submission id; None: Ray makes one.
+    name: str | None = None
+    # Environment variables of the job; Ray's dashboard shows them.
+    variables: Mapping[str, str] = field(default_factory=dict)
     follow: bool = True
 
     def __post_init__(self) -> None:
-        """Raises SweepError on what cannot be."""
+        """Raise SweepError for an invalid value."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SweepError(f"address: got {self.address!r}, expected that of the job server: http://HEAD:8265")
@@ -56,20 +72,24 @@ class Order:
 
     @property
     def url(self) -> str:
-        """The job server's address with its scheme."""
+        """Return the job server's address with its scheme."""
         address = self.address.rstrip("/")
         return address if "://" in address else f"http://{address}"
 
     @property
     def entrypoint(self) -> str:
-        """The shell line that Ray runs on the head node."""
+        """Return the shell line that Ray runs on the head node."""
         return shlex.join(["bash", "-c", ENTRY, self.folder, self.python, *self.command])
 
 
-def submit(order: Order) -> int:
-    """Submit, print what the job prints, and answer its exit status: 143 where it was stopped; 0 if not followed.
+def submit(order: Submission) -> int:
+    """Submit a command, print the job's log, and return its exit status.
 
-    Raises SweepError where no job server answers, where it refuses the token, the job, or a client of this Ray.
+    The status is 143 if the job was stopped, and 0 if it is not followed.
+
+    Raises:
+        SweepError: no job server answers, it refuses the token or the job, or the cluster runs another
+            version of Ray.
     """
     with environment(dict.fromkeys(OVERRIDES, "")):
         client = _client(order.url)
@@ -82,7 +102,8 @@ def submit(order: Order) -> int:
                 metadata={"folder": order.folder},
             )
         except RuntimeError as error:
-            said = [line for line in str(error).splitlines() if line.strip(" .")]  # the server's traceback
+            # The message contains the server's traceback; its last line is the reason.
+            said = [line for line in str(error).splitlines() if line.strip(" .")]
             raise SweepError(f"{order.url} refused the job: {said[-1]}") from error
         where = f"--address {order.url} {job}"
         print(f"submitted {job} to {order.url}; stop it with `ray job stop {where}`", flush=True)
@@ -97,7 +118,7 @@ def submit(order: Order) -> int:
 
 
 def _client(url: str) -> Any:
-    """Ray's client of a job server that has answered, and runs the Ray that runs here."""
+    """Return Ray's client of a job server that answers and runs the same Ray version as this process."""
     import logging
 
     import ray
@@ -115,7 +136,8 @@ def _client(url: str) -> Any:
             "node's, which `ray get-auth-token` prints there, to ~/.ray/auth_token (or RAY_AUTH_TOKEN_PATH), and set "
             f"RAY_AUTH_MODE=token\n({str(error).splitlines()[0].split('. ')[0]})"
         ) from error
-    except (OSError, RuntimeError, ValueError, KeyError) as error:  # requests' errors are OSErrors
+    # The exceptions of requests are OSErrors.
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise SweepError(_no_server(url, error)) from error
     if theirs != ray.__version__:
         raise SweepError(
@@ -133,7 +155,7 @@ def _no_server(url: str, error: Exception) -> str:
 
 
 def _probe(url: str) -> None:
-    """Raise SweepError within seconds where nothing listens."""
+    """Raise SweepError within seconds if nothing listens."""
     parts = urlsplit(url)
     try:
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -142,8 +164,12 @@ def _probe(url: str) -> None:
         raise SweepError(_no_server(url, error)) from error
 
 
-def _follow(client: Any, job: str, order: Order) -> int:
-    """Print the job's log until it ends; its exit status. Raises SweepError where the job server goes away."""
+def _follow(client: Any, job: str, order: Submission) -> int:
+    """Print the job's log until the job ends, and return its exit status.
+
+    Raises:
+        SweepError: the job server no longer answers.
+    """
     import asyncio
 
     import aiohttp
@@ -155,7 +181,8 @@ def _follow(client: Any, job: str, order: Order) -> int:
     try:
         try:
             asyncio.run(tail())
-        except (aiohttp.ClientError, OSError, RuntimeError) as error:  # a proxy, or a busy dashboard
+        # A proxy or a busy dashboard may close the connection.
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
             print(f"the log's connection broke ({error}); waiting for the job's end", file=sys.stderr, flush=True)
         while not (info := client.get_job_info(job)).status.is_terminal():
             time.sleep(POLL_S)
@@ -167,18 +194,20 @@ def _follow(client: Any, job: str, order: Order) -> int:
     return _status(info, order)
 
 
-def _status(info: Any, order: Order) -> int:
-    """The exit status that a job's end stands for."""
+def _status(info: Any, order: Submission) -> int:
+    """Return the exit status for the end of a job, and print why it did not succeed."""
     if info.status == "SUCCEEDED":
         return 0
     if info.status == "STOPPED":
         print(f"{info.submission_id} was stopped", file=sys.stderr, flush=True)
         return STOPPED
     code = info.driver_exit_code
-    if code is None:  # it never ran, or its node died
+    # The job never ran, or its node died.
+    if code is None:
         print(f"{info.submission_id} failed: {info.message}", file=sys.stderr, flush=True)
         return 1
-    code = int(code) if code >= 0 else 128 - int(code)  # of a signal, as a shell gives it
+    # A negative code is a signal; a shell gives 128 + its number.
+    code = int(code) if code >= 0 else 128 - int(code)
     if code == NOT_THERE:
         print(
             f"the head node has not got the folder {order.folder} or the python {order.python}: name the checkout as "

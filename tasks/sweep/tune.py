@@ -1,8 +1,9 @@
-"""A training search: a trial is a job, done as the engine's actors do it; Ray Tune chooses which trials go on.
+"""Training search: each trial is one job, and Ray Tune decides which trials continue.
 
-A trial's state lies where the job's entry puts it, under the job's key, so Tune keeps no checkpoints: a trial that is
-begun again goes on from there. Nor is Tune's own state read again: it is seconds old, and has no rungs. Which trials
-are stopped depends on their order in time, as asynchronous halving does.
+A trial runs its job as the engine's actors do. The job's entry stores a trial's state under the job's key, so
+Tune keeps no checkpoints: a restarted trial continues from its stored state. Tune's own state is not read
+again either: it is seconds old and does not contain the rungs. Which trials are stopped depends on their
+order in time, as in asynchronous halving.
 """
 
 from __future__ import annotations
@@ -18,33 +19,40 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tasks.errors import SweepError
-from tasks.sweep.actor import Outcome, Setting, Site, Worker
-from tasks.sweep.cluster import Resources, connect, environment
-from tasks.sweep.fleet import of_worker
-from tasks.sweep.halving import Halving
-from tasks.sweep.interrupts import leaving
-from tasks.sweep.jobs import WATCHER, Job, Port
-from tasks.sweep.policy import Failure
-from tasks.sweep.records import unanswered
+from tsfmscope.tasks.errors import SweepError
+from tsfmscope.tasks.job import WATCHER, Job, StoreCallbacks
+from tsfmscope.tasks.sweep.actor import Outcome, Worker, WorkerConfig, WorkerLocation
+from tsfmscope.tasks.sweep.actor_pool import of_worker
+from tsfmscope.tasks.sweep.cluster import Resources, connect, environment
+from tsfmscope.tasks.sweep.halving import Halving
+from tsfmscope.tasks.sweep.policy import Failure
+from tsfmscope.tasks.sweep.records import unanswered
+from tsfmscope.tasks.sweep.signals import leaving
 
 if TYPE_CHECKING:
-    from tasks.sweep.judging import Judge
+    from tsfmscope.tasks.sweep.asha import PersistentAsha
 
-EXPERIMENT = "tune"  # in the search's folder: Tune's own files, a run's
-OUTCOMES, HEARD = "outcomes", "heard.jsonl"  # there: answers of trials that came to their end, and what all reported
+# Subfolder of the search's folder with Tune's own files of one run.
+EXPERIMENT = "tune"
+# Folder with the outcomes of trials that ended, and file with all rows that trials reported; both
+# in the search's folder.
+OUTCOMES, HEARD = "outcomes", "heard.jsonl"
 QUIET = {
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # else csv, JSON and tensorboardX files of what the rows say too
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # its handler ends `fit` as if all were done
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # jobs name files relative to the driver's folder
+    # Without it, Tune writes csv, JSON and tensorboardX files with the contents of the rows.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # Tune's handler ends `fit` as if all trials were done.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # Jobs name files relative to the driver's folder.
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
 
 
-Tell = Callable[[int, int, int], None]  # of trials: how many have ended, were given up, and run
+# Called with the number of trials that have ended, were given up, and are running.
+Tell = Callable[[int, int, int], None]
 
 
 class Ended(NamedTuple):
-    """A trial at the end of a search; outcome None: it was stopped early."""
+    """A trial at the end of a search. An outcome of None means that it was stopped early."""
 
     job: Job
     outcome: Outcome | None
@@ -52,28 +60,32 @@ class Ended(NamedTuple):
 
 def search(
     jobs: Sequence[Job],
-    port: Port,
+    port: StoreCallbacks,
     resources: Resources,
     halving: Halving,
     folder: Path,
     stored: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({}),
     tell: Tell = lambda ended, failed, running: None,
 ) -> list[Ended]:
-    """Run the jobs, whose entries `report` on their way, as trials; those that are not stored, in the order of `jobs`.
+    """Run jobs whose entries `report` their progress as trials.
 
-    Each is compared with those of its group. stored: by key, what jobs that are not to be done again reported; the
-    others are compared with that, too.
-    tell: is called while trials run; those that had ended before a kill are counted.
+    Each trial is compared with the trials of its group.
 
-    A search that was killed goes on in its folder: what each trial had reported counts as it did, and those that had
-    not ended go on from their jobs' last saved states. The folder belongs to these jobs and this halving: name it
-    after both.
+    stored: key -> rows that an already stored job reported; that job does not run again, but the others are
+    compared with its rows too. tell: called while trials run; its counts include trials that had ended before
+    a kill.
+
+    Returns the trials of the jobs that are not in `stored`, in the order of `jobs`.
+
+    A search that was killed continues in its folder: the reported rows of each trial keep their effect, and
+    trials that had not ended continue from their jobs' last saved states. The folder belongs to these jobs
+    and this halving: name it after both.
     """
-    from tasks.sweep.judging import Judge
+    from tsfmscope.tasks.sweep.asha import PersistentAsha
 
     folder = Path(folder).absolute()
     (folder / OUTCOMES).mkdir(parents=True, exist_ok=True)
-    judge = Judge(halving, folder / HEARD, {job.key: job.group for job in jobs})
+    judge = PersistentAsha(halving, folder / HEARD, {job.key: job.group for job in jobs})
     for key, rows in stored.items():
         for row in () if judge.knows(key) else rows:
             judge.hear(key, row)
@@ -89,44 +101,48 @@ def search(
 
 
 def _run(
-    jobs: Sequence[Job], port: Port, resources: Resources, judge: Judge, folder: Path, tell: Tell
+    jobs: Sequence[Job], port: StoreCallbacks, resources: Resources, judge: PersistentAsha, folder: Path, tell: Tell
 ) -> dict[str, BaseException]:
-    """Have Tune run the jobs; by key, why those were given up whose actors were lost too often."""
+    """Let Tune run the jobs; return the last error, by key, of each job that failed `max_attempts` times."""
     from ray import tune
 
-    shutil.rmtree(folder / EXPERIMENT, ignore_errors=True)  # of a search that was killed; nothing is read from it
+    # Files of a search that was killed; nothing is read from them.
+    shutil.rmtree(folder / EXPERIMENT, ignore_errors=True)
     with environment(QUIET), connect(resources):
         needs = resources.of(jobs[0].task.name)
-        setting = Setting(needs.threads, os.getcwd(), needs.devices, processes=needs.shares)
+        setting = WorkerConfig(needs.threads, os.getcwd(), needs.devices, processes=needs.shares)
         site = _Trials({job.key: job for job in jobs}, of_worker(port), setting, folder, judge.halving)
         bundle = tune.PlacementGroupFactory([needs.amounts], bundle_label_selector=[dict(needs.labels)])
         trainable = tune.with_resources(tune.with_parameters(_trial, site=site), bundle)
         resources = replace(resources, actors=needs.actors or resources.actors)
         tuner = _tuner(trainable, list(site.jobs), resources, judge, folder, tell)
-        with contextlib.redirect_stdout(sys.stderr), leaving(lambda: _left(jobs, judge, folder)):  # progress goes there
+        # Tune prints to standard output; standard error is the stream of progress.
+        with contextlib.redirect_stdout(sys.stderr), leaving(lambda: _left(jobs, judge, folder)):
             grid = tuner.fit()
     return {result.config["key"]: result.error for result in grid if result.error is not None}
 
 
-def _left(jobs: Sequence[Job], judge: Judge, folder: Path) -> str:
+def _left(jobs: Sequence[Job], judge: PersistentAsha, folder: Path) -> str:
     ended = sum(job.key in judge.stopped or _outcome(folder, job) is not None for job in jobs)
     return f"{ended} trials ended, {len(jobs) - ended} left; run the same command again to go on"
 
 
 class _Trials(NamedTuple):
-    """What every trial needs."""
+    """Data that every trial needs."""
 
     jobs: Mapping[str, Job]
-    port: Port
-    setting: Setting
+    port: StoreCallbacks
+    setting: WorkerConfig
     folder: Path
     halving: Halving
 
 
-def _tuner(trainable: Any, keys: list[str], resources: Resources, judge: Judge, folder: Path, tell: Tell) -> Any:
+def _tuner(
+    trainable: Any, keys: list[str], resources: Resources, judge: PersistentAsha, folder: Path, tell: Tell
+) -> Any:
     from ray import tune
 
-    from tasks.sweep.judging import Teller
+    from tsfmscope.tasks.sweep.asha import ProgressCallback
 
     return tune.Tuner(
         trainable,
@@ -141,14 +157,14 @@ def _tuner(trainable: Any, keys: list[str], resources: Resources, judge: Judge, 
             name=EXPERIMENT,
             storage_path=str(folder),
             verbose=0,
-            callbacks=[Teller(tell)],
+            callbacks=[ProgressCallback(tell)],
             failure_config=tune.FailureConfig(max_failures=resources.max_attempts - 1),
         ),
     )
 
 
 def _trial(config: Mapping[str, str], site: _Trials) -> None:
-    """Runs in a trial's actor: the job, whose answer is kept unless Tune stops it on its way."""
+    """Run the job in a trial's actor; keep its outcome unless it failed transiently or Tune stopped it."""
     from ray import tune
 
     job, stopped = site.jobs[config["key"]], False
@@ -156,10 +172,12 @@ def _trial(config: Mapping[str, str], site: _Trials) -> None:
     def watch(row: Mapping[str, Any]) -> None:
         nonlocal stopped
         if row[site.halving.time] >= site.halving.most:
-            return  # ASHA may have a rung there, which would throw away a trial that is done
+            # ASHA may have a rung at the end, which would discard a trial that is complete.
+            return
         try:
             tune.report(dict(row))
-        except SystemExit:  # how Tune ends a trial's thread
+        # Tune ends a trial's thread with SystemExit.
+        except SystemExit:
             stopped = True
             raise
 
@@ -171,18 +189,20 @@ def _trial(config: Mapping[str, str], site: _Trials) -> None:
     if stopped:
         return
     if (failure := outcome.failure) and failure.transient:
-        raise RuntimeError(f"{failure.type}: {failure.message}")  # tried again, as after a death
+        # Tune tries the trial again, as after the death of its actor.
+        raise RuntimeError(f"{failure.type}: {failure.message}")
     _keep(site.folder, job, outcome)
     if outcome.rows:
         tune.report(dict(outcome.rows[-1]))
 
 
 def _outcome(folder: Path, job: Job) -> Outcome | None:
-    """The kept answer of a trial."""
+    """Return the kept outcome of a trial, or None."""
     path = folder / OUTCOMES / job.key
     if not path.exists():
         return None
-    outcome: Outcome = pickle.loads(path.read_bytes())  # our own file
+    # A file that this module wrote.
+    outcome: Outcome = pickle.loads(path.read_bytes())
     return outcome
 
 
@@ -194,4 +214,4 @@ def _keep(folder: Path, job: Job, outcome: Outcome) -> None:
 
 
 def _lost(error: BaseException | None) -> Outcome | None:
-    return None if error is None else unanswered(Failure.of(error), Site("", "", ""), seconds=0.0)
+    return None if error is None else unanswered(Failure.of(error), WorkerLocation("", "", ""), seconds=0.0)

@@ -1,1 +1,1 @@
-"""The theorems of rank_structure.md as numerical experiments: both sides of every bound, and Appendix J."""
+"""Numerical experiments on the theorems of Yu et al. 2026: both sides of every bound, and Appendix J."""

@@ -1,4 +1,4 @@
-"""Appendix J.1: the error of attention on projected matrices against σ_{d̃+1}, and against the width."""
+"""Yu et al. 2026, Appendix J.1: error of attention with projected weights, against σ_{d̃+1} and width."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from tasks.theory.attention import random_heads
-from tasks.theory.matrices import decaying, orthonormal
+from tsfmscope.tasks.theory.attention import random_heads
+from tsfmscope.tasks.theory.matrices import decaying, orthonormal
 
-DECAY = 5.0  # singular values from e^0 to e^-5 (Appendix J.1)
-BLOCK = 1024  # columns of scores held at a time
+# Singular values decay from e^0 to e^-5 (Yu et al. 2026, Appendix J.1).
+DECAY = 5.0
+# Number of columns of scores in memory at once.
+BLOCK = 1024
 
 
 def projected_errors(
@@ -23,12 +25,14 @@ def projected_errors(
     value: Float[np.ndarray, "width width"],
     ranks: Sequence[int],
 ) -> list[float]:
-    """‖Attention(X; W) - Attention(X; W̃)‖_F for every d̃ of `ranks`, X = left diag(values) rightᵀ the whole vocabulary.
+    """Return ‖Attention(X; W) - Attention(X; W̃)‖_F for every d̃ in `ranks`.
 
-    interaction: W_QᵀW_K. W̃ = W U_d̃ U_d̃ᵀ as in the proof of Theorem 3: in the basis of `left` that drops rows of
-    diag(values) rightᵀ, so that nothing is decomposed again. Scores are made BLOCK columns at a time.
+    X = left diag(values) rightᵀ is the whole vocabulary. interaction: W_QᵀW_K. W̃ = W U_d̃ U_d̃ᵀ as in the
+    proof of Theorem 3 of Yu et al. 2026. In the basis of `left`, this projection drops rows of diag(values)
+    rightᵀ, so no further decomposition is needed. Scores are computed for BLOCK columns at a time.
     """
-    rows = values[:, None] * right.T  # X in the basis of left  [d, N]
+    # X in the basis of `left`, [d, N].
+    rows = values[:, None] * right.T
     mixing = left.T @ interaction @ left / math.sqrt(len(values))
     mapped = value @ left
     squares = np.zeros(len(ranks))
@@ -43,9 +47,10 @@ def projected_errors(
 
 
 def rank_points(seed: int, *, width: int = 512, columns: int = 4096, points: int = 24) -> list[dict[str, float | bool]]:
-    """Error against σ_{d̃+1} at `points` ranks d̃ evenly among 1..d-1; `fitted` where d̃ ≤ d/2 (science.md 4).
+    """Return the error against σ_{d̃+1} at `points` ranks d̃, spaced evenly in 1..d-1.
 
-    Beyond, few singular values are left behind σ_{d̃+1}, and the line bends. The paper takes every d̃.
+    `fitted` is true where d̃ ≤ d/2. At larger d̃, few singular values remain after σ_{d̃+1}, and the line
+    bends. Yu et al. 2026 use every d̃.
     """
     rng = np.random.default_rng([seed, 31])
     values = decaying(width, DECAY)
@@ -60,9 +65,10 @@ def rank_points(seed: int, *, width: int = 512, columns: int = 4096, points: int
 def width_points(
     seed: int, *, widths: Sequence[int] = (64, 128, 256, 512), columns: int = 4096, kept: int = 16
 ) -> list[dict[str, float | bool]]:
-    """Error against d at one d̃ = `kept`; weights and X are drawn again at every d, its leading singular values stay.
+    """Return the error against d at one d̃ = `kept`.
 
-    They fall by the same factor from one to the next at every width: e^-5 at the end of the narrowest.
+    Weights and X are drawn again at every d; the leading singular values of X stay the same. Consecutive
+    singular values have the same ratio at every width, and the last one of the narrowest X is e^-5.
     """
     found = []
     for width in widths:
@@ -80,13 +86,16 @@ def _vocabulary(
 
 
 def _weights_of(rng: np.random.Generator, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """W_QᵀW_K and W_V of one Gaussian head, both of norm √d: equality in the hypotheses with C = 1."""
+    """Return W_QᵀW_K and W_V of one Gaussian head, both of norm √d: equality in the hypotheses with C = 1."""
     heads = random_heads(rng, 1, width, value_norm=math.sqrt(width), score_norm=math.sqrt(width))
     return heads.query[0].T @ heads.key[0], heads.value[0]
 
 
 def _weights(rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Softmax of rowsᵀ keys down each column, in place: N x BLOCK is what costs memory."""
+    """Return the softmax of rowsᵀ keys down each column.
+
+    It is computed in place, because the N x BLOCK array dominates memory.
+    """
     scores: np.ndarray = rows.T @ keys
     scores -= scores.max(axis=0)
     np.exp(scores, out=scores)

@@ -1,7 +1,9 @@
-"""Appendix J's experiments, and the rates that a count of violations cannot show, as rows of points.
+"""Experiments of Yu et al. 2026, Appendix J, and of rates, as rows of points.
 
-A row has experiment, x and y; `fitted` says that it takes part in the slope of its `scale` (log-log: ln y against ln x;
-log-linear: ln y against x), and `claimed` is the slope that the paper says or implies.
+The rates show what a count of violations cannot.
+
+A row has experiment, x and y. `fitted` tells whether the point is used for the slope of its `scale` (log-log:
+ln y against ln x; log-linear: ln y against x). `claimed` is the slope that Yu et al. 2026 state or imply.
 """
 
 from __future__ import annotations
@@ -12,22 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from tasks.theory.compression import rank_points, width_points
-from tasks.theory.corollary2 import BETAS, radius, rate_points
-from tasks.theory.flow import DECAY as FLOW_DECAY
-from tasks.theory.flow import flow_points
-from tasks.theory.matrices import decaying
-from tasks.theory.sides import Side
-from tasks.theory.sketching import DECAY, sketch_points
-from tasks.theory.theorem3 import repeated_points
+from tsfmscope.tasks.theory.bound_check import BoundCheck
+from tsfmscope.tasks.theory.compression import rank_points, width_points
+from tsfmscope.tasks.theory.corollary2 import BETAS, radius, rate_points
+from tsfmscope.tasks.theory.flow import DECAY as FLOW_DECAY
+from tsfmscope.tasks.theory.flow import flow_points
+from tsfmscope.tasks.theory.matrices import decaying
+from tsfmscope.tasks.theory.sketching import DECAY, sketch_points
+from tsfmscope.tasks.theory.theorem3 import repeated_points
 
 Row = dict[str, Any]
-DRAWN = 512  # values of a spectrum that a picture shows, at most
+# Maximum number of values of a spectrum in a figure.
+DRAWN = 512
 LOGS, SEMI = "log-log", "log-linear"
 
 
 def compression_by_rank(seed: int, *, width: int, columns: int, points: int) -> list[Row]:
-    """J.1, left of Fig. 15; the bound is that of `theorem3.repaired_bound` for distinct columns."""
+    """Return the points of J.1, Fig. 15 left; the bound is `theorem3.repaired_bound` for distinct columns."""
     rows = []
     for one in rank_points(seed, width=width, columns=columns, points=points):
         about = {"width": width, "columns": columns, "rank": one["rank"]}
@@ -36,13 +39,16 @@ def compression_by_rank(seed: int, *, width: int, columns: int, points: int) -> 
 
 
 def compression_by_width(seed: int, *, widths: Sequence[int], columns: int, kept: int) -> list[Row]:
-    """J.1, right of Fig. 15."""
+    """Return the points of J.1, Fig. 15 right."""
     found = width_points(seed, widths=widths, columns=columns, kept=kept)
     return [_point("J.1 width", one, {"columns": columns, "rank": kept}, LOGS, 0.5) for one in found]
 
 
 def sketching(seed: int, *, width: int, kept: int, heads: Sequence[int], spectra: bool = False) -> list[Row]:
-    """J.2, sparse sketches and dense ones: effective rank, and eq. 30's distance. spectra: that of X too."""
+    """Return the points of J.2 for sparse and dense sketches: effective rank, and the distance of eq. 30.
+
+    spectra: add the spectrum of X.
+    """
     rows = _spectrum("J.2 spectrum", decaying(width, DECAY), 0) if spectra else []
     about, sizes = {"width": width, "rank": kept}, {"width": width, "kept": kept, "heads": heads}
     both = {name: sketch_points(seed, **sizes, dense=name == "dense") for name in ("sparse", "dense")}  # type: ignore[arg-type]
@@ -50,7 +56,7 @@ def sketching(seed: int, *, width: int, kept: int, heads: Sequence[int], spectra
         for one in found:
             fitted = name == "sparse" and one["y"] > 0
             rows.append(_point(f"J.2 {name}", one | {"fitted": fitted}, about, LOGS, 1.0) | {"heads": one["heads"]})
-            side = Side("printed", "lower", one["x"], one["distance"], one["least"], 1e-7 * one["least"])
+            side = BoundCheck("printed", "lower", one["x"], one["distance"], one["least"], 1e-7 * one["least"])
             away = _point(f"J.2 {name} distance", {"x": one["x"], "y": one["distance"]}, about, None, None)
             rows.append(away | {"heads": one["heads"]} | _bound(side))
     for sparse, dense in zip(*both.values(), strict=True):
@@ -60,7 +66,10 @@ def sketching(seed: int, *, width: int, kept: int, heads: Sequence[int], spectra
 
 
 def flow(seed: int, *, width: int, columns: int, heads: Sequence[int], spectra: bool = False) -> list[Row]:
-    """J.3, with scores that spread and with scores that Theorem 4 bounds. spectra: of X and of the former's Y."""
+    """Return the points of J.3, with spread scores and with scores that Theorem 4 bounds.
+
+    spectra: add the spectra of X, and of the layer's output Y for spread scores.
+    """
     rows = _spectrum("J.3 spectrum", decaying(width, FLOW_DECAY), 0) if spectra else []
     for name, scores in (("J.3 spread", "spread"), ("J.3 bounded", "bounded")):
         for one in flow_points(seed, width=width, columns=columns, heads=heads, scores=scores):  # type: ignore[arg-type]
@@ -72,16 +81,19 @@ def flow(seed: int, *, width: int, columns: int, heads: Sequence[int], spectra: 
 
 
 def repeated(seed: int, *, width: int = 16, rank: int = 8) -> list[Row]:
-    """Theorem 3, part 1, where U is one column of Ξ, L times: the printed bound does not grow with L."""
+    """Return the points of Theorem 3, part 1, for a U that repeats one column of Ξ L times.
+
+    The printed bound does not grow with L.
+    """
     rows = []
     for one in repeated_points(seed, width=width, rank=rank):
-        side = Side("printed", "upper", one["x"], one["y"], one["bound"])
+        side = BoundCheck("printed", "upper", one["x"], one["y"], one["bound"])
         rows.append(_point("Theorem 3.1 length", one, {"width": width, "rank": rank}, LOGS, 0.0) | _bound(side))
     return rows
 
 
 def decay_rates(seed: int) -> list[Row]:
-    """Corollary 2's rate: the printed decay, -ln ρ a step, is the slowest that is allowed."""
+    """Return the points of Corollary 2's rate: the printed decay of -ln ρ per step is the slowest allowed."""
     return [
         _point(f"Corollary 2 rate, beta {beta:g}", one, {"beta": beta, "width": 64}, SEMI, -math.log(radius(beta)))
         for beta in BETAS
@@ -109,16 +121,16 @@ def _point(
     }  # fmt: skip
 
 
-def _bound(side: Side) -> Row:
+def _bound(side: BoundCheck) -> Row:
     return {"form": side.form, "side": side.side, "bound": side.bound, "floor": side.floor, "holds": side.holds}
 
 
 def _distinct(tail: float, width: int, y: float) -> Row:
-    return _bound(Side("repaired", "upper", tail, y, 3 * math.e * math.sqrt(width) * tail, 1e-12))
+    return _bound(BoundCheck("repaired", "upper", tail, y, 3 * math.e * math.sqrt(width) * tail, 1e-12))
 
 
 def _spectrum(name: str, values: np.ndarray, heads: int) -> list[Row]:
-    """σ_j against j; every few where there are more than a picture shows. heads: 0 stands for the input itself."""
+    """Return σ_j against j, thinned to at most DRAWN points. heads: 0 stands for the input itself."""
     step = -(-len(values) // DRAWN)
     drawn = [{"x": at + 1, "y": values[at]} for at in range(0, len(values), step)]
     return [_point(name, one, {"width": len(values)}, None, None) | {"heads": heads} for one in drawn]

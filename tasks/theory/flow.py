@@ -1,4 +1,4 @@
-"""Appendix J.3: with more heads, one residual attention layer lifts more singular values."""
+"""Yu et al. 2026, Appendix J.3: with more heads, one residual attention layer lifts more singular values."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from tasks.theory.attention import Heads, attend, product_norms, split
-from tasks.theory.matrices import decaying, with_singular_values
+from tsfmscope.tasks.theory.attention import Heads, attend, product_norms, split
+from tsfmscope.tasks.theory.matrices import decaying, with_singular_values
 
-HEADS = (1, 2, 4, 8, 16, 32, 64)  # the paper prints no sizes for J.3: J.1's width, ours
-DECAY = 20.0  # singular values from e^0 to e^-20; the paper says "exponentially decaying" only
-EPSILON = 1e-3  # of the ε-rank that is fitted
-SPREAD = 1.0  # standard deviation of the scores where they are spread
+# Numbers of heads. Yu et al. 2026 print no sizes for J.3: the width is that of J.1, the numbers of
+# heads are our choice.
+HEADS = (1, 2, 4, 8, 16, 32, 64)
+# Singular values decay from e^0 to e^-20; the paper only says "exponentially decaying".
+DECAY = 20.0
+# Tolerance of the numerical rank that is fitted.
+EPSILON = 1e-3
+# Standard deviation of the scores in the case "spread".
+SPREAD = 1.0
 Scores = Literal["spread", "bounded"]
 
 
 def scaled(
     matrices: Float[np.ndarray, "qkv width width"], heads: int, inputs: Float[np.ndarray, "width token"], scores: Scores
 ) -> Heads:
-    """Whole Gaussian matrices as h heads with ‖W_V‖₂ = 1 in each.
+    """Return whole Gaussian matrices as h heads with ‖W_V‖₂ = 1 in each head.
 
-    bounded: ‖W_QᵀW_K‖ = √d_h, Theorem 4's hypothesis, which keeps all scores in [-1, 1]. spread: scores of standard
-    deviation SPREAD, as attention that looks somewhere has them; then the hypothesis does not hold.
+    bounded: ‖W_QᵀW_K‖ = √d_h, the hypothesis of Theorem 4, which keeps all scores in [-1, 1]. spread: scores
+    have standard deviation SPREAD, as in attention that prefers some tokens; the hypothesis then does not
+    hold.
     """
     made = split(heads, *matrices)
     norms = np.linalg.norm(made.value, 2, axis=(1, 2))[:, None, None]
@@ -39,7 +45,7 @@ def scaled(
 
 
 def layer_values(inputs: Float[np.ndarray, "width token"], heads: Heads) -> Float[np.ndarray, " width"]:
-    """Relative singular values of MH-Attention(X) + X."""
+    """Return the singular values of MH-Attention(X) + X, relative to the largest."""
     values = np.linalg.svd(inputs + attend(inputs, heads), compute_uv=False)
     relative: np.ndarray = values / values[0]
     return relative
@@ -53,9 +59,10 @@ def flow_points(
     heads: Sequence[int] = HEADS,
     scores: Scores = "spread",
 ) -> list[dict[str, Any]]:
-    """ε-rank of MH-Attention(X) + X for every h; the same X and W_Q, W_K, W_V, cut into ever more heads.
+    """Return the numerical rank of MH-Attention(X) + X for every number of heads h.
 
-    `values`: the relative singular values, for a picture.
+    X, W_Q, W_K and W_V are the same for every h; the matrices are split into more heads. `values` of each
+    point: the relative singular values, for a figure.
     """
     rng = np.random.default_rng([seed, 34])
     inputs = with_singular_values(rng, decaying(width, DECAY), width, columns)

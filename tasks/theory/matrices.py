@@ -1,4 +1,4 @@
-"""Matrices with what a proof asks of them: orthogonal ones, given singular values, bounded norms."""
+"""Random matrices with properties that proofs require: orthonormal, given singular values, bounded norm."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import numpy as np
 from jaxtyping import Float
 
 SPECTRA = ("exponential", "power", "flat", "step", "log-uniform")
-SMALLEST = 1e-6  # of a spectrum: what is below is rounding after a few products
+# Smallest value of a spectrum: smaller ones become rounding after a few products.
+SMALLEST = 1e-6
 EPS = float(np.finfo(np.float64).eps)
 
 
 class Spectrum(NamedTuple):
-    """Singular values, descending, the first 1, all positive; and how they were drawn."""
+    """Singular values (positive, descending, the first 1), and the kind of distribution they come from."""
 
     values: np.ndarray
     kind: str
 
 
 def orthonormal(rng: np.random.Generator, rows: int, columns: int) -> Float[np.ndarray, "row column"]:
-    """Orthonormal columns, uniform (Haar): Q of a Gaussian matrix, with R's diagonal made positive.
+    """Draw orthonormal columns, uniform (Haar): Q of a Gaussian matrix, with R's diagonal made positive.
 
     Source: Mezzadri 2007. Raises ValueError for more columns than rows.
     """
@@ -34,25 +35,28 @@ def orthonormal(rng: np.random.Generator, rows: int, columns: int) -> Float[np.n
 def with_singular_values(
     rng: np.random.Generator, values: Float[np.ndarray, " rank"], rows: int, columns: int
 ) -> Float[np.ndarray, "row column"]:
-    """U diag(values) Vᵀ with random U and V, as Appendix J.1 makes its inputs."""
+    """Return U diag(values) Vᵀ with random U and V, as Appendix J.1 constructs its inputs."""
     matrix: np.ndarray = (orthonormal(rng, rows, len(values)) * values) @ orthonormal(rng, columns, len(values)).T
     return matrix
 
 
 def bounded(rng: np.random.Generator, rows: int, columns: int, norm: float) -> Float[np.ndarray, "row column"]:
-    """A Gaussian matrix scaled to this spectral norm."""
+    """Draw a Gaussian matrix and scale it to this spectral norm."""
     matrix = rng.standard_normal((rows, columns))
     scaled: np.ndarray = matrix * (norm / np.linalg.norm(matrix, 2))
     return scaled
 
 
 def decaying(count: int, decay: float) -> Float[np.ndarray, " rank"]:
-    """From e^0 to e^-decay, evenly on a logarithmic scale (Appendix J.1: e^0 to e^-5)."""
+    """Return values from e^0 to e^-decay, evenly spaced on a logarithmic scale (Appendix J.1: e^0 to e^-5)."""
     return np.exp(-decay * np.arange(count) / max(count - 1, 1))
 
 
 def random_spectrum(rng: np.random.Generator, count: int) -> Spectrum:
-    """Exponential, power-law, flat, one step, or log-uniform; the first is 1, none below SMALLEST."""
+    """Draw a spectrum: exponential, power-law, flat, one step, or log-uniform.
+
+    The first value is 1, and none is below SMALLEST.
+    """
     kind = SPECTRA[rng.integers(len(SPECTRA))]
     at = np.arange(count)
     if kind == "exponential":
@@ -70,5 +74,5 @@ def random_spectrum(rng: np.random.Generator, count: int) -> Spectrum:
 
 
 def rounding(matrix_norm: float, rows: int, columns: int) -> float:
-    """What float64 leaves unsure of singular values of a matrix of this norm and shape: max(rows, columns) eps norm."""
+    """Return the float64 uncertainty of the singular values of a matrix: 4 max(rows, columns) eps norm."""
     return 4 * max(rows, columns) * EPS * matrix_norm

@@ -1,4 +1,4 @@
-"""Appendix J.2: what is lost of an input's row space by a sparse sketch of d̃ rows for each of h heads (eq. 30)."""
+"""Yu et al. 2026, Appendix J.2: loss of an input's row space under a sparse sketch (eq. 30)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from tasks.theory.matrices import decaying, orthonormal
+from tsfmscope.tasks.theory.matrices import decaying, orthonormal
 
 PUBLISHED_HEADS = (1, 2, 4, 8, 16, 32, 64, 128)
-DECAY = 20.0  # singular values from e^0 to e^-20; the paper says "exponentially decaying" only
+# Singular values decay from e^0 to e^-20; the paper only says "exponentially decaying".
+DECAY = 20.0
 
 
 def sketch_error(values: Float[np.ndarray, " width"], mixed: Float[np.ndarray, "width row"]) -> float:
-    """Eq. 30: ‖QQᵀXᵀ - Xᵀ‖₂, Q = orth(XᵀWᵀ), of X = U diag(values) Vᵀ and mixed = UᵀWᵀ.
+    """Return ‖QQᵀXᵀ - Xᵀ‖₂ with Q = orth(XᵀWᵀ), for X = U diag(values) Vᵀ and mixed = UᵀWᵀ.
 
-    V cancels: with q = orth(diag(values) mixed), d x hd̃, it is ‖diag(values) (I - qqᵀ)‖₂ for any
-    number of tokens.
+    Source: Yu et al. 2026, eq. 30. V cancels: with q = orth(diag(values) mixed), where mixed is [d, h d̃],
+    the distance is ‖diag(values) (I - qqᵀ)‖₂ for any number of tokens.
     """
     from scipy.linalg import orth
     from scipy.sparse.linalg import LinearOperator, eigsh
@@ -34,13 +35,14 @@ def sketch_error(values: Float[np.ndarray, " width"], mixed: Float[np.ndarray, "
         return out
 
     operator = LinearOperator((size, size), matvec=apply, dtype=np.float64)
-    start = values[:, None].ravel() + 1e-3  # the same every time
+    # A fixed start vector makes the result reproducible.
+    start = values[:, None].ravel() + 1e-3
     largest = eigsh(operator, k=1, v0=start, tol=1e-8, return_eigenvectors=False)[0]
     return float(np.sqrt(max(largest, 0.0)))
 
 
 def sketch(rng: np.random.Generator, width: int, rows: int, filled: int) -> Float[np.ndarray, "row width"]:
-    """`rows` rows with `filled` entries each from N(0, 1), at random places."""
+    """Draw a sketch of `rows` rows, each with `filled` entries from N(0, 1) at random positions."""
     places = np.argsort(rng.random((rows, width)), axis=1)[:, :filled]
     matrix = np.zeros((rows, width))
     np.put_along_axis(matrix, places, rng.standard_normal((rows, filled)), axis=1)
@@ -50,10 +52,11 @@ def sketch(rng: np.random.Generator, width: int, rows: int, filled: int) -> Floa
 def sketch_points(
     seed: int, *, width: int = 2048, kept: int = 4, heads: Sequence[int] = PUBLISHED_HEADS, dense: bool = False
 ) -> list[dict[str, float | bool]]:
-    """Eq. 30's distance for every h, and how many singular values of X lie above it: the sketch's effective rank.
+    """Return the distance of eq. 30 for every h, and the effective rank of the sketch.
 
-    Each of the h d̃ rows has d/h entries, so that every h has as many; dense: d. No sketch of h d̃ rows gets below
-    σ_{hd̃+1} (`least`).
+    The effective rank is the number of singular values of X above the distance. Each of the h d̃ rows has d/h
+    entries, so every h has the same number of entries. dense: each row has d entries. No sketch of h d̃ rows
+    gets below σ_{hd̃+1} (`least`).
     """
     rng = np.random.default_rng([seed, 33])
     values, left = decaying(width, DECAY), orthonormal(rng, width, width)

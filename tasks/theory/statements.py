@@ -1,4 +1,4 @@
-"""Every statement that is checked at random instances, and one instance made again from its seed and number."""
+"""Registry of the statements checked at random instances; seed and number reproduce an instance."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from tasks.theory import corollary2, theorem1, theorem2, theorem3, theorem4, theorem6
-from tasks.theory.sides import Side
+from tsfmscope.tasks.theory import corollary2, theorem1, theorem2, theorem3, theorem4, theorem6
+from tsfmscope.tasks.theory.bound_check import BoundCheck
 
-STATEMENTS: Mapping[str, Callable[[np.random.Generator], dict[str, list[Side]]]] = {
+STATEMENTS: Mapping[str, Callable[[np.random.Generator], dict[str, list[BoundCheck]]]] = {
     "Theorem 1.1": theorem1.smooth_instance,
     "Theorem 1.2": theorem1.analytic_instance,
     "Corollary 2": corollary2.corollary_instance,
@@ -26,10 +26,11 @@ STATEMENTS: Mapping[str, Callable[[np.random.Generator], dict[str, list[Side]]]]
 }
 
 
-def instance(statement: str, seed: int, number: int) -> Iterator[tuple[str, Side]]:
-    """What a statement says at one instance, part by part and form by form: the same for the same three arguments.
+def instance(statement: str, seed: int, number: int) -> Iterator[tuple[str, BoundCheck]]:
+    """Yield (part, check) for every part and form of a statement at one instance.
 
-    Raises ValueError, with the list, for a statement that is not known.
+    The same three arguments give the same result. Raises ValueError, with the list of statements, for an
+    unknown statement.
     """
     if statement not in STATEMENTS:
         raise ValueError(f"statement: got {statement!r}, expected one of {', '.join(STATEMENTS)}")

@@ -1,4 +1,4 @@
-"""Theorem 1: singular values of embedded points of [-1, 1] decay as fast as the embedding is smooth."""
+"""Yu et al. 2026, Theorem 1: the smoother an embedding, the faster its singular values decay."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tasks.theory.matrices import rounding
-from tasks.theory.sides import Side, tightest
+from tsfmscope.tasks.theory.bound_check import BoundCheck, tightest_case
+from tsfmscope.tasks.theory.matrices import rounding
 
-Embedding = Callable[[np.ndarray], np.ndarray]  # points [L] -> [d, L]
-NODES = 160  # of the Gauss-Legendre rule for an analytic quasimatrix
+# Map from points [L] to [d, L].
+Embedding = Callable[[np.ndarray], np.ndarray]
+# Number of nodes of the Gauss-Legendre rule for an analytic quasimatrix.
+NODES = 160
 
 
 class Smooth(NamedTuple):
-    """φ with ν derivatives; `variation` bounds the total variation of every φ_i^(ν). knots: where it is not smooth."""
+    """Embedding φ with ν derivatives.
+
+    variation: bound on the total variation of every φ_i^(ν). knots: points where φ is not smooth.
+    """
 
     embed: Embedding
     nu: int
@@ -26,7 +31,7 @@ class Smooth(NamedTuple):
 
 
 class Analytic(NamedTuple):
-    """φ with |φ_i| ≤ `largest` on the Bernstein ellipse of radius `rho`."""
+    """Embedding φ with |φ_i| ≤ `largest` on the Bernstein ellipse of radius `rho`."""
 
     embed: Embedding
     rho: float
@@ -35,23 +40,27 @@ class Analytic(NamedTuple):
 
 
 def smooth_bound(smooth: Smooth, width: int, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """j, and the right sides of part 1: of s_{j+1} (quasimatrix) and σ_{j+1} (matrix), for ν + 1 < j ≤ d - 1."""
+    """Return j and the right sides of part 1 for ν + 1 < j ≤ d - 1.
+
+    The right sides bound s_{j+1} (quasimatrix) and σ_{j+1} (matrix), in this order.
+    """
     j = np.arange(smooth.nu + 2, width)
     rate = smooth.variation / (np.pi * smooth.nu * (j - 1.0 - smooth.nu) ** smooth.nu)
     return j, 4 * np.sqrt(width) * rate, 2 * np.sqrt(width * points) * rate
 
 
 def analytic_bound(analytic: Analytic, width: int, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """j, and the right sides of part 2, for 0 ≤ j ≤ d - 1."""
+    """Return j and the right sides of part 2, as `smooth_bound`, for 0 ≤ j ≤ d - 1."""
     j = np.arange(width)
     rate = analytic.largest * analytic.rho ** (1.0 - j) / (analytic.rho - 1)
     return j, 4 * np.sqrt(width) * rate, 2 * np.sqrt(width * points) * rate
 
 
 def quasimatrix_values(embed: Embedding, knots: Float[np.ndarray, " knot"], nodes: int) -> Float[np.ndarray, " rank"]:
-    """Singular values of [φ_1(x) ... φ_d(x)] in L²([-1, 1]): of its values at Gauss-Legendre nodes between the knots.
+    """Return the singular values of [φ_1(x) ... φ_d(x)] in L²([-1, 1]).
 
-    Exact where φ_i φ_j is a polynomial of degree below 2 nodes between knots.
+    They are computed from the values at Gauss-Legendre nodes between the knots. The result is exact where
+    every product φ_i φ_j is a polynomial between knots, of a degree below 2 · `nodes`.
     """
     points, weights = np.polynomial.legendre.leggauss(nodes)
     ends = np.concatenate([[-1.0], np.sort(knots), [1.0]])
@@ -60,8 +69,8 @@ def quasimatrix_values(embed: Embedding, knots: Float[np.ndarray, " knot"], node
     return np.linalg.svd(values, compute_uv=False)
 
 
-def smooth_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
-    """Part 1 at a random spline, for the matrix and for the quasimatrix."""
+def smooth_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
+    """Check part 1 at a random spline, for the matrix and for the quasimatrix."""
     width, points = int(rng.integers(6, 25)), int(rng.integers(6, 65))
     smooth = random_spline(rng, width)
     setting = {"width": width, "points": points, "nu": smooth.nu, "case": smooth.kind, "variation": smooth.variation}
@@ -74,8 +83,8 @@ def smooth_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
     }
 
 
-def analytic_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
-    """Part 2 at a random analytic function, for the matrix and for the quasimatrix."""
+def analytic_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
+    """Check part 2 at a random analytic function, for the matrix and for the quasimatrix."""
     width, points = int(rng.integers(2, 25)), int(rng.integers(2, 65))
     analytic = random_analytic(rng, width)
     setting = {"width": width, "points": points, "rho": analytic.rho, "case": analytic.kind, "M": analytic.largest}
@@ -89,14 +98,17 @@ def analytic_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
 
 
 def random_spline(rng: np.random.Generator, width: int) -> Smooth:
-    """φ_i = p_i + Σ_k c_ik (x - t_k)_+^(ν+m) / (ν+m)!, so that φ_i^(ν) = Σ_k c_ik (x - t_k)_+^m / m! + constant.
+    """Draw φ_i = p_i + Σ_k c_ik (x - t_k)_+^(ν+m) / (ν+m)!, a spline whose variation is known.
 
-    m = 1: φ_i^(ν) is absolutely continuous, as printed; m = 0: it jumps, the roughest that the proof's source
-    (Trefethen 2019, Theorem 7.2) allows. Its variation, ∫ |Σ_k c_ik 1(x > t_k)| or Σ_k |c_ik|, is exact.
+    Its derivative is φ_i^(ν) = Σ_k c_ik (x - t_k)_+^m / m! + constant. With m = 1, φ_i^(ν) is absolutely
+    continuous, as printed. With m = 0 it jumps, which is the roughest function that the proof's source
+    (Trefethen 2019, Theorem 7.2) allows. Its variation, ∫ |Σ_k c_ik 1(x > t_k)| for m = 1 and Σ_k |c_ik| for
+    m = 0, is exact.
     """
     nu, m, knots = int(rng.integers(1, 4)), int(rng.integers(2)), np.sort(rng.uniform(-1, 1, rng.integers(1, 40)))
     jumps = rng.standard_normal((width, len(knots)))
-    low = rng.standard_normal((width, nu + 1))  # of degree ν: its ν-th derivative is constant
+    # Polynomials of degree ν: the ν-th derivative is constant.
+    low = rng.standard_normal((width, nu + 1))
     gaps = np.diff(np.append(knots, 1.0))
     each = np.abs(jumps).sum(axis=1) if m == 0 else np.abs(np.cumsum(jumps, axis=1)) @ gaps
     factorial = float(np.prod(np.arange(1, nu + m + 1)))
@@ -109,9 +121,11 @@ def random_spline(rng: np.random.Generator, width: int) -> Smooth:
 
 
 def random_analytic(rng: np.random.Generator, width: int) -> Analytic:
-    """Poles outside the ellipse, exponentials, Chebyshev polynomials, or Chebyshev series; their M in closed form.
+    """Draw an analytic embedding whose largest value M on the ellipse is known in closed form.
 
-    On the ellipse |x| ≤ a = (ρ + 1/ρ)/2, |x - z| ≥ |z| - a for a pole z, |e^{cx}| ≤ e^{|c| a}, |T_n| ≤ (ρ^n + ρ^-n)/2.
+    The functions are poles outside the ellipse, exponentials, Chebyshev polynomials, or Chebyshev series. On
+    the ellipse |x| ≤ a = (ρ + 1/ρ)/2, |x - z| ≥ |z| - a for a pole z, |e^{cx}| ≤ e^{|c| a}, |T_n| ≤ (ρ^n +
+    ρ^-n)/2.
     """
     rho, kind = float(1 + 10 ** rng.uniform(-1, 0.6)), ("poles", "exponentials", "chebyshev", "series")[rng.integers(4)]
     a = (rho + 1 / rho) / 2
@@ -130,7 +144,7 @@ def random_analytic(rng: np.random.Generator, width: int) -> Analytic:
 
 
 def random_points(rng: np.random.Generator, count: int) -> Float[np.ndarray, " point"]:
-    """Arbitrary points of [-1, 1]: uniform, at both ends, in one cluster, or evenly spaced."""
+    """Draw points of [-1, 1]: uniform, dense at both ends, in one cluster, or evenly spaced."""
     how = rng.integers(4)
     if how == 0:
         return rng.uniform(-1, 1, count)
@@ -141,8 +155,8 @@ def random_points(rng: np.random.Generator, count: int) -> Float[np.ndarray, " p
     return np.linspace(-1, 1, count)
 
 
-def _side(j: np.ndarray, values: np.ndarray, bound: np.ndarray, width: int, points: int, setting: dict) -> Side:
-    """σ_{j+1} against its bound at the tightest j; those beyond min(d, L) are 0."""
+def _side(j: np.ndarray, values: np.ndarray, bound: np.ndarray, width: int, points: int, setting: dict) -> BoundCheck:
+    """Check σ_{j+1} against its bound at the tightest j; singular values beyond min(d, L) are 0."""
     padded = np.append(values, np.zeros(max(0, width - len(values))))[:width]
     floor = rounding(float(values[0]), width, max(points, NODES))
-    return tightest("printed", "upper", j, padded[j], bound, floor=floor, setting=setting)
+    return tightest_case("printed", "upper", j, padded[j], bound, floor=floor, setting=setting)

@@ -1,4 +1,4 @@
-"""Theorem 2: a two-layer residual MLP maps patches of length k into few directions."""
+"""Yu et al. 2026, Theorem 2: a two-layer residual MLP maps patches of length k into few directions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from jaxtyping import Float
 from scipy.linalg import hadamard
 from scipy.special import erf, expit
 
-from tasks.theory.sides import Side
+from tsfmscope.tasks.theory.bound_check import BoundCheck
 
 Activation = Callable[[np.ndarray], np.ndarray]
-ACTIVATIONS: dict[str, Activation] = {  # all with |ω(x)| ≤ |x|
+# All functions satisfy |ω(x)| ≤ |x|.
+ACTIVATIONS: dict[str, Activation] = {
     "relu": lambda x: np.maximum(x, 0.0),
     "silu": lambda x: x * expit(x),
     "gelu": lambda x: x * 0.5 * (1 + erf(x / np.sqrt(2))),
     "tanh": np.tanh,
     "sine": np.sin,
-    "folded": lambda x: x * np.cos(1e4 * x),  # as rough as the hypothesis allows: it scrambles what is low-rank
+    # As rough as the hypothesis allows: it destroys the low rank of its input.
+    "folded": lambda x: x * np.cos(1e4 * x),
 }
 
 
 def right_side(width: int, patch: int, epsilon: float) -> float:
-    """min{d, (1 + ε⁻²) k}"""
+    """Return min{d, (1 + ε⁻²) k}."""
     return min(float(width), (1 + epsilon**-2) * patch)
 
 
@@ -33,16 +35,20 @@ def count_above(
     hidden: Float[np.ndarray, "hidden patches"],
     epsilon: float,
 ) -> tuple[int, int]:
-    """#{σ_j(Φ(X)) > ε ‖W₂‖ ‖W₁X‖}, and eq. 1's ε-rank #{σ_j > ε σ_1}, which the theorem does not speak of."""
+    """Return #{σ_j(Φ(X)) > ε ‖W₂‖ ‖W₁X‖}, and the numerical rank #{σ_j > ε σ_1} of eq. 1.
+
+    The theorem bounds the first number only.
+    """
     values = np.linalg.svd(embedded, compute_uv=False)
     scale = np.linalg.norm(second, 2) * np.linalg.norm(hidden, 2)
     return int((values > epsilon * scale * (1 + 1e-12)).sum()), int((values > epsilon * values[0]).sum())
 
 
-def mlp_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
-    """A random MLP, half of them with biases, on random patches; every fifth instance is `hadamard_instance`.
+def mlp_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
+    """Check Theorem 2 at a random MLP on random patches, or at `hadamard_instance` with probability 0.2.
 
-    With biases, X has a row of ones more and k = rank of that, as W₁X + b₁ = [W₁ b₁][X; 1].
+    With probability 0.5 the MLP has biases. X then has an additional row of ones and k is the rank of that
+    matrix, because W₁X + b₁ = [W₁ b₁][X; 1].
     """
     if rng.random() < 0.2:
         return {"Theorem 2": [hadamard_instance(rng)]}
@@ -61,14 +67,15 @@ def mlp_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
     k = int(np.linalg.matrix_rank(inputs))
     setting = {"width": width, "patch": patch, "rank": k, "hidden": hidden, "patches": patches, "case": name}
     setting |= {"biases": biased, "epsilon_rank": rank}
-    return {"Theorem 2": [Side("printed", "upper", epsilon, count, right_side(width, k, epsilon), 0.0, setting)]}
+    return {"Theorem 2": [BoundCheck("printed", "upper", epsilon, count, right_side(width, k, epsilon), 0.0, setting)]}
 
 
-def hadamard_instance(rng: np.random.Generator) -> Side:
-    """The tightest that we know: k = 1 and all n singular values of ω(W₁X) equal, ε just below n^(-1/2).
+def hadamard_instance(rng: np.random.Generator) -> BoundCheck:
+    """Check Theorem 2 at the tightest instance known: k = 1 and all n singular values of ω(W₁X) equal.
 
-    W₁X is of rank 1 with n² different entries near 1; ω, defined by its values there, gives them the signs of a
-    Hadamard matrix: σ_j(Φ) = √n for all j, ‖W₁X‖ = n, so that n are above and (1 + ε⁻²) k is n + 1.
+    W₁X has rank 1 with n² different entries near 1, and ε is just below n^(-1/2). ω, defined by its values at
+    these entries, gives them the signs of a Hadamard matrix. Then σ_j(Φ) = √n for all j and ‖W₁X‖ = n, so n
+    singular values are above the threshold, and (1 + ε⁻²) k is n + 1.
     """
     size = int(2 ** rng.integers(1, 6))
     inner = np.outer(1 + 1e-6 * rng.random(size), 1 + 1e-6 * rng.random(size))
@@ -79,4 +86,4 @@ def hadamard_instance(rng: np.random.Generator) -> Side:
     count, rank = count_above(second @ signed, second, inner, epsilon)
     setting = {"width": width, "patch": 1, "rank": 1, "hidden": size, "patches": size, "case": "hadamard"}
     setting |= {"biases": False, "epsilon_rank": rank}
-    return Side("printed", "upper", epsilon, count, right_side(width, 1, epsilon), 0.0, setting)
+    return BoundCheck("printed", "upper", epsilon, count, right_side(width, 1, epsilon), 0.0, setting)

@@ -1,4 +1,4 @@
-"""Theorems 3 and 5: attention matrices are compressible on low-rank inputs, and are not on high-rank ones."""
+"""Yu et al. 2026, Theorems 3 and 5: attention is compressible on low-rank inputs, not on high-rank ones."""
 
 from __future__ import annotations
 
@@ -8,70 +8,83 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tasks.theory.attention import Heads, attend, random_heads, softmax_columns
-from tasks.theory.matrices import orthonormal, random_spectrum, rounding, with_singular_values
-from tasks.theory.sides import FORMS, Side, tightest
+from tsfmscope.tasks.theory.attention import Heads, attend, random_heads, softmax_columns
+from tsfmscope.tasks.theory.bound_check import FORMS, BoundCheck, tightest_case
+from tsfmscope.tasks.theory.matrices import orthonormal, random_spectrum, rounding, with_singular_values
 
 
 class Input(NamedTuple):
-    """U as distinct columns of Ξ and how often each stands in it."""
+    """Input U as distinct columns of Ξ and the number of times that each occurs."""
 
-    columns: np.ndarray  # [d, distinct]
+    # Shape [d, distinct].
+    columns: np.ndarray
     times: np.ndarray
     kind: str
 
     @property
     def length(self) -> int:
-        """L"""
+        """Number of tokens L."""
         return int(self.times.sum())
 
 
 def reduced(heads: Heads, vocabulary: Float[np.ndarray, "width entry"], rank: int) -> Heads:
-    """The proof's W̃ = W U_d̃ U_d̃ᵀ, U_d̃ the leading left singular vectors of Ξ: Q, K and V on one projection."""
+    """Return the proof's W̃ = W U_d̃ U_d̃ᵀ, U_d̃ the leading left singular vectors of Ξ.
+
+    W_Q, W_K and W_V share one projection.
+    """
     leading = np.linalg.svd(vocabulary, full_matrices=False)[0][:, :rank]
     return project(heads, leading)
 
 
 def project(heads: Heads, leading: Float[np.ndarray, "width rank"]) -> Heads:
-    """Every matrix times the projection on these orthonormal columns."""
+    """Multiply every matrix by the projection onto these orthonormal columns."""
     return Heads(*((one @ leading) @ leading.T for one in heads))
 
 
 def error(heads: Heads, small: Heads, inputs: Input) -> float:
-    """‖MH-Attention(U; W) - MH-Attention(U; W̃)‖_F, equal columns of U counted, not repeated."""
+    """Return ‖MH-Attention(U; W) - MH-Attention(U; W̃)‖_F; equal columns of U are counted, not repeated."""
     difference = attend(inputs.columns, heads, inputs.times) - attend(inputs.columns, small, inputs.times)
     return float(np.sqrt((np.square(difference).sum(axis=0) * inputs.times).sum()))
 
 
 def printed_bound(width: int, tail: float) -> float:
-    """O(√d σ_{d̃+1}) for C = 1 with the constant that the proof's own lines give (eqs. 12 to 14): for any L."""
+    """Return the printed bound O(√d σ_{d̃+1}) for C = 1, which is independent of L.
+
+    Its constant is the one that the proof's own lines give (Yu et al. 2026, eqs. 12 to 14).
+    """
     shift = 2 * tail + tail**2
     return math.sqrt(width) * math.e**2 * (tail + 2 * math.e * shift + shift**2)
 
 
 def repaired_bound(width: int, tail: float, length: int, most: int) -> float:
-    """√d σ_{d̃+1} min{3 √L, 3e √m}, C = 1, m the most often that one column of Ξ stands in U.
+    """Return √d σ_{d̃+1} min{3 √L, 3e √m} for C = 1.
 
-    The proof bounds a sum of L vectors by √L times the largest norm; it is L times, which costs √L. 3 √L: a column's
-    error is at most √d_h (max ‖Δ_t‖ + ‖g - g̃‖_1), and the softmax moves by ‖g - g̃‖_1 ≤ ‖Δ scores‖_∞ ≤ 2σ. 3e √m: with
-    ‖Δ_U‖₂ ≤ √m σ, weights at most e²/L, and ‖Cov(u)‖ ≤ 1, each of value, key and query adds e √(m d) σ.
+    m is the largest number of occurrences of one column of Ξ in U. The proof bounds the norm of a sum of L
+    vectors by √L times the largest norm. The correct factor is L, so the bound grows by a factor of √L.
+
+    Reason for 3 √L: the error of a column is at most √d_h (max ‖Δ_t‖ + ‖g - g̃‖_1), and the softmax changes
+    by ‖g - g̃‖_1 ≤ ‖Δ scores‖_∞ ≤ 2σ. Reason for 3e √m: with ‖Δ_U‖₂ ≤ √m σ, weights at most e²/L, and
+    ‖Cov(u)‖ ≤ 1, each of value, key and query adds e √(m d) σ.
     """
     return math.sqrt(width) * tail * min(3 * math.sqrt(length), 3 * math.e * math.sqrt(most))
 
 
-def compressible_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
-    """Theorem 3, part 1, one head."""
+def compressible_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
+    """Check Theorem 3, part 1, with one head."""
     return {"Theorem 3.1": _compressible(rng, 1, int(rng.integers(3, 17)))}
 
 
-def heads_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
-    """Theorem 5: the same with several heads."""
+def heads_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
+    """Check Theorem 5, the statement of Theorem 3, part 1, for several heads."""
     count = int(rng.integers(2, 5))
     return {"Theorem 5": _compressible(rng, count, count * int(rng.integers(2, 5)))}
 
 
 def random_vocabulary(rng: np.random.Generator, width: int, entries: int) -> tuple[np.ndarray, str]:
-    """Ξ with a random spectrum, columns of norm at most C = 1; or, every fourth, the diagonal one of the proofs."""
+    """Draw Ξ with a random spectrum and columns of norm at most C = 1.
+
+    With probability 0.25, Ξ is the diagonal matrix of the proofs.
+    """
     spectrum = random_spectrum(rng, width)
     if rng.random() < 0.25:
         return np.diag(spectrum.values), f"diagonal {spectrum.kind}"
@@ -80,7 +93,7 @@ def random_vocabulary(rng: np.random.Generator, width: int, entries: int) -> tup
 
 
 def random_input(rng: np.random.Generator, vocabulary: np.ndarray) -> Input:
-    """The whole vocabulary, columns drawn with replacement, or one column many times over."""
+    """Draw U: the whole vocabulary, columns drawn with replacement, or one column repeated many times."""
     entries = vocabulary.shape[1]
     kind = ("vocabulary", "drawn", "repeated")[rng.integers(3)]
     if kind == "vocabulary":
@@ -92,7 +105,7 @@ def random_input(rng: np.random.Generator, vocabulary: np.ndarray) -> Input:
     return Input(vocabulary[:, found], times, kind)
 
 
-def _compressible(rng: np.random.Generator, count: int, width: int) -> list[Side]:
+def _compressible(rng: np.random.Generator, count: int, width: int) -> list[BoundCheck]:
     entries = width + int(rng.integers(0, 33))
     vocabulary, case = random_vocabulary(rng, width, entries)
     inputs = random_input(rng, vocabulary)
@@ -100,7 +113,8 @@ def _compressible(rng: np.random.Generator, count: int, width: int) -> list[Side
     size = width // count
     heads = random_heads(rng, count, width, value_norm=math.sqrt(size), score_norm=math.sqrt(size))
     tail = float(np.linalg.svd(vocabulary, compute_uv=False)[rank])
-    while tail > 1:  # the hypothesis σ_{d̃+1} ≤ 1
+    # The hypothesis of the theorem is σ_{d̃+1} ≤ 1.
+    while tail > 1:
         vocabulary, tail = vocabulary / 2, tail / 2
         inputs = inputs._replace(columns=inputs.columns / 2)
     y = error(heads, reduced(heads, vocabulary, rank), inputs)
@@ -109,11 +123,16 @@ def _compressible(rng: np.random.Generator, count: int, width: int) -> list[Side
     setting |= {"most": most, "case": f"{inputs.kind}, {case}"}
     floor = rounding(math.sqrt(inputs.length * width), width, len(inputs.times))
     bounds = (printed_bound(width, tail), repaired_bound(width, tail, inputs.length, most))
-    return [Side(form, "upper", tail, y, bound, floor, setting) for form, bound in zip(FORMS, bounds, strict=True)]
+    return [
+        BoundCheck(form, "upper", tail, y, bound, floor, setting) for form, bound in zip(FORMS, bounds, strict=True)
+    ]
 
 
 def repeated_points(seed: int, *, width: int = 16, rank: int = 8, longest: int = 24) -> list[dict[str, float | bool]]:
-    """Error against L, U one column of Ξ = diag(σ) repeated L times: σ_{d̃+1} is fixed, and the error grows as √L."""
+    """Return the error against L for a U that repeats one column of Ξ = diag(σ) L times.
+
+    σ_{d̃+1} is fixed, and the error grows as √L.
+    """
     rng = np.random.default_rng([seed, 30])
     values = np.exp(-0.3 * np.arange(width))
     heads = random_heads(rng, 1, width, value_norm=math.sqrt(width), score_norm=math.sqrt(width))
@@ -125,11 +144,11 @@ def repeated_points(seed: int, *, width: int = 16, rank: int = 8, longest: int =
     return found
 
 
-def incompressible_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
-    """Theorem 3, part 2: the best W̃_V of rank d̃ against ¼ σ_{d̃+1}, at the tightest d̃ < d.
+def incompressible_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
+    """Check Theorem 3, part 2: the best W̃_V of rank d̃ against ¼ σ_{d̃+1}, at the tightest d̃ < d.
 
-    printed: W_QᵀW_K = log(4d) σ_d⁻² √d I; repaired: log(4L). The proof's g_jj ≥ ½ needs L ≤ 4d + 1, the theorem says
-    any L ≥ d.
+    printed: W_QᵀW_K = log(4d) σ_d⁻² √d I; repaired: log(4L) in place of log(4d). The proof's g_jj ≥ ½ needs L
+    ≤ 4d + 1, whereas the theorem states any L ≥ d.
     """
     width = int(rng.integers(2, 17))
     length = int(width * 2 ** rng.uniform(0, 6))
@@ -140,14 +159,14 @@ def incompressible_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
     for form, inside in zip(FORMS, (4 * width, 4 * length), strict=True):
         attended = value @ attended_diagonal(spectrum.values, length, math.log(inside))
         left, floor = best_errors(attended)[1:width], rounding(1.0, width, length)
-        sides.append(tightest(form, "lower", ranks, left, spectrum.values[1:] / 4, floor=floor, setting=setting))
+        sides.append(tightest_case(form, "lower", ranks, left, spectrum.values[1:] / 4, floor=floor, setting=setting))
     return {"Theorem 3.2": sides}
 
 
 def attended_diagonal(
     values: Float[np.ndarray, " width"], length: int, strength: float
 ) -> Float[np.ndarray, "width token"]:
-    """U softmax(T) of the construction: U = [diag(σ) 0], T = strength σ_d⁻² UᵀU."""
+    """Return U softmax(T) of the construction: U = [diag(σ) 0], T = strength σ_d⁻² UᵀU."""
     inputs = np.zeros((len(values), length))
     np.fill_diagonal(inputs, values)
     attended: np.ndarray = inputs @ softmax_columns(strength * (inputs / values[-1] ** 2).T @ inputs)
@@ -155,7 +174,10 @@ def attended_diagonal(
 
 
 def best_errors(attended: Float[np.ndarray, "width token"]) -> Float[np.ndarray, " rank"]:
-    """min ‖(W_V - W̃_V) U G‖_F over W̃_V of rank d̃ = 0, 1, ...: Eckart-Young on W_V U G, whose rank is d."""
+    """Return min ‖(W_V - W̃_V) U G‖_F over W̃_V of rank d̃ = 0, 1, ...
+
+    The minimum is given by Eckart-Young on W_V U G, whose rank is d.
+    """
     squares = np.square(np.linalg.svd(attended, compute_uv=False))
     left: np.ndarray = np.sqrt(np.cumsum(squares[::-1])[::-1])
     return left

@@ -1,4 +1,4 @@
-"""Theorem 6: one shared sketch of rank d̃ loses σ_{d̃+1}; a sparse one for every head loses σ_{hd̃+1} only."""
+"""Yu et al. 2026, Theorem 6: a shared sketch loses σ_{d̃+1}, one sketch per head only σ_{hd̃+1}."""
 
 from __future__ import annotations
 
@@ -8,32 +8,45 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tasks.theory.attention import Heads, attend
-from tasks.theory.matrices import random_spectrum, rounding
-from tasks.theory.sides import FORMS, Form, Side, tightest
+from tsfmscope.tasks.theory.attention import Heads, attend
+from tsfmscope.tasks.theory.bound_check import FORMS, BoundCheck, Form, tightest_case
+from tsfmscope.tasks.theory.matrices import random_spectrum, rounding
 
-SHARP = 60.0  # scores between a softmax's largest and the next, above ln L: what is left is e^-60
+# In the first d columns of the construction's softmax, the largest score exceeds every other score by
+# ln L plus this or more, so every other weight is at most e^-60 / L.
+SHARP = 60.0
 
 
 class Construction(NamedTuple):
-    """U = [diag(interleaved σ) 0], the same sharp W_Q and W_K for every head, W_V = I."""
+    """Input and weights of the proof.
 
-    inputs: np.ndarray  # [d, L]
-    diagonal: np.ndarray  # [d], σ^(1), ..., σ^(h)
-    vectors: np.ndarray  # [d_h, d], v_j^(i) as columns
+    U = [diag(interleaved σ) 0]. Every head has the same sharp W_Q and W_K. W_V = I.
+    """
+
+    # Shape [d, L].
+    inputs: np.ndarray
+    # σ^(1), ..., σ^(h), shape [d].
+    diagonal: np.ndarray
+    # v_j^(i) as columns, shape [d_h, d].
+    vectors: np.ndarray
     alpha: float
     heads: Heads
 
 
 def construct(rng: np.random.Generator, values: Float[np.ndarray, " width"], heads: int, length: int) -> Construction:
-    """The proof's input and weights. Raises ValueError for d_h < 2: no two unit vectors of R¹ have |v·v'| < 1."""
+    """Build the proof's input and weights.
+
+    Raises ValueError for d_h < 2, where no two unit vectors have |v·v'| < 1.
+    """
     width = len(values)
     size = width // heads
     if size < 2:
         raise ValueError(f"heads: got {heads} for width {width}, expected at least 2 dimensions a head")
-    diagonal = values.reshape(size, heads).T.ravel()  # σ^(i)_j = σ_{(j-1)h+i}
+    # σ^(i)_j = σ_{(j-1)h+i}
+    diagonal = values.reshape(size, heads).T.ravel()
     vectors = apart(rng, size, width)
-    products = np.abs(vectors.T @ vectors - 2 * np.eye(width))  # 1 on the diagonal
+    # The diagonal becomes 1; it is left out below.
+    products = np.abs(vectors.T @ vectors - 2 * np.eye(width))
     closest = float(products[~np.eye(width, dtype=bool)].max())
     alpha = math.sqrt((SHARP + math.log(length)) * math.sqrt(size) / (1 - closest))
     inputs = np.zeros((width, length))
@@ -45,7 +58,10 @@ def construct(rng: np.random.Generator, values: Float[np.ndarray, " width"], hea
 
 
 def apart(rng: np.random.Generator, size: int, count: int) -> Float[np.ndarray, "size count"]:
-    """Unit vectors of which no two are parallel: angles evenly spaced in a random order where d_h = 2, else random."""
+    """Draw unit vectors of which no two are parallel.
+
+    For d_h = 2 their angles are evenly spaced, in a random order; otherwise the vectors are random.
+    """
     if size == 2:
         angles = np.pi * (rng.permutation(count) + rng.random()) / count
         return np.stack([np.cos(angles), np.sin(angles)])
@@ -55,10 +71,12 @@ def apart(rng: np.random.Generator, size: int, count: int) -> Float[np.ndarray, 
 
 
 def sketched(made: Construction, rank: int, form: Form) -> Heads:
-    """W̃_Q, W̃_K and W̃_V of claim 2: head i keeps the first d̃ coordinates of its block, all others share one vector.
+    """Return W̃_Q, W̃_K and W̃_V of claim 2.
 
-    printed: that vector is v_1 of the next head, i' = mod(i, h) + 1, which for h = 1 is the head's own v_1, so that the
-    softmax shares what it should not; repaired: v_{d̃+1} of the head itself, for every h.
+    Head i keeps the first d̃ coordinates of its block; all other coordinates share one vector. printed: that
+    vector is v_1 of the next head, i' = mod(i, h) + 1. For h = 1 this is the head's own v_1, so the softmax
+    mixes coordinates that must stay separate. repaired: that vector is v_{d̃+1} of the head itself, for every
+    h.
     """
     count, size, width = made.heads.value.shape
     query, key, value = np.zeros((3, count, size, width))
@@ -67,7 +85,8 @@ def sketched(made: Construction, rank: int, form: Form) -> Heads:
         others = np.setdiff1d(np.arange(width), kept)
         extra = made.vectors[:, head * size + rank if form == "repaired" else ((head + 1) % count) * size]
         own = made.alpha * made.vectors[:, kept] / made.diagonal[kept]
-        first = others[0]  # position d̃ + 1 for the first head, 1 for the others
+        # Position d̃ + 1 for the first head, 1 for the others.
+        first = others[0]
         query[head][:, kept], key[head][:, kept] = own, own
         query[head][:, first] = made.alpha * extra / made.diagonal[first]
         key[head][:, others] = made.alpha * extra[:, None] / made.diagonal[others]
@@ -76,22 +95,25 @@ def sketched(made: Construction, rank: int, form: Form) -> Heads:
 
 
 def best_shared(made: Construction) -> Float[np.ndarray, " rank"]:
-    """min ‖MH-Attention(W_V) - MH-Attention(W̃_V)‖₂ over W̃_V of rank d̃ = 0, 1, ...: singular values of U G.
+    """Return min ‖MH-Attention(W_V) - MH-Attention(W̃_V)‖₂ over W̃_V of rank d̃ = 0, 1, ...
 
-    All heads have one G, so that the output is W_V U G; Eckart-Young, without the theorem's limit on ‖W̃_V‖_F, which
-    could only raise it.
+    The minima are the singular values of U G: all heads have the same G, so the output is W_V U G, and
+    Eckart-Young applies. The theorem's limit on ‖W̃_V‖_F is ignored; it could only raise the minimum.
     """
     return np.linalg.svd(attend(made.inputs, made.heads), compute_uv=False)
 
 
 def sketch_error(made: Construction, rank: int, form: Form) -> float:
-    """‖MH-Attention(W) - MH-Attention(W̃)‖₂ of claim 2."""
+    """Return ‖MH-Attention(W) - MH-Attention(W̃)‖₂ of claim 2."""
     full, small = attend(made.inputs, made.heads), attend(made.inputs, sketched(made, rank, form))
     return float(np.linalg.norm(full - small, 2))
 
 
-def heads_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
-    """Both claims at one construction; the first at its tightest d̃, the second at a random d̃ < d_h."""
+def heads_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
+    """Check both claims at one construction.
+
+    The first claim is checked at its tightest d̃, the second at a random d̃ < d_h.
+    """
     heads, size = int(rng.integers(1, 6)), int(rng.integers(2, 7))
     width = heads * size
     length = width + int(rng.integers(0, 33))
@@ -100,8 +122,8 @@ def heads_instance(rng: np.random.Generator) -> dict[str, list[Side]]:
     setting = {"width": width, "heads": heads, "length": length, "case": spectrum.kind}
     ranks, floor = np.arange(1, size), rounding(1.0, width, length)
     shared = best_shared(made)[ranks]
-    one = tightest("printed", "lower", ranks, shared, spectrum.values[ranks] / 2, floor=floor, setting=setting)
+    one = tightest_case("printed", "lower", ranks, shared, spectrum.values[ranks] / 2, floor=floor, setting=setting)
     rank = int(rng.integers(1, size))
     right, about = 4 * math.sqrt(heads) * float(spectrum.values[heads * rank]), setting | {"rank": rank}
-    two = [Side(form, "upper", rank, sketch_error(made, rank, form), right, floor, about) for form in FORMS]
+    two = [BoundCheck(form, "upper", rank, sketch_error(made, rank, form), right, floor, about) for form in FORMS]
     return {"Theorem 6.1": [one], "Theorem 6.2": two}

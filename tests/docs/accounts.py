@@ -24,8 +24,8 @@ CLUSTER = (
 STOPPED = "tests/e2e/test_submit.py::test_a_stopped_job_has_time_to_end_well_and_is_no_success"
 CLONE = "tests/e2e/test_dvc.py::test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_only"
 ROOTED = "tests/e2e/test_dvc.py::test_a_data_root_reruns_what_depends_on_it_and_nothing_else"
-EXPORTED = "tests/stages/test_exporting.py::test_the_command_writes_a_dense_folder_in_a_process_of_its_own"
-REPRO = "tests/e2e/test_smoke.py::test_a_second_repro_runs_roots_only"
+EXPORTED = "tests/stages/cli/test_exporting.py::test_the_command_writes_a_dense_folder_in_a_process_of_its_own"
+REPRO = "tests/e2e/test_smoke.py::test_a_second_repro_runs_external_inputs_only"
 SHOWN = "tests/e2e/test_smoke.py::test_dvc_shows_the_headline_numbers_the_plots_and_the_graph"
 CLI = "tests/stages/cli/test_commands.py::test_the_commands_of_the_docs_run_one_after_another"
 WHEEL = "tests/test_wheel.py::test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder"
@@ -51,24 +51,31 @@ ELSEWHERE = (
     Elsewhere("README.md", "dvc plots show", SHOWN),
     Elsewhere("README.md", "make docs", "tests/docs/test_site.py"),
     Elsewhere("README.md", "make test", REASON + "it is what runs this"),
-    Elsewhere("README.md", "python -m store  ", "tests/store/test_prompt.py"),
+    Elsewhere("README.md", "python -m tsfmscope.store  ", "tests/store/test_prompt.py"),
     Elsewhere("README.md", "xdg-open", REASON + "opens a window; tests/tasks/report/test_browser.py opens the page"),
-    Elsewhere("README.md", "export TSFM_LENS_DATA", ROOTED),
-    Elsewhere("README.md", "python -m stages export", EXPORTED),
-    Elsewhere("README.md", "python -m stages corpus", "tests/stages/test_corpus.py"),
+    Elsewhere("README.md", "export TSFMSCOPE_DATA", ROOTED),
+    Elsewhere("README.md", "python -m tsfmscope.stages export", EXPORTED),
+    Elsewhere("README.md", "python -m tsfmscope.stages corpus", "tests/stages/cli/test_corpora.py"),
     Elsewhere("README.md", "dvc exp run", "tests/e2e/test_dvc.py::test_an_experiment_runs_and_is_kept"),
     Elsewhere("README.md", "dvc remote add", CLONE),
     Elsewhere("README.md", "dvc pull", CLONE),
-    Elsewhere("docs/cli.md", "tsfm-lens", CLI),
-    Elsewhere("README.md", "tsfm-lens advise", CLI),
-    Elsewhere("docs/advice.md", "tsfm-lens advise mine.csv", CLI),
-    Elsewhere("docs/advice.md", "tsfm-lens advise nile", "tests/stages/cli/test_advise.py"),
+    Elsewhere("docs/cli.md", "tsfmscope", CLI),
+    Elsewhere("README.md", "tsfmscope recommend", CLI),
+    Elsewhere("docs/advice.md", "tsfmscope recommend mine.csv", CLI),
+    Elsewhere("docs/advice.md", "tsfmscope recommend nile", "tests/stages/cli/test_recommend.py"),
     Elsewhere(
-        "docs/plugins.md", "python -m tasks.models", "tests/test_plugin.py::test_it_passes_the_conformance_suite"
+        "docs/plugins.md",
+        "python -m tsfmscope.tasks.conformance",
+        "tests/test_plugin.py::test_it_passes_the_conformance_suite",
     ),
-    Elsewhere("docs/compression.md", "python -m stages export chronos", EXPORTED),
+    Elsewhere(
+        "docs/plugins.md",
+        "uv pip install",
+        "tests/test_plugin.py::test_the_install_command_of_the_page_adds_the_package_to_this_environment",
+    ),
+    Elsewhere("docs/compression.md", "python -m tsfmscope.stages export chronos", EXPORTED),
     Elsewhere("docs/own_data.md", "dvc repro", ROOTED),
-    Elsewhere("docs/paper_scale.md", "export TSFM_LENS_DATA", ROOTED),
+    Elsewhere("docs/paper_scale.md", "export TSFMSCOPE_DATA", ROOTED),
     Elsewhere("docs/paper_scale.md", "make repro", REASON + "needs released checkpoints and GPUs"),
     Elsewhere("docs/paper_scale.md", "dvc repro geometry", REASON + "needs released checkpoints and GPUs"),
     Elsewhere("docs/paper_scale.md", "make submit", CLUSTER),
@@ -81,13 +88,15 @@ ELSEWHERE = (
     Elsewhere("docs/cluster.md", "ray job logs", CLUSTER),
     Elsewhere("docs/cluster.md", "ray job stop", STOPPED),
     Elsewhere(
-        "docs/cluster.md", "python -m store status", "tests/e2e/test_smoke.py::test_status_says_that_all_is_done"
+        "docs/cluster.md",
+        "python -m tsfmscope.store status",
+        "tests/e2e/test_smoke.py::test_status_says_that_all_is_done",
     ),
     Elsewhere("docs/cluster.md", "ray stop", REASON + "would end every Ray of the machine, other people's too"),
-    Elsewhere("docs/install.md", "pip install tsfm_lens", WHEEL),
-    Elsewhere("docs/install.md", "tsfm-lens", WHEEL),
+    Elsewhere("docs/install.md", "pip install tsfmscope", WHEEL),
+    Elsewhere("docs/install.md", "tsfmscope", WHEEL),
     Elsewhere(
-        "docs/install.md", "pip install 'tsfm_lens", REASON + "pip asks an index for what uni2ts needs; see the page"
+        "docs/install.md", "pip install 'tsfmscope", REASON + "pip asks an index for what uni2ts needs; see the page"
     ),
     Elsewhere("docs/install.md", "pip install --no-deps uni2ts", REASON + "as the line before it"),
     Elsewhere(

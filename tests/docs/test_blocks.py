@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from docs.building import studies
-from stages.__main__ import read
-from store import catalogue, query
 from tests.docs import accounts
 from tests.docs.blocks import FENCE, PROMPT, ROOT, SHOWN, TRIED, Block, blocks, commands, every, pages
+from tsfmscope.stages.__main__ import read
+from tsfmscope.store import catalogue, query
 
-UNFENCED = re.compile(r"^ {4,}(?:\$ )?(?:make|python3?|dvc|tsfm-lens|uv|pip|ray) [a-z-]", re.MULTILINE)
+UNFENCED = re.compile(r"^ {4,}(?:\$ )?(?:make|python3?|dvc|tsfmscope|uv|pip|ray) [a-z-]", re.MULTILINE)
 COMMANDS = [one for path in pages() for one in commands(str(path.relative_to(ROOT)))]
 OWN = {"sales": {"source": "folder", "file": "sales.parquet", "horizon": 24, "domain": "retail"}}  # README names it
 
@@ -97,7 +97,7 @@ def test_the_sql_behind_every_picture_is_answered(connection: duckdb.DuckDBPyCon
 
 def test_every_function_and_answer_that_the_page_of_the_science_names_is_there() -> None:
     text = (ROOT / "docs/science.md").read_text("utf-8")
-    named = set(re.findall(r"`(tasks(?:\.\w+)+)`", text))
+    named = set(re.findall(r"`(tsfmscope\.tasks(?:\.\w+)+)`", text))
     assert len(named) > 25
     missing = [name for name in sorted(named) if not defined(name)]
     assert not missing

@@ -127,7 +127,7 @@ def test_search_finds_a_page_without_a_server(site: Path, browser: chromium.Brow
 
 
 def test_a_link_out_of_docs_leads_to_a_page_of_the_site() -> None:
-    text = "[a](../stages/blocks) [b](../README.md#x) [e](https://e.example) [f](../deploy/kuberay.yaml)\n"
+    text = "[a](../stages/config) [b](../README.md#x) [e](https://e.example) [f](../deploy/kuberay.yaml)\n"
     code = "```text\n[c](../README.md)\n```\n"
     led = "[a](reference/params.md) [b](overview.md#x) [e](https://e.example) [f](files/deploy/kuberay.yaml.md)\n"
     assert links.inside(text + code, "cluster.md") == led + code

@@ -24,12 +24,12 @@ class Checkout:
     """A repository with the smoke profile as its params.yaml."""
 
     folder: Path
-    data: Path | None = None  # what TSFM_LENS_DATA names
+    data: Path | None = None  # what TSFMSCOPE_DATA names
 
     def environment(self, **more: str) -> dict[str, str]:
-        environment = {k: v for k, v in os.environ.items() if k not in ("TSFM_LENS_DATA", "PYTHONPATH", "RAY_ADDRESS")}
+        environment = {k: v for k, v in os.environ.items() if k not in ("TSFMSCOPE_DATA", "PYTHONPATH", "RAY_ADDRESS")}
         environment |= {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "RAY_USAGE_STATS_ENABLED": "0"}
-        return environment | ({"TSFM_LENS_DATA": str(self.data)} if self.data else {}) | more
+        return environment | ({"TSFMSCOPE_DATA": str(self.data)} if self.data else {}) | more
 
     def run(self, *command: str, ok: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -45,7 +45,9 @@ class Checkout:
         return [line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage ")]
 
     def sql(self, query: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.run("python", "-m", "store", query, "--format", "json").stdout)
+        found: list[dict[str, Any]] = json.loads(
+            self.run("python", "-m", "tsfmscope.store", query, "--format", "json").stdout
+        )
         return found
 
     def params(self, change: Callable[[dict[str, Any]], None]) -> None:
@@ -65,9 +67,11 @@ def checkout(folder: Path, data: Path | None = None) -> Checkout:
     ask = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/", "bench/")):
+        if ((ROOT / name).is_file() or (ROOT / name).is_symlink()) and not name.startswith(
+            ("tests/", "docs/", "bench/")
+        ):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
     shutil.copy2(ROOT / "params" / "smoke.yaml", folder / "params.yaml")
     (folder / "dvc.lock").unlink(missing_ok=True)
     made = Checkout(folder, data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from filelock import FileLock
 
 from tests.e2e.checkout import Checkout, checkout, commit
 
@@ -20,17 +21,16 @@ def smoke(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     assert pytestconfig.cache is not None
     folder = pytestconfig.cache.mkdir("smoke")
     kept = folder / made.run("git", "rev-parse", "HEAD^{tree}").stdout.strip()
-    if kept.exists():
-        shutil.rmtree(made.folder)
-        return Checkout(kept).copy(made.folder)
-    made.repro()
-    commit(made, "ran")
-    for old in folder.iterdir():
-        if not old.name.startswith(kept.name):  # another process may be at the same
-            shutil.rmtree(old)
-    half = made.copy(folder / f"{kept.name}-{tmp_path_factory.getbasetemp().name}")
-    if kept.exists():  # another process was first
-        shutil.rmtree(half.folder)
-    else:
+    # Of two test processes, one runs it and the other waits.
+    with FileLock(folder / ".lock"):
+        if kept.exists():
+            shutil.rmtree(made.folder)
+            return Checkout(kept).copy(made.folder)
+        made.repro()
+        commit(made, "ran")
+        for old in folder.iterdir():
+            if old.is_dir():
+                shutil.rmtree(old)
+        half = made.copy(folder / f"{kept.name}-half")
         half.folder.rename(kept)
     return made

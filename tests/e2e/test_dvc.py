@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from store.files import fingerprint
 from tests.e2e.checkout import Checkout, checkout
+from tsfmscope.store.files import fingerprint, write_parquet
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -64,7 +64,7 @@ def test_a_clone_that_pulled_has_nothing_to_do_and_a_new_model_runs_its_jobs_onl
     second = Checkout(tmp_path / "second")
     second.run("dvc", "remote", "add", "--local", "--default", "store", str(tmp_path / "remote"))
     second.run("dvc", "pull")
-    assert second.repro() == ["roots"]
+    assert second.repro() == ["external_inputs"]
     assert second.sql("select count(*) as n from geometry where study = 'isotropy'")[0]["n"] == 144
 
     def add(block: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ def test_a_data_root_reruns_what_depends_on_it_and_nothing_else(smoke: Checkout,
     made.repro()
     skipped = made.sql("select dataset, reason from skipped")
     assert {row["dataset"] for row in skipped} >= {"mine", "other"}
-    assert any("TSFM_LENS_DATA" in row["reason"] for row in skipped)
+    assert any("TSFMSCOPE_DATA" in row["reason"] for row in skipped)
 
     for seed, name in enumerate(("mine", "other")):
         write_series(tmp_path / "one", name, seed)
@@ -109,7 +109,7 @@ def test_a_data_root_reruns_what_depends_on_it_and_nothing_else(smoke: Checkout,
     moved = Checkout(made.folder, tmp_path / "two")  # the same bytes of one file, other bytes of the other
     moved.repro("tokens")
     assert jobs(moved, "tokens")["done"] == 4
-    assert moved.repro("tokens") == ["roots"]
+    assert moved.repro("tokens") == ["external_inputs"]
 
 
 def test_one_changed_id_changes_that_windows_states_alone(smoke: Checkout, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_one_changed_id_changes_that_windows_states_alone(smoke: Checkout, tmp_p
     with pa.ipc.new_file(str(dump), changed.schema) as writer:
         writer.write_table(changed)
     accept(made, dump)
-    made.run("python", "-m", "stages", "embeddings")
+    made.run("python", "-m", "tsfmscope.stages", "embeddings")
     after = states(made)
     assert before["token"].equals(after["token"])
     length = {"encoder": ids.shape[1], "decoder": table.schema.field("kind:decoder").type.list_size}
@@ -153,8 +153,7 @@ def accept(made: Checkout, dump: Path) -> None:
     for row in listed:
         if row["path"] == dump.relative_to(out).as_posix():
             row["bytes"], row["fingerprint"] = dump.stat().st_size, fingerprint(dump)
-    file.unlink()
-    pq.write_table(pa.Table.from_pylist(listed, schema=rows.schema), file)
+    write_parquet(file, pa.Table.from_pylist(listed, schema=rows.schema))
 
 
 def test_a_damaged_dump_is_named_and_made_again(smoke: Checkout, tmp_path: Path) -> None:
@@ -163,7 +162,7 @@ def test_a_damaged_dump_is_named_and_made_again(smoke: Checkout, tmp_path: Path)
     content = dump.read_bytes()
     dump.unlink()
     dump.write_bytes(content[: len(content) // 2])
-    done = made.run("python", "-m", "stages", "embeddings")
+    done = made.run("python", "-m", "tsfmscope.stages", "embeddings")
     assert "noisy.arrow" in done.stdout + done.stderr
     assert dump.read_bytes() == content
     assert jobs(made, "embeddings")["done"] == 1

@@ -128,7 +128,7 @@ def test_every_series_has_a_forecast_row_with_finite_scores_or_a_reason(hostile:
     rows = hostile.sql("select * from forecasts where dataset = 'mixed'")
     assert {(row["model"], row["series"]) for row in rows} == {(m, name) for m in MODELS for name in HARD}
     for row in rows:
-        scores = [row[name] for name in ("nmse", "nmse_power", "wql", "mase", "seasonal_error")]
+        scores = [row[name] for name in ("nmse", "nmse_power", "wql_window", "mase", "seasonal_error")]
         assert all(score is None or np.isfinite(score) for score in scores), row
         assert None not in scores or row["reason"], row
     unscored = {row["series"] for row in rows if (row["reason"] or "").startswith("not forecast")}

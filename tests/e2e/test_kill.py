@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 # Counts what the workers do outside the store: each measured layer appends its key.
 LOGGED = """
 import os
-from tasks.geometry import measure as real
+from tsfmscope.tasks.geometry import measure as real
 
 _entry = real.entry
 
@@ -36,9 +36,9 @@ def entry(job, data, model):
 
 HOLD = """
 import sys
-from stages.sweeping import opened
+from tsfmscope.stages.pipeline.sweeping import open_store
 
-with opened("geometry", ["geometry"]):
+with open_store("geometry", ["geometry"]):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -54,7 +54,9 @@ def test_a_killed_driver_loses_nothing_that_was_stored(smoke: Checkout, tmp_path
     made = smoke.copy(tmp_path / "repository")
     (made.folder / "tasks/geometry/logged.py").write_text(LOGGED)
     stage = made.folder / "stages/geometry.py"
-    stage.write_text(stage.read_text().replace("tasks.geometry.measure:entry", "tasks.geometry.logged:entry"))
+    stage.write_text(
+        stage.read_text().replace("tsfmscope.tasks.geometry.measure:entry", "tsfmscope.tasks.geometry.logged:entry")
+    )
     raised, times = re.subn(r'Task\("measure", \d+', 'Task("measure", 1000', stage.read_text())
     assert times == 1
     stage.write_text(raised)
@@ -62,7 +64,7 @@ def test_a_killed_driver_loses_nothing_that_was_stored(smoke: Checkout, tmp_path
     log = tmp_path / "executions.log"
     environment = made.environment(EXECUTION_LOG=str(log))
     driver = subprocess.Popen(
-        ["python", "-m", "stages", "geometry"], cwd=made.folder, env=environment, start_new_session=True
+        ["python", "-m", "tsfmscope.stages", "geometry"], cwd=made.folder, env=environment, start_new_session=True
     )
     deadline = time.monotonic() + 240
     old = set(stored(made))
@@ -76,7 +78,7 @@ def test_a_killed_driver_loses_nothing_that_was_stored(smoke: Checkout, tmp_path
     ran_before = Counter(log.read_text().split())
     assert 0 < len(before) < 156
 
-    made.run("python", "-m", "stages", "geometry", EXECUTION_LOG=str(log))
+    made.run("python", "-m", "tsfmscope.stages", "geometry", EXECUTION_LOG=str(log))
     keys = stored(made)
     assert len(keys) == len(set(keys)) == 156
     ran_after = Counter(log.read_text().split()) - ran_before
@@ -105,7 +107,7 @@ def test_a_second_driver_is_refused_with_the_reason(smoke: Checkout, tmp_path: P
     )
     assert holder.stdout is not None
     assert holder.stdout.readline().strip() == "held"
-    refused = made.run("python", "-m", "stages", "geometry", ok=False)
+    refused = made.run("python", "-m", "tsfmscope.stages", "geometry", ok=False)
     holder.communicate("")
     assert refused.returncode == 1
     assert f"pid {holder.pid}" in refused.stderr

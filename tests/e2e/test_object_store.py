@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from store import files
-from store.objects import Remote
-from store.published import read_rows, table_files
 from tests.e2e.checkout import Checkout, checkout, commit
 from tests.store.s3 import s3  # noqa: F401  the fixture
+from tsfmscope.store import files
+from tsfmscope.store.objects import Remote
+from tsfmscope.store.published import read_rows, table_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 STAGES = ("tokens", "embeddings", "geometry")
@@ -35,7 +35,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     made.params(one_cell)
     made.repro("geometry")
     commit(made, "ran")
-    made.run("python", "-m", "stages", "tables")
+    made.run("python", "-m", "tsfmscope.stages", "tables")
     return made
 
 
@@ -47,8 +47,8 @@ def remote(local: Checkout, s3: str, tmp_path_factory: pytest.TempPathFactory) -
     for stage in STAGES:
         for out in (f"data/{stage}", f"data/timings/{stage}"):
             shutil.rmtree(made.folder / out)
-    assert made.repro("geometry") == ["roots", *STAGES]
-    made.run("python", "-m", "stages", "tables")
+    assert made.repro("geometry") == ["external_inputs", *STAGES]
+    made.run("python", "-m", "tsfmscope.stages", "tables")
     return made
 
 
@@ -56,7 +56,7 @@ def test_the_outs_hold_manifests_and_dvc_versions_them(remote: Checkout) -> None
     for stage in STAGES:
         held = [path.name for path in (remote.folder / "data" / stage).rglob("*") if path.is_file()]
         assert held == ["manifest.json"]
-    assert remote.repro("geometry") == ["roots"]
+    assert remote.repro("geometry") == ["external_inputs"]
 
 
 def test_the_rows_are_those_of_a_disk_to_the_byte(remote: Checkout, local: Checkout) -> None:
@@ -83,7 +83,7 @@ def test_a_dump_that_goes_missing_is_named_and_made_again_alone(remote: Checkout
     row = read_rows(remote.folder / "data/embeddings", "dumps").to_pylist()[0]
     gone = Remote.parse(f"{s3}/smoke/embeddings") / row["path"]
     gone.delete([gone.key])
-    output = remote.run("python", "-m", "stages", "embeddings")
+    output = remote.run("python", "-m", "tsfmscope.stages", "embeddings")
     assert f"dump {gone} is gone; its job runs again" in output.stdout + output.stderr
     assert gone.fingerprint() == row["fingerprint"]
     (last,) = read_rows(Path(remote.folder, "data/timings/embeddings"), "runs").to_pylist()[-1:]

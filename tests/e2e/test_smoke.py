@@ -15,8 +15,8 @@ import pytest
 import yaml
 from nbclient import NotebookClient
 
-from tasks.report.light import light
 from tests.e2e.checkout import ROOT, Checkout
+from tsfmscope.tasks.report.quantize_png import light
 
 pytestmark = pytest.mark.timeout(900)
 KINDS = {"domains", "conditions", "islands", "dimension", "growth"}
@@ -31,7 +31,7 @@ SMALL = "chronos-t5-nano@aware-0.5"  # on one data set under one condition
 
 
 def test_correlation_covers_both_families(smoke: Checkout) -> None:
-    rows = smoke.sql("select * from correlation where study = 'isotropy' and measure = 'zeta_adjusted'")
+    rows = smoke.sql("select * from correlation where study = 'isotropy' and measure = 'zeta_adjusted_corrected'")
     assert {row["grouping"] for row in rows} >= {"within_dataset", "pooled"}
     points = smoke.sql("select distinct model, dataset from nmse_against_isotropy where study = 'isotropy'")
     assert {row["model"] for row in points} == MODELS
@@ -74,15 +74,15 @@ def test_lemma_1_is_never_violated_as_it_is_proved(smoke: Checkout) -> None:
     assert sum(row["safe_violations"] for row in rows) == 0
 
 
-def test_a_second_repro_runs_roots_only(smoke: Checkout) -> None:
-    assert smoke.repro() == ["roots"]
+def test_a_second_repro_runs_external_inputs_only(smoke: Checkout) -> None:
+    assert smoke.repro() == ["external_inputs"]
 
 
 def test_the_sql_face_reads_and_cannot_write(smoke: Checkout) -> None:
-    refused = smoke.run("python", "-m", "store", "copy (select 1) to 'x.csv'", ok=False)
+    refused = smoke.run("python", "-m", "tsfmscope.store", "copy (select 1) to 'x.csv'", ok=False)
     assert refused.returncode == 2
     assert not (smoke.folder / "x.csv").exists()
-    wrong = smoke.run("python", "-m", "store", "select zetta from geometry", ok=False)
+    wrong = smoke.run("python", "-m", "tsfmscope.store", "select zetta from geometry", ok=False)
     assert wrong.returncode == 2
     assert "zeta" in wrong.stderr
 
@@ -136,7 +136,7 @@ def test_theorems_are_tried_and_no_repaired_bound_fails(smoke: Checkout) -> None
 
 
 def test_status_says_that_all_is_done(smoke: Checkout) -> None:
-    output = smoke.run("python", "-m", "store", "status").stdout
+    output = smoke.run("python", "-m", "tsfmscope.store", "status").stdout
     for stage in ("checkpoints", "compression", "tokens", "embeddings", "geometry", "heads", "spectra", "forecasts"):
         assert stage in output
     assert "finished" in output
@@ -147,9 +147,12 @@ def test_dvc_shows_the_headline_numbers_the_plots_and_the_graph(smoke: Checkout)
     numbers = shown[""]["data"]["data/metrics.json"]["data"]
     blocks = {"correlation", "isotropy", "rank_slope", "compression", "skill", "theory", "published", "rows"}
     assert set(numbers) == blocks
-    asked = """select spearman from correlation where study = 'isotropy' and measure = 'zeta_adjusted'
+    asked = """select spearman from correlation where study = 'isotropy' and measure = 'zeta_adjusted_corrected'
         and "grouping" = 'within_dataset'"""
-    assert numbers["correlation"]["within_dataset"]["zeta_adjusted"]["spearman"] == smoke.sql(asked)[0]["spearman"]
+    assert (
+        numbers["correlation"]["within_dataset"]["zeta_adjusted_corrected"]["spearman"]
+        == smoke.sql(asked)[0]["spearman"]
+    )
     assert numbers["rows"]["failures"] == 0
     done = smoke.run("dvc", "plots", "show", "--json")
     drawn = json.loads(done.stdout)["data"]
@@ -217,7 +220,7 @@ def test_rows_of_one_stage_lie_in_few_files(smoke: Checkout) -> None:
 def test_a_wrong_key_stops_before_any_work_with_exit_2(smoke: Checkout) -> None:
     bad = smoke.folder / "bad.yaml"
     bad.write_text((smoke.folder / "params.yaml").read_text().replace("k_max: 4", "k_maxx: 4"))
-    done = smoke.run("python", "-m", "stages", "plan", "bad.yaml", ok=False)
+    done = smoke.run("python", "-m", "tsfmscope.stages", "plan", "bad.yaml", ok=False)
     bad.unlink()
     assert done.returncode == 2
     assert done.stderr.strip().count("\n") == 0

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from stages.sweeping import Planned, nothing, run_and_finish
-from store.out import Out
-from store.shelf import place
-from tasks.sweep.cluster import Resources
-from tasks.sweep.jobs import Job, Result, Task
+from tsfmscope.stages.pipeline.sweeping import Planned, nothing, run_and_finish
+from tsfmscope.store.object_store import place
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.job import Job, Result, Task
+from tsfmscope.tasks.sweep.cluster import Resources
 
 WORK = Task("remote_toy", 1, "remote_toy:entry", table="dumps")
 IDENTITY = {"model": "m", "dataset": "d", "context": 512, "noise": 0.0, "kind": "tokens", "n_windows": 1}
@@ -41,7 +41,9 @@ def jobs(log: Path, count: int, sleep: float) -> list[Planned]:
 def main(uri: str, folder: str, count: str, sleep: str) -> None:
     """Drive all jobs; a part every half second."""
     data = Path(folder, "data")
-    out = Out(data / "toy", tables=["dumps"], companion=data / "timings" / "toy", stage="toy", place=place(uri, "toy"))
+    out = StageStore(
+        data / "toy", tables=["dumps"], companion=data / "timings" / "toy", stage="toy", place=place(uri, "toy")
+    )
     with out:
         planned = jobs(Path(folder, "log"), int(count), float(sleep))
         summary = run_and_finish(out, planned, Resources(actors=2, cpus=0.5, flush_seconds=0.5), nothing)

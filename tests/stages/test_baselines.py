@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 import yaml
 
-from stages import forecasts, planning
-from stages.blocks import Baseline
-from stages.params import Params, ParamsError, load
-from store import files
-from store.errors import CheckFailed
-from tasks.forecasting import local
-from tasks.report.queries import queries
-from tasks.series.tables import series_table
-from tasks.series.types import Series
 from tests.stages.test_statistics import Tables, opened, tables
+from tsfmscope.stages import forecasts
+from tsfmscope.stages.config import Baseline
+from tsfmscope.stages.config.params import Params, ParamsError, load
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.store import files
+from tsfmscope.store.errors import CheckFailed
+from tsfmscope.tasks.entries import baselines
+from tsfmscope.tasks.report.queries import queries
+from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.series.types import Series
 
 ROOT = Path(__file__).parents[2]
 STUDY = "two-models"
@@ -86,10 +87,12 @@ def test_a_planned_job_answers_rows_of_forecasts_under_the_baselines_name(
     assert [(one.job.group, one.studies) for one in planned] == [(name, ["asking"]) for name in sorted(NAMES)]
     for one in planned:
         (path,) = one.job.inputs
-        (row,) = local.evaluate_locally(one.job, files.read_parquet(Path(path)), local.load_for_job(one.job)).rows
+        (row,) = baselines.evaluate_locally(
+            one.job, files.read_parquet(Path(path)), baselines.load_for_job(one.job)
+        ).rows
         found = files.to_arrow("forecasts", [{**row, "job_key": one.job.key}]).to_pylist()[0]
         assert (found["model"], found["base_model"], found["rank"]) == (one.job.group, None, None)
-        assert found["wql"] > 0 and found["reason"] is None and found["n_context"] == 64
+        assert found["wql_window"] > 0 and found["reason"] is None and found["n_context"] == 64
 
 
 def test_a_model_may_not_have_the_name_of_a_baseline(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m stages`: exit codes, and one line for what the user can mend."""
+"""`python -m tsfmscope.stages`: exit codes, and one line for what the user can mend."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages import watched
-from stages.params import load
+from tsfmscope.stages.config import dvc_keys
+from tsfmscope.stages.config.params import load
 
 ROOT = Path(__file__).parents[2]
 
 
 def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    command = [sys.executable, "-m", "stages", *arguments]
+    command = [sys.executable, "-m", "tsfmscope.stages", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
@@ -38,9 +38,9 @@ def test_a_wrong_key_exits_2_with_one_line_before_any_work(folder: Path) -> None
 
 
 def test_a_data_root_that_is_no_folder_exits_2(folder: Path) -> None:
-    done = run(folder, "roots", TSFM_LENS_DATA=str(folder / "nowhere"))
+    done = run(folder, "external_inputs", TSFMSCOPE_DATA=str(folder / "nowhere"))
     assert done.returncode == 2
-    assert "no such folder; set TSFM_LENS_DATA" in done.stderr
+    assert "no such folder; set TSFMSCOPE_DATA" in done.stderr
 
 
 def test_plan_says_how_much_a_profile_asks_for_and_writes_nothing(folder: Path) -> None:
@@ -48,6 +48,25 @@ def test_plan_says_how_much_a_profile_asks_for_and_writes_nothing(folder: Path) 
     assert done.returncode == 0, done.stderr
     assert "3 models, 4 data sets, 2 conditions" in done.stdout
     assert not (folder / "data").exists()
+
+
+def test_plan_reports_the_observed_steps_of_every_context_and_what_is_not_at_hand(folder: Path) -> None:
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params["datasets"]["sets"] |= {"nile": {}, "mine": {"source": "folder", "file": "gone.parquet", "horizon": 4}}
+    params["conditions"]["long"] = {"context": 400}
+    params["studies"] |= {
+        "own": {"title": "own", "models": "all", "datasets": ["nile", "mine"], "conditions": ["long"]}
+    }
+    params["studies"]["own"]["measures"] = ["isotropy"]
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    done = run(folder, "plan")
+    assert done.returncode == 0, done.stderr
+    horizon = load(folder / "params.yaml").datasets.sets["nile"].horizon
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("│ nile")]
+    assert f"{100 - horizon} / {100 - horizon}" in line
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("context 400: no series fills it in ")]
+    assert "nile" in line.split(" in ")[1].split(", ")
+    assert "not at hand, so their contexts are not known: mine" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -84,7 +103,7 @@ def test_every_key_that_dvc_watches_and_a_file_lacks_is_named_at_once_with_what_
         "`environments: {}`, `checkpoints: {recipes: {}}`, `spectra: {}`, `theory: {}`, "
         "and to `datasets` `max_series: 64`, `min_length: 32`"
     )
-    for command in ("plan", "roots"):
+    for command in ("plan", "external_inputs"):
         done = run(folder, command)
         assert (done.returncode, done.stderr.strip()) == (2, said), command
     block |= {"seed": 0, "environments": {}, "kernelsynth": {}, "spectra": {}, "theory": {}}
@@ -95,7 +114,7 @@ def test_every_key_that_dvc_watches_and_a_file_lacks_is_named_at_once_with_what_
 
 @pytest.mark.parametrize("profile", [ROOT / "params.yaml", *sorted((ROOT / "params").glob("*.yaml"))])
 def test_every_profile_holds_what_dvc_watches(profile: Path) -> None:
-    watched.check(load(profile), profile)
+    dvc_keys.check(load(profile), profile)
 
 
 def test_retry_without_failures_says_so(folder: Path) -> None:
@@ -103,7 +122,7 @@ def test_retry_without_failures_says_so(folder: Path) -> None:
 
 
 def test_done_says_where_results_are_only_where_there_are_some(folder: Path) -> None:
-    done = run(folder, "done", TSFM_LENS_DATA="")
+    done = run(folder, "done", TSFMSCOPE_DATA="")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("no results at data/results.duckdb; `make repro`")
     (folder / "data").mkdir()
@@ -122,11 +141,11 @@ def test_the_two_stages_that_make_series_write_the_same_bytes_twice(folder: Path
     def content() -> dict[str, bytes]:
         return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.glob("data/*/**/*.parquet")}
 
-    variables = {"TSFM_LENS_DATA": ""}
-    for stage in ("roots", "kernelsynth", "datasets"):
+    variables = {"TSFMSCOPE_DATA": ""}
+    for stage in ("external_inputs", "kernelsynth", "datasets"):
         assert run(folder, stage, **variables).returncode == 0
     first = content()
     assert {"data/kernelsynth/series/linear-2.parquet", "data/datasets/series/macrodata.parquet"} <= set(first)
-    for stage in ("roots", "kernelsynth", "datasets"):
+    for stage in ("external_inputs", "kernelsynth", "datasets"):
         run(folder, stage, **variables)
     assert content() == first

@@ -14,24 +14,25 @@ import pytest
 import torch
 import yaml
 
-from stages import compression, folders, forecasts, planning
-from stages.blocks import CALIBRATED
-from stages.blocks.compression import NARROWING
-from stages.params import Params, ParamsError, load
-from store.files import write_parquet, write_rows
-from store.out import Out
-from store.published import read_rows
-from tasks.compression import both
-from tasks.compression.calibration import white
-from tasks.compression.choices import METHODS, WEIGHED, choices
-from tasks.compression.compressing import calibration_tokens, calibration_windows, compress
-from tasks.errors import DataError
-from tasks.models import registry
-from tasks.models.attention import AttentionLayer
-from tasks.models.chronos_bolt import ChronosBolt
-from tasks.series.kernelsynth import kernelsynth_series
-from tasks.series.tables import series_table
-from tasks.sweep.jobs import Job
+from tsfmscope.stages import compression, forecasts
+from tsfmscope.stages.config import CALIBRATED
+from tsfmscope.stages.config.compression import NARROWING, Method
+from tsfmscope.stages.config.params import Params, ParamsError, load
+from tsfmscope.stages.pipeline import model_folders, planning
+from tsfmscope.store.files import write_parquet, write_rows
+from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.compression import two_step
+from tsfmscope.tasks.compression.calibration import white
+from tsfmscope.tasks.compression.candidates import METHODS, WEIGHED, choices
+from tsfmscope.tasks.entries.compression import calibration_tokens, calibration_windows, compress
+from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
+from tsfmscope.tasks.models.common.attention import AttentionLayer
+from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
+from tsfmscope.tasks.series.tables import series_table
 
 ROOT = Path(__file__).parents[2]
 SMALL = "chronos-t5-nano@aware-0.5"
@@ -87,10 +88,10 @@ def failure(method: str, layers: list[AttentionLayer]) -> Exception | None:
     return None
 
 
-def opened() -> Out:
+def opened() -> StageStore:
     out = Path("data/compression")
     companion = Path("data/timings/compression")
-    return Out(out, tables=["compression", "fidelity"], companion=companion, stage="compression")
+    return StageStore(out, tables=["compression", "fidelity"], companion=companion, stage="compression")
 
 
 def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params) -> None:
@@ -123,7 +124,7 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
 def test_the_methods_that_are_given_data_are_those_that_ask_for_moments() -> None:
     """Two lists, since the params that every stage reads do not depend on the code of compression."""
     layers = list(ChronosBolt.new(TOY, seed=0).attentions())
-    assert {*WEIGHED, both.METHOD} == CALIBRATED < {*METHODS, both.METHOD} > set(NARROWING)
+    assert {*WEIGHED, two_step.METHOD} == CALIBRATED < {*METHODS, two_step.METHOD} > set(NARROWING)
     for method in METHODS:
         asks = "no moments" in str(failure(method, layers))
         assert asks == (method in CALIBRATED), method
@@ -139,6 +140,12 @@ def test_a_method_without_data_reads_none(params) -> None:
     job = planned(params(joint), "chronos-t5-nano@joint-0.5")
     assert "calibration" not in job.spec
     assert list(job.inputs) == ["model:data/checkpoints/models/chronos-t5-nano"]
+
+
+def test_a_promise_of_single_series_is_part_of_what_is_asked() -> None:
+    block = {"method": "aware-both", "ranks": {"budget": 0.5}}
+    assert Method.model_validate(block).plain() == Method.model_validate(block | {"univariate": False}).plain() == block
+    assert Method.model_validate(block | {"univariate": True}).plain() == block | {"univariate": True}
 
 
 def test_a_method_that_is_timed_forecasts_calibration_windows_and_all_seconds_keep_all_heads(params) -> None:
@@ -183,9 +190,9 @@ def test_a_model_goes_from_its_job_to_a_row_that_every_later_stage_reads(params)
     assert row["size_ratio"] == row["parameters"] / row["base_parameters"] < 1
     assert not compression.MODELS.exists()  # until it is whole
     folder = compression.MODELS / SMALL
-    assert folders.settle(folder, job)
-    assert folders.key_of(folder) == job.key
-    assert not (folders.WORK / job.key).exists()
+    assert model_folders.publish(folder, job)
+    assert model_folders.key_of(folder) == job.key
+    assert not (model_folders.WORK / job.key).exists()
     bases = planning.checkpoints(compressed=False)
     write_rows(
         Path("data/compression/checkpoints/00000.parquet"),
@@ -212,7 +219,7 @@ def test_a_model_that_runs_in_bfloat16_is_compressed_as_it_is_stored_and_runs_so
     write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", [row])
     job = planned(made)
     assert job.key == plain.key, "the same weights"
-    folders.settle(compression.MODELS / SMALL, job)
+    model_folders.publish(compression.MODELS / SMALL, job)
     found = compression._checkpoint({"chronos-t5-nano": row}, made, SMALL)
     loaded = registry.load_for_job(Job(job.task, planning.model_spec(found), planning.inputs(found)))
     assert {layer.linear("q").weight.dtype for layer in loaded.attentions()} == {torch.bfloat16}
@@ -225,7 +232,7 @@ def test_rows_come_back_with_a_whole_folder_and_go_without_one(params) -> None:
     with opened() as out:  # the work folder is whole, the row was lost: the job runs again unless it settled
         compression._keep_or_forget(out, folder, job)
         assert out.missing([job.key]) == [job.key]
-        folders.settle(folder, job)
+        model_folders.publish(folder, job)
         compression._keep_or_forget(out, folder, job)
         assert out.missing([job.key]) == []
     (stored,) = read_rows(Path("data/compression"), "compression").to_pylist()
@@ -238,16 +245,16 @@ def test_rows_come_back_with_a_whole_folder_and_go_without_one(params) -> None:
 
 def test_a_job_that_was_stopped_midway_is_no_model_and_leaves_nothing_when_done_again(params) -> None:
     job = planned(params())
-    work = folders.work_folder(job)
+    work = model_folders.work_folder(job)
     work.mkdir(parents=True)
     (work / "model.safetensors").write_bytes(b"half")
     (work / "left.txt").write_text("over")
-    assert not folders.settle(compression.MODELS / SMALL, job)
+    assert not model_folders.publish(compression.MODELS / SMALL, job)
     done(job)
-    assert folders.settle(compression.MODELS / SMALL, job)
+    assert model_folders.publish(compression.MODELS / SMALL, job)
     assert not (compression.MODELS / SMALL / "left.txt").exists()
     (compression.MODELS / "gone").mkdir()
-    folders.drop_others(compression.MODELS, [SMALL])
+    model_folders.prune(compression.MODELS, [SMALL])
     assert [path.name for path in compression.MODELS.iterdir()] == [SMALL]
 
 
@@ -256,7 +263,7 @@ def test_the_same_job_writes_the_same_bytes(params) -> None:
     prints = []
     for _ in range(2):
         done(job)
-        prints.append(registry.fingerprint(folders.work_folder(job)))
+        prints.append(registry.fingerprint(model_folders.work_folder(job)))
     assert prints[0] == prints[1]
 
 
@@ -319,7 +326,7 @@ def test_where_every_series_is_long_enough_the_draw_is_the_first_of_the_permutat
 def test_what_a_folder_says_of_its_making_is_the_spec_of_its_job(params) -> None:
     job = planned(params())
     done(job)
-    said = json.loads((folders.work_folder(job) / folders.RECIPE).read_text())
+    said = json.loads((model_folders.work_folder(job) / model_folders.RECIPE).read_text())
     assert (said["key"], said["recipe"]) == (job.key, dict(job.spec))
     places = {(part["stack"], part["layer"], part["attention"], part["part"]) for part in said["parts"]}
     assert len(places) == len(said["parts"]) == 2 * (4 + 2 * 4)  # parts, layers of self- and cross-attention
@@ -338,8 +345,7 @@ def test_models_of_text_are_held_against_their_base_and_forecast_nothing(params)
         }
 
     made = params(text)
-    Path("data/datasets/series").mkdir(parents=True)
-    Path("data/datasets/series/english.parquet").touch()
+    write_parquet(Path("data/datasets/series/english.parquet"), series_table(kernelsynth_series(1, 0)))
     row = planning.checkpoints()["chronos-t5-nano"] | {"family": "t5-text", "modality": "text"}
     names = ("t5-text-nano", "t5-text-nano@joint-0.5")
     models = {name: row | {"model": name} for name in names}

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from stages import datasets, planning, roots
-from stages.checkpoints import training_job
-from stages.params import Params, load
-from store.files import fingerprint
+from tsfmscope.stages import datasets, external_inputs
+from tsfmscope.stages.checkpoints import training_job
+from tsfmscope.stages.config.params import Params, load
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.store.files import fingerprint
 
 ROOT = Path(__file__).parents[2]
 SETS: dict[str, Any] = {
@@ -46,7 +47,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "mine.txt").write_text("call me ishmael. " * 300)
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3)).astype(np.uint8)
     np.savez(folder / "cifar10_1000.npz", images=images)
-    monkeypatch.setenv("TSFM_LENS_DATA", str(folder))
+    monkeypatch.setenv("TSFMSCOPE_DATA", str(folder))
     monkeypatch.chdir(tmp_path)
     return folder
 
@@ -78,21 +79,21 @@ def test_the_same_seed_writes_the_same_bytes(data: Path, tmp_path: Path) -> None
 
 
 def test_files_of_text_and_images_are_seen_by_dvc(data: Path, tmp_path: Path) -> None:
-    roots.main(params_of(tmp_path))
-    files = json.loads(Path("data/roots.json").read_text())["files"]
+    external_inputs.main(params_of(tmp_path))
+    files = json.loads(Path("data/external_inputs.json").read_text())["files"]
     assert files == {name: fingerprint(data / name) for name in ("cifar10_1000.npz", "mine.txt")}
 
 
 def test_without_a_root_a_file_is_asked_for_and_the_built_in_sets_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TSFM_LENS_DATA", raising=False)
+    monkeypatch.delenv("TSFMSCOPE_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     datasets.main(params_of(tmp_path, sets={"english": {}, "cifar10": {}}))
     assert Path("data/datasets/series/english.parquet").exists()
     skipped = pq.read_table("data/datasets/skipped.parquet").to_pylist()
     assert [row["dataset"] for row in skipped] == ["cifar10"]
-    assert "no data root; set TSFM_LENS_DATA" in skipped[0]["reason"]
+    assert "no data root; set TSFMSCOPE_DATA" in skipped[0]["reason"]
 
 
 @pytest.mark.parametrize(("dataset", "expected"), [("photographs", 3072), ("tables", 3072), ("english", 16)])

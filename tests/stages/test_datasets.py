@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from stages import datasets
-from stages.params import load
+from tsfmscope.stages import datasets
+from tsfmscope.stages.config.params import load
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ def skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, A
     block["report"], block["compression"] = {"study": "smoke"}, {}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TSFM_LENS_DATA", raising=False)
+    monkeypatch.delenv("TSFMSCOPE_DATA", raising=False)
     datasets.main(load())
     found: list[dict[str, Any]] = pq.read_table("data/datasets/skipped.parquet").to_pylist()
     return found

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages import BY_NAME, STAGES, Stage
-from stages.params import Params
-from stages.sources import HOLDERS
-from stages.statistics import READ
+from tsfmscope.stages import BY_NAME, STAGES, Stage
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline import dvc_file
+from tsfmscope.stages.pipeline.sources import HOLDERS
+from tsfmscope.stages.statistics import READ
 
 ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 BESIDE = {"tasks/series/catalog.yaml": "tasks/series/catalog.py"}  # data that a module reads
-NO_DEP = {"stages/__init__.py", "stages/__main__.py", "tasks/__init__.py"}  # say nothing about results
+# No result depends on these.
+NO_DEP = {"stages/__init__.py", "stages/__main__.py", "stages/pipeline/__init__.py", "tasks/__init__.py"}
 
 
 def outs(name: str) -> dict[str, bool]:
@@ -32,9 +34,9 @@ def outs(name: str) -> dict[str, bool]:
 def imported(stage: Stage) -> set[str]:
     """Files of stages, tasks and store that a stage's module imports, directly or not, or names as a task's entry."""
     found: set[str] = set()
-    waiting = [f"stages.{stage.name}"]
+    waiting = [f"tsfmscope.stages.{stage.name}"]
     while waiting:
-        base = ROOT.joinpath(*waiting.pop().split("."))
+        base = ROOT.joinpath(*waiting.pop().removeprefix("tsfmscope.").split("."))
         path = next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
         if path is None or (name := path.relative_to(ROOT).as_posix()) in found:
             continue
@@ -44,9 +46,18 @@ def imported(stage: Stage) -> set[str]:
                 waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             elif isinstance(node, ast.Import):
                 waiting += [alias.name for alias in node.names]
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tasks."):
+            elif (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and node.value.startswith("tsfmscope.tasks.")
+            ):
                 waiting.append(node.value.partition(":")[0])
     return {name for name in found if name.split("/")[0] in ("stages", "tasks", "store")}
+
+
+def test_dvc_yaml_is_up_to_date() -> None:
+    text = dvc_file.FILE.read_text()
+    assert text == dvc_file.render(text), "run: python -m tsfmscope.stages.pipeline.dvc_file"
 
 
 def test_dvc_runs_the_listed_stages_in_their_order() -> None:
@@ -56,8 +67,8 @@ def test_dvc_runs_the_listed_stages_in_their_order() -> None:
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 class TestEachStage:
     def test_is_run_by_its_own_name(self, stage: Stage) -> None:
-        assert DVC[stage.name]["cmd"] == f"python -m stages {stage.name}"
-        assert callable(importlib.import_module(f"stages.{stage.name}").main)
+        assert DVC[stage.name]["cmd"] == f"python -m tsfmscope.stages {stage.name}"
+        assert callable(importlib.import_module(f"tsfmscope.stages.{stage.name}").main)
 
     def test_declares_what_it_writes(self, stage: Stage) -> None:
         assert set(outs(stage.name)) == set(stage.writes)
@@ -99,7 +110,7 @@ class TestEachStage:
         modules = [name for name in imported(stage) if name.startswith("stages/") and name not in NO_DEP]
         used = set()
         for name in modules:
-            if name == "stages/params.py":
+            if name == "stages/config/params.py":
                 continue
             for node in ast.walk(ast.parse((ROOT / name).read_text())):
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "params":
@@ -122,8 +133,8 @@ def test_every_stage_that_is_read_from_comes_before() -> None:
         written |= set(stage.writes)
 
 
-def test_only_roots_always_runs() -> None:
-    assert [name for name, stage in DVC.items() if stage.get("always_changed")] == ["roots"]
+def test_only_external_inputs_always_runs() -> None:
+    assert [name for name, stage in DVC.items() if stage.get("always_changed")] == ["external_inputs"]
 
 
 def test_results_are_read_by_no_stage() -> None:

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from stages import checkpoints, compression, embeddings, forecasts, planning, spectra
-from stages.blocks import PRECISION
-from stages.blocks.data import PRECISIONS
-from stages.params import Params, ParamsError, load
-from store.files import write_parquet
-from tasks.models import registry
-from tasks.series.kernelsynth import kernelsynth_series
-from tasks.series.tables import series_table
+from tsfmscope.stages import checkpoints, compression, embeddings, forecasts, spectra
+from tsfmscope.stages.config import PRECISION
+from tsfmscope.stages.config.data import PRECISIONS
+from tsfmscope.stages.config.params import Params, ParamsError, load
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.store.files import write_parquet
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
+from tsfmscope.tasks.series.tables import series_table
 
 ROOT = Path(__file__).parents[2]
 BASE, ROUNDED, SMALLER, OTHER = "t5", "t5-rounded", "t5-rounded@joint", "t5-other"

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages.params import ParamsError, load
-from store.objects import Remote
-from store.published import read_rows
 from tests.store.s3 import s3  # noqa: F401  the fixture
+from tsfmscope.stages.config.params import ParamsError, load
+from tsfmscope.store.objects import Remote
+from tsfmscope.store.published import read_rows
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

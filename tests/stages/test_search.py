@@ -21,23 +21,23 @@ import yaml
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
-from stages import pretraining
-from stages.blocks import Recipe
-from stages.checkpoints import training_job
-from stages.folders import work_folder
-from stages.params import Params, ParamsError, load
-from stages.sweeping import TooManyFailures, resources
-from store.published import read_rows
-from store.status import read_statuses
-from tasks.compression.pretraining import PROGRESS, pretrain
-from tasks.errors import ModelError
-from tasks.models.registry import family_class
-from tasks.sweep.actor import Outcome, Site
-from tasks.sweep.halving import Halving
-from tasks.sweep.jobs import Job, Port
-from tasks.sweep.policy import Failure
-from tasks.sweep.records import unanswered
-from tasks.sweep.tune import Ended, Tell, search
+from tsfmscope.stages import pretraining
+from tsfmscope.stages.checkpoints import training_job
+from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.config.params import Params, ParamsError, load
+from tsfmscope.stages.pipeline.model_folders import work_folder
+from tsfmscope.stages.pipeline.sweeping import TooManyFailures, resources
+from tsfmscope.store.published import read_rows
+from tsfmscope.store.status import read_statuses
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.job import Job, StoreCallbacks
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.sweep.actor import Outcome, WorkerLocation
+from tsfmscope.tasks.sweep.halving import Halving
+from tsfmscope.tasks.sweep.policy import Failure
+from tsfmscope.tasks.sweep.records import unanswered
+from tsfmscope.tasks.sweep.tune import Ended, Tell, search
+from tsfmscope.tasks.training.pretraining import PROGRESS, pretrain
 
 ROOT = Path(__file__).parents[2]
 SMOKE = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
@@ -122,7 +122,7 @@ class Searches:
 
     def _end(self, job: Job, how: str) -> Ended:
         if how == "failed":
-            return Ended(job, unanswered(Failure.of(ModelError("no")), Site("", "", ""), seconds=0.0))
+            return Ended(job, unanswered(Failure.of(ModelError("no")), WorkerLocation("", "", ""), seconds=0.0))
         work = work_folder(job)
         work.mkdir(parents=True, exist_ok=True)
         rows = [{"step": step, "loss": 1.0, "learning_rate": 0.1} for step in range(1, 6 if how == "stopped" else 21)]
@@ -130,7 +130,7 @@ class Searches:
             (work / PROGRESS).write_text("".join(json.dumps(row) + "\n" for row in rows))
             return Ended(job, None)
         (work / "recipe.json").write_text(json.dumps({"key": job.key}))
-        timing = unanswered(Failure.of(ModelError("no")), Site("", "", ""), seconds=0.0).timing
+        timing = unanswered(Failure.of(ModelError("no")), WorkerLocation("", "", ""), seconds=0.0).timing
         return Ended(job, Outcome([{"model": job.spec["model"], **row} for row in rows], None, timing))
 
 
@@ -236,7 +236,7 @@ def test_a_failed_trial_is_tried_again_by_retry_in_a_search_of_its_own(
 
 def interrupted(job: Job, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train to this step and no further, as a search that is killed before Tune writes down what it heard."""
-    from tasks.compression import pretraining as training
+    from tsfmscope.tasks.training import pretraining as training
 
     step = training._step
 
@@ -266,7 +266,7 @@ def test_a_search_that_was_killed_after_a_trial_passed_rungs_unseen_ends_as_an_u
     )
     if at is not None:
         interrupted(good, at, monkeypatch)
-    port = Port(lambda keys: keys, lambda records: None, str, work_folder, lambda job, dump: {})
+    port = StoreCallbacks(lambda keys: keys, lambda records: None, str, work_folder, lambda job, dump: {})
     halving = Halving(most=20, grace=5, reduction=2)
     where = replace(resources(asked), actors=1)
     first, second = search([good, hopeless], port, where, halving, tmp_path / "search")
@@ -283,7 +283,7 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
 
     def run() -> str:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "stages", "pretraining"]
+        command = [sys.executable, "-m", "tsfmscope.stages", "pretraining"]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -331,7 +331,7 @@ def test_trainings_of_both_stages_are_shared_by_as_many_processes_as_their_task_
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
     trained, searched = (
         subprocess.run(
-            [sys.executable, "-m", "stages", stage],
+            [sys.executable, "-m", "tsfmscope.stages", stage],
             cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
         )
         for stage in ("checkpoints", "pretraining")
@@ -357,7 +357,7 @@ def test_a_checkpoint_whose_embedding_is_taken_over_is_trained_first(tmp_path: P
     block["studies"] = {"weights": {"title": "t", "measures": ["weights"], "models": "all", "picture": "none"}}
     block["report"] = {"study": "weights"}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
-    command = [sys.executable, "-m", "stages", "checkpoints"]
+    command = [sys.executable, "-m", "tsfmscope.stages", "checkpoints"]
     done = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from stages import spectra
-from stages.params import load
-from tasks.models import registry
-from tasks.sweep.backlog import shelf_of
-from tasks.sweep.placement import Needs
+from tsfmscope.stages import spectra
+from tsfmscope.stages.config.params import load
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.sweep.job_queue import shelf_of
+from tsfmscope.tasks.sweep.placement import ActorResources
 
 ROOT = Path(__file__).parents[2]
 MODEL = "chronos-t5-nano"
@@ -48,12 +48,14 @@ def test_a_snapshot_shares_its_loaded_model_with_no_other_and_the_finished_one_w
     assert {job.group for job in jobs} == {MODEL}, "the group is the model's plain name"
     shelves = defaultdict(set)
     for job in jobs:
-        shelves[shelf_of(job, Needs())].add((job.task.name, job.spec.get("step")))
+        shelves[shelf_of(job, ActorResources())].add((job.task.name, job.spec.get("step")))
     assert sorted(shelves.values(), key=len) == [
         {("weight_spectra", 0)},
         {("weight_spectra", 100)},
         {("weight_spectra", None), ("row_angles", None)},
     ]
-    for shelf, (job, *_) in ((shelf, [job for job in jobs if shelf_of(job, Needs()) == shelf]) for shelf in shelves):
+    for shelf, (job, *_) in (
+        (shelf, [job for job in jobs if shelf_of(job, ActorResources()) == shelf]) for shelf in shelves
+    ):
         ((_, fingerprint),) = shelf.models
         assert registry.fingerprint(Path(job.spec["ref"])) == fingerprint, "what is loaded is what the shelf names"

@@ -12,15 +12,15 @@ import duckdb
 import numpy as np
 import pytest
 
-import store
-from stages.params import load
-from stages.sources import HOLDERS
-from stages.statistics import infer, main
-from store import catalogue, files
-from store.errors import CheckFailed
-from store.schema import to_arrow
-from tasks.statistics.study import Options
 from tests.store.conftest import ROWS
+from tsfmscope import store
+from tsfmscope.stages.config.params import load
+from tsfmscope.stages.pipeline.sources import HOLDERS
+from tsfmscope.stages.statistics import infer, main
+from tsfmscope.store import catalogue, files
+from tsfmscope.store.errors import CheckFailed
+from tsfmscope.store.schema import to_arrow
+from tsfmscope.tasks.statistics.study import Options
 
 ROOT = Path(__file__).parents[2]
 QUICK = Options(permutations=999, resamples=200, seed=3)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from store.out import Out
+from tsfmscope.store.stage_store import StageStore
 
 IDENTITY = {"model": "m", "dataset": "d", "condition": "c512", "context": 512, "noise": 0.0}
 TIMING = {"seconds": 1.0, "load_seconds": 0.5, "actor": "a", "node": "n", "device": "cpu", "started": 1e9}
@@ -19,7 +19,7 @@ ROWS: Mapping[str, dict[str, Any]] = {
         "n_zero": 0, "states_dtype": "float16", "weights_dtype": "float32", "zeta": 0.5, "zeta_token": 0.5, "k": 2,
         "silhouettes": [0.3, 0.2], "n_clusters_used": 2, "n_clusters_small": 0, "zeta_adjusted": 0.1,
         "zeta_adjusted_weighted": 0.1, "zeta_adjusted_floor": -0.001, "zeta_adjusted_corrected": 0.101,
-        "eigenvalues": [4.0, 2.0, 1.0, 1.0], "log_isotropy": -1.0, "log_isotropy_scaled": -2.0,
+        "eigenvalues": [4.0, 2.0, 1.0, 1.0], "log_isotropy": -1.0, "log_isotropy_scaled": -2.0, "repeats": 0,
     },
     "alignment": {
         **IDENTITY, "stack": "encoder", "layer": 1, "head": 0, "heads": 4, "n_tokens": 1024, "m": 16, "chance": 0.25,
@@ -36,7 +36,7 @@ ROWS: Mapping[str, dict[str, Any]] = {
     },
     "forecasts": {
         **IDENTITY, "series": "s0", "origin": 600, "horizon": 64, "n_context": 512, "n_future": 64, "nmse": 0.5,
-        "nmse_power": 0.4, "squared_error": 2.0, "nmse_denominator": 4.0, "wql": 0.1, "quantile_loss": 9.0,
+        "nmse_power": 0.4, "squared_error": 2.0, "nmse_denominator": 4.0, "wql_window": 0.1, "quantile_loss": 9.0,
         "target_abs": 10.0, "mase": 1.0, "seasonal_error": 0.3, "levels": [0.1, 0.5, 0.9], "batch": 8,
     },
     "spectra": {
@@ -97,7 +97,7 @@ def row() -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def record() -> Callable[..., dict[str, Any]]:
-    """`record(key, rows)` or `record(key, error=...)`: what the engine hands to `Out.append`."""
+    """`record(key, rows)` or `record(key, error=...)`: what the engine hands to `StageStore.append`."""
 
     def make(key: str, rows: Any = (), *, error: Any = None, table: str = "training") -> dict[str, Any]:
         if error is not None:
@@ -109,11 +109,11 @@ def record() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Callable[..., Out]:
+def out(tmp_path: Path) -> Callable[..., StageStore]:
     """`out()`: the out of a stage `training` under the test's folder; `out("geometry")` another."""
 
-    def make(table: str = "training", folder: Path = tmp_path) -> Out:
+    def make(table: str = "training", folder: Path = tmp_path) -> StageStore:
         data = folder / "data"
-        return Out(data / table, tables=[table], companion=data / "timings" / table, stage=table)
+        return StageStore(data / table, tables=[table], companion=data / "timings" / table, stage=table)
 
     return make

@@ -13,7 +13,7 @@ ACCESS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DE
 
 def forget() -> None:
     """Let the next use of an object store look at the environment again."""
-    from store import objects
+    from tsfmscope.store import objects
 
     objects.client.cache_clear()
     objects.filesystem.cache_clear()
@@ -33,7 +33,7 @@ def s3() -> Iterator[str]:
         for name, value in (ACCESS | {"AWS_ENDPOINT_URL": f"http://{host}:{port}"}).items():
             patch.setenv(name, value)
         forget()
-        from store.objects import client
+        from tsfmscope.store.objects import client
 
         client().create_bucket(Bucket=BUCKET)
         yield f"s3://{BUCKET}"

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import store
-from store import catalogue, dumps, files
-from store.errors import CheckFailed, StoreError
-from store.schema import TABLES
-from store.tables import answers
-from store.tables.columns import LAYER
+from tsfmscope import store
+from tsfmscope.store import catalogue, dumps, files
+from tsfmscope.store.errors import CheckFailed, StoreError
+from tsfmscope.store.schema import TABLES
+from tsfmscope.store.tables import answers
+from tsfmscope.store.tables.columns import LAYER
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_scores_are_the_mean_median_and_pooled_over_windows_and_nulls_are_counte
     assert {name: got[0][name] for name in ("n", "n_null", "n_null_mase")} == {"n": 4, "n_null": 1, "n_null_mase": 1}
     expected = {"nmse": 0.5, "nmse_median": 0.5, "nmse_pooled": 12 / 24, "mase": 5 / 3, "log_nmse": np.log(0.5)}
     assert {name: got[0][name] for name in expected} == pytest.approx(expected)
-    assert got[0]["wql_pooled"] == pytest.approx((9 + 6 + 3 + 9) / (3 * (10 + 20 + 30 + 10)))
+    assert got[0]["wql"] == pytest.approx((9 + 6 + 3 + 9) / (3 * (10 + 20 + 30 + 10)))
 
 
 def test_log_nmse_is_floored_and_says_so(build, row) -> None:

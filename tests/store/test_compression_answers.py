@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import store
-from store import catalogue, files
+from tsfmscope import store
+from tsfmscope.store import catalogue, files
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "table2_svd_compression.csv"
 MODELS = {"t5": None, "t5@half": 0.5, "t5@fifth": 0.2}

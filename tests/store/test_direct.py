@@ -16,8 +16,8 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import direct
-from store.direct import ALIGNED, DirectFile
+from tsfmscope.store import direct
+from tsfmscope.store.direct import ALIGNED, DirectFile
 
 SIZES = [0, 1, 7, ALIGNED - 1, ALIGNED, ALIGNED + 1, 2 * ALIGNED, 5 * ALIGNED + 3]
 FLAG = getattr(os, "O_DIRECT", 0)
@@ -132,7 +132,7 @@ def test_a_file_that_is_there_is_never_written_into(tmp_path: Path) -> None:
 FORK = """
 import os, sys
 from pathlib import Path
-from store.direct import DirectFile
+from tsfmscope.store.direct import DirectFile
 
 folder = Path(sys.argv[1])
 DirectFile(folder / "first").close()

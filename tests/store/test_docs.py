@@ -9,8 +9,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from store import catalogue, pages, query
-from store.schema import TABLES
+from tsfmscope.store import catalogue, query, reference_docs
+from tsfmscope.store.schema import TABLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 QUESTIONS = re.findall(r"^## (\d+)\. [^\n]*\?$.*?^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -36,6 +36,8 @@ def test_a_question_of_the_docs_is_answered(connection: duckdb.DuckDBPyConnectio
 
 def test_the_page_of_tables_is_what_the_schema_says() -> None:
     page = PAGE.with_name("tables.md").read_text()
-    assert page == pages.tables(list(TABLES.values())), "run: python -m store tables --markdown > docs/tables.md"
+    assert page == reference_docs.tables(list(TABLES.values())), (
+        "run: python -m tsfmscope.store tables --markdown > docs/tables.md"
+    )
     assert all(f"\n## {name}\n" in page for name in TABLES)
     assert "| `correlation` |" in page and "| `no_tokens` |" in page

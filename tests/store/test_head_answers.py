@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import store
-from store import catalogue, files
+from tsfmscope import store
+from tsfmscope.store import catalogue, files
 
 MODELS, DATASETS = ["a", "b"], ["d0", "d1", "d2"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import store
 from bench import store as bench
 from bench.store_pandas import QUESTIONS
 from bench.store_rows import Rows, Scale
-from store import catalogue, files
+from tsfmscope import store
+from tsfmscope.store import catalogue, files
 
 RNG = np.random.default_rng(3)
 EIGENVALUES = {

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from store import files
-from store.out import Out
+from tsfmscope.store import files
+from tsfmscope.store.stage_store import StageStore
 
 JOBS = 16
 NURSERY = """
@@ -28,12 +28,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset  # what a driver imports late, each child would import again
 from types import SimpleNamespace
-from store.out import Out
+from tsfmscope.store.stage_store import StageStore
 
 def drive(root, jobs, log):
     keys = [f"{n:04d}" for n in range(jobs)]
     timing = dict(seconds=1.0, load_seconds=0.0, actor="a", node="n", device="cpu", started=0.0)
-    with Out(root / "tokens", tables=["dumps"], companion=root / "timings", stage="tokens") as out:
+    with StageStore(root / "tokens", tables=["dumps"], companion=root / "timings", stage="tokens") as out:
         print(os.getpid(), flush=True)
         for n, key in enumerate(out.missing(keys)):
             job = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": key}, inputs={})
@@ -121,7 +121,7 @@ def test_a_writer_killed_inside_a_dump_leaves_no_file_of_that_name(tmp_path: Pat
     code = """
 import os, signal, sys
 import pyarrow as pa
-from store.dumps import write_dump
+from tsfmscope.store.dumps import write_dump
 def tables():
     yield pa.table({"x": [1]})
     os.kill(os.getpid(), signal.SIGKILL)
@@ -131,6 +131,6 @@ write_dump(sys.argv[1], "dumps/m/d/c.parquet", tables())
     left = [p.name for p in (tmp_path / "o").rglob("*.parquet")]
     assert len(left) == 1
     assert left[0].startswith(".tmp-")
-    with Out(tmp_path / "o", tables=["dumps"], companion=tmp_path / "c", stage="s") as out:
+    with StageStore(tmp_path / "o", tables=["dumps"], companion=tmp_path / "c", stage="s") as out:
         assert not [p for p in out.root.rglob("*") if p.is_file()]
         out.write_dump(SimpleNamespace(spec={"dataset": "d", "shard": 0, "format": "parquet"}), [pa.table({"x": [1]})])

@@ -1,4 +1,4 @@
-"""Leases on a shared folder; `test_shelf` has those on an object store."""
+"""Leases on a shared folder; `test_object_store` has those on an object store."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from store import cells, files
-from store.cells import SharedFile
-from store.errors import PlaceError, StoreBusy
-from store.lease import Lease
-from store.out import Out
-from store.shelf import place
 from tests.store.damage import spoilt
+from tsfmscope.store import files, shared_file
+from tsfmscope.store.errors import PlaceError, StoreBusy
+from tsfmscope.store.lease import Lease
+from tsfmscope.store.object_store import place
+from tsfmscope.store.shared_file import SharedFile
+from tsfmscope.store.stage_store import StageStore
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_of_many_writers_that_saw_the_same_one_alone_writes(tmp_path: Path) -> N
 
 
 def test_a_dead_writers_claim_is_broken_and_a_living_ones_is_not(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(cells, "PATIENCE", 0.2)
+    monkeypatch.setattr(shared_file, "PATIENCE", 0.2)
     cell = SharedFile(tmp_path / "cell")
     claim = tmp_path / "cell.claim"
     claim.touch()
@@ -71,7 +71,7 @@ def test_a_dead_writers_claim_is_broken_and_a_living_ones_is_not(tmp_path: Path,
 
 def test_a_claim_that_took_a_dead_ones_place_meanwhile_stays(tmp_path: Path, monkeypatch) -> None:
     """Two break the same dead claim; the slower one comes when the faster one has a claim of its own."""
-    monkeypatch.setattr(cells, "PATIENCE", 0.2)
+    monkeypatch.setattr(shared_file, "PATIENCE", 0.2)
     claim = tmp_path / "cell.claim"
     claim.touch()
     os.utime(claim, (time.time() - 60, time.time() - 60))
@@ -96,7 +96,7 @@ def test_a_lease_of_another_machine_keeps_a_driver_out_where_flock_does_not(shar
     first.release()
     hold(shared)
     where = place(shared.parent.as_uri(), "stage")
-    refused = Out(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where)
+    refused = StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where)
     with pytest.raises(StoreBusy, match=r"pid \d+ on elsewhere since .*its lease runs out in \d+ s if it is dead"):
         refused.__enter__()
     os.utime(shared / ".status" / "lease.json", (time.time() - 61, time.time() - 61))
@@ -106,7 +106,7 @@ def test_a_lease_of_another_machine_keeps_a_driver_out_where_flock_does_not(shar
 
 def test_a_driver_that_was_taken_over_stores_no_more(shared: Path, tmp_path: Path, record, row) -> None:
     where = place(shared.parent.as_uri(), "stage", lease=0.4)
-    with Out(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where) as out:
+    with StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where) as out:
         out.append([record("a", [row("training")])])
         hold(shared)
         deadline = time.monotonic() + 20
@@ -130,7 +130,7 @@ def test_a_dead_process_holds_nothing_where_it_is_sure_to_be_of_this_machine(sha
     with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
         process.wait()
     here = {"host": "laptop", "boot": boot, "namespace": ""}
-    monkeypatch.setattr("store.lease.machine", lambda: here)
+    monkeypatch.setattr("tsfmscope.store.lease.machine", lambda: here)
     first = Lease(shared, "stage")
     first.acquire()
     hold(shared, **here, pid=process.pid)
@@ -192,7 +192,7 @@ def test_a_spoilt_part_is_set_aside_and_one_that_could_not_be_read_is_not(
 ) -> None:
     """What a file server does not answer for now is not damaged."""
     where = place(shared.parent.as_uri(), "stage")
-    out = Out(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where)
+    out = StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where)
     with out:
         out.append([record("a", [row("training")])])
         out.append([record("b", [row("training")])])

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from store.errors import StoreBusy, StoreFull
-from store.lock import Lock, is_held, read_holder
+from tsfmscope.store.errors import StoreBusy, StoreFull
+from tsfmscope.store.lock import Lock, is_held, read_holder
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from store.lock import Lock
+from tsfmscope.store.lock import Lock
 Lock(Path(sys.argv[1])).acquire()
 print("held", flush=True)
 time.sleep(60)

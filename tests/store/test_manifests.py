@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 from blake3 import blake3
 
-from store import catalogue, dumps, files, manifests, sample
-from store.dumps import layer_states, layers, read_states, read_table
-from store.errors import PlaceError, StaleInput, StoreBusy
-from store.objects import Remote, filesystem
-from store.out import Out
-from store.published import dump_files, read_rows, table_files
-from store.query import connect
-from store.shelf import place
 from tests.store.s3 import s3  # noqa: F401  the fixture
 from tests.store.test_dumps import LAYERS, layer_table
+from tsfmscope.store import catalogue, dumps, files, manifests, sample
+from tsfmscope.store.dumps import layer_states, layers, read_states, read_table
+from tsfmscope.store.errors import PlaceError, StaleInput, StoreBusy
+from tsfmscope.store.object_store import place
+from tsfmscope.store.objects import Remote, filesystem
+from tsfmscope.store.published import dump_files, read_rows, table_files
+from tsfmscope.store.query import connect
+from tsfmscope.store.stage_store import StageStore
 
 
 @pytest.fixture(params=["s3", "file"])
@@ -34,12 +34,12 @@ def uri(request: pytest.FixtureRequest, s3: str, tmp_path: Path) -> str:  # noqa
 
 
 @pytest.fixture
-def out(uri: str, tmp_path: Path) -> Callable[..., Out]:
+def out(uri: str, tmp_path: Path) -> Callable[..., StageStore]:
     """`out()`: the out of a stage whose one table is `training`, or another's, kept at the URI."""
 
-    def make(table: str = "training", data: Path = tmp_path / "data", stage: str = "stage") -> Out:
+    def make(table: str = "training", data: Path = tmp_path / "data", stage: str = "stage") -> StageStore:
         where = place(uri, stage)
-        return Out(data / stage, tables=[table], companion=data / "timings" / stage, stage=stage, place=where)
+        return StageStore(data / stage, tables=[table], companion=data / "timings" / stage, stage=stage, place=where)
 
     return make
 
@@ -105,8 +105,8 @@ def test_a_store_is_not_left_behind_unnoticed(out, record, row, tmp_path, uri) -
         store.finish("a")
     data = tmp_path / "data"
     with pytest.raises(PlaceError, match=r"the rows of stage are at .*, but resources.store asks for"):
-        Out(data / "stage", tables=["training"], companion=data / "c", stage="stage").__enter__()
-    with Out(data / "other", tables=["training"], companion=data / "c", stage="other") as store:
+        StageStore(data / "stage", tables=["training"], companion=data / "c", stage="stage").__enter__()
+    with StageStore(data / "other", tables=["training"], companion=data / "c", stage="other") as store:
         store.append([record("a", [row("training")])])
     with pytest.raises(PlaceError, match=r"holds rows of \['training'\], but resources.store asks for"):
         out(stage="other").__enter__()
@@ -117,7 +117,7 @@ def test_two_checkouts_drive_one_store_one_at_a_time(out, tmp_path) -> None:
         out(data=tmp_path / "elsewhere").__enter__()
 
 
-def write(store: Out, record, row, key: str, **spec) -> str:
+def write(store: StageStore, record, row, key: str, **spec) -> str:
     """An embedding dump of every layer, as a worker elsewhere writes it."""
     job = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": key, "format": "arrow"} | spec, inputs={})
     tables = [layer_table(*one, dtype=np.float32, types=True) for one in LAYERS]
@@ -175,7 +175,7 @@ def test_the_catalogue_is_made_of_what_manifests_name(out, record, row, tmp_path
     for name in ("timings", "runs"):
         sources[name] = table_files(data / "timings" / "embeddings", name)
     local = tmp_path / "local"
-    with Out(local / "e", tables=["dumps"], companion=local / "t", stage="embeddings") as store:
+    with StageStore(local / "e", tables=["dumps"], companion=local / "t", stage="embeddings") as store:
         for key in ("c", "c2"):
             write(store, record, row, key)
         store.finish(["c", "c2"])

@@ -15,8 +15,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from store import catalogue, files, prompt, query
-from store.errors import QueryError
+from tsfmscope.store import catalogue, files, prompt, query
+from tsfmscope.store.errors import QueryError
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import catalogue
+from tsfmscope.store import catalogue
 
 T5 = {"model": "t5", "family": "chronos-t5", "source": "hub"}
 NMSE = (0.00010, 0.00012, 0.00014)
@@ -28,7 +28,7 @@ def catalogued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.Duck
 
     What is kept as a table is a view here too, as rows change after they were made.
     """
-    sql = Path(str(catalogue.resources("store") / "sql"))
+    sql = Path(str(catalogue.resources("tsfmscope.store") / "sql"))
     live = tmp_path_factory.mktemp("sql")
     for folder, target in (("views", "views"), ("kept", "views"), ("answers", "answers")):
         shutil.copytree(sql / folder, live / target, dirs_exist_ok=True)
@@ -52,7 +52,7 @@ def answer(catalogued: duckdb.DuckDBPyConnection, row: Callable[..., dict[str, A
         figure: str = "isotropy Fig. 3",
     ) -> Rows:
         cell = {"study": "s", "model": "t5", "dataset": "sines", "condition": "c", "context": 500}
-        state = {"stack": "decoder", "layer": 12, "zeta_adjusted": 0.005, "zeta_adjusted_null_sd": 0.001}
+        state = {"stack": "decoder", "layer": 12, "zeta_adjusted": 0.005, "zeta_adjusted_sd": 0.001}
         made = {
             "checkpoints": [row("checkpoints", **T5 | (checkpoint or {}))],
             "datasets": [row("datasets", **{"dataset": "sines", "paper": "seasonality-2"} | (dataset or {}))],
@@ -107,7 +107,7 @@ def test_a_printed_number_of_a_released_checkpoint_agrees_inside_our_interval(an
         ({"nmse": (0.5, 0.6, 0.7)}, "nmse", "differs", "the printed number lies below our interval"),
         ({"nmse": (0.5,)}, "nmse", "undecided", "no interval: one series gives no spread"),
         (
-            {"geometry": {"zeta_adjusted_null_sd": None, "reason": "x"}},
+            {"geometry": {"zeta_adjusted_sd": None, "reason": "x"}},
             "zeta_adjusted",
             "undecided",
             "no interval: x",
@@ -137,8 +137,8 @@ def test_each_verdict_of_a_number(answer, changes: dict[str, Any], quantity: str
 
 ABOVE = "the interval lies above 0.5, and p is at most 0.05"
 SIGN = {
-    "answer": "sign_test", "measure": "zeta_adjusted", "grouping": "dataset", "block": "data sets of a domain",
-    "statistic": "agreement", "n": 60, "n_clusters": 12, "p_smallest": 0.0005,
+    "answer": "sign_test", "measure": "zeta_adjusted_corrected", "grouping": "dataset",
+    "block": "data sets of a domain", "statistic": "agreement", "n": 60, "n_clusters": 12, "p_smallest": 0.0005,
 }  # fmt: skip
 
 

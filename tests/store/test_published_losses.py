@@ -1,4 +1,4 @@
-"""What the rank paper prints of compressed models beside ours: ratios and intervals from rows, against scipy's own."""
+"""Compressed models in Yu et al. 2026 and in our tables: ratios and intervals against scipy's own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stages import statistics
-from store import catalogue, files
-from tasks.statistics.study import Options
+from tsfmscope.stages import statistics
+from tsfmscope.store import catalogue, files
+from tsfmscope.tasks.statistics.study import Options
 
 OPTIONS = Options(permutations=99, resamples=20, alpha=0.05, seed=0)
 DATASETS = ("a", "b", "c")
@@ -52,18 +52,20 @@ def losses() -> dict[tuple[str, str], float]:
 
 @pytest.fixture(scope="module")
 def answered(losses, rows, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rows]:
-    """Every number that the rank paper prints, with what the made-up run says."""
+    """Every number that Yu et al. 2026 print, with the result of the made-up run."""
     folder: Path = tmp_path_factory.mktemp("losses")
     tables = made(losses, rows)
     for name, lines in tables.items():
         files.write_rows(folder / name, name, lines)
     with duckdb.connect() as connection:  # without the checks, which take most of the time
         catalogue._fill(connection, {name: [folder / name] for name in tables}, 0)
-        catalogue._create_views(connection, catalogue.resources("store") / "sql")
+        catalogue._create_views(connection, catalogue.resources("tsfmscope.store") / "sql")
         found = files.to_arrow("inference", statistics.infer(connection, OPTIONS))
         connection.register("found", found)
         connection.execute("insert into inference by name select * from found")
-        differ = (catalogue.resources("store") / "sql" / "checks" / "inference_differs_from_rows.sql").read_text()
+        differ = (
+            catalogue.resources("tsfmscope.store") / "sql" / "checks" / "inference_differs_from_rows.sql"
+        ).read_text()
         assert connection.sql(differ).fetchall() == []
         asked = "select * from published_vs_measured where starts_with(figure, 'ranks') and published is not null"
         yield connection.sql(asked).to_arrow_table().to_pylist()
@@ -74,7 +76,8 @@ def made(losses: Mapping[tuple[str, str], float], rows: Mapping[str, dict[str, A
     forecasts = [
         rows["forecasts"]
         | {"model": model, "base_model": base, "rank": rank, "dataset": dataset, "series": "one", "levels": [0.5]}
-        | {"wql": loss, "quantile_loss": loss, "target_abs": 1.0, "mase": 2 * loss, "job_key": f"{model}/{dataset}"}
+        | {"wql_window": loss, "quantile_loss": loss, "target_abs": 1.0, "mase": 2 * loss}
+        | {"job_key": f"{model}/{dataset}"}
         for model, (_, _, base, rank, _) in MODELS.items()
         if not model.startswith("text")
         for dataset in DATASETS

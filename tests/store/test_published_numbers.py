@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-import store
-from store import catalogue
 from tests.store import reference
+from tsfmscope import store
+from tsfmscope.store import catalogue
 
 ROOT = Path(__file__).parents[2]
 needs_files = pytest.mark.skipif(not reference.FOLDER.is_dir(), reason=reference.ABSENT)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,12 +12,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from store import catalogue, files, query
-from store.__main__ import main
-from store.errors import QueryError
-from store.lock import Lock
-from store.out import Out
-from store.status import Status, write_status
+from tsfmscope.store import catalogue, files, query, render
+from tsfmscope.store.__main__ import main
+from tsfmscope.store.errors import QueryError
+from tsfmscope.store.lock import Lock
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.store.status import Status, write_status
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_a_second_connection_of_a_process_is_as_locked_as_the_first(database: Pa
         ("select * from trainin", "Near: training"),
         ("select * from frontier", "Near: compression_frontier"),  # what is only a part of a name
         ("select * from RANK_TEST", "Near: rank_tests"),
-        ("select wql from training", "a column of that name in: .*forecasts"),
+        ("select wql_window from training", "a column of that name in: .*forecasts"),
         ("select model from training where nosuchcolumn = 1", "nosuchcolumn"),
         ("begin; select * from trainin", "Near: training"),
     ],
@@ -145,20 +146,20 @@ TABLE = pa.table(
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ("csv", 'name,x,list,ok,n\na|b,0.5,"[1.0, 2.0]",true,1\n,,[],false,'),
+        ("csv", 'name,x,list,ok,n\na|b,0.5,"[1.0, 2.0]",true,1\n,nan,[],false,'),
         (
             "markdown",
             "| name | x | list | ok | n |\n| --- | --- | --- | --- | --- |\n"
-            "| a\\|b | 0.5 | [1.0, 2.0] | true | 1 |\n|  |  | [] | false |  |",
+            "| a\\|b | 0.5 | [1.0, 2.0] | true | 1 |\n|  | nan | [] | false |  |",
         ),
     ],
 )
 def test_rows_are_printed_as_asked(form: str, expected: str) -> None:
-    assert query.render(TABLE, form) == expected
+    assert render.render(TABLE, form) == expected
 
 
 def test_json_holds_no_nan() -> None:
-    assert json.loads(query.render(TABLE, "json")) == [
+    assert json.loads(render.render(TABLE, "json")) == [
         {"name": "a|b", "x": 0.5, "list": [1.0, 2.0], "ok": True, "n": 1},
         {"name": None, "x": None, "list": [], "ok": False, "n": None},
     ]
@@ -166,24 +167,24 @@ def test_json_holds_no_nan() -> None:
 
 def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(ValueError, match="format 'xml': expected one of csv, json, markdown"):
-        query.render(TABLE, "xml")
+        render.render(TABLE, "xml")
 
 
 def test_cells_shorten_numbers_and_lists() -> None:
     table = pa.table({"x": [1 / 3], "list": [[1.0, 2.0, 3.0, 4.0]]})
-    assert query.cells(table) == [["0.333333", "[1, 2, 3, … 4 items]"]]
+    assert render.cells(table) == [["0.333333", "[1, 2, 3, … 4 items]"]]
 
 
 def test_a_cell_of_a_traceback_is_its_last_line() -> None:
     text = "Traceback (most recent call last):\n  in f\nValueError: got NaN\n"
     table = pa.table({"traceback": [text], "message": ["one line\n"]})
-    assert query.cells(table) == [["ValueError: got NaN (last of 3 lines)", "one line\n"]]
-    assert json.loads(query.render(table, "json"))[0]["traceback"] == text
+    assert render.cells(table) == [["ValueError: got NaN (last of 3 lines)", "one line"]]
+    assert json.loads(render.render(table, "json"))[0]["traceback"] == text
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """`run("select 1")`: exit code, stdout and stderr of `python -m store "select 1"`, in this process."""
+    """`run("select 1")`: exit code, stdout and stderr of `python -m tsfmscope.store "select 1"`, in this process."""
 
     def call(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["store", *map(str, arguments)])
@@ -215,9 +216,25 @@ def test_a_sql_file_and_standard_input_are_answered_statement_by_statement(
     expected = (0, "a\n1\nb\n2\n", "")
     assert run(file, "--db", database, "--format", "csv") == expected
     for argument in (["-"], []):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(file.read_text()))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
         assert run(*argument, "--db", database, "--format", "csv") == expected
     assert run(tmp_path / "none.sql", "--db", database)[0] == 2
+
+
+@pytest.mark.timeout(20)
+def test_sql_that_is_no_text_or_no_regular_file_is_one_line(
+    run, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"select '\xff'")))
+    code, out, error = run("-", "--db", database)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert "standard input: expected SQL in UTF-8" in error
+    os.mkfifo(tmp_path / "pipe.sql")
+    (tmp_path / "zero.sql").symlink_to("/dev/zero")
+    for name in ("pipe.sql", "zero.sql"):
+        code, out, error = run(tmp_path / name, "--db", database)
+        assert (code, out) == (2, "")
+        assert "expected a regular file" in error
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])
@@ -241,7 +258,7 @@ def test_the_command_line_ends_with_2_and_says_why(run, database: Path, statemen
 
 
 def test_the_command_line_ends_with_2_and_no_traceback(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "store", "select 1", "--db", str(tmp_path / "none.duckdb")]
+    command = [sys.executable, "-m", "tsfmscope.store", "select 1", "--db", str(tmp_path / "none.duckdb")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("no database at")
@@ -282,7 +299,7 @@ def test_the_command_line_tells_the_status(run, tmp_path: Path) -> None:
 def test_failures_are_listed_from_the_outs_also_where_the_pipeline_ended_with_them(
     run, record: Callable[..., dict], tmp_path: Path
 ) -> None:
-    with Out(tmp_path / "data" / "heads", tables=["training"], companion=tmp_path / "c", stage="heads") as out:
+    with StageStore(tmp_path / "data" / "heads", tables=["training"], companion=tmp_path / "c", stage="heads") as out:
         out.append([record("a", error={"type": "KeyError", "message": "no 'x'\nnor 'y'", "traceback": "line 7"})])
         out.append([record("a", error={"type": "ValueError", "message": "of the last attempt"})])
         out.append([record("b", error={"type": "ValueError", "message": "one\ntwo", "traceback": "line 9"})])
@@ -294,7 +311,7 @@ def test_failures_are_listed_from_the_outs_also_where_the_pipeline_ended_with_th
     assert list(json.loads(shown)[0]) == ["stage", "task", "error", "message", "spec"]
     _, shown, _ = run("failures", "--data", tmp_path / "data", "--full", "--format", "json")
     assert [(one["message"], one["traceback"]) for one in json.loads(shown)][1] == ("one\ntwo", "line 9")
-    with Out(tmp_path / "clean" / "heads", tables=["training"], companion=tmp_path / "c", stage="heads"):
+    with StageStore(tmp_path / "clean" / "heads", tables=["training"], companion=tmp_path / "c", stage="heads"):
         pass
     code, shown, _ = run("failures", "--data", tmp_path / "clean")
     assert (code, shown.splitlines()[-1]) == (0, "0 rows")
@@ -308,8 +325,10 @@ def test_a_folder_without_results_is_not_one_without_failures(run, tmp_path: Pat
 
 
 def test_importing_the_store_loads_no_heavy_package_and_makes_no_file(tmp_path: Path) -> None:
-    code = "import sys, store.out, store.catalogue; print([m for m in ('torch', 'ray', 'pandas') if m in sys.modules])"
-    root = str(Path(catalogue.__file__).parents[1])
+    heavy = "('torch', 'ray', 'pandas')"
+    imports = "import sys; from tsfmscope.store import catalogue, stage_store"
+    code = f"{imports}; print([m for m in {heavy} if m in sys.modules])"
+    root = str(Path(catalogue.__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env={"PYTHONPATH": root}
     )

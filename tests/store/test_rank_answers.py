@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import store
-from store import catalogue, files
+from tsfmscope import store
+from tsfmscope.store import catalogue, files
 
 EPSILONS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4)
 WIDTH = 16

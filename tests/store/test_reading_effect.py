@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import store
-from store import catalogue, files
+from tsfmscope import store
+from tsfmscope.store import catalogue, files
 
 BASE, ROUNDED, TRAINED, SAME = "t5", "t5-bfloat16", "t5-narrow", "t5-same"
 OPTIONS = '{"precision": "bfloat16"}'
@@ -38,9 +38,9 @@ def made(rows) -> dict[str, list[dict[str, Any]]]:
                 key = {"series": series, "job_key": f"f/{model}/{dataset}"}
                 tables["forecasts"].append(rows["forecasts"] | which | scores | key)
             if dataset != "d1":  # isotropy of one cell alone
-                state = {"zeta_adjusted": rng.uniform(-1, 1), "job_key": f"g/{model}/{dataset}"}
+                state = {"zeta_adjusted_corrected": rng.uniform(-1, 1), "job_key": f"g/{model}/{dataset}"}
                 tables["geometry"].append(rows["geometry"] | which | state)
-                first = {"layer": 0, "normed": False, "zeta_adjusted": rng.uniform(-1, 1)}
+                first = {"layer": 0, "normed": False, "zeta_adjusted_corrected": rng.uniform(-1, 1)}
                 tables["geometry"].append(rows["geometry"] | which | first | {"job_key": f"h/{model}/{dataset}"})
                 tables["studies"].append({"study": "a", "stage": "geometry", "job_key": f"h/{model}/{dataset}"})
             for stage in ("forecasts", "geometry"):
@@ -90,5 +90,7 @@ def test_ratios_and_changes_are_over_the_cells_that_both_have_of_the_same_weight
         "n_mase": 2,
         "mase_ratio": pytest.approx(mases),
         "n_states": 1,
-        "isotropy_change": pytest.approx(abs(before["zeta_adjusted"]) - abs(after["zeta_adjusted"])),
+        "isotropy_change": pytest.approx(
+            abs(before["zeta_adjusted_corrected"]) - abs(after["zeta_adjusted_corrected"])
+        ),
     }

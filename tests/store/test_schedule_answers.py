@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import store
-from stages import statistics
-from store import catalogue, files
-from tasks.statistics.study import Options
+from tsfmscope import store
+from tsfmscope.stages import statistics
+from tsfmscope.store import catalogue, files
+from tsfmscope.tasks.statistics.study import Options
 
 SCHEDULES = {"dense": None, "flow": {"flow": {"first": 2.0}, "factors": "head"}, "flat": {"flat": 8, "factors": "head"}}
 SEEDS, DATASETS = range(1, 6), ("a", "b", "c")
@@ -42,7 +42,7 @@ def connection(losses, rows, tmp_path_factory: pytest.TempPathFactory):
         rows["forecasts"]
         | {"model": f"{schedule}-{seed}", "dataset": dataset, "condition": "c", "series": "one", "job_key": "k"}
         | {"base_model": None, "rank": None if schedule == "dense" else 0.25, "mase": None}
-        | {"wql": loss, "quantile_loss": 2 * loss, "target_abs": 2.0, "levels": [0.5]}
+        | {"wql_window": loss, "quantile_loss": 2 * loss, "target_abs": 2.0, "levels": [0.5]}
         for (schedule, seed, dataset), loss in losses.items()
     ]
     tables = {

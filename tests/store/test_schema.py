@@ -5,7 +5,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from store.schema import TABLES, arrow_schema, table, to_arrow
+from tsfmscope.store.schema import TABLES, arrow_schema, table, to_arrow
 
 
 def test_every_column_has_a_meaning_and_stands_once() -> None:

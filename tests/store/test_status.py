@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from store.lock import Lock
-from store.status import Status, read_statuses, state, write_status
+from tsfmscope.store.lock import Lock
+from tsfmscope.store.status import Status, read_statuses, state, write_status
 
 
 def status(**changes) -> Status:

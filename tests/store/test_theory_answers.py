@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import store
-from store import catalogue, files
+from tsfmscope import store
+from tsfmscope.store import catalogue, files
 
 POINT = {"kind": "point", "setting": "{}", "fitted": True, "scale": "log-log", "claimed": 1.0, "job_key": "k"}
 BOUND = {"kind": "instance", "setting": "{}", "fitted": False, "x": 1.0, "floor": 0.0, "job_key": "k"}

@@ -17,17 +17,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from store.dumps import layer_states, layers, write_dump
-from store.schema import TABLES
-from tasks.forecasting.evaluate import evaluate
-from tasks.geometry.measure import MEASURES, entry
-from tasks.models.base import Forecaster
-from tasks.models.embed import embed
-from tasks.models.registry import family_class
-from tasks.models.tokenize import IDENTITY, tokenize
-from tasks.series.tables import series_table
-from tasks.series.types import Series
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.store.dumps import layer_states, layers, write_dump
+from tsfmscope.store.schema import TABLES
+from tsfmscope.tasks.entries.embeddings import embed
+from tsfmscope.tasks.entries.forecasts import evaluate
+from tsfmscope.tasks.entries.tokens import IDENTITY, tokenize
+from tsfmscope.tasks.geometry.measure import MEASURES, entry
+from tsfmscope.tasks.geometry.repeats import MEASURES as REPEATED
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.series.types import Series
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 FAMILIES = [
@@ -43,7 +44,10 @@ RNG = np.random.default_rng(0)
 WALK = RNG.standard_normal(160).cumsum()
 STEP = np.arange(160)
 FEW = "fewer than 16 observed steps in the context"
-NEVER_EXPLAINED = ("reason", "base_model", "rank", "samples")
+NEVER_EXPLAINED = (  # nor standard deviations: null under two repeats that have the measure
+    *("reason", "base_model", "rank", "samples"),
+    *(f"{name}_sd" for name in REPEATED),
+)
 ADJUSTED = tuple(name for name in MEASURES if name.startswith("zeta_adjusted"))
 WORDS: dict[str, tuple[str, ...]] = {  # of a reason -> the column that it speaks of
     "zeta": ("zeta:",),
@@ -52,7 +56,7 @@ WORDS: dict[str, tuple[str, ...]] = {  # of a reason -> the column that it speak
     **dict.fromkeys(ADJUSTED, ("zeta_adjusted:", "clusters and eigenvalues:")),
     **dict.fromkeys(("isoscore", "isoscore_star"), ("isoscore:", "clusters and eigenvalues:")),
     **dict.fromkeys(("cai_k", "cai_cosine", "cai_silhouettes", "cai_cluster_cosine"), ("cai:",)),
-    **{name: (f"{name}:",) for name in ("nmse", "nmse_power", "wql", "mase")},
+    **{name: (f"{name}:",) for name in ("nmse", "nmse_power", "wql_window", "mase")},
     "seasonal_error": ("mase:",),
 }
 EVERYTHING = ("rows that are not zero", "not forecast", "no observed target")  # reasons for every column at once

@@ -1,7 +1,10 @@
 -- What does choosing by isotropy cost, and is that less than a validation window, the largest context or chance would?
--- Log NMSE over that of the best in hindsight, mean over data sets; ratio: exp of it, a geometric mean. advised_less: the
--- advice's regret less the rule's (negative: the advice is better); p flips the signs of data sets, p_models lets models
--- change places in all of them at once.
+-- regret: log NMSE of the choice minus that of the best in hindsight, as a mean over data sets.
+-- ratio: exp(regret), a geometric mean.
+-- advised_less: regret of the advice minus regret of the rule; below 0 the advice is better.
+-- p is that of sign flips of the differences of data sets. p_models (rule chance only) permutes the
+-- isotropy of models, in the same way in all data sets.
+-- Contexts that no series fills are not ranked; n_unfilled counts the candidates with such contexts.
 with rules (rule, position) as (
     values
         ('advised', 1),
@@ -24,6 +27,18 @@ sizes as (
         "grouping"
 ),
 
+unfilled as (
+    select
+        study,
+        measure,
+        count(*) as n
+    from advice_candidates
+    where not is_filled
+    group by
+        study,
+        measure
+),
+
 final as (
     select
         estimates.study,
@@ -33,6 +48,7 @@ final as (
         estimates.n,
         sizes.n_choices,
         sizes.n_candidates,
+        coalesce(unfilled.n, 0) as n_unfilled,
         estimates.estimate as regret,
         regrets.low,
         regrets.high,
@@ -64,6 +80,9 @@ final as (
         on sizes.study = estimates.study
         and sizes.measure = estimates.measure
         and sizes."grouping" = estimates."grouping"
+    left join unfilled
+        on unfilled.study = estimates.study
+        and unfilled.measure = estimates.measure
     left join advice_estimates as less
         on less.study = estimates.study
         and less.measure = estimates.measure

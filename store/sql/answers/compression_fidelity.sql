@@ -1,6 +1,8 @@
 -- How far are the next tokens and the perplexity of a cut model from the original's, over data sets?
--- overlap: of the ten likeliest next tokens, a mean; LPPL: log perplexity over the original's, a geometric mean. Interval
--- and p are Student's t over data sets; p tests that nothing changed, which is 1 of both.
+-- overlap: mean Jaccard overlap of the ten likeliest next tokens. LPPL: log perplexity divided by
+-- the original's, as a geometric mean.
+-- The interval and p are Student's t over data sets. p tests the hypothesis that the value is 1 (no
+-- change).
 with final as (
     select
         study,

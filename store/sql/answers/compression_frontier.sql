@@ -1,8 +1,10 @@
 -- What does each compressed model save, and what does it lose, as ratios to its base?
--- WQL (pooled over series) and MASE (mean over series): geometric means over the n_cells data sets and conditions that
--- both were scored on; overlap, lppl and state_error: means over those of table fidelity. time_ratio: of warm forecast jobs
--- (warm_forecasts) over those that were clocked with the base's in one run, on one node and device; null where there is
--- none. It is the pipeline's own clock, jobs beside other jobs: bench/compression.py measures time.
+-- wql_ratio (WQL pooled over series) and mase_ratio (MASE averaged over series): geometric means
+-- over the n_cells data sets and conditions with scores of both models.
+-- overlap, lppl, state_error: means over the rows of table fidelity.
+-- time_ratio: seconds of warm forecast jobs (view warm_forecasts) divided by those of the base in
+-- the same run, node and device; null if there is no such pair. The jobs ran next to other jobs;
+-- bench/compression.py measures time without them.
 with ratios as (
     select
         compression.model,

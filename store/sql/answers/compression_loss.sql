@@ -1,6 +1,8 @@
 -- Does cutting the attention of a trained model cost accuracy, by method and by the share that is left?
--- Of a mean: the score's ratio to the original's, a geometric mean over data sets, with its interval; p tests 1.05. Of
--- overlap: its slope against the log2 of the share. Interval and p are Student's t over data sets or models.
+-- For a mean, estimate is the ratio of the score to the original's, as a geometric mean over data
+-- sets; p tests the hypothesis that it is 1.05.
+-- For the overlap, estimate is the slope against the log2 of the share.
+-- The interval and p are Student's t over data sets or models.
 with final as (
     select
         study,

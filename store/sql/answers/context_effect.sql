@@ -1,7 +1,10 @@
 -- With a shorter context, are states more isotropic, is the error larger, and do the two go against each other?
--- Shares of (model, data set) in which it is so; p: all 2^C flips of whole data sets.
--- changes_spearman: rho of the two changes over data sets, mean over models; p: data sets change places in all models.
--- Where the context moves isotropy and error on most data sets, agreement follows from the two and is no third finding.
+-- Shares of units (model, data set) for which the statement holds; p counts all 2^C flips of the
+-- signs of whole data sets.
+-- changes_spearman: correlation of the two changes over data sets, as a mean over models; p
+-- permutes data sets, in the same way in all models.
+-- If the context changes isotropy and error on most data sets, the agreement of their signs follows
+-- and is not a separate finding.
 with final as (
     select * exclude (kind)
     from pair_tests

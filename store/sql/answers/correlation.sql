@@ -1,13 +1,16 @@
 -- Does isotropy predict forecasting error (with log NMSE floored at 1e-6; negative: more isotropic, better)?
--- p: whole models change places in all data sets at once (grouping per_model: data sets in all models).
--- Models that are made from another (base_model: compressed, or read otherwise) are left out: they are no second model.
+-- p permutes whole models, in the same way in all data sets (grouping per_model: data sets, in all
+-- models).
+-- Models with a base_model (compressed, or read with other options) are left out, because they are
+-- not independent of it.
 with units as (
     select
         study,
         measure,
         count(*) filter (where base_model is null) as n_own,
         count(*) filter (where base_model is null and (isotropy is null or log_nmse is null)) as n_null,
-        count(*) filter (where base_model is null and is_floored) as n_floored
+        count(*) filter (where base_model is null and is_floored) as n_floored,
+        count(*) filter (where base_model is null and not is_filled) as n_unfilled
     from nmse_against_isotropy
     group by
         study,
@@ -49,6 +52,7 @@ final as (
         coalesce(estimates.n_blocks_undefined, 0) as n_blocks_undefined,
         units.n_null,
         units.n_floored,
+        units.n_unfilled,
         estimates.spearman,
         tests.low,
         tests.high,

@@ -1,5 +1,6 @@
 -- For each data set, does isotropy predict the forecasting error over models and conditions?
--- p: models change places with their conditions; critical and detectable |rho| are for as many independent models.
+-- p permutes models together with their conditions. critical and detectable are values of |rho| for
+-- as many independent models.
 with final as (
     select
         blocks.study,

@@ -1,6 +1,8 @@
 -- For each model, does isotropy predict its forecasting error over data sets and conditions?
--- p: data sets change places with their conditions; critical and detectable |rho| are for as many independent data sets.
--- Data sets differ in difficulty: one that moves isotropy and error alike makes a correlation of its own.
+-- p permutes data sets together with their conditions. critical and detectable are values of |rho|
+-- for as many independent data sets.
+-- Data sets differ in difficulty. A difference that changes both isotropy and error causes a
+-- correlation by itself.
 with final as (
     select
         blocks.study,

@@ -1,5 +1,5 @@
 -- What is the numerical rank of the embedded tokens, the input of the first block (rank_structure.md section 2)?
--- Of two stacks the encoder's (the later by name).
+-- For a model with two stacks, the row is the encoder's, whose name comes later in the alphabet.
 with final as (
     select * exclude (layer, depth, tokens)
     from flow_of_ranks

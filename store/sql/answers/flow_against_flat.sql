@@ -1,6 +1,7 @@
 -- Do heads that widen with depth forecast better than heads of one width, pretrained at equal size, over seeds?
--- A pair's ratio is of scores of models of one seed, its geometric mean over data sets and then seeds; below 1 the first
--- is better. Interval and p are of Student's paired t over seeds, in logs.
+-- ratio: score of the first model divided by that of the second model with the same seed, as a
+-- geometric mean over data sets and then seeds; below 1 the first is better.
+-- The interval and p are Student's paired t over seeds, of the logarithms.
 with final as (
     select
         study,

@@ -1,6 +1,8 @@
--- How well does each model forecast against seasonal naive, over the windows that all of its study have a score of?
--- Ratios of WQL (pooled over series) and of MASE (mean over series): geometric means over data sets and conditions, as the
--- Chronos evaluation aggregates them; below 1 the model is better. Of studies that measure `baselines`.
+-- How well does each model forecast against probabilistic seasonal naive, over windows that all of its study have scores of?
+-- Ratios of WQL (pooled over series) and of MASE (averaged over series): geometric means over data
+-- sets and conditions, as in the Chronos evaluation; below 1 the model is better.
+-- Only studies that measure local baselines have rows. The ratios are to the baseline
+-- seasonal-naive, which is statsforecast's and has prediction intervals, fitted on the context.
 with common as (
     select
         study,
@@ -10,7 +12,7 @@ with common as (
         origin
     from forecasts
     group by all
-    having count(wql) = count(*)
+    having bool_and(n_future > 0 and not starts_with(coalesce(reason, ''), 'not forecast'))
         and count(mase) = count(*)
 ),
 

@@ -1,7 +1,10 @@
 -- Which share of a run's time were its actors idle: together (actor null) and each from its first job to its last?
--- idle_share = 1 - busy / (actors x span). Together, span is the run's, from its first job to the last one's end, and
--- actors are as many as lived at once, so that one in a dead one's place is none more. Loading is no idleness;
--- loading_share is its part of the busy time. outside_seconds: of the run before and after its jobs.
+-- idle_share = 1 - busy / (actors x span). Time spent loading a model counts as busy; loading_share
+-- is its share.
+-- In a row of all actors (actor null), span is the time between the start of the run's first job
+-- and the end of its last, and actors is the largest number that lived at the same time. An actor
+-- that replaced a dead one is therefore not counted twice.
+-- outside_seconds: time of the run before its first job and after its last.
 with lives as (
     select
         stage,

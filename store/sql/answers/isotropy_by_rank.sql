@@ -1,5 +1,6 @@
 -- How isotropic is each layer of a model and of those compressed from it, and how many dimensions hold its variance?
--- Means over the study's data sets and conditions; the base stands beside its compressed models with a rank_ratio of 1.
+-- Values are means over the study's data sets and conditions. The base has a row next to its
+-- compressed models, with a rank_ratio of 1.
 with layers as (
     select
         study,
@@ -11,6 +12,7 @@ with layers as (
         count(*) as n_cells,
         avg(zeta) as zeta,
         avg(zeta_adjusted) as zeta_adjusted,
+        avg(zeta_adjusted_corrected) as zeta_adjusted_corrected,
         avg(isoscore) as isoscore,
         avg(log_isotropy_scaled) as log_isotropy_scaled
     from geometry
@@ -65,6 +67,7 @@ final as (
         layers.n_cells,
         layers.zeta,
         layers.zeta_adjusted,
+        layers.zeta_adjusted_corrected,
         layers.isoscore,
         layers.log_isotropy_scaled,
         dimensions.effective_dimension,

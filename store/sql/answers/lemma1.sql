@@ -1,5 +1,6 @@
 -- How often does Lemma 1's bound on attention's Jacobian fail on real heads and real inputs, as printed and as proved?
--- The largest share of the right side that a norm reaches stands beside; the safe one must never fail (a check).
+-- The largest share of the right side that a norm reaches is in the columns *_largest_share. A
+-- check verifies that the safe bound never fails.
 with final as (
     select
         model,

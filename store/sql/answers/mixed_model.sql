@@ -1,5 +1,6 @@
 -- By how many nats does log NMSE change with one s.d. of isotropy, data sets and models held apart (sensitivity check)?
--- The slope is the one estimate that DuckDB cannot make from the rows: the stage's, by statsmodels.
+-- DuckDB cannot compute the slope from these tables; the statistics stage estimates it with
+-- statsmodels.
 with counts as (
     select
         study,

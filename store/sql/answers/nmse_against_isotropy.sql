@@ -13,6 +13,9 @@ final as (
         scores.log_nmse,
         scores.nmse_floor,
         scores.is_floored,
+        scores.n_context_min,
+        scores.n_context_median,
+        scores.context_longest >= isotropy.context as is_filled,
         scores.n as n_windows,
         scores.n_null as n_windows_null
     from isotropy

@@ -1,5 +1,6 @@
 -- Is the softmax head's partition function stable where states are isotropic, and is the error then smaller?
--- log Z of the logits as emitted, over teacher-forced forecast positions; isotropy of the family's last layer.
+-- log Z is that of the logits as the model emits them, over teacher-forced forecast positions.
+-- Isotropy is that of the last layer (view last_layer).
 with cells as (
     select
         study,
@@ -33,6 +34,7 @@ final as (
         partition.log_z_range,
         partition.reason,
         last_layer.zeta_adjusted,
+        last_layer.zeta_adjusted_corrected,
         last_layer.log_isotropy,
         last_layer.log_isotropy_scaled,
         scores.nmse,

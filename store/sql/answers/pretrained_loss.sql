@@ -1,6 +1,7 @@
 -- What does pretraining with narrow heads cost, as ratios of scores to those of the dense model of the same seed?
--- Geometric means over data sets and conditions, then seeds. Interval and p are Student's t in logs, over n seeds, or over
--- data sets where a line has one seed; p tests 1.
+-- ratio: geometric mean over data sets and conditions, and then over seeds.
+-- The interval and p are Student's t of the logarithms over the n seeds, or over data sets and
+-- conditions if a line has one seed. p tests the hypothesis that the ratio is 1.
 with final as (
     select
         study,

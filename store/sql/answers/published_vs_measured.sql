@@ -1,8 +1,11 @@
 -- What do the papers print or claim, what did we measure, and do the two agree?
--- Every printed number stands here once a model that could show it, or without one, not measured. It can be compared on a
--- released checkpoint and the paper's own data, and agrees inside the interval. A claim agrees (differs) where the interval
--- and p <= alpha say so for its side (the other); else it is undecided. `why` says what made the verdict, `note` why a number
--- has no interval, `run` what to run for one that can be compared.
+-- A printed number has one row for each model that could show it, or one row with the verdict "not
+-- measured". It is comparable if the model is a released checkpoint and the data are the paper's
+-- own. It agrees if it lies inside our interval, and is undecided if we have no interval.
+-- A claim agrees if the interval and p <= alpha support its side, differs if they support the other
+-- side, and is undecided otherwise.
+-- why: reason for the verdict. note: why a number has no interval, or both of our scores if the
+-- paper does not name the score. run: what to run to get a comparable number.
 with claims as (
     select
         questions.study,
@@ -120,7 +123,8 @@ final as (
         figure,
         study,
         published is not null,
-        case when published is null then model end nulls last, -- of claims
+        -- Only claims are sorted by model here.
+        case when published is null then model end nulls last,
         family,
         layer,
         source,

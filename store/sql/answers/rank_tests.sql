@@ -1,5 +1,7 @@
 -- Does rank grow with depth, differ between time series and other data, or follow width, patch, heads or vocabulary?
--- Means (t interval), differences series less other (Welch), slopes against depth or log2 of what a study varies (t).
+-- mean: with Student's t interval.
+-- difference: mean of time series minus mean of other data, with Welch's t interval.
+-- trend: slope against depth, or against the log2 of what the study varies, with Student's t interval.
 with final as (
     select
         study,

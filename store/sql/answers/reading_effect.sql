@@ -1,8 +1,11 @@
 -- What does it change to read the same weights otherwise than another model does: in bfloat16, with other positions?
--- Ratios of WQL (pooled over series) and of MASE (mean over series) to the base, a model of the same files and other
--- `options`: geometric means over the data sets and conditions that both were scored on. isotropy_change: of ζ′, mean over
--- the last states that both have; above 0 (|ζ′| is smaller) the states are more isotropic. Where the precision alone differs,
--- samples are drawn by the same seeds; else part of a ratio of sampled forecasts is chance.
+-- The base is a model of the same files with other `options`. The ratios of WQL (pooled over
+-- series) and of MASE (averaged over series) are geometric means over the data sets and conditions
+-- with scores of both models.
+-- isotropy_change: mean over the last states of both models; above 0 the states are more isotropic
+-- (ζ′ is nearer to its null mean).
+-- If only the precision differs, both models draw samples with the same seeds. Otherwise a ratio of
+-- sampled forecasts contains chance.
 with made as (
     select distinct
         model,
@@ -57,13 +60,14 @@ losses as (
     group by model
 ),
 
-seen as (  -- a study of first layers alone has others
+seen as (
+    -- Studies may have different last layers, because a study may measure only the first ones.
     select
         model,
         dataset,
         condition,
         max(2 * layer + normed::integer) as place,
-        arg_max(zeta_adjusted, 2 * layer + normed::integer) as zeta
+        arg_max(zeta_adjusted_corrected, 2 * layer + normed::integer) as zeta
     from last_layer
     group by
         model,

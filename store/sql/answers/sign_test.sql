@@ -1,6 +1,8 @@
 -- Of two data sets of one domain, does the one with the more isotropic states have the lower NMSE?
--- p: all 2^C flips of whole pairs, which all models share; p_unclustered takes models as independent: no evidence.
--- Data sets of a domain differ in difficulty: one that moves isotropy and error alike makes agreement of its own.
+-- p counts all 2^C flips of the signs of whole pairs, which all models share. p_unclustered treats
+-- models as independent, so it is no evidence.
+-- Data sets of a domain differ in difficulty. A difference that changes both isotropy and error
+-- causes agreement by itself.
 with final as (
     select
         * exclude (kind, statistic, mean_change)

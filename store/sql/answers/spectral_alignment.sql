@@ -1,6 +1,9 @@
 -- Do heads look along the leading directions of what they read, more than chance would?
--- Per block, over heads and (data set, condition): mean overlap, z = (overlap - chance) / chance_sd of a random space,
--- and the share of overlaps above chance + 2 chance_sd. A head has one W_Q and W_K: its data sets are no new evidence.
+-- Values per block, over heads, data sets and conditions: the mean overlap, the mean of
+-- z = (overlap - chance) / chance_sd, and the share of overlaps with z above 2. chance and chance_sd
+-- are the mean and the standard deviation of the overlap of a random space.
+-- A head has the same W_Q and W_K on every data set, so several data sets are not independent
+-- evidence.
 with measured as (
     select
         *,

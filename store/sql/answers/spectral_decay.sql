@@ -1,4 +1,5 @@
 -- How fast do the singular values of each matrix decay: as a power of j, or exponentially (rank_structure.md Theorem 1)?
--- Slopes of ln(sigma_j / sigma_1) against ln j and against j, over those above the floor that rounding leaves.
--- stable_rank: sum of squares over the largest square.
+-- power and rate: slopes of ln(sigma_j / sigma_1) against ln j and against j. Only singular values
+-- above the floor of rounding errors are used.
+-- stable_rank: sum of the squared singular values divided by the largest square.
 select * from decays

@@ -1,7 +1,9 @@
 -- What does cutting the attention of a trained model cost, in the rank paper's Table 2 and in ours?
--- rank_ratio is the paper's Ratio, mean rank over full width, of which two thin factors of a square matrix cost twice:
--- compare sizes by attention_ratio. The paper's models are base-sized, cut by svd, and scored on
--- Chronos' benchmarks; ours are those of this run, by every method, on the data sets that they were scored on.
+-- rank_ratio is the paper's Ratio: mean rank divided by full width. Two thin factors of a square
+-- matrix have twice this share of its parameters, so use attention_ratio to compare sizes.
+-- The models of the paper (Yu et al. 2026) are base-sized, compressed by svd, and scored on the
+-- Chronos benchmarks. Ours are the models of this run, compressed by every method, with all data
+-- sets that have scores.
 with printed as (
     select
         'published' as whose,

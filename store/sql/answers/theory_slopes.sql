@@ -1,8 +1,10 @@
 -- Do the errors and ranks of Appendix J grow at the rates that the paper says?
--- One slope a seed; 95 % t interval of their mean, the quantile by Cornish and Fisher's expansion (right to 2e-4 from
--- 9 seeds on, a test holds); no interval under six seeds. claimed: the slope that the paper says or implies; of a decay
--- (Corollary 2) the slowest that it allows; null where it says that something grows. verdict: agrees or differs, as the
--- interval has it; undecided without one.
+-- There is one slope per seed. The 95 % t interval of their mean uses the quantile by Cornish and
+-- Fisher's expansion, which a test verifies to 2e-4 for 9 seeds or more. With fewer than six seeds
+-- there is no interval.
+-- claimed: slope that the paper states or implies; for a decay (Corollary 2) the slowest that it
+-- allows; null if the paper only states that something grows.
+-- verdict: agrees or differs, according to the interval; undecided if there is none.
 with spread as (
     select
         experiment,

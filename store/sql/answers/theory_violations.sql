@@ -1,6 +1,8 @@
 -- At how many random instances does each theorem's bound fail, as printed and as repaired, and which is the worst?
--- ratio: how much of the bound is used up (above 1 it fails); worst: the instance with the largest, to be made again by
--- tasks.theory.statements.instance(statement, seed, instance).
+-- ratio: share of the bound that is used up; above 1 the bound fails. worst: the instance with the
+-- largest ratio.
+-- tsfmscope.tasks.theory.statements.instance(statement, seed, instance) computes that instance
+-- again.
 with final as (
     select
         experiment,

@@ -1,7 +1,10 @@
 -- Which actor did what when, in each run of a stage, and for how long was it busy?
--- A row is a job with the load before it. began, ended: seconds since the first job of the run began; busy_seconds: of
--- them those that no earlier job of the actor covers. run is the start of the run; a killed run leaves no row of its own,
--- so that its jobs have none and are not placed. Wall clock: a job that was moved or tried again has its last time only.
+-- A row is a job together with the load before it. began, ended: seconds since the start of the
+-- run's first job or of the load before it. busy_seconds: seconds of the row that no earlier job of
+-- the actor covers.
+-- run: start of the run. A killed run has no row in the table of runs, so its jobs have no run,
+-- began or ended.
+-- All times are wall-clock times. A job that was moved or tried again has only its last time.
 with ended_runs as (
     select
         stage,

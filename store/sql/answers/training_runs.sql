@@ -1,5 +1,6 @@
 -- How did every training end, with which heads, and how many tokens (observed values of series) a second did it see?
--- Of trials of a search that were stopped early, as far as they came; tokens a second are of a training's last run.
+-- A trial of a search that was stopped early has the values of its last logged step. The tokens per
+-- second are those of the last run of a training.
 with ends as (
     select
         model,
@@ -13,7 +14,8 @@ with ends as (
         job_key
 ),
 
-pretrained as (  -- several models may read one checkpoint
+pretrained as (
+    -- Several models may read the same checkpoint.
     select
         recipe,
         any_value(heads) as heads

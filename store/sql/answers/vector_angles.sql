@@ -1,10 +1,12 @@
 -- What angles do embedded tokens make with each other, and rows of W_Q within a head and between heads (ranks Fig. 3, 12)?
--- Angles of eq. 2, arccos |cos|, so from 0 to 90 degrees, over the pairs of one set; gaussian: what random vectors of that
--- many dimensions make. pairs: of rows of a weight, those of one head apart from those of two.
+-- Angles are those of eq. 2, arccos |cos|, so they lie between 0 and 90 degrees. They are over all
+-- pairs of one set; gaussian is a set of random vectors of the same dimension.
+-- pairs: for rows of a weight, whether the two rows belong to one head or to two.
 with listed as (
     select
         * exclude (angles),
-        row + generate_subscripts(angles, 1) as to_row, -- of the list cut to the rows after this one
+        -- The list contains only the rows after this one.
+        row + generate_subscripts(angles, 1) as to_row,
         unnest(angles) as angle
     from (
         select * replace (angles[row + 2:] as angles)

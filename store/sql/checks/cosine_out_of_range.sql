@@ -13,6 +13,7 @@ with cosines as (
             zeta_token,
             zeta_adjusted,
             zeta_adjusted_weighted,
+            zeta_adjusted_floor,
             zeta_adjusted_null,
             cai_cosine,
             cai_cluster_cosine

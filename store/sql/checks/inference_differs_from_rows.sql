@@ -19,7 +19,8 @@ with final as (
         and estimates."grouping" = inference."grouping"
         and estimates.block = inference.block
         and estimates.statistic = inference.statistic
-    where exists (select 1 from inference)  -- a catalogue without inference still opens
+    -- A catalogue without rows of inference passes this check.
+    where exists (select 1 from inference)
         and inference.answer is distinct from 'mixed_model'
         and (
             inference.n is distinct from coalesce(estimates.n, 0)

@@ -1,11 +1,14 @@
 -- On each data set, how much worse than the best in hindsight are the most isotropic candidate and other choices [nats]?
--- A mean over the choices of a data set; candidates that tie are chosen by chance; null where a choice lacks the rule's.
+-- A context that no series fills is not a candidate. Each value is a mean over the choices of a data
+-- set. Among tied candidates, the choice is random, so their errors are averaged. A rule's value is
+-- null if the rule is undefined for one of the choices.
 with candidates as (
     select
         unnest(['model_and_context', 'model', 'context']) as "grouping",
         unnest(['', condition, model]) as choice,
         *
     from advice_candidates
+    where is_filled
 ),
 
 marked as (

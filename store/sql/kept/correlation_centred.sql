@@ -1,5 +1,6 @@
 -- How do isotropy and log NMSE go together once data set and (model, condition) means are taken out of both?
--- Kept are (model, condition) columns that stand in at least half of the data sets, then data sets that have them all.
+-- Only (model, condition) columns with values in at least half of the data sets are used, and then
+-- only data sets that have all of these columns.
 with units as (
     select
         study,
@@ -73,7 +74,8 @@ final as (
         count(distinct dataset) as n_datasets,
         any_value(n_columns) as n_columns,
         case
-            when avg(left_isotropy ** 2) > 1e-20 * avg(rank_isotropy ** 2)  -- less is rounding
+            -- Anything smaller is rounding error.
+            when avg(left_isotropy ** 2) > 1e-20 * avg(rank_isotropy ** 2)
                 and avg(left_nmse ** 2) > 1e-20 * avg(log_nmse ** 2)
                 then sum(left_isotropy * left_nmse) / sqrt(sum(left_isotropy ** 2) * sum(left_nmse ** 2))
         end as double_centred

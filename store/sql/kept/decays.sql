@@ -1,14 +1,18 @@
 -- Which lines fit the logarithms of each matrix's singular values?
--- Slopes of ln(sigma_j / sigma_1) against ln j and against j, over those above the floor that rounding leaves.
--- stable_rank: sum of squares over the largest square.
-with numbers as (  -- 1, 2, ... and their logarithms, as many as the longest spectrum has
+-- The slopes are those of ln(sigma_j / sigma_1) against ln j (power) and against j (rate). Only
+-- singular values above the floor of rounding errors are used.
+-- stable_rank: sum of the squared singular values divided by the largest square.
+with numbers as (
+    -- The numbers 1, 2, ... and their logarithms, up to the length of the longest spectrum.
     select
         list_transform(range(1, max(len(singular_values)) + 1), lambda j: j::double) as j,
         list_transform(range(1, max(len(singular_values)) + 1), lambda j: ln(j)) as ln_j
     from spectra
 ),
 
-counted as (  -- values descend (a check), so that 16 steps of halves count those above the floor: of up to 65,535
+counted as (
+    -- Singular values descend, which a check verifies. A binary search with 16 steps therefore counts
+    -- the values above the floor in spectra of up to 65,535 values.
     select
         *,
         singular_values[1] as largest,
@@ -28,7 +32,8 @@ logarithms as (
     from counted
 ),
 
-sums as (  -- n times the sums of squares and products about the means
+sums as (
+    -- n times the sums of squares and products of deviations from the means.
     select
         logarithms.* exclude (y),
         n * (n + 1) / 2 as sum_rate,

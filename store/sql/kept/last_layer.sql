@@ -1,6 +1,6 @@
 -- How isotropic is the layer that stands for each model in the isotropy studies (science.md, section 1)?
--- The decoder of models that forecast from a vocabulary, else the encoder (or the one stack there is); the last block's
--- state after the final norm, where the family has one.
+-- The stack is the decoder for models that forecast from a vocabulary, else the encoder (or the only
+-- stack). The state is the last block's, after the final norm if the family has one.
 with models as (
     select
         study,
@@ -24,7 +24,8 @@ standing as (
         on checkpoints.model = coalesce(models.base_model, models.model)
 ),
 
-last as (  -- rowids, so that no list is sorted or grouped
+last as (
+    -- Only rowids are selected, so that no list columns are sorted or grouped.
     select
         any_value(standing.family) as family,
         arg_max(geometry.rowid, 2 * geometry.layer + geometry.normed::integer) as place

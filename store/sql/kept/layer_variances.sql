@@ -1,6 +1,7 @@
 -- How many dimensions hold 50, 80, 90, 95 and 99 % of the variance at each layer, and what share do the first 3 hold?
--- dimensions: in the order of those shares (isotropy.md 4.1; reached to 1e-12), null where there is no variance. A row
--- for every row of geometry, without the eigenvalues, which are most of that table.
+-- dimensions: list in the order of these shares (Shelim et al. 2025, section 4.1), null if there is
+-- no variance. A share counts as reached at a relative tolerance of 1e-12. There is one row for
+-- every row of geometry, without the eigenvalues, which make up most of that table.
 with bounds as (
     select
         *,

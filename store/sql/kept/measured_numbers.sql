@@ -1,8 +1,11 @@
 -- What did we measure of each quantity that the isotropy paper prints, with which interval?
--- d(0.8) of every layer and the variance in three components, of layer 8 (2 of Moirai) or the last, are facts of one
--- covariance matrix: no interval. NMSE: mean over series, 1.96 standard errors; zeta_adjusted: 1.96 s.d. of its
--- permutation null on both sides. depth: layers of the model.
-with asked as ( -- studies of figures with printed numbers: no other is read
+-- d(0.8) is given for every layer. The variance in three components is given for layer 8 (Moirai:
+-- layer 2), or for the last layer of a smaller model. Both describe one covariance matrix, so they
+-- have no interval. nmse: mean over windows, with 1.96 standard errors on both sides.
+-- zeta_adjusted: with 1.96 standard deviations over token samples and cluster starts on both sides.
+-- depth: number of layers of the model.
+with asked as (
+    -- Only studies of figures with printed numbers are used.
     select
         study,
         figure
@@ -22,13 +25,14 @@ cells as (
         noise,
         layer as depth,
         zeta_adjusted,
-        zeta_adjusted_null_sd,
+        zeta_adjusted_sd,
         reason
     from last_layer
     where study in (select study from asked)
 ),
 
-states as ( -- of the studies that ask for whole models
+states as (
+    -- All layers, in the studies of figures that show whole models.
     select
         cells.study,
         cells.family,
@@ -36,7 +40,8 @@ states as ( -- of the studies that ask for whole models
         cells.dataset,
         cells.condition,
         layers.layer,
-        layers.dimensions[2]::double as dimension, -- of shares 0.5, 0.8 ...
+        -- The second share is 0.8.
+        layers.dimensions[2]::double as dimension,
         layers.share_of_3
     from cells
     inner join layer_variances as layers
@@ -111,9 +116,12 @@ cosines as (
         condition,
         'zeta_adjusted' as quantity,
         zeta_adjusted as measured,
-        zeta_adjusted - 1.96 * zeta_adjusted_null_sd as low,
-        zeta_adjusted + 1.96 * zeta_adjusted_null_sd as high,
-        reason as no_interval
+        zeta_adjusted - 1.96 * zeta_adjusted_sd as low,
+        zeta_adjusted + 1.96 * zeta_adjusted_sd as high,
+        case
+            when zeta_adjusted_sd is null then coalesce(reason, 'no standard deviation: geometry.repeats is under 2')
+            else reason
+        end as no_interval
     from cells
 ),
 

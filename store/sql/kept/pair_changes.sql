@@ -1,5 +1,6 @@
 -- For each model, do isotropy and log NMSE change together over data sets when the context or the noise changes?
--- What the condition does to all data sets alike is no part of it, since only ranks of changes count.
+-- An effect that the condition has on all data sets equally does not count, because only the ranks
+-- of the changes are compared.
 with changes as (
     select
         study,

@@ -1,5 +1,6 @@
 -- In what share of pairs has b more isotropy or more error, are the two opposite, and do changes of the two go together?
--- Shares count ties half; changes_spearman is the mean over models of pair_changes.
+-- A tie counts one half in a share. changes_spearman: mean over models of the correlation in
+-- pair_changes.
 with shares as (
     select
         study,
@@ -9,6 +10,7 @@ with shares as (
         statistic,
         count(answer) as n,
         count(*) - count(answer) as n_null,
+        count(*) filter (where not is_filled) as n_unfilled,
         count(answer) filter (where answer = 0) as n_ties,
         count(distinct "cluster") filter (where answer is not null) as n_clusters,
         (avg(answer) + 1) / 2 as estimate,
@@ -50,6 +52,7 @@ final as (
         'changes_spearman',
         shares.n,
         shares.n_null,
+        shares.n_unfilled,
         null,
         shares.n_clusters,
         changes.estimate,

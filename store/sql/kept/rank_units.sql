@@ -1,6 +1,7 @@
 -- Which numbers does each test on ranks compare, one a unit (a model, matrix or data set)?
--- Shares are numerical ranks over the most that a matrix allows, at the epsilon after the @. Samples are compared where a
--- statistic is a difference; x is what a trend runs along.
+-- A share is the numerical rank divided by the largest rank that the matrix allows. The number after
+-- the @ in a measure is the tolerance epsilon. sample: group of the unit, if the statistic is a
+-- difference of two groups. x: regressor, if the statistic is a trend.
 with tolerances (epsilon) as (
     values (1e-1::double), (1e-2), (1e-3)
 ),

@@ -1,5 +1,6 @@
 -- Which model and context could have been chosen for each data set, how isotropic was it, and how did it err, then and before?
--- Compressed models and noise are no choices. A softmax head's log-partition counts as isotropic where it spreads little.
+-- Compressed models and conditions with noise are not candidates. For a model with a softmax head,
+-- log_partition_spread is a further measure: a small spread of its log-partition counts as isotropic.
 with measured as (
     select
         study,
@@ -11,7 +12,8 @@ with measured as (
         context,
         noise,
         isotropy,
-        log_nmse
+        log_nmse,
+        is_filled
     from nmse_against_isotropy
 ),
 
@@ -42,6 +44,7 @@ final as (
         candidates.dataset,
         candidates.condition,
         candidates.context,
+        candidates.is_filled,
         candidates.isotropy,
         candidates.log_nmse,
         earlier.log_nmse as log_nmse_earlier

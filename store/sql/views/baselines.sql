@@ -1,4 +1,6 @@
 -- Which names in forecasts are no models but local baselines, fitted anew on every series?
+-- All baselines come from statsforecast and are probabilistic. seasonal-naive has prediction
+-- intervals, unlike the point forecast in the column `skill`.
 with named (model) as (
     values
         ('seasonal-naive'),

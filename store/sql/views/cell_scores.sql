@@ -5,7 +5,7 @@ with final as (
         dataset,
         condition,
         any_value(base_model) as base_model,
-        any_value(wql_pooled) as wql,
+        any_value(wql) as wql,
         any_value(mase) as mase
     from scores
     group by

@@ -1,6 +1,8 @@
 -- Which numbers do the tests on cut models compare: by data set, the log of a score over the original's, less log 1.05?
--- A loss within 5 % counts as none: below 0 it is smaller. Measures end in the share of the attention that is left, to
--- 0.05. Trends run along the log2 of that share; the original stands at 0, where it shares all tokens with itself.
+-- A value below 0 means a loss of less than 5 %, which counts as no loss. The number after the @ in a
+-- measure is the share of the attention parameters that remain, rounded to 0.05. Trends are regressed
+-- on the log2 of that share. The original model has x = 0 and overlap 1, because it shares all
+-- tokens with itself.
 with pairs as (
     select
         cut.study,
@@ -10,7 +12,7 @@ with pairs as (
         compression.attention_ratio as share,
         cut.dataset,
         cut.condition,
-        ln(nullif(cut.wql_pooled, 0)) - ln(nullif(base.wql_pooled, 0)) as log_wql,
+        ln(nullif(cut.wql, 0)) - ln(nullif(base.wql, 0)) as log_wql,
         ln(nullif(cut.mase, 0)) - ln(nullif(base.mase, 0)) as log_mase
     from scores as cut
     inner join compression

@@ -1,6 +1,9 @@
 -- Of two data sets of a domain, two contexts or two noise levels, which one is more isotropic, and which has less error?
--- Signs are those of b minus a: b is the shorter context, the noisier one, or the later of two data sets by name.
--- A cluster is what all models share: the two data sets, or the data set that both conditions are taken on.
+-- Signs are those of b minus a. b is the shorter context, the noisier condition, or the later of two
+-- data sets by name.
+-- is_filled: whether a series is at least as long as the context, in both conditions.
+-- cluster: what all models of a pair share, namely the two data sets, or the data set of both
+-- conditions.
 with units as (
     select
         study,
@@ -11,7 +14,8 @@ with units as (
         context,
         noise,
         isotropy,
-        log_nmse
+        log_nmse,
+        is_filled
     from nmse_against_isotropy
 ),
 
@@ -48,7 +52,8 @@ neighbours as (
         on other.study = one.study
         and other.domain = one.domain
         and other.position = one.position + 1
-    where one.position % 2 = 1  -- pairs share no data set; an odd one is left over
+    -- Pairs do not share data sets; if their number is odd, the last one has no pair.
+    where one.position % 2 = 1
 ),
 
 pairs as (
@@ -58,7 +63,8 @@ pairs as (
         neighbours.dataset_a || ' / ' || neighbours.dataset_b as "cluster",
         a.*,
         b.isotropy as isotropy_b,
-        b.log_nmse as log_nmse_b
+        b.log_nmse as log_nmse_b,
+        b.is_filled as is_filled_b
     from neighbours
     inner join units as a
         on a.study = neighbours.study
@@ -76,7 +82,8 @@ pairs as (
         a.dataset as "cluster",
         a.*,
         b.isotropy as isotropy_b,
-        b.log_nmse as log_nmse_b
+        b.log_nmse as log_nmse_b,
+        b.is_filled as is_filled_b
     from units as a
     inner join units as b
         on b.study = a.study
@@ -99,6 +106,7 @@ final as (
         model,
         dataset,
         condition,
+        is_filled and is_filled_b as is_filled,
         isotropy_b - isotropy as isotropy_change,
         log_nmse_b - log_nmse as log_nmse_change,
         sign(isotropy_b - isotropy)::integer as isotropy_sign,

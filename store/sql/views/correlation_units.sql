@@ -1,5 +1,5 @@
 -- Which models count where isotropy is held against error?
--- Those made from no other: a compressed copy is no second model.
+-- Only models without a base model, because a compressed copy is not an independent model.
 with final as (
     select *
     from nmse_against_isotropy

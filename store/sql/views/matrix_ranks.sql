@@ -1,5 +1,6 @@
 -- How many singular values of each matrix are above epsilon of the largest (rank_structure.md eq. 1)?
--- share: of the most that its shape allows. meaningless: epsilon is below what rounding leaves meaning.
+-- share: numerical rank divided by the largest rank that the matrix' shape allows.
+-- meaningless: whether epsilon lies below the floor of rounding errors.
 with tolerances (epsilon) as (
     values (1e-1::double), (3e-2), (1e-2), (3e-3), (1e-3), (1e-4)
 ),
@@ -12,7 +13,9 @@ matrices as (
     from spectra
 ),
 
-counted as (  -- values descend (a check), so that 16 steps of halves count them: of up to 65,535
+counted as (
+    -- Singular values descend, which a check verifies. A binary search with 16 steps therefore counts
+    -- the values above the tolerance in spectra of up to 65,535 values.
     select
         matrices.* exclude (sigma),
         tolerances.epsilon,

@@ -1,6 +1,7 @@
 -- What did we measure of each quantity that the rank paper prints of compressed models, with which interval?
--- Intervals are those of `inference`: Student's t over data sets, or over seeds where a line has several. time: seconds of
--- forecast jobs, jobs beside other jobs, a geometric mean; no job measures space.
+-- Intervals come out of table inference: Student's t over data sets, or over seeds if a line has
+-- several. time: ratio of the seconds of forecast jobs, which ran next to other jobs, to those of the
+-- dense model, as a geometric mean. space is absent, because no job measures memory.
 with cut as (
     select
         inference.study,
@@ -74,7 +75,8 @@ tested as (
     select * from pretrained
 ),
 
-scales as ( -- what an estimate of 0 stands for, and whether it is a logarithm
+scales as (
+    -- quantity decides whether an estimate is a logarithm; factor is the ratio at an estimate of 0.
     select
         *,
         case

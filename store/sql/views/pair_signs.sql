@@ -9,6 +9,7 @@ with questions as (
         model,
         dataset,
         condition,
+        is_filled,
         unnest([
             {'statistic': 'agreement', 'answer': agreement, 'change': null::double},
             {'statistic': 'more_isotropic', 'answer': isotropy_sign, 'change': isotropy_change},
@@ -20,8 +21,10 @@ with questions as (
 final as (
     select * replace (case when statistic = 'more_error' then 'log_nmse' else measure end as measure)
     from questions
-    where (statistic = 'agreement' or kind != 'dataset')  -- which data set is b says nothing
-        and (statistic != 'more_error' or measure = 'zeta')  -- the error is the same beside every measure
+    -- For two data sets, only the agreement has a meaning, because it is arbitrary which one is b.
+    where (statistic = 'agreement' or kind != 'dataset')
+        -- The error is the same for every measure, so it is counted for one of them only.
+        and (statistic != 'more_error' or measure = 'zeta')
 )
 
 select * from final

@@ -15,6 +15,7 @@ final as (
         pairs.statistic,
         pairs.n,
         pairs.n_null,
+        pairs.n_unfilled,
         pairs.n_ties,
         pairs.n_clusters,
         pairs.estimate,

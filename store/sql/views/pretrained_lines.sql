@@ -1,6 +1,7 @@
 -- Which models of each study were pretrained with narrow heads, by which schedule, and which are seeds of one line?
--- That an embedding was taken over stands in names only ("reuse"). Factors that heads share are a line of their own, and
--- so are heads that are narrow in some kinds of attention alone: `kinds`, which is null where they are in all.
+-- Only the model's name ("reuse") shows whether its embedding was reused. Models with factors that
+-- heads share are a line of their own. So are models whose heads are narrow in some kinds of
+-- attention only: kinds lists these, and is null if the heads are narrow in all kinds.
 with narrow as (
     select
         model,

@@ -1,5 +1,6 @@
 -- Which numbers do the tests on models pretrained with narrow heads compare: the log of a score over the dense model's?
--- A unit is a seed, its value the mean over data sets and conditions; of a single seed, each of these.
+-- If a line has several seeds, a unit is a seed, and its value is the mean over data sets and
+-- conditions. If it has a single seed, a unit is one data set and condition.
 with losses as (
     select
         lines.study,
@@ -22,7 +23,7 @@ with losses as (
         and dense.condition = one.condition,
         lateral (
             values
-                ('log WQL', ln(nullif(one.wql_pooled, 0)) - ln(nullif(dense.wql_pooled, 0))),
+                ('log WQL', ln(nullif(one.wql, 0)) - ln(nullif(dense.wql, 0))),
                 ('log MASE', ln(nullif(one.mase, 0)) - ln(nullif(dense.mase, 0)))
         ) as score (measure, value)
 ),

@@ -1,7 +1,9 @@
 -- What of ours stands beside each printed number, why are the two unlike, and what lacks where nothing does?
--- A number goes with every study of its figure and every model of its family there; one without a study stands alone. Cut
--- models go with the printed size that is within a tenth of their mean rank over width, lines of pretrained ones with the
--- growth of their schedule (flat ones: with the nominal size). remedy: what to run for a number that can be compared.
+-- A printed number is matched with every study of its figure, and with every model of its family in
+-- that study. A number without a study has one row of its own. A compressed model is matched with
+-- the closest printed size, which must lie within a factor of 1.1 of its mean rank over width. A
+-- line of pretrained models is matched by the growth of its schedule, or by its nominal size if the
+-- schedule is flat. remedy: what to run to get a comparable number.
 with asked as (
     select
         row_number() over () as number,
@@ -95,7 +97,8 @@ matches as (
     qualify dense_rank() over (partition by asked.number, measured.quantity order by abs(ln(measured.size / asked.size))) = 1
 ),
 
-either_score as ( -- of columns whose head does not say which score they hold
+either_score as (
+    -- Both scores as text, for printed columns whose heads do not name the score.
     select
         number,
         any_value(source) as source,

@@ -1,27 +1,29 @@
 -- What do the two papers claim in words, and which statistic of `inference` would show it, on which side of what?
--- side -1: the claim holds where the statistic lies below centre; +1: above.
--- Correlations are with log NMSE; ranks are shares of the most that a matrix allows, at the tolerance after the @.
+-- side: the claim holds if the statistic lies below (-1) or above (+1) centre.
+-- Isotropy is measured by ζ′ less its null mean, not by the printed |ζ′|, which is 0 if floor and
+-- anisotropy cancel (science.md 2). Correlations are with log NMSE. Ranks are shares of the largest
+-- rank that a matrix allows, at the tolerance after the @.
 with claims (figure, source, claim, answer, measure, "grouping", statistic, centre, side) as (
     values
         (
             'isotropy section 5', 'section 6', 'Isotropy is a reliable indicator: more isotropic models err less',
-            'correlation', 'zeta_adjusted', 'per_dataset', 'spearman', 0.0, -1
+            'correlation', 'zeta_adjusted_corrected', 'per_dataset', 'spearman', 0.0, -1
         ),
         (
             'isotropy Fig. 3', 'section 5.1', 'Within a synthetic data set, more isotropic models err less',
-            'correlation', 'zeta_adjusted', 'per_dataset', 'spearman', 0.0, -1
+            'correlation', 'zeta_adjusted_corrected', 'per_dataset', 'spearman', 0.0, -1
         ),
         (
             'isotropy Fig. 3', 'section 5.1', 'Of two synthetic data sets of a domain, the more isotropic one has less error',
-            'sign_test', 'zeta_adjusted', 'dataset', 'agreement', 0.5, 1
+            'sign_test', 'zeta_adjusted_corrected', 'dataset', 'agreement', 0.5, 1
         ),
         (
             'isotropy Fig. 5', 'section 5.1', 'Of two context lengths, the more isotropic one has less error',
-            'context_effect', 'zeta_adjusted', 'context', 'agreement', 0.5, 1
+            'context_effect', 'zeta_adjusted_corrected', 'context', 'agreement', 0.5, 1
         ),
         (
             'isotropy Fig. 6', 'section 5.1', 'Isotropy is lower on all noisy data sets',
-            'noise_effect', 'zeta_adjusted', 'noise', 'more_isotropic', 0.5, -1
+            'noise_effect', 'zeta_adjusted_corrected', 'noise', 'more_isotropic', 0.5, -1
         ),
         (
             'isotropy Fig. 6', 'section 5.1', 'Noise raises the error',
@@ -29,19 +31,19 @@ with claims (figure, source, claim, answer, measure, "grouping", statistic, cent
         ),
         (
             'isotropy Fig. 6', 'section 5.1', 'Where noise lowers isotropy, it raises the error',
-            'noise_effect', 'zeta_adjusted', 'noise', 'agreement', 0.5, 1
+            'noise_effect', 'zeta_adjusted_corrected', 'noise', 'agreement', 0.5, 1
         ),
         (
             'isotropy Fig. 7', 'section 5.2', 'Within a real data set, more isotropic models err less',
-            'correlation', 'zeta_adjusted', 'per_dataset', 'spearman', 0.0, -1
+            'correlation', 'zeta_adjusted_corrected', 'per_dataset', 'spearman', 0.0, -1
         ),
         (
             'isotropy Fig. 7', 'section 5.2', 'Of two real data sets of a domain, the more isotropic one has less error',
-            'sign_test', 'zeta_adjusted', 'dataset', 'agreement', 0.5, 1
+            'sign_test', 'zeta_adjusted_corrected', 'dataset', 'agreement', 0.5, 1
         ),
         (
             'isotropy Fig. 8', 'section 5.2', 'Of two context lengths, the more isotropic one has less error',
-            'context_effect', 'zeta_adjusted', 'context', 'agreement', 0.5, 1
+            'context_effect', 'zeta_adjusted_corrected', 'context', 'agreement', 0.5, 1
         ),
         (
             'ranks Fig. 2', 'section 2', 'Embeddings of time series have fewer singular values above 0.01 than those of other data',
@@ -116,7 +118,8 @@ with claims (figure, source, claim, answer, measure, "grouping", statistic, cent
 final as (
     select
         * replace (centre::double as centre),
-        case when answer = 'flow_against_flat' then 'flow less flat%' else '%' end as blocks -- a pattern
+        -- A pattern for LIKE.
+        case when answer = 'flow_against_flat' then 'flow less flat%' else '%' end as blocks
     from claims
 )
 

@@ -1,6 +1,8 @@
 -- Which numbers does the isotropy paper print, for which family, data set (by its names there), condition and layer?
--- depth: layers of the family's model there, by Table 1. Figures 3b and 5 quote one cell with two NMSE values.
-with table_1 (family, depth, published_text) as ( -- the same number for every layer of a family
+-- depth: number of layers of the family's model in the paper, by Table 1. Figures 3b and 5 print
+-- two different NMSE values for the same cell (model, data set and condition).
+with table_1 (family, depth, published_text) as (
+    -- Table 1 prints the same number for every layer of a family.
     values
         ('chronos-t5', 12, '4'),
         ('chronos-bolt', 12, '1'),

@@ -1,6 +1,7 @@
 -- What does the rank paper print of models pretrained with narrow heads, relative to the dense one (Fig. 7, Tables 3, 4)?
--- `size` is its nominal size ratio; Table 4 prints none. The heads of Fig. 7's four columns of scores do not say which is
--- WQL and which MASE: score a and b, in their order.
+-- size: nominal size ratio in the paper; Table 4 prints none. The heads of the four score columns of
+-- Fig. 7 do not say which is WQL and which is MASE, so they are called score a and score b, in their
+-- order.
 with fig_7 (first, growth, size, time_ratio, space_ratio, scratch_a, scratch_b, reuse_a, reuse_b) as (
     values
         (3, 0.27, 0.075, 0.346, 0.186, 1.034, 0.988, 0.966, 0.982),

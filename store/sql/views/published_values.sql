@@ -1,6 +1,7 @@
 -- Which numbers do the two papers print, one a row, and which profile of params would measure them at the paper's size?
--- size: mean rank over width (Table 2), or the nominal size ratio. The rows of the uncompressed model, 1 by definition,
--- stand in published_compression and published_pretrained only. Text is as printed.
+-- size: mean rank over width (Table 2), or the nominal size ratio. published_text: as printed. Rows
+-- of the uncompressed model, which are 1 by definition, are only in the views published_compression
+-- and published_pretrained.
 with quoted as (
     select
         figure,

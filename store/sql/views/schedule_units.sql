@@ -1,5 +1,6 @@
 -- Which numbers do the tests on rank schedules compare: by seed, the log of one score over another?
--- Models are of one seed where `along` says the same number of them; a score is the geometric mean over data sets.
+-- Models with the same number in the study's `along` have the same seed. A score is the geometric
+-- mean over data sets.
 with grid as (
     select
         study,
@@ -40,7 +41,7 @@ losses as (
         on scores.study = schedules.study
         and scores.model = schedules.model,
         lateral (
-            values ('log WQL', ln(nullif(scores.wql_pooled, 0))), ('log MASE', ln(nullif(scores.mase, 0)))
+            values ('log WQL', ln(nullif(scores.wql, 0))), ('log MASE', ln(nullif(scores.mase, 0)))
         ) as score (measure, value)
 ),
 

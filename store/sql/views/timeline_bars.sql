@@ -1,7 +1,8 @@
 -- What is drawn of the last run of each stage that did any job: which bars, how long, how full?
--- A lane is an actor; above 24 of them a node. Up to 300 jobs a bar is one job, or the load before it. Of more it is what
--- a lane did for one subject in one of 25 to 150 equal parts of the run; share is the part of the bar's time, over the
--- lane's actors, that this took.
+-- A lane is an actor, or a node if the stage has more than 24 actors. With at most 300 jobs and 24
+-- actors, a bar is one job or the load before it. Otherwise a bar is the work of a lane for one
+-- subject in one of 25 to 150 equal parts of the run. share: that work divided by the bar's time
+-- and by the number of the lane's actors.
 with last_runs as (
     select
         stage,

@@ -1,7 +1,8 @@
 -- Which forecast jobs were clocked warm, in which run of the stage, and where?
--- Times of two models may be held against each other within one run, node and device only: what an earlier run left was
--- clocked beside other jobs. What an actor does first with a model is slower (caches, lazy imports) and not here, nor
--- is what a killed run did, which leaves no row of its own.
+-- Times of two models are comparable only within one run, node and device, because an earlier run's
+-- jobs ran next to other jobs. An actor's first job with a model is excluded, because it is slower
+-- (caches, lazy imports). Jobs of a killed run are excluded, because it has no row in the table of
+-- runs.
 with ended_runs as (
     select
         started as run,
@@ -24,7 +25,8 @@ placed as (
         jobs.*,
         case when ended_runs.run <= timings.started then ended_runs.run end as run,
         timings.node,
-        regexp_replace(timings.device, ':[0-9]+$', '') as device,  -- the GPUs of a node are taken for alike
+        -- The GPUs of a node are treated as equal.
+        regexp_replace(timings.device, ':[0-9]+$', '') as device,
         timings.actor,
         timings.started,
         timings.seconds

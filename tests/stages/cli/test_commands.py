@@ -18,15 +18,14 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from stages import health
-from stages.cli import page
-from stages.cli.app import app
-from stages.cli.output import cell
-from store import catalogue
+from tsfmscope.stages.cli import doctor_checks, report
+from tsfmscope.stages.cli.app import app
+from tsfmscope.stages.cli.output import cell
+from tsfmscope.store import catalogue
 
 ROOT = Path(__file__).parents[3]
-COMMANDS = ((), ("doctor",), ("look",), ("advise",), ("compress",), ("sql",), ("report",), ("new", "study"))
-EXAMPLE = re.compile(r"^\s+tsfm-lens (.*?)(\s+#.*)?$", re.MULTILINE)
+COMMANDS = ((), ("doctor",), ("inspect",), ("recommend",), ("compress",), ("sql",), ("report",), ("new", "study"))
+EXAMPLE = re.compile(r"^\s+tsfmscope (.*?)(\s+#.*)?$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ def folder(tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments, prog_name="tsfm-lens", catch_exceptions=False)
+    return CliRunner().invoke(app, arguments, prog_name="tsfmscope", catch_exceptions=False)
 
 
 def examples(text: str) -> list[list[str]]:
@@ -73,7 +72,7 @@ def test_the_examples_of_help_run(folder: Path, command: tuple[str, ...]) -> Non
 @pytest.mark.slow
 def test_the_commands_of_the_docs_run_one_after_another(folder: Path) -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
-    commands = [line.removeprefix("$ tsfm-lens ") for line in text.splitlines() if line.startswith("$ ")]
+    commands = [line.removeprefix("$ tsfmscope ") for line in text.splitlines() if line.startswith("$ ")]
     assert {shlex.split(one)[0] for one in commands} == {one[0] for one in COMMANDS if one}
     for one in commands:
         done = run(*shlex.split(one))
@@ -88,10 +87,10 @@ class TestDoctor:
         found: list[dict[str, Any]] = json.loads(done.stdout)
         by_name = {one["what"]: one for one in found}
         assert {one["state"] for one in found} <= {"ok", "note", "missing"}
-        assert {f"family {name}" for name in health.registry.families()} <= set(by_name)
+        assert {f"family {name}" for name in doctor_checks.registry.families()} <= set(by_name)
         assert {"python", "ray", "git", "dvc", "cores", "params.yaml", "data root", "results", "memory"} <= set(by_name)
         assert by_name["packages"]["state"] == "ok" and by_name["results"]["state"] == "ok"
-        assert all(one["mend"] for one in found if one["state"] == "missing")
+        assert all(one["fix"] for one in found if one["state"] == "missing")
         assert done.exit_code == (1 if any(one["state"] == "missing" for one in found) else 0)
 
     def test_a_package_that_is_not_there_or_too_old_is_named_with_what_installs_it(
@@ -100,20 +99,22 @@ class TestDoctor:
         project = tmp_path / "pyproject.toml"
         wanted = ["numpy>=1", "no-such-package-anywhere>=2", "duckdb>=9999", "absent-on-linux; sys_platform == 'win32'"]
         project.write_text(f"[project]\ndependencies = {wanted}\n")
-        monkeypatch.setattr(health, "PROJECT", project)
-        found = {one.what: one for one in health.packages()}
+        monkeypatch.setattr(doctor_checks, "PROJECT", project)
+        found = {one.what: one for one in doctor_checks.packages()}
         assert set(found) == {"package no-such-package-anywhere", "package duckdb"}
         assert found["package duckdb"].found == importlib.metadata.version("duckdb")
-        assert found["package duckdb"].mend == "uv pip install 'duckdb>=9999'"
+        assert found["package duckdb"].fix == "uv pip install 'duckdb>=9999'"
         assert {one.state for one in found.values()} == {"missing"}
 
     def test_a_family_whose_package_is_missing_is_a_note_with_what_to_install(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(health.registry, "FAMILIES", {"theirs": "no_such_module:Model", "broken": "json:Nothing"})
-        found = {one.what: one for one in health.families()}
-        assert found["family theirs"].state == "note" and found["family theirs"].mend.startswith("install the package")
-        assert found["family broken"].mend == "mend or uninstall its package"
+        monkeypatch.setattr(
+            doctor_checks.registry, "FAMILIES", {"theirs": "no_such_module:Model", "broken": "json:Nothing"}
+        )
+        found = {one.what: one for one in doctor_checks.families()}
+        assert found["family theirs"].state == "note" and found["family theirs"].fix.startswith("install the package")
+        assert found["family broken"].fix == "fix or uninstall its package"
 
     def test_it_says_whether_the_cpu_multiplies_bfloat16(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for able, state, words in (
@@ -121,9 +122,9 @@ class TestDoctor:
             ({"amx_bf16": False, "avx2": True}, "note", "the CPU has no instructions for it"),
         ):
             monkeypatch.setattr("torch.cpu.get_capabilities", lambda able=able: able)
-            (found,) = [one for one in health.devices() if one.what == "bfloat16"]
+            (found,) = [one for one in doctor_checks.devices() if one.what == "bfloat16"]
             assert (found.state, found.found) == (state, words)
-            assert bool(found.mend) == (state == "note")
+            assert bool(found.fix) == (state == "note")
 
     def test_params_that_are_not_valid_are_missing_and_make_exit_code_1(self, folder: Path) -> None:
         text = Path("params.yaml").read_text()
@@ -131,12 +132,12 @@ class TestDoctor:
         done = run("doctor", "--json")
         assert done.exit_code == 1
         (wrong,) = [one for one in json.loads(done.stdout) if one["state"] == "missing"]
-        assert "did you mean 'max_series'?" in wrong["mend"]
+        assert "did you mean 'max_series'?" in wrong["fix"]
 
     def test_a_cluster_that_does_not_answer_is_a_note(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-        (ray,) = [one for one in health.tools() if one.what == "ray"]
-        assert ray.state == "note" and "unset RAY_ADDRESS" in ray.mend
+        (ray,) = [one for one in doctor_checks.tools() if one.what == "ray"]
+        assert ray.state == "note" and "unset RAY_ADDRESS" in ray.fix
 
 
 class TestSql:
@@ -149,7 +150,7 @@ class TestSql:
         Path("question.sql").write_text("select 2 as two")
         assert run("sql", "question.sql", "--format", "csv").stdout.split() == ["two", "2"]
         assert "zeta" in run("sql", "tables", "geometry").stdout
-        assert "Usage: tsfm-lens sql query" in run("sql", "query", "--help").stdout
+        assert "Usage: tsfmscope sql query" in run("sql", "query", "--help").stdout
 
     def test_sql_that_is_wrong_exits_2(self, folder: Path) -> None:
         done = run("sql", "select nothing from geometry")
@@ -180,8 +181,8 @@ class TestReport:
         browser = folder / "browser"  # the standard library's own way to name one
         browser.write_text('#!/bin/sh\necho "$1" > opened\n')
         browser.chmod(0o755)
-        monkeypatch.setattr(page.webbrowser, "_tryorder", None)
-        monkeypatch.setattr(page.webbrowser, "_browsers", {})
+        monkeypatch.setattr(report.webbrowser, "_tryorder", None)
+        monkeypatch.setattr(report.webbrowser, "_browsers", {})
         monkeypatch.setenv("BROWSER", f"{browser} %s")
         assert run("report", "--open").exit_code == 0
         assert (folder / "opened").read_text().strip() == (folder / "data" / "report.html").as_uri()
@@ -204,14 +205,25 @@ def test_cells_are_short(value: Any, text: str) -> None:
 
 
 def test_the_module_is_the_command_in_a_process_of_its_own(folder: Path) -> None:
-    command = [sys.executable, "-m", "stages.cli", "new", "study", "mine", "--models", "all", "--measures", "weights"]
+    command = [
+        sys.executable,
+        "-m",
+        "tsfmscope.stages.cli",
+        "new",
+        "study",
+        "mine",
+        "--models",
+        "all",
+        "--measures",
+        "weights",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([*command, "--json"], env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["study"] == "mine"
     again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert again.returncode == 2
-    assert again.stderr.startswith("tsfm-lens: params.yaml: studies.mine: there is such a study already")
+    assert again.stderr.startswith("tsfmscope: params.yaml: studies.mine: there is such a study already")
     assert len(again.stderr.splitlines()) == 1
 
 
@@ -224,7 +236,7 @@ def test_the_console_script_of_the_wheel_runs_where_no_checkout_is(folder: Path,
     (wheel,) = place.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
         (points,) = [name for name in file.namelist() if name.endswith("entry_points.txt")]
-        assert "tsfm-lens = stages.cli.app:main" in file.read(points).decode()
+        assert "tsfmscope = tsfmscope.stages.cli.app:main" in file.read(points).decode()
     subprocess.run([sys.executable, "-m", "venv", place / "venv"], check=True)
     python = place / "venv" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
@@ -233,11 +245,11 @@ def test_the_console_script_of_the_wheel_runs_where_no_checkout_is(folder: Path,
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def script(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [place / "venv" / "bin" / "tsfm-lens", *arguments]
+        command = [place / "venv" / "bin" / "tsfmscope", *arguments]
         return subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, timeout=280)
 
-    done = script("look", "chronos-bolt:checkpoints/chronos-bolt-nano", "nile", "--json")
+    done = script("inspect", "chronos-bolt:checkpoints/chronos-bolt-nano", "nile", "--json")
     assert done.returncode == 0, done.stderr
-    here = json.loads(run("look", "chronos-bolt:checkpoints/chronos-bolt-nano", "nile", "--json").stdout)
+    here = json.loads(run("inspect", "chronos-bolt:checkpoints/chronos-bolt-nano", "nile", "--json").stdout)
     assert json.loads(done.stdout) == here
-    assert script("look", "chronos-bolt-nano", "nille").returncode == 2
+    assert script("inspect", "chronos-bolt-nano", "nille").returncode == 2

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from stages.cli.app import app
+from tsfmscope.stages.cli.app import app
 
 ROOT = Path(__file__).parents[3]
 BOLT = "chronos-bolt-nano"
@@ -32,53 +32,61 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("look", "chronos-bold-nano", "nile"), 2, "did you mean chronos-bolt-nano"),
-        (("look", "chronos-bold:checkpoints/" + BOLT, "nile"), 2, "unknown family 'chronos-bold'; did you mean"),
+        (("inspect", "chronos-bold-nano", "nile"), 2, "did you mean chronos-bolt-nano"),
+        (("inspect", "chronos-bold:checkpoints/" + BOLT, "nile"), 2, "unknown family 'chronos-bold'; did you mean"),
         (
-            ("look", "nothing", "nile", "--family", "patchtst"),
+            ("inspect", "nothing", "nile", "--family", "patchtst"),
             2,
             "nothing: neither a model of params.yaml nor a folder",
         ),
-        (("look", "empty", "nile"), 2, "empty: is a folder; say whose with --family"),
-        (("look", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the option out"),
-        (("look", BOLT, "nille"), 2, "got 'nille', which is no file, no folder and no data set; did you mean nile"),
-        (("look", BOLT, "missing.csv"), 2, "got 'missing.csv', which is no file"),
-        (("look", BOLT, "english"), 2, "english: text data, but model chronos-bolt-nano reads series"),
-        (("look", BOLT, "nile", "--device", "cuda:99"), 2, "--device cuda:99: "),
-        (("look", BOLT, "nile", "--out", "look.pdf"), 2, "expected a name that ends in .html, .png, .svg"),
-        (("look", BOLT, "nile", "--context", "4"), 2, "--context"),
-        (("look", BOLT), 2, "Missing argument"),
-        (("look", "chronos-bolt:empty", "nile"), 1, "not a checkpoint"),
-        (("look", "chronos-t5-nano@joint-0.25", "nile"), 1, "make it with `dvc repro compression`"),
-        (("look", "moirai:checkpoints/" + BOLT, "nile"), 1, "so this is no moirai checkpoint"),
-        (("look", BOLT, "words.csv"), 1, "expected at least one column of numbers, got city"),
-        (("look", BOLT, "short.csv"), 1, "short.csv: no usable series: 1 too short: under 32 steps"),
-        (("look", BOLT, "long.csv", "--horizon", "40"), 1, "too short for 16 steps of context and a horizon of 40"),
-        (("look", BOLT, "dull.csv"), 1, "1 constant"),
-        (("look", BOLT, "empty"), 1, "the folder holds no file of .csv"),
-        (("look", BOLT, "no.txt"), 1, "expected a file that ends in .csv"),
+        (("inspect", "empty", "nile"), 2, "empty: is a folder; say whose with --family"),
+        (("inspect", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the option out"),
+        (("inspect", BOLT, "nille"), 2, "got 'nille', which is no file, no folder and no data set; did you mean nile"),
+        (("inspect", BOLT, "missing.csv"), 2, "got 'missing.csv', which is no file"),
+        (("inspect", BOLT, "english"), 2, "english: text data, but model chronos-bolt-nano reads series"),
+        (("inspect", BOLT, "nile", "--device", "cuda:99"), 2, "--device cuda:99: "),
+        (("inspect", BOLT, "nile", "--out", "look.pdf"), 2, "expected a name that ends in .html, .png, .svg"),
+        (("inspect", BOLT, "nile", "--context", "4"), 2, "--context"),
+        (("inspect", BOLT), 2, "Missing argument"),
+        (("inspect", "chronos-bolt:empty", "nile"), 1, "not a checkpoint"),
+        (("inspect", "chronos-t5-nano@joint-0.25", "nile"), 1, "make it with `dvc repro compression`"),
+        (("inspect", "moirai:checkpoints/" + BOLT, "nile"), 1, "so this is no moirai checkpoint"),
+        (("inspect", BOLT, "words.csv"), 1, "expected at least one column of numbers, got city"),
+        (("inspect", BOLT, "short.csv"), 1, "short.csv: no usable series: 1 too short: under 32 steps"),
+        (("inspect", BOLT, "long.csv", "--horizon", "40"), 1, "too short for 16 steps of context and a horizon of 40"),
+        (("inspect", BOLT, "dull.csv"), 1, "1 constant"),
+        (("inspect", BOLT, "empty"), 1, "the folder holds no file of .csv"),
+        (("inspect", BOLT, "no.txt"), 1, "expected a file that ends in .csv"),
         (
-            ("advise", "nile", "--models", BOLT, "--contexts", "64,abc"),
+            ("recommend", "nile", "--models", BOLT, "--contexts", "64,abc"),
             2,
             "--contexts 64,abc: got 'abc', expected",
         ),
         (
-            ("advise", "nile", "--models", BOLT, "--contexts", "64,8"),
+            ("recommend", "nile", "--models", BOLT, "--contexts", "64,8"),
             2,
             "got '8', expected whole numbers of steps from 16",
         ),
-        (("advise", "nile", "--models", BOLT, "--contexts", "64"), 2, "one candidate is nothing to choose from"),
-        (("advise", "nile", "--models", f"{BOLT},nothing"), 2, "nothing: neither a model of params.yaml nor a folder"),
-        (("advise", "nile", "--models", BOLT, "--results", "no.duckdb"), 2, "--results no.duckdb: no such file"),
-        (("advise", "nile", "--models", BOLT, "--by", "luck"), 2, "'luck' is not one of 'zeta_adjusted'"),
-        (("advise", "nile"), 2, "Missing option '--models'"),
-        (("advise", "short.csv", "--models", BOLT), 1, "short.csv: no usable series: 1 too short: under 32 steps"),
+        (("recommend", "nile", "--models", BOLT, "--contexts", "64"), 2, "one candidate is nothing to choose from"),
+        (
+            ("recommend", "nile", "--models", f"{BOLT},nothing"),
+            2,
+            "nothing: neither a model of params.yaml nor a folder",
+        ),
+        (("recommend", "nile", "--models", BOLT, "--results", "no.duckdb"), 2, "--results no.duckdb: no such file"),
+        (
+            ("recommend", "nile", "--models", BOLT, "--by", "luck"),
+            2,
+            "'luck' is not one of 'zeta_adjusted_corrected', 'zeta_adjusted'",
+        ),
+        (("recommend", "nile"), 2, "Missing option '--models'"),
+        (("recommend", "short.csv", "--models", BOLT), 1, "short.csv: no usable series: 1 too short: under 32 steps"),
         (("report",), 2, "no results in this folder; run `dvc repro`"),
         (("sql", "select 1"), 2, "results.duckdb"),
         (("new", "study", "grid", "--models", "all", "--measures", "weights"), 2, "there is such a study already"),
         (("new", "study", "mine", "--models", "chronos-bold-nano", "--measures", "weights"), 2, "did you mean"),
         (("new", "study", "mine", "--models", BOLT), 2, "datasets: got none, but data are needed for isotropy"),
-        (("new", "study", "a b", "--models", BOLT, "--measures", "weights"), 2, "'a b' is no name"),
+        (("new", "study", "a b", "--models", BOLT, "--measures", "weights"), 2, "invalid name 'a b'"),
         (("new", "study", "mine", "--models", BOLT, "--measures", "weight"), 2, "studies.mine.measures.0"),
         (("new", "study", "mine", "--models", BOLT, "--params", "other.yaml"), 2, "other.yaml: No such file"),
         (("advice",), 2, "No such command 'advice'"),
@@ -98,12 +106,12 @@ def test_what_is_wrong_is_one_line_and_a_code(folder: Path, arguments: tuple[str
 def test_a_folder_without_params_yaml_takes_the_packages_own_or_says_how_a_model_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stages import defaults
+    from tsfmscope.stages.config import defaults
 
     monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(app, ["look", "chronos-bolt-nano", "nile"]).exit_code == 0
+    assert CliRunner().invoke(app, ["inspect", "chronos-bolt-nano", "nile"]).exit_code == 0
     monkeypatch.setattr(defaults, "params", lambda: None)  # a wheel that was built without them
-    done = CliRunner().invoke(app, ["look", "chronos-bolt-nano", "nile"])
+    done = CliRunner().invoke(app, ["inspect", "chronos-bolt-nano", "nile"])
     assert done.exit_code == 2
     assert "there is none here: write FAMILY:FOLDER" in done.stderr
     assert not list(tmp_path.iterdir())
@@ -111,4 +119,4 @@ def test_a_folder_without_params_yaml_takes_the_packages_own_or_says_how_a_model
 
 def test_the_version_is_pyproject_tomls() -> None:
     done = CliRunner().invoke(app, ["--version"])
-    assert done.stdout == f"tsfm-lens {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}\n"
+    assert done.stdout == f"tsfmscope {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}\n"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.models.registry import family_class
-from tasks.series.types import Windows
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.series.types import Windows
 
 T5: dict[str, Any] = {"d_model": 16, "d_ff": 32, "d_kv": 8, "num_heads": 2, "num_layers": 2, "num_decoder_layers": 2}
 T5 |= {"context_length": 32, "prediction_length": 8, "dropout_rate": 0.0, "initializer_factor": 1.0}

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.compression.calibration import centred, gather, white
-from tasks.compression.products import outputs, scores, weighed_outputs, weighed_scores
-from tasks.compression.truncation import compress
-from tasks.errors import HealthError, ModelError
-from tasks.models.attention import Projections
-from tasks.models.chronos_bolt import ChronosBolt
-from tasks.models.embed import in_batches
-from tasks.models.registry import family_class
-from tasks.models.types import TokenKind
-from tasks.series.types import Windows
+from tsfmscope.tasks.compression.calibration import centred, gather, white
+from tsfmscope.tasks.compression.products import outputs, scores, weighed_outputs, weighed_scores
+from tsfmscope.tasks.compression.truncation import compress
+from tsfmscope.tasks.entries.embeddings import in_batches
+from tsfmscope.tasks.errors import HealthError, ModelError
+from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
+from tsfmscope.tasks.models.common.attention import Projections
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.types import TokenKind
+from tsfmscope.tasks.series.types import Windows
 
 CHRONOS_2: dict[str, Any] = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 2}
 CHRONOS_2 |= {"context_length": 32, "input_patch_size": 4, "max_output_patches": 2, "initializer_factor": 0.5}

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.compression import export
-from tasks.compression.calibration import gather
-from tasks.compression.truncation import compress
-from tasks.errors import ModelError
-from tasks.models.attention import Projections, Widths, shapes
-from tasks.models.base import Family
-from tasks.models.registry import facts, family_class
-from tasks.series.types import Windows
 from tests.tasks.compression import stock
+from tsfmscope.tasks.compression import export
+from tsfmscope.tasks.compression.calibration import gather
+from tsfmscope.tasks.compression.truncation import compress
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.common.attention import Projections, Widths, shapes
+from tsfmscope.tasks.models.registry import facts, family_class
+from tsfmscope.tasks.series.types import Windows
 
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 2}
 T5 = {**SHAPE, "context_length": stock.STEPS, "prediction_length": stock.HORIZON, "initializer_factor": 1.0}

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tasks.compression import fidelity
-from tasks.compression.fidelity import Pair, copying, measure, surprise, top_overlap
-from tasks.compression.truncation import compress
-from tasks.models.registry import family_class
-from tasks.series.tables import series_table
-from tasks.series.types import Series, Windows
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.tasks.compression import fidelity
+from tsfmscope.tasks.compression.fidelity import Pair, copying, measure, surprise, top_overlap
+from tsfmscope.tasks.compression.truncation import compress
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.series.types import Series, Windows
 
 T5: dict[str, Any] = {"d_model": 16, "d_ff": 32, "d_kv": 8, "num_heads": 2, "num_layers": 2, "num_decoder_layers": 2}
 T5 |= {"dropout_rate": 0.0}

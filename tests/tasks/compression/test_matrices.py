@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.compression.matrices import plain, projected, weighed
+from tsfmscope.tasks.compression.matrices import plain, projected, weighed
 
 
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 7), st.integers(0, 99))

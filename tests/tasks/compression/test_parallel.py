@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.compression import parallel, pretraining
-from tasks.compression.parallel import Share
-from tasks.models.registry import family_class
-from tasks.sweep.jobs import PLACE, Job, Place
 from tests.tasks.compression import test_pretraining
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.training import parallel, pretraining
+from tsfmscope.tasks.training.parallel import Share
 
 STEADY: dict[str, Any] = {  # each window has as many steps and nothing is dropped: one process has the same mean
     "mixture": {"kernelsynth": 1.0},
@@ -39,9 +39,9 @@ def job(family: str, **changes: Any) -> Job:
 @pytest.fixture
 def two() -> Iterator[None]:
     """What runs here is shared by two processes."""
-    token = PLACE.set(Place(processes=2))
+    token = EXECUTION_CONTEXT.set(ExecutionContext(processes=2))
     yield
-    PLACE.reset(token)
+    EXECUTION_CONTEXT.reset(token)
 
 
 def helpers(parent: int) -> list[int]:
@@ -61,7 +61,7 @@ def close(first: Path, second: Path, family: str) -> None:
 def test_two_processes_train_what_one_does(family: str, tmp_path: Path, two: None) -> None:
     asked = job(family, batch_steps=240)  # five windows: the parts are of three and of two
     shared = pretraining.pretrain(asked, tmp_path / "shared", None)
-    PLACE.set(Place())
+    EXECUTION_CONTEXT.set(ExecutionContext())
     alone = pretraining.pretrain(asked, tmp_path / "alone", None)
     assert [row["step"] for row in shared.rows] == [2, 4, 6] and shared.tokens == alone.tokens
     assert [row["loss"] for row in shared.rows] == pytest.approx([row["loss"] for row in alone.rows], rel=1e-4)
@@ -86,7 +86,7 @@ def test_a_shared_training_goes_on_after_a_kill_and_in_other_company(
     assert not helpers(os.getpid())  # they ended with the first
     monkeypatch.setattr(pretraining, "_step", step)
     pretraining.pretrain(asked, tmp_path / "broken", None)
-    PLACE.set(Place())
+    EXECUTION_CONTEXT.set(ExecutionContext())
     pretraining.pretrain(asked, tmp_path / "alone", None)
     close(tmp_path / "alone", tmp_path / "broken", "chronos-bolt")
 
@@ -117,8 +117,9 @@ def test_a_process_that_does_not_come_up_is_named(tmp_path: Path, two: None, mon
 def test_the_others_end_when_the_first_is_killed(tmp_path: Path) -> None:
     spec = json.dumps(dict(job("chronos-bolt", steps=100_000, save_every=100_000).spec))
     code = (
-        "import json, sys\nfrom pathlib import Path\nfrom tasks.compression import pretraining\n"
-        "from tasks.sweep.jobs import PLACE, Job, Place, Task\nPLACE.set(Place(processes=3))\n"
+        "import json, sys\nfrom pathlib import Path\nfrom tsfmscope.tasks.training import pretraining\n"
+        "from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task\n"
+        "EXECUTION_CONTEXT.set(ExecutionContext(processes=3))\n"
         f"pretraining.pretrain(Job(Task('t', 1, 'a:b'), json.loads({spec!r})), Path({str(tmp_path)!r}), None)"
     )
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": os.getcwd()}) as first:

@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.compression import pretraining
-from tasks.compression.corpus import HELD_OUT, Corpus
-from tasks.compression.unseen import UNSEEN, unseen_windows
-from tasks.models import registry
-from tasks.models.registry import family_class
-from tasks.series.bundled import BUNDLED, load_bundled
-from tasks.series.kernelsynth import draw_many
-from tasks.sweep.jobs import WATCHER, Job, Task
+from tsfmscope.tasks.job import WATCHER, Job, Task
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.series.calendar import start_of, step_dates
+from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
+from tsfmscope.tasks.series.synthetic.kernelsynth import draw_many
+from tsfmscope.tasks.training import pretraining
+from tsfmscope.tasks.training.corpora import HELD_OUT, Corpus
+from tsfmscope.tasks.training.held_out import UNSEEN, unseen_windows
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 COMMON = {"context_length": 64, "prediction_length": 16, "dropout_rate": 0.1}
@@ -32,6 +33,7 @@ CONFIGS = {
         "d_model": 16, "ffn_dim": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "context_length": 64,
         "prediction_length": 16, "ff_dropout": 0.1,
     },
+    "lag-llama": {"context_length": 16, "n_layer": 1, "n_head": 2, "n_embd_per_head": 8, "lags": [0, 1, 7]},
     "totem": {
         "d_model": 16, "ffn_dim": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "context_length": 64,
         "prediction_length": 16, "conv_width": 8, "dropout": 0.1,
@@ -47,7 +49,8 @@ def job(family: str, **changes: Any) -> Job:
         "mixture": MIXTURE, "pool": 4, "length": 256, "seed": 0, "log_every": 2, "save_every": 2,
     }  # fmt: skip
     return Job(
-        Task("pretrain", 1, "tasks.compression.pretraining:pretrain"), {"model": "m", "recipe": recipe | changes}
+        Task("pretrain", 1, "tsfmscope.tasks.training.pretraining:pretrain"),
+        {"model": "m", "recipe": recipe | changes},
     )
 
 
@@ -166,15 +169,49 @@ def test_a_batch_follows_from_its_step_alone_and_shows_part_of_the_future() -> N
     corpus = Corpus(pool=4, length=256, mixture=MIXTURE, seed=0)
     how: dict[str, Any] = {"steps": 320, "contexts": [32, 64], "futures": [4, 16], "horizon": 16, "min_past": 8}
     batches = {step: corpus.batch(step, **how) for step in (9, 3, 7, 5, 1)}
-    for step, (context, future) in batches.items():
+    for step, batch in batches.items():
+        context, future = batch.context, batch.future
         again = corpus.batch(step, **how)
-        np.testing.assert_array_equal(context, again[0])
-        np.testing.assert_array_equal(future, again[1])
+        np.testing.assert_array_equal(context, again.context)
+        np.testing.assert_array_equal(future, again.future)
+        np.testing.assert_array_equal(batch.dates(), again.dates())
         assert len(context) == 320 // (context.shape[1] + 16)
         assert future.shape == (len(context), 16)
-    shown = {int((~np.isnan(future)).any(axis=0).sum()) for _, future in batches.values()}
+    shown = {int((~np.isnan(future)).any(axis=0).sum()) for _, future, *_ in batches.values()}
     assert shown <= {4, 16}
     assert len(shown) == 2
+
+
+def test_real_windows_of_a_batch_have_their_own_dates_and_synthetic_ones_dates_that_change_no_window() -> None:
+    how: dict[str, Any] = {"steps": 3200, "contexts": [64], "futures": [16], "horizon": 16, "min_past": 8}
+    real = Corpus(pool=1, length=64, mixture={"bundled": 1.0}, seed=0)
+    values = {name: load_bundled(name) for name in BUNDLED}
+    series = [one for name in BUNDLED for one in values[name]]
+    batch = real.batch(3, **how)
+    for row, (clock, origin) in enumerate(zip(batch.clocks, batch.origins, strict=True)):
+        first = max(0, origin - 64)
+        own = [one for one in series if (start_of(one.start), one.freq) == clock]
+        past = batch.context[row][64 - origin + first :]
+        assert any(np.array_equal(one.values[first:origin], past, equal_nan=True) for one in own)
+        expected = step_dates(np.array([clock.start]), clock.freq, np.array([origin - 64]), 80)
+        np.testing.assert_array_equal(batch.dates()[row], expected[0].astype(np.int64))
+    assert len({clock.freq for clock in batch.clocks}) > 2
+    mixed = Corpus(pool=4, length=256, mixture={"kernelsynth": 0.5, "tsmixup": 0.5}, seed=0).batch(3, **how)
+    assert len({clock.freq for clock in mixed.clocks}) > 5 and len({clock.start for clock in mixed.clocks}) == 40
+    padding = np.arange(64)[None, :] < 64 - np.array(mixed.origins)[:, None]
+    assert ((mixed.dates()[:, :64] == np.iinfo(np.int64).min) == padding).all()
+
+
+def test_a_dated_family_trains_on_dates_and_another_on_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[np.ndarray]] = []
+    draw = pretraining._draw
+    monkeypatch.setattr(pretraining, "_draw", lambda *asked: drawn.append(draw(*asked)) or drawn[-1])
+    for family in ("chronos-bolt", "lag-llama"):
+        pretraining.pretrain(job(family, steps=1), tmp_path / family, None)
+    plain, dated = drawn
+    assert len(plain) == 2 and len(dated) == 3
+    assert np.array_equal(plain[0], dated[0], equal_nan=True)  # dates change no window
+    assert dated[2].shape == (len(dated[0]), dated[0].shape[1] + dated[1].shape[1])
 
 
 def test_the_corpus_holds_no_step_of_the_bundled_series_that_skill_is_measured_on() -> None:

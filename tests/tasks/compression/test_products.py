@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.compression.products import (
+from tsfmscope.tasks.compression.products import (
     absorbed,
     output_shares,
     outputs,
@@ -18,7 +18,7 @@ from tasks.compression.products import (
     weighed_outputs,
     weighed_scores,
 )
-from tasks.models.attention import Projections
+from tsfmscope.tasks.models.common.attention import Projections
 
 KINDS = ("gaussian", "duplicated", "rank one", "zero", "tiny", "huge", "decaying")
 

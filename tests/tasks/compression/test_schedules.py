@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.compression.schedules import flat, flow, guideline, size_ratio
+from tsfmscope.tasks.compression.schedules import flat, flow, guideline, size_ratio
 
 PRINTED = [(3, 0.27), (5, 0.35), (7, 0.40)]
 

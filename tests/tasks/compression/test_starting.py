@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.compression import pretraining
-from tasks.compression.schedules import of_attention
-from tasks.compression.shared_factors import Product, multiplied_out
-from tasks.compression.starting import start
-from tasks.errors import ModelError
-from tasks.models.registry import family_class, snapshots
-from tasks.series.types import Windows
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.tasks.compression.schedules import of_attention
+from tsfmscope.tasks.compression.shared_factors import Product, multiplied_out
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models.registry import family_class, snapshots
+from tsfmscope.tasks.series.types import Windows
+from tsfmscope.tasks.training import pretraining
+from tsfmscope.tasks.training.initialization import start
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 2}
 COMMON = {**SHAPE, "context_length": 32, "prediction_length": 8, "dropout_rate": 0.0}
@@ -41,7 +41,7 @@ def recipe(family: str, **changes: Any) -> dict[str, Any]:
 def train(folder: Path, family: str, embedding: dict[str, str] | None = None, **changes: Any) -> Any:
     extra = {} if embedding is None else {"embedding": embedding}
     job = Job(
-        Task("pretrain", 1, "tasks.compression.pretraining:pretrain"),
+        Task("pretrain", 1, "tsfmscope.tasks.training.pretraining:pretrain"),
         {"model": "m", "recipe": recipe(family, **changes), **extra},
     )
     result = pretraining.pretrain(job, folder, None)

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.compression.calibration import gather
-from tasks.compression.choices import METHODS, stored
-from tasks.compression.truncation import compress
-from tasks.errors import ModelError
-from tasks.models.attention import NAMES, Projections
-from tasks.models.chronos_bolt import ChronosBolt
-from tasks.models.low_rank import factors
-from tasks.models.registry import family_class
-from tasks.series.types import Windows
+from tests.tasks.compression.test_export import CONFIGS
+from tsfmscope.tasks.compression.calibration import gather
+from tsfmscope.tasks.compression.candidates import METHODS, stored
+from tsfmscope.tasks.compression.truncation import compress
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
+from tsfmscope.tasks.models.common.attention import NAMES, Projections
+from tsfmscope.tasks.models.common.low_rank import factors
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.series.types import Windows
 
 RULES: list[dict[str, Any]] = [
     {"budget": 0.5},
@@ -161,15 +162,68 @@ def heads(old: Projections, new: Projections) -> list[tuple[np.ndarray, ...]]:
     return list(zip(old.q, old.k, new.q, new.k, strict=True))
 
 
-@pytest.mark.parametrize("method", ["joint", "aware"])
-def test_scores_that_no_softmax_sees_get_rank_one(toys: dict[str, Any], windows: Windows, method: str) -> None:
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("budget", [0.7, 1.0])
+def test_scores_that_no_softmax_sees_get_rank_one(
+    toys: dict[str, Any], windows: Windows, method: str, budget: float
+) -> None:
     """Chronos-Bolt's decoder attends to its one token: a budget spends nothing on those scores."""
-    model, _ = copied(toys, "chronos-bolt")
+    model, before = copied(toys, "chronos-bolt")
     moments = gather(model, model.tokenize(windows))
-    rows = compress(model, {"method": method, "ranks": {"budget": 0.7}}, moments)
-    idle = [row for row in rows if (row["stack"], row["attention"], row["part"]) == ("decoder", "self", "qk")]
-    assert [row["rank"] for row in idle] == [1, 1]
-    assert method == "joint" or [row["relative_error"] for row in idle] == [0.0, 0.0]
+    rows = compress(model, {"method": method, "ranks": {"budget": budget}}, moments)
+    is_idle = [(row["stack"], row["attention"]) == ("decoder", "self") and row["part"] in "qk" for row in rows]
+    idle = [row for row, found in zip(rows, is_idle, strict=True) if found]
+    assert [row["rank"] for row in idle] == [1] * (2 if method in ("joint", "aware") else 4)
+    assert method != "aware" or [row["relative_error"] for row in idle] == [0.0, 0.0]
+    assert max(row["rank"] for row in rows) > 1
+    assert stored(list(model.attentions())) <= budget * stored(before)
+    if budget == 1 and method in ("svd", "joint"):
+        seeds = [0] * len(windows)
+        dense = toys["chronos-bolt"].forecast(windows, seeds=seeds).values
+        assert np.array_equal(model.forecast(windows, seeds=seeds).values, dense)
+
+
+@pytest.mark.parametrize("method", ["svd", "aware-svd", "joint", "aware", "project"])
+def test_scores_of_groups_get_rank_one_only_where_single_series_are_promised(windows: Windows, method: str) -> None:
+    """Chronos-2's group attention is idle for a series by itself, not for several that are forecast together."""
+    found = {}
+    for univariate in (False, True):
+        model = family_class("chronos-2").new(CONFIGS["chronos-2"], seed=0)
+        moments = gather(model, model.tokenize(windows))
+        how = {"method": method, "ranks": {"budget": 0.8}, "univariate": univariate}
+        rows = compress(model, how, moments)
+        found[univariate] = [
+            row["rank"] for row in rows if row["attention"] == "group" and row["part"] in ("q", "k", "qk")
+        ]
+        assert model.compression is not None and model.compression["univariate"] is univariate
+    assert set(found[True]) == {1} and max(found[False]) > 1
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
+def test_a_budget_of_svd_is_one_tolerance_for_all_matrices_that_have_effect(toys: dict[str, Any], share: float) -> None:
+    """The rule `epsilon` (Yu et al. 2026, Table 2) at a tolerance just below the one found breaks the budget."""
+    model, before = copied(toys, "chronos-bolt")
+    rows = compress(model, {"method": "svd", "ranks": {"budget": share}})
+    idle = [(layer.name, what) for layer in before for what in NAMES if (layer.stack, layer.kind, what) in model.idle]
+    values = {
+        (layer.name, what): np.linalg.svd(layer.linear(what).weight.detach().double().numpy(), compute_uv=False)
+        for layer in before
+        for what in NAMES
+    }
+    relative = {name: one / one[0] for name, one in values.items()}
+
+    def ranks_at(tolerance: float) -> list[int]:
+        counts = {name: 1 if name in idle else max(1, int((one > tolerance).sum())) for name, one in relative.items()}
+        return [16 if count * 32 >= 256 else count for count in counts.values()]  # dense where factors have no fewer
+
+    def size(ranks: list[int]) -> int:
+        return sum(min(rank * 32, 256) for rank in ranks)
+
+    tolerances = sorted({0.0, *(value for one in relative.values() for value in one)})
+    allowed = [one for one in tolerances if size(ranks_at(one)) <= share * stored(before)]
+    assert [row["rank"] for row in rows] == ranks_at(allowed[0])
+    assert allowed[0] == 0 or len(allowed) < len(tolerances)
+    assert stored(list(model.attentions())) <= share * stored(before)
 
 
 @pytest.mark.parametrize(

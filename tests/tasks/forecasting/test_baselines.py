@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.forecasting.baselines import context_median, seasonal_naive
-from tasks.series.types import Windows
+from tsfmscope.tasks.forecasting.baselines import context_median, seasonal_naive
+from tsfmscope.tasks.series.types import Windows
 
 NAN = np.nan
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.forecasting.scores import Scores, quantile_losses, score, seasonal_error
-
-LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+from tests.tasks.forecasting.gluonts_scores import LEVELS, gluonts_scores
+from tsfmscope.tasks.forecasting.scores import Scores, quantile_losses, score, seasonal_error
 
 
 def _case(seed: int, *, missing: float = 0.0, length: int = 80, horizon: int = 12) -> dict:
@@ -31,45 +29,15 @@ def _score(case: dict, season: int = 7) -> Scores:
     return score(case["target"], case["quantiles"], LEVELS, context=case["context"], past=case["past"], season=season)
 
 
-def _gluonts(case: dict, season: int) -> dict[str, np.ndarray]:
-    from gluonts.dataset.split import split
-    from gluonts.ev.metrics import MASE, MeanWeightedSumQuantileLoss
-    from gluonts.model.evaluation import evaluate_forecasts
-    from gluonts.model.forecast import QuantileForecast
-
-    horizon = case["target"].shape[1]
-    start = pd.Period("2020-01-01", freq="D")
-    entries = [
-        {"start": start, "target": np.concatenate([past, target]), "item_id": str(i)}
-        for i, (past, target) in enumerate(zip(case["past"], case["target"], strict=True))
-    ]
-    _, template = split(entries, offset=-horizon)
-    test = template.generate_instances(horizon)
-    forecasts = [
-        QuantileForecast(q, start + len(past), forecast_keys=[str(level) for level in LEVELS], item_id=str(i))
-        for i, (q, past) in enumerate(zip(case["quantiles"], case["past"], strict=True))
-    ]
-    metrics = [MASE(), MeanWeightedSumQuantileLoss(quantile_levels=LEVELS)]
-    asked = {"test_data": test, "metrics": metrics, "seasonality": season}
-    each = evaluate_forecasts(forecasts, axis=1, **asked)
-    pooled = evaluate_forecasts(forecasts, axis=None, **asked)
-    return {
-        "mase": each["MASE[0.5]"].to_numpy(dtype=float),
-        "wql": each["mean_weighted_sum_quantile_loss"].to_numpy(dtype=float),
-        "pooled_wql": pooled["mean_weighted_sum_quantile_loss"].to_numpy(dtype=float),
-        "pooled_mase": pooled["MASE[0.5]"].to_numpy(dtype=float),
-    }
-
-
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 @pytest.mark.parametrize("season", [1, 7, 200])
 def test_wql_and_mase_are_those_of_gluonts(missing: float, season: int, capfd: pytest.CaptureFixture[str]) -> None:
     case = _case(3, missing=missing)
-    ours, theirs = _score(case, season), _gluonts(case, season)
+    ours, theirs = _score(case, season), gluonts_scores(case, season)
     np.testing.assert_allclose(ours.mase, theirs["mase"], rtol=1e-10)
-    np.testing.assert_allclose(ours.wql, theirs["wql"], rtol=1e-10)
+    np.testing.assert_allclose(ours.wql_window, theirs["wql_window"], rtol=1e-10)
     pooled = ours.quantile_loss.sum() / (len(LEVELS) * ours.target_abs.sum())
-    np.testing.assert_allclose(pooled, theirs["pooled_wql"], rtol=1e-10)
+    np.testing.assert_allclose(pooled, theirs["wql"], rtol=1e-10)
     if not missing:
         np.testing.assert_allclose(ours.mase.mean(), theirs["pooled_mase"], rtol=1e-10)
 
@@ -110,7 +78,7 @@ def test_a_case_worked_by_hand() -> None:
     assert row["mase"] == pytest.approx(1 / 2)
     # pinball: 0.25*2 + 0.25*0 | 0.5*1 + 0.5*1 | 0 + 0.25*2 = 0.5 + 1 + 0.5, doubled
     assert row["quantile_loss"] == pytest.approx(4.0)
-    assert row["wql"] == pytest.approx(4.0 / (3 * 4.0))
+    assert row["wql_window"] == pytest.approx(4.0 / (3 * 4.0))
     seasonal = score(np.array([[4.0, 0.0]]), quantiles, (0.25, 0.5, 0.75), season=2, **arguments).row(0)
     assert seasonal["mase"] is None
     assert seasonal["reason"] == "mase: the seasonal error of the past is zero or undefined (season 2)"
@@ -119,11 +87,11 @@ def test_a_case_worked_by_hand() -> None:
 @pytest.mark.parametrize(
     ("target", "context", "nulls", "reason"),
     [
-        ([np.nan, np.nan], [1.0, 2.0], {"nmse", "nmse_power", "wql", "mase"}, "no observed target"),
+        ([np.nan, np.nan], [1.0, 2.0], {"nmse", "nmse_power", "wql_window", "mase"}, "no observed target"),
         ([1.5, 1.5], [1.0, 2.0], {"nmse"}, "does not leave the context's mean"),
         ([1.5, np.nan], [1.0, 2.0], {"nmse"}, "does not leave the context's mean"),
         ([1.5e6 + 1e-9, 1.5e6], [1e6, 2e6], {"nmse"}, "does not leave the context's mean"),
-        ([0.0, 0.0], [1.0, 2.0], {"nmse_power", "wql"}, "the future is zero"),
+        ([0.0, 0.0], [1.0, 2.0], {"nmse_power", "wql_window"}, "the future is zero"),
         ([3.0, 4.0], [2.0, 2.0], {"mase"}, "seasonal error"),
         ([3.0, 4.0], [np.nan, 2.0], {"mase"}, "seasonal error"),
         ([3.0, 4.0], [np.nan, np.nan], {"mase", "nmse"}, "seasonal error"),
@@ -136,7 +104,7 @@ def test_a_score_without_a_value_is_null_with_its_reason(
     row = score(
         np.array([target]), quantiles, (0.5,), context=np.array([context]), past=[np.array(context)], season=1
     ).row(0)
-    assert {name for name in ("nmse", "nmse_power", "wql", "mase") if row[name] is None} == nulls
+    assert {name for name in ("nmse", "nmse_power", "wql_window", "mase") if row[name] is None} == nulls
     assert reason in row["reason"]
 
 
@@ -154,7 +122,7 @@ def test_scores_are_free_of_scale(seed: int, scale: float, flip: bool) -> None:
     if flip:  # a mirrored forecast has its levels the other way round
         scaled["quantiles"] = scaled["quantiles"][:, ::-1]
     one, other = _score(case), _score(scaled)
-    for name in ("nmse", "nmse_power", "wql", "mase"):
+    for name in ("nmse", "nmse_power", "wql_window", "mase"):
         np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-9)
 
 
@@ -162,7 +130,7 @@ def test_a_perfect_forecast_scores_zero_and_the_mean_of_the_context_scores_one()
     case = _case(1)
     perfect = _score({**case, "quantiles": np.repeat(case["target"][:, None], 9, axis=1)})
     assert (perfect.nmse == 0).all()
-    assert (perfect.wql == 0).all()
+    assert (perfect.wql_window == 0).all()
     assert (perfect.mase == 0).all()
     mean = np.broadcast_to(case["context"].mean(axis=1)[:, None, None], case["quantiles"].shape)
     np.testing.assert_allclose(_score({**case, "quantiles": mean}).nmse, 1.0, rtol=1e-12)
@@ -175,7 +143,7 @@ def test_float32_and_float16_inputs_are_summed_in_float64() -> None:
             name: [v.astype(dtype) for v in value] if name == "past" else value.astype(dtype)
             for name, value in case.items()
         }
-        np.testing.assert_allclose(_score(narrow).wql, _score(case).wql, rtol=tolerance * 10)
+        np.testing.assert_allclose(_score(narrow).wql_window, _score(case).wql_window, rtol=tolerance * 10)
         assert _score(narrow).squared_error.dtype == np.float64
     huge = np.full((1, 2), 3e38, dtype=np.float32)
     assert np.isfinite(quantile_losses(huge, -huge[:, None], (0.5,))).all()

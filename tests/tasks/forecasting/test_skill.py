@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tasks.forecasting.baselines import context_median, seasonal_naive
-from tasks.forecasting.scores import quantile_losses
-from tasks.forecasting.skill import skill, skill_row
-from tasks.models.types import Forecast
-from tasks.series.types import Windows
+from tsfmscope.tasks.forecasting.baselines import context_median, seasonal_naive
+from tsfmscope.tasks.forecasting.scores import quantile_losses
+from tsfmscope.tasks.forecasting.skill import skill, skill_row
+from tsfmscope.tasks.models.types import Forecast
+from tsfmscope.tasks.series.types import Windows
+from tsfmscope.tasks.training.held_out import unseen_windows
 
 LEVELS = (0.1, 0.5, 0.9)
 
@@ -103,3 +106,18 @@ def test_a_skill_row_does_not_depend_on_the_batch() -> None:
     assert row["low"] < row["wql_vs_median"] < row["high"] < 1
     assert row["seasonal_low"] < row["wql_vs_seasonal"] < row["seasonal_high"]
     assert (row["n_windows"], row["n_datasets"], row["bootstrap"], row["seed"]) == (24, 1, 300, 11)
+    assert row["n_seasonal"] == 1
+
+
+def test_seasonal_naive_repeats_the_season_of_the_data_set_and_the_last_value_where_it_has_none() -> None:
+    windows = {one.dataset: one for one in unseen_windows(100, context=500, seed=0)}
+    seasons = {name: one.season for name, one in windows.items() if one.season > 1}
+    assert seasons == {"seasonality-1": 26, "seasonality-2": 96, "elnino": 12, "macrodata": 4}
+    for name in ("seasonality-1", "seasonality-2"):
+        losses = [
+            quantile_losses(one.future, seasonal_naive(one, 3), LEVELS).sum()
+            for one in (windows[name], replace(windows[name], season=1))
+        ]
+        assert losses[0] < 0.3 * losses[1]  # the period, not the last value
+    row = skill_row(_Oracle(), [*windows.values()], levels=LEVELS, samples=1, seed=0, bootstrap=100)
+    assert (row["n_datasets"], row["n_seasonal"]) == (len(windows), 4)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.geometry.alignment import Axes, chance_overlap, head_alignments, interaction, spectral_alignment
+from tsfmscope.tasks.geometry.alignment import Axes, chance_overlap, head_alignments, interaction, spectral_alignment
 
 
 def _projection(columns: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 from sklearn.metrics.pairwise import cosine_similarity
 
-from tasks.geometry.cai import cai, one_a_type
+from tsfmscope.tasks.geometry.cai import cai, one_a_type
 
 
 def _pairs(rows: np.ndarray) -> float:

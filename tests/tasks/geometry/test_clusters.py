@@ -7,7 +7,7 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
-from tasks.geometry.clusters import ClusterOptions, choose_clusters, distinct_rows
+from tsfmscope.tasks.geometry.clusters import ClusterOptions, choose_clusters, distinct_rows
 
 
 def _blobs(k: int, spread: float = 0.3, n: int = 400, width: int = 10) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.geometry.cosine import inter_token_cosine, unit_rows
+from tsfmscope.tasks.geometry.cosine import inter_token_cosine, unit_rows
 
 
 def _slow(states: np.ndarray, types: np.ndarray) -> tuple[float, float]:

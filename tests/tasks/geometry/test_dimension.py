@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial.distance import pdist
 from sklearn.decomposition import PCA
 
-from tasks.geometry.dimension import covariance_spectrum, effective_dimension, principal_coordinates
+from tsfmscope.tasks.geometry.dimension import covariance_spectrum, effective_dimension, principal_coordinates
 
 
 @pytest.mark.parametrize(("n", "width"), [(200, 8), (5, 8), (2, 3), (300, 1)])

@@ -7,8 +7,8 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
-from tasks.geometry.clusters import ClusterOptions, choose_clusters
-from tasks.geometry.measure import measure_states
+from tsfmscope.tasks.geometry.clusters import ClusterOptions, choose_clusters
+from tsfmscope.tasks.geometry.measure import measure_states
 
 RNG = np.random.default_rng(0)
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.geometry.head import downstream, ineffective_shift, log_partition, partition_spread
+from tsfmscope.tasks.geometry.head import downstream, ineffective_shift, log_partition, partition_spread
 
 
 def test_log_partition_is_torchs_logsumexp() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 
-from tasks.geometry.dimension import covariance_spectrum
-from tasks.geometry.isoscore import isoscore, isoscore_star, isoscore_star_of
+from tsfmscope.tasks.geometry.dimension import covariance_spectrum
+from tsfmscope.tasks.geometry.isoscore import isoscore, isoscore_star, isoscore_star_of
 
 
 def _steps(variances: np.ndarray) -> float:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.geometry.jacobian import Bounds, attention, jacobian_bounds
+from tsfmscope.tasks.geometry.jacobian import Bounds, attention, jacobian_bounds
 
 
 def _closed(psi: np.ndarray, mixing: np.ndarray) -> np.ndarray:

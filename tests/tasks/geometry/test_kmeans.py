@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from tasks.geometry.dimension import covariance_spectrum, principal_coordinates
-from tasks.geometry.kmeans import Partition, kmeans
+from tsfmscope.tasks.geometry.dimension import covariance_spectrum, principal_coordinates
+from tsfmscope.tasks.geometry.kmeans import Partition, kmeans
 
 
 def _points(states: np.ndarray) -> np.ndarray:

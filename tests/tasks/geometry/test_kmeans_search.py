@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from tasks.geometry import kmeans_search
-from tasks.geometry.crew import crew
-from tasks.geometry.kmeans_search import Ends, race, run, search, seed_rows
-from tasks.geometry.lloyd import Table
+from tsfmscope.tasks.geometry import kmeans_search
+from tsfmscope.tasks.geometry.kmeans_search import Ends, race, run, search, seed_rows
+from tsfmscope.tasks.geometry.lloyd import AugmentedPoints
+from tsfmscope.tasks.geometry.parallel import blas_workers
 
 
 def _islands(k: int, n: int = 400, axes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -27,8 +27,8 @@ def _potential(points: np.ndarray, centres: np.ndarray) -> float:
 
 def test_as_many_islands_as_centres_are_all_found() -> None:
     points, centres = _islands(9)
-    with crew() as spread:
-        found = search(Table.of(points), 9, 2, np.random.default_rng(1), spread)
+    with blas_workers() as spread:
+        found = search(AugmentedPoints.of(points), 9, 2, np.random.default_rng(1), spread)
     assert [ends.centres.shape[1] for ends in found] == list(range(2, 10))
     nearest = np.abs(found[-1].centres[0][:, None] - centres).max(axis=2).min(axis=0)
     assert nearest.max() < 1.0
@@ -38,15 +38,15 @@ def test_one_bad_start_is_left_by_moving_a_centre(monkeypatch: pytest.MonkeyPatc
     points, _ = _islands(6, seed=3)
     worst = np.zeros((1, 6), dtype=np.int64)  # every centre on one row
     monkeypatch.setattr(kmeans_search, "seed_rows", lambda *_: worst)
-    with crew() as spread:
-        found = search(Table.of(points), 6, 1, np.random.default_rng(0), spread)
+    with blas_workers() as spread:
+        found = search(AugmentedPoints.of(points), 6, 1, np.random.default_rng(0), spread)
     assert found[-1].inertia[0] < 1.1 * 400 * 3
 
 
 def test_the_best_moves_growths_and_shrinkings_are_those_of_a_search_through_all() -> None:
     rng = np.random.default_rng(4)
     points = rng.standard_normal((60, 2))
-    centres, table = rng.standard_normal((4, 2)), Table.of(points, np.float64)
+    centres, table = rng.standard_normal((4, 2)), AugmentedPoints.of(points, np.float64)
     moved = kmeans_search._moved(table, centres, np.random.default_rng(7))
     grown = kmeans_search._grown(table, centres, np.random.default_rng(7))  # the same draws
     (shrunk, *_) = kmeans_search._shrunk(table, centres)
@@ -79,9 +79,9 @@ def test_ends_keep_the_best_of_different_inertia_and_say_when_the_best_is_better
 def test_a_race_never_ends_above_where_it_began_and_parks_what_stands_still() -> None:
     points, centres = _islands(4, seed=5)
     starts = np.stack([centres, centres + 3, points[:4]])
-    with crew() as spread:
-        ((_, inertia),) = run(Table.of(points), [starts], [np.full(3, np.inf)], spread)
-        ((_, raced),) = race(Table.of(points), [starts], spread)
+    with blas_workers() as spread:
+        ((_, inertia),) = run(AugmentedPoints.of(points), [starts], [np.full(3, np.inf)], spread)
+        ((_, raced),) = race(AugmentedPoints.of(points), [starts], spread)
     begun = [_potential(points, one) for one in starts]
     assert (inertia <= np.array(begun) * (1 + 1e-6)).all()
     assert raced.min() == pytest.approx(inertia.min(), rel=1e-4)
@@ -89,7 +89,7 @@ def test_a_race_never_ends_above_where_it_began_and_parks_what_stands_still() ->
 
 def test_seeds_of_a_start_are_rows_far_apart() -> None:
     points, _ = _islands(8, seed=6)
-    rows = seed_rows(Table.of(points), 8, 5, np.random.default_rng(0))
+    rows = seed_rows(AugmentedPoints.of(points), 8, 5, np.random.default_rng(0))
     assert rows.shape == (5, 8)
     assert np.mean([len(np.unique(one % 8)) for one in rows]) > 7  # nearly every island has one
 

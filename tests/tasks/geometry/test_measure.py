@@ -8,22 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.geometry.adjusted import adjusted_cosine
-from tasks.geometry.cai import cai
-from tasks.geometry.clusters import choose_clusters
-from tasks.geometry.cosine import inter_token_cosine
-from tasks.geometry.dimension import covariance_spectrum
-from tasks.geometry.isoscore import isoscore
-from tasks.geometry.measure import entry, measure_states, subsample
-from tasks.geometry.partition import log_isotropy
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.tasks.geometry.adjusted import adjusted_cosine
+from tsfmscope.tasks.geometry.cai import cai
+from tsfmscope.tasks.geometry.clusters import choose_clusters
+from tsfmscope.tasks.geometry.cosine import inter_token_cosine
+from tsfmscope.tasks.geometry.dimension import covariance_spectrum
+from tsfmscope.tasks.geometry.isoscore import isoscore
+from tsfmscope.tasks.geometry.measure import entry, measure_states, subsample
+from tsfmscope.tasks.geometry.partition import log_isotropy
+from tsfmscope.tasks.job import Job, Task
 
 COLUMNS = {
     "n_tokens", "n_types", "n_zero", "zeta", "zeta_token", "k", "silhouettes", "n_clusters_used", "n_clusters_small",
     "zeta_adjusted", "zeta_adjusted_weighted", "zeta_adjusted_floor", "zeta_adjusted_corrected", "eigenvalues",
     "zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p", "zeta_adjusted_isotropic",
     "log_isotropy", "log_isotropy_scaled", "isoscore", "isoscore_star", "cai_rows", "cai_cosine", "cai_k",
-    "cai_silhouettes", "cai_cluster_cosine", "reason",
+    "cai_silhouettes", "cai_cluster_cosine", "repeats", "zeta_sd", "zeta_adjusted_sd", "zeta_adjusted_corrected_sd",
+    "effective_dimension_sd", "log_isotropy_scaled_sd", "reason",
 }  # fmt: skip
 SPEC = {
     "model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 64, "noise": 0.0,
@@ -55,7 +56,8 @@ def test_a_row_holds_what_each_measure_says(dtype: Any) -> None:
     assert (row["zeta"], row["zeta_token"], row["n_types"]) == (cosine.zeta, cosine.zeta_token, 40)
     assert (row["k"], row["silhouettes"]) == (3, list(chosen.silhouettes))
     assert row["zeta_adjusted"] == adjusted.mean
-    assert row["zeta_adjusted_corrected"] == pytest.approx(adjusted.mean - row["zeta_adjusted_floor"])
+    assert row["zeta_adjusted_corrected"] == adjusted.mean - adjusted.null
+    assert row["zeta_adjusted_floor"] == adjusted.floor
     assert row["zeta_adjusted_weighted"] == adjusted.weighted
     assert (row["n_clusters_used"], row["n_clusters_small"]) == (3, 0)
     null = ("zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p", "zeta_adjusted_isotropic")
@@ -92,8 +94,10 @@ def test_an_unknown_preset_is_refused() -> None:
 
 def test_no_permutations_leave_no_mark() -> None:
     row = measure_states(_states(), permutations=0, seed=0)
-    assert row["zeta_adjusted_p"] is row["zeta_adjusted_isotropic"] is None
+    assert row["zeta_adjusted_p"] is row["zeta_adjusted_isotropic"] is row["zeta_adjusted_corrected"] is None
     assert row["zeta_adjusted"] is not None
+    assert row["zeta_adjusted_corrected_sd"] is None is not row["zeta_adjusted_sd"]
+    assert row["reason"] == "zeta_adjusted_null and _corrected: 0 permutations; at least 2 are needed"
 
 
 NULLS = {
@@ -103,7 +107,7 @@ NULLS = {
     "all zero": (np.zeros((50, 4)), None, "0 rows that are not zero"),
     "two rows that are not zero": (np.r_[np.zeros((48, 4)), np.ones((2, 4))], None, "2 rows"),
     "equal rows": (np.full((50, 4), 0.1), None, "all rows are equal"),
-    "one type": (_states(), np.zeros(300, int), "zeta: one token type.*zeta_adjusted"),
+    "one type": (_states(), np.zeros(300, int), "zeta: one token type.*zeta_adjusted.*3 of 3 hold one token type"),
     "few rows": (_states(12), None, "zeta_adjusted: no cluster of at least 30 rows"),
     "clusters of equal rows": (np.repeat(np.eye(3), 40, axis=0), None, "zeta_adjusted: no cluster"),
 }
@@ -195,7 +199,7 @@ def test_a_subsample_has_the_asked_size_in_the_old_order_and_every_row_the_same_
 
 @pytest.mark.parametrize("types", [None, np.arange(300) % 40])
 def test_the_entry_answers_one_row_with_its_identity_seeded_by_its_key(types: np.ndarray | None) -> None:
-    job = Job(Task("geometry", 1, "tasks.geometry.measure:entry"), SPEC)
+    job = Job(Task("geometry", 1, "tsfmscope.tasks.geometry.measure:entry"), SPEC)
     data = {"states": _states(dtype=np.float16), "types": types, "n_series": 4, "states_dtype": "float16"}
     (row,) = entry(job, data, None).rows
     states, kinds = subsample(data["states"], types, 200, seed=job.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.geometry.partition import log_isotropy
+from tsfmscope.tasks.geometry.partition import log_isotropy
 
 
 def _slow(states: np.ndarray) -> float:

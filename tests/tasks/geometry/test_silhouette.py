@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
 
-from tasks.geometry.silhouette import EXACT_ROWS, _table, mean_silhouettes
+from tsfmscope.tasks.geometry.silhouette import EXACT_ROWS, _table, mean_silhouettes
 
 
 @pytest.mark.parametrize(("n", "width"), [(30, 2), (700, 8), (1100, 3)])

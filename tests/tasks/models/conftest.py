@@ -6,25 +6,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.models.base import Family
-from tasks.models.chronos_2 import Chronos2
-from tasks.models.chronos_bolt import ChronosBolt
-from tasks.models.chronos_t5 import ChronosT5
-from tasks.models.conformance.examples import EXAMPLES, ready
-from tasks.models.lag_llama import LagLlama
-from tasks.models.moirai import Moirai
-from tasks.models.patchtst import PatchTST
-from tasks.models.registry import family_class
-from tasks.models.t5_text import T5Text
-from tasks.models.tabular import Tabular
-from tasks.models.time_moe import TimeMoE
-from tasks.models.timesfm import TimesFM, TimesFM25
-from tasks.models.totem import Totem
-from tasks.models.visionts import VisionTS
-from tasks.models.vit import ViT
-from tasks.models.wavetoken import WaveToken
-from tasks.series import contrast
-from tasks.series.types import Windows
+from tsfmscope.tasks.conformance.examples import EXAMPLES, ready
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.chronos_2 import Chronos2
+from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
+from tsfmscope.tasks.models.lag_llama.family import LagLlama
+from tsfmscope.tasks.models.moirai.family import Moirai
+from tsfmscope.tasks.models.patchtst import PatchTST
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.tasks.models.t5.text import T5Text
+from tsfmscope.tasks.models.tabular.family import Tabular
+from tsfmscope.tasks.models.time_moe.family import TimeMoE
+from tsfmscope.tasks.models.timesfm.versions import TimesFM, TimesFM25
+from tsfmscope.tasks.models.totem.family import Totem
+from tsfmscope.tasks.models.visionts.family import VisionTS
+from tsfmscope.tasks.models.vit import ViT
+from tsfmscope.tasks.models.wavetoken.family import WaveToken
+from tsfmscope.tasks.series import other_modalities
+from tsfmscope.tasks.series.types import Windows
 
 
 def made(name: str) -> Any:
@@ -144,9 +144,12 @@ def drawn(modality: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]
     if modality == "text":
         values, horizon = rng.integers(32, 127, (count, 60)), 12
     elif modality == "image":
-        values, horizon = np.stack([contrast.item(rng.integers(0, 256, (8, 8, 3))) for _ in range(count)]), 1
+        values, horizon = np.stack([other_modalities.item(rng.integers(0, 256, (8, 8, 3))) for _ in range(count)]), 1
     else:
-        values, horizon = np.stack([contrast.item(contrast.draw_table(rng, 12, 8)) for _ in range(count)]), 1
+        values, horizon = (
+            np.stack([other_modalities.item(other_modalities.draw_table(rng, 12, 8)) for _ in range(count)]),
+            1,
+        )
     return values[:, :-horizon], values[:, -horizon:]
 
 

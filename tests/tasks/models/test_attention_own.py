@@ -13,16 +13,16 @@ import pytest
 import torch
 from uni2ts.module.attention import GroupedQueryAttention
 
-from tasks.compression.calibration import gather
-from tasks.errors import ModelError
-from tasks.models.attention import AttentionLayer, Projections, Widths, any_width, shapes
-from tasks.models.base import Family, Forecaster
-from tasks.models.lag_llama import LagLlama
-from tasks.models.lag_llama_network import features
-from tasks.models.lag_llama_sampling import sample_paths
-from tasks.models.registry import family_class
-from tasks.models.types import TokenKind
-from tasks.series.types import Windows
+from tsfmscope.tasks.compression.calibration import gather
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import Family, Forecaster
+from tsfmscope.tasks.models.common.attention import AttentionLayer, Projections, Widths, any_width, shapes
+from tsfmscope.tasks.models.lag_llama.family import LagLlama
+from tsfmscope.tasks.models.lag_llama.network import features
+from tsfmscope.tasks.models.lag_llama.sampling import sample_paths
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.types import TokenKind
+from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
 LAG_LLAMA = {"context_length": 16, "n_layer": 2, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7)}
@@ -317,10 +317,12 @@ def test_paths_of_narrow_lag_llama_are_those_of_a_pass_without_caches(windows: M
     past = model._past(torch.from_numpy(windows(count=2).context))
     scaled = model._standardised(past, torch.ones(2, dtype=torch.float64))
     lags = torch.tensor(model.config.lags)
-    got = sample_paths(model.network, scaled, lags, model.tokens, np.full((2, 3, 4), 0.5), 1.0)
+    calendar = torch.rand(2, model.tokens + 4, 6, generator=torch.Generator().manual_seed(0)) - 0.5
+    got = sample_paths(model.network, scaled, lags, model.tokens, calendar, np.full((2, 3, 4), 0.5), 1.0)
     steps = scaled.steps
-    for _ in range(4):
-        inputs = features(steps, scaled.static, lags, torch.arange(past.shape[1] - model.tokens, steps.shape[1]))
+    for drawn in range(4):
+        positions = torch.arange(past.shape[1] - model.tokens, steps.shape[1])
+        inputs = features(steps, scaled.static, lags, positions, calendar[:, : model.tokens + drawn])
         with torch.no_grad():
             median = model.network(inputs).loc[:, -1:]
         steps = torch.cat((steps, median), dim=1)

@@ -15,11 +15,11 @@ from chronos import BaseChronosPipeline, Chronos2Pipeline
 from chronos.chronos2.config import Chronos2CoreConfig
 from chronos.chronos2.model import Chronos2Model
 
-from tasks.errors import ModelError
-from tasks.models import heads
-from tasks.models.chronos_2 import LEVELS, Chronos2
-from tasks.models.types import TokenKind
-from tasks.series.types import Windows
+from tsfmscope.tasks.entries import heads
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.chronos_2 import LEVELS, Chronos2
+from tsfmscope.tasks.models.types import TokenKind
+from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
 SHAPE = {"d_model": 16, "d_ff": 24, "d_kv": 6, "num_heads": 3, "num_layers": 2, "context_length": 48}

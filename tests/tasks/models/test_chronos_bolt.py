@@ -10,9 +10,9 @@ import pytest
 import torch
 from chronos import BaseChronosPipeline, ChronosBoltPipeline
 
-from tasks.models.chronos_bolt import ChronosBolt
-from tasks.models.types import TokenKind
-from tasks.series.types import Windows
+from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
+from tsfmscope.tasks.models.types import TokenKind
+from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
 

@@ -16,19 +16,23 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tasks.models import plugins
-from tasks.models.conformance import CHECKS, answers, findings
-from tasks.models.conformance.__main__ import app
-from tasks.models.conformance.examples import EXAMPLES
-from tasks.models.conformance.subject import Subject
-from tasks.models.conformance.verdict import Failed, demand_of, distance, judge, name_of
-from tasks.models.patchtst import PatchTST
-from tasks.models.registry import FAMILIES
 from tests.tasks.models.broken import BROKEN, PatchLine
+from tests.tasks.models.wrong_numbers import WRONG_NUMBERS, LevelsReversed
+from tsfmscope.tasks.conformance import CHECKS, answers, findings
+from tsfmscope.tasks.conformance.__main__ import app
+from tsfmscope.tasks.conformance.examples import EXAMPLES
+from tsfmscope.tasks.conformance.subject import Subject
+from tsfmscope.tasks.conformance.verdict import Failed, demand_of, distance, judge, name_of
+from tsfmscope.tasks.models import plugins
+from tsfmscope.tasks.models.patchtst import PatchTST
+from tsfmscope.tasks.models.registry import FAMILIES
 
+FAULTS = [*BROKEN, *WRONG_NUMBERS]
 CLAIMS = "claims-are-kept"  # of plain q·k or a softmax head: none where keys are rotated or normed
-ORDER = "quantiles-are-in-order"  # of a head that must learn it
 ITEMS = {
+    "rows-are-in-time-order",
+    "forecasts-keep-the-unit-of-the-series",
+    "forecasts-depend-on-the-context",
     "padding-changes-nothing",
     "what-is-missing-is-no-observation",
     "states-are-finite",
@@ -39,13 +43,11 @@ ITEMS = {
 }
 WHOLE = "the-future-changes-no-state-before-it"  # an item has no future
 NOT_APPLICABLE: dict[str, set[str]] = {  # all other checks of all families pass
-    "chronos-bolt": {ORDER},
-    "chronos-2": {CLAIMS, ORDER},
+    "chronos-2": {CLAIMS},
     "lag-llama": {CLAIMS},
     "moirai": {CLAIMS},
     "time-moe": {CLAIMS},
-    "timesfm": {ORDER},
-    "timesfm-2.5": {CLAIMS, ORDER},
+    "timesfm-2.5": {CLAIMS},
     "t5-text": ITEMS,
     "vit": {*ITEMS, WHOLE},
     "tabular": {*ITEMS, WHOLE, CLAIMS},
@@ -70,7 +72,9 @@ def test_the_example_of_the_docs_keeps_it_too(tmp_path: Path) -> None:
     assert [one.verdict for one in found].count("fail") == 0
 
 
-@pytest.mark.parametrize(("check", "cls", "words"), BROKEN, ids=[f"{cls.__name__}" for _, cls, _ in BROKEN])
+@pytest.mark.parametrize(
+    ("check", "cls", "words"), FAULTS, ids=[f"{cls.__name__}-{check.__name__}" for check, cls, _ in FAULTS]
+)
 def test_a_check_fails_on_a_family_that_is_broken_so(check: Any, cls: Any, words: str, tmp_path: Path) -> None:
     found = judge(check, subject_of(cls, tmp_path))
     assert found.verdict == "fail", found.detail
@@ -79,20 +83,36 @@ def test_a_check_fails_on_a_family_that_is_broken_so(check: Any, cls: Any, words
 
 @pytest.mark.parametrize("check", CHECKS, ids=name_of)
 def test_every_check_says_what_it_demands_and_has_a_family_that_fails_it(check: Any) -> None:
-    assert check in {one for one, _, _ in BROKEN}
+    assert check in {one for one, _, _ in FAULTS}
     assert demand_of(check).endswith(".")
 
 
-def test_a_trained_direct_head_may_cross_in_one_of_a_hundred_and_an_untrained_one_at_will(tmp_path: Path) -> None:
-    class Reversed(PatchLine):
-        def _forecast(self, *arguments: Any) -> np.ndarray:
-            found: np.ndarray = super()._forecast(*arguments)
-            return found[:, ::-1]
+def test_a_trained_direct_head_may_cross_in_one_of_a_hundred(tmp_path: Path) -> None:
+    trained = dataclasses.replace(subject_of(LevelsReversed, tmp_path), config=None)
+    found = judge(answers.quantiles_are_in_order, trained)
+    assert (found.verdict, "100% of quantiles" in found.detail) == ("fail", True)
 
-    untrained = subject_of(Reversed, tmp_path)
-    assert judge(answers.quantiles_are_in_order, untrained).verdict == "not applicable"
-    trained = judge(answers.quantiles_are_in_order, dataclasses.replace(untrained, config=None))
-    assert (trained.verdict, "100% of quantiles" in trained.detail) == ("fail", True)
+
+def test_an_untrained_direct_head_may_cross_at_will_if_training_puts_it_in_order(tmp_path: Path) -> None:
+    class Unsorted(PatchLine):
+        """One line to every quantile, and no sort."""
+
+        @classmethod
+        def new(cls, config: Any, *, seed: int) -> Any:
+            model = super().new(config, seed=seed)
+            model.network.__class__ = type("UnsortedNetwork", (type(model.network),), {"forward": _unsorted})
+            return model
+
+    found = judge(answers.quantiles_are_in_order, subject_of(Unsorted, tmp_path))
+    assert found.verdict == "pass", found.detail
+    assert "are out of order before training" in found.detail
+    reversed_levels = type("UnsortedReversed", (LevelsReversed, Unsorted), {})
+    found = judge(answers.quantiles_are_in_order, subject_of(reversed_levels, tmp_path / "reversed"))
+    assert found.verdict == "fail", found.detail
+
+
+def _unsorted(network: Any, patches: Any, padding: Any) -> Any:
+    return network.head(network.encode(patches, padding)[:, -1]).unflatten(-1, (9, -1))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +156,7 @@ def test_the_command_exits_0_where_all_is_kept_and_1_where_not(named: Any) -> No
     named("patch-line", PatchLine)
     done = CliRunner().invoke(app, ["patch-line"])
     assert done.exit_code == 0, done.output
-    assert "29 pass, 0 fail, 1 not applicable" in done.output
+    assert "37 pass, 0 fail, 1 not applicable" in done.output
     named("patch-line", type("Deaf", (PatchLine,), {"direct": False}))
     done = CliRunner().invoke(app, ["patch-line", "--json"])
     assert done.exit_code == 1

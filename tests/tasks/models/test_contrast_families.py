@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.models.base import Family, Forecaster
-from tasks.models.embed import embed
-from tasks.models.registry import family_class
-from tasks.models.tokenize import tokenize
-from tasks.models.types import TokenKind
-from tasks.series.catalog import MODALITIES
-from tasks.series.tables import series_table
-from tasks.series.types import Series, Windows
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.tasks.entries.embeddings import embed
+from tsfmscope.tasks.entries.tokens import tokenize
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models.base import Family, Forecaster
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.types import TokenKind
+from tsfmscope.tasks.series.catalog import MODALITIES
+from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.series.types import Series, Windows
 
 Make = Callable[..., Windows]
 VALUED = (TokenKind.OBSERVATION, TokenKind.FUTURE)

@@ -12,15 +12,15 @@ import pytest
 import torch
 from scipy import stats
 
-from tasks.errors import DataError, HealthError
-from tasks.models.base import Family
-from tasks.models.capture import Pass
-from tasks.models.embed import PASS_TOKENS, embed, kept_rows, pass_windows, sample_seed, schema
-from tasks.models.tokenize import IDENTITY, tokenize
-from tasks.models.types import TokenKind, Tokens, tokens_from_table
-from tasks.series.tables import series_table
-from tasks.series.types import Series
-from tasks.sweep.jobs import PLACE, Job, Place, Task
+from tsfmscope.tasks.entries.embeddings import PASS_TOKENS, embed, kept_rows, pass_windows, sample_seed, schema
+from tsfmscope.tasks.entries.tokens import IDENTITY, tokenize
+from tsfmscope.tasks.errors import DataError, HealthError
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.common.capture import Pass
+from tsfmscope.tasks.models.types import TokenKind, Tokens, tokens_from_table
+from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.series.types import Series
 
 CELL = {
     "model": "m",
@@ -62,6 +62,7 @@ def test_a_token_dump_has_the_rows_asked_for_and_every_series(family: Family) ->
     assert list(result.rows) == [
         {name: SPEC[name] for name in IDENTITY}
         | {"kind": "tokens", "width": None, "dtype": None, "n_windows": len(tokens), "batch": None}
+        | {"n_context_min": 40, "n_context_median": 40.0}
     ]
     assert result.tokens == sum(kinds.size for kinds in tokens.kinds.values())
 
@@ -70,6 +71,13 @@ def test_missing_steps_are_made_up_for_by_more_windows(t5: Family) -> None:
     series = [Series("walks", "s", np.where(np.arange(400) % 2, np.nan, np.arange(400.0)).astype(np.float32), freq="D")]
     tokens = tokens_from_table(dumped(t5, series_table(series), rows=100))
     assert (tokens.kinds["decoder"] == TokenKind.FUTURE).sum() >= 100
+
+
+def test_a_token_dump_counts_the_observed_steps_of_its_contexts(t5: Family) -> None:
+    values = [np.arange(30.0), np.arange(200.0), np.where(np.arange(52) == 20, np.nan, np.arange(52.0))]
+    series = [Series("walks", f"s{n}", one.astype(np.float32), freq="D") for n, one in enumerate(values)]
+    (row,) = tokenize(job(SPEC, rows=1), series_table(series), t5).rows  # the last window of each: 18, 40, 39 steps
+    assert (row["n_windows"], row["n_context_min"], row["n_context_median"]) == (3, 18, 39.0)
 
 
 def test_as_many_rows_as_there_are_is_enough(t5: Family) -> None:
@@ -234,12 +242,12 @@ def test_the_batch_is_found_from_the_tokens_of_a_window_and_halved_where_memory_
     each = sum(kinds.shape[1] for kinds in tokens_from_table(data).kinds.values())
     unset = job(EMBED | {"batch": None})
     assert embed(unset, data, family).rows[0]["batch"] == PASS_TOKENS["cpu"] // each
-    token = PLACE.set(Place(divisor=4))
+    token = EXECUTION_CONTEXT.set(ExecutionContext(divisor=4))
     try:
         assert embed(unset, data, family).rows[0]["batch"] == PASS_TOKENS["cpu"] // each // 4
         assert embed(job(EMBED | {"batch": 2}), data, family).rows[0]["batch"] == 1
     finally:
-        PLACE.reset(token)
+        EXECUTION_CONTEXT.reset(token)
 
 
 def test_the_batch_changes_states_by_rounding_only_and_never_the_tokens(family: Family) -> None:
@@ -294,7 +302,7 @@ def test_half_precision_is_used_where_states_fit(bolt: Family, monkeypatch: pyte
         states = [np.array(t["state"].to_pylist(), np.float32) for t in (a, b)]
         assert a["token"].equals(b["token"])
         np.testing.assert_array_equal(states[0], states[1].astype(np.float16).astype(np.float32))
-    monkeypatch.setattr("tasks.models.embed.LARGEST_FLOAT16", 1e-3)
+    monkeypatch.setattr("tsfmscope.tasks.entries.embeddings.LARGEST_FLOAT16", 1e-3)
     assert embed(job(EMBED, store_dtype="float16"), data, bolt).rows[0]["dtype"] == "float32"
 
 

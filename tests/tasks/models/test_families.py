@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.errors import ModelError
-from tasks.models.base import Family
-from tasks.models.chronos_bolt import ChronosBolt
-from tasks.models.chronos_t5 import ChronosT5
-from tasks.models.conformance.examples import EXAMPLES
-from tasks.models.patchtst import PatchTST
-from tasks.models.registry import family_class
-from tasks.models.totem import Totem
-from tasks.models.types import LayerStates, Tokens
-from tasks.series.types import Windows
+from tsfmscope.tasks.conformance.examples import EXAMPLES
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
+from tsfmscope.tasks.models.patchtst import PatchTST
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.tasks.models.totem.family import Totem
+from tsfmscope.tasks.models.types import LayerStates, Tokens
+from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
 
@@ -186,9 +186,9 @@ def test_every_attention_and_mlp_matrix_of_a_t5_is_named_once(name: str, request
     assert {w.heads for w in found if w.attention} == {3}
 
 
-@pytest.mark.skipif("TSFM_LENS_WEIGHTS" not in os.environ, reason="TSFM_LENS_WEIGHTS names no folder of checkpoints")
+@pytest.mark.skipif("TSFMSCOPE_WEIGHTS" not in os.environ, reason="TSFMSCOPE_WEIGHTS names no folder of checkpoints")
 def test_real_trained_weights_load_and_beat_the_last_value() -> None:
-    family = ChronosBolt.load(Path(os.environ["TSFM_LENS_WEIGHTS"], "chronos-bolt-350k"))
+    family = ChronosBolt.load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
     time = np.arange(512 + 64)
     wave = np.sin(2 * np.pi * time / 24) + np.random.default_rng(0).normal(size=time.shape) * 0.2
     made = Windows(

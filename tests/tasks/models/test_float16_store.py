@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.geometry.dimension import effective_dimension
-from tasks.geometry.measure import PRESETS, measure_states
-from tasks.models.embed import embed
-from tasks.models.registry import family_class
-from tasks.models.tokenize import IDENTITY, tokenize
-from tasks.models.types import tokens_from_table
-from tasks.series.bundled import load_bundled
-from tasks.series.tables import series_table
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.tasks.entries.embeddings import embed
+from tsfmscope.tasks.entries.tokens import IDENTITY, tokenize
+from tsfmscope.tasks.geometry.dimension import effective_dimension
+from tsfmscope.tasks.geometry.measure import PRESETS, measure_states
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.types import tokens_from_table
+from tsfmscope.tasks.series.files.bundled import load_bundled
+from tsfmscope.tasks.series.tables import series_table
 
 CHECKPOINTS = Path(__file__).resolve().parents[3] / "checkpoints"
 FAMILIES = ("chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama", "totem")
@@ -25,14 +25,15 @@ ROWS = 256
 UNIT = 2.0**-11  # rounding to float16 moves an entry by this share of it at most
 EXACT = (  # what may not change at all
     *("n_tokens", "n_types", "n_zero", "reason", "k", "zeta_adjusted_isotropic", "n_clusters_used", "n_clusters_small"),
-    *("cai_rows", "cai_k"),
+    *("cai_rows", "cai_k", "repeats"),
 )
 # No bound follows where K-means answers: a row between two clusters may change sides, and another start may win; which
 # rows do depends on the CPU. The null then draws other shuffles, and differs by what nine of them differ by.
 SEEN = {  # two to ten times what was seen on CPUs with AVX2 and AVX-512: guards against a change, no derived bounds
-    "zeta_adjusted": 2e-4, "zeta_adjusted_weighted": 1e-3, "zeta_adjusted_corrected": 1e-3,
+    "zeta_adjusted": 2e-4, "zeta_adjusted_weighted": 1e-3, "zeta_adjusted_corrected": 5e-3,
     "zeta_adjusted_floor": 1e-3, "zeta_adjusted_null": 5e-3, "zeta_adjusted_null_sd": 5e-3, "zeta_adjusted_p": 0.4,
-    "cai_cluster_cosine": 1e-3, "silhouettes": 2e-3, "cai_silhouettes": 5e-2,
+    # 2.6e-3 was seen for Lag-Llama, where one row changes sides
+    "cai_cluster_cosine": 1e-3, "silhouettes": 6e-3, "cai_silhouettes": 5e-2,
 }  # fmt: skip
 
 
@@ -101,7 +102,8 @@ def bounds(states: np.ndarray, full: dict[str, Any], half: dict[str, Any]) -> di
 def test_float16_changes_every_measure_within_its_bound_and_no_k_nor_dimension(name: str) -> None:
     for place, states, rounded, types in stored(name):
         np.testing.assert_array_equal(rounded, states.astype(np.float16).astype(np.float32))
-        options: dict[str, Any] = {"k_max": 6, "restarts": 4, "permutations": 9, "presets": PRESETS, "seed": 0}
+        options: dict[str, Any] = {"k_max": 6, "restarts": 4, "permutations": 9, "repeats": 0, "presets": PRESETS}
+        options["seed"] = 0
         full, half = (measure_states(one, types, **options) for one in (states, rounded))
         assert {key: full[key] for key in EXACT} == {key: half[key] for key in EXACT}, place
         found, allowed = differences(full, half), SEEN | bounds(states, full, half)

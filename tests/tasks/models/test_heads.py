@@ -12,20 +12,21 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tasks.errors import HealthError
-from tasks.geometry.alignment import Axes, spectral_alignment
-from tasks.geometry.jacobian import Bounds
-from tasks.models import base, heads
-from tasks.models.base import Family
-from tasks.models.chronos_t5 import ChronosT5
-from tasks.models.patchtst import PatchTST
-from tasks.models.registry import family_class
-from tasks.models.timesfm import TimesFM
-from tasks.models.totem import Totem
-from tasks.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
-from tasks.models.visionts import VisionTS
-from tasks.series.types import Windows
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.tasks.entries import heads
+from tsfmscope.tasks.errors import HealthError
+from tsfmscope.tasks.geometry.alignment import Axes, spectral_alignment
+from tsfmscope.tasks.geometry.jacobian import Bounds
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models import base
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.patchtst import PatchTST
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.tasks.models.timesfm.versions import TimesFM
+from tsfmscope.tasks.models.totem.family import Totem
+from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
+from tsfmscope.tasks.models.visionts.family import VisionTS
+from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
 ROOT = Path(__file__).parents[3]
@@ -278,17 +279,17 @@ def test_huge_and_tiny_series_have_the_alignment_of_their_scaled_copy(
 
 def test_as_few_windows_are_drawn_as_hold_the_rows_and_the_seed_decides_which(t5: ChronosT5, windows: Make) -> None:
     tokens = t5.tokenize(windows(count=40))  # 48 valued rows a window in the encoder, 11 in the decoder
-    assert len(heads.drawn(tokens, 33, 0)) == 3
-    assert len(heads.drawn(tokens, 34, 0)) == 4
-    assert len(heads.drawn(tokens, 10_000, 0)) == 40
-    one, again, other = (heads.drawn(tokens, 33, seed) for seed in (1, 1, 2))
+    assert len(heads.sample_windows(tokens, 33, 0)) == 3
+    assert len(heads.sample_windows(tokens, 34, 0)) == 4
+    assert len(heads.sample_windows(tokens, 10_000, 0)) == 40
+    one, again, other = (heads.sample_windows(tokens, 33, seed) for seed in (1, 1, 2))
     assert one.series == again.series != other.series
     assert one.series == sorted(one.series, key=tokens.series.index)
 
 
 def test_a_stack_of_one_token_a_window_asks_for_no_more_windows(bolt: Family, windows: Make) -> None:
     tokens = bolt.tokenize(windows(count=40))
-    assert len(heads.drawn(tokens, 12, 0)) == 2
+    assert len(heads.sample_windows(tokens, 12, 0)) == 2
 
 
 @plain

@@ -17,10 +17,10 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 from transformers import PatchTSTConfig, PatchTSTForPrediction
 
-from tasks.errors import ModelError
-from tasks.models.patchtst import PatchTST
-from tasks.models.types import TokenKind
-from tasks.series.types import Windows
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.patchtst import PatchTST
+from tsfmscope.tasks.models.types import TokenKind
+from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
 SIZE = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}

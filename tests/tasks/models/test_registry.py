@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasks.errors import ModelError, StaleInputError
-from tasks.models import plugins, registry
-from tasks.models.base import Family
-from tasks.models.chronos_bolt import ChronosBolt
-from tasks.models.chronos_t5 import ChronosT5
-from tasks.models.lag_llama import LagLlama
-from tasks.sweep.jobs import PLACE, Job, Place, Task
+from tsfmscope.tasks.errors import ModelError, StaleInputError
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task
+from tsfmscope.tasks.models import plugins, registry
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
+from tsfmscope.tasks.models.lag_llama.family import LagLlama
+from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
 
 
 @pytest.fixture
@@ -70,7 +70,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     plugins.entries.cache_clear()
 
 
-USABLE = "from tasks.models.chronos_bolt import ChronosBolt\nclass Theirs(ChronosBolt):\n    name = 'theirs'\n"
+USABLE = (
+    "from tsfmscope.tasks.models.chronos_bolt import ChronosBolt\nclass Theirs(ChronosBolt):\n    name = 'theirs'\n"
+)
 
 
 def test_an_entry_point_adds_a_family_which_is_imported_when_its_name_is_asked_for(install: Install) -> None:
@@ -89,16 +91,16 @@ def test_an_entry_point_adds_a_family_which_is_imported_when_its_name_is_asked_f
     ("value", "text", "words"),
     [
         ("no_such_package.models:Thing", "", "module 'no_such_package' is missing; install the package that holds"),
-        ("uni2ts.no_such_module:Thing", "", r"tsfm-lens\[moirai\].*--no-deps uni2ts"),
+        ("uni2ts.no_such_module:Thing", "", r"tsfmscope\[moirai\].*--no-deps uni2ts"),
         ("their_module:Thing", USABLE, "module their_module has no class 'Thing'; mend its entry point"),
         ("their_module:Theirs", "import no_such_package", "module 'no_such_package' is missing"),
         ("their_module:Theirs", "1 / 0", r"does not import \(ZeroDivisionError: .*uninstall it"),
         ("their_module:Theirs", "class :", r"does not import \(SyntaxError"),
         ("their_module:Theirs", "import math\nmath.nothing", r"does not import \(AttributeError"),
-        ("their_module:Theirs", "class Theirs: pass", "is no subclass of tasks.models.base.Family"),
+        ("their_module:Theirs", "class Theirs: pass", "is no subclass of tsfmscope.tasks.models.base.Family"),
         (
             "their_module:Theirs",
-            "from tasks.models.base import Family\nclass Theirs(Family): pass",
+            "from tsfmscope.tasks.models.base import Family\nclass Theirs(Family): pass",
             r"lacks _pass, _tokenize, layers, .*\(docs/plugins.md\)",
         ),
     ],
@@ -147,6 +149,11 @@ def test_fingerprints_of_ours_are_the_files_and_of_others_the_code_too(install: 
         assert (registry.code_of("theirs") == code) is (change == "A = 1\n")
     with pytest.raises(ValueError, match="unknown family 'their'"):
         registry.with_code("their", "f")
+
+
+def test_only_a_family_whose_results_changed_has_new_keys() -> None:
+    changed = {name for name in registry.FAMILIES if registry.with_code(name, "f") != "f"}
+    assert changed == {"lag-llama"}  # since its windows have dates
 
 
 def test_a_job_of_older_code_is_stale(install: Install, folder: Path, tmp_path: Path) -> None:
@@ -238,7 +245,7 @@ def linears(model: Family) -> list[torch.nn.Linear]:
 
 def test_importing_the_registry_imports_no_heavy_package() -> None:
     heavy = {"torch", "transformers", "chronos", "ray", "huggingface_hub"}
-    code = f"import sys, tasks.models.registry; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, tsfmscope.tasks.models.registry; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -254,11 +261,11 @@ def test_a_job_planned_with_other_packages_than_its_process_has_is_refused() -> 
     job = Job(Task("t", 1, "m:f"), {"family": "chronos-bolt", "ref": folder}, {f"model:{folder}": planned})
     with pytest.raises(StaleInputError, match="its files and packages are now"):
         registry.load_for_job(job)
-    token = PLACE.set(Place(environment="digest"))
+    token = EXECUTION_CONTEXT.set(ExecutionContext(environment="digest"))
     try:
         assert registry.load_for_job(job).name == "chronos-bolt"
     finally:
-        PLACE.reset(token)
+        EXECUTION_CONTEXT.reset(token)
 
 
 def test_a_family_whose_package_is_missing_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

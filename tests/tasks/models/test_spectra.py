@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from store.schema import to_arrow
-from tasks.models import spectra
-from tasks.models.base import Family
-from tasks.models.chronos_t5 import ChronosT5
-from tasks.models.types import TokenKind, Tokens, WeightMatrix, tokens_to_table
-from tasks.ranks.angles import line_angles
-from tasks.ranks.spectrum import numerical_rank
-from tasks.series.types import Windows
-from tasks.sweep.jobs import Job, Task
+from tsfmscope.store.schema import to_arrow
+from tsfmscope.tasks.entries import spectra
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix, tokens_to_table
+from tsfmscope.tasks.ranks.angles import line_angles
+from tsfmscope.tasks.ranks.spectrum import numerical_rank
+from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
 CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 48, "noise": 0.0}

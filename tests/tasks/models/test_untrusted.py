@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tasks.errors import ModelError
-from tasks.models.folders import LARGEST_CONFIG
-from tasks.models.registry import FAMILIES, family_class
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.common.checkpoint_folder import LARGEST_CONFIG
+from tsfmscope.tasks.models.registry import FAMILIES, family_class
 
 COMMITTED = Path(__file__).resolve().parents[3] / "checkpoints"
 READERS = ("chronos-t5", "lag-llama", "moirai", "tabular", "time-moe")  # each has its own way of reading a folder
@@ -120,6 +120,25 @@ def test_a_number_of_layers_that_the_weights_do_not_have_is_refused_at_once(made
     held = json.loads((folder / "config.json").read_text())
     with_config(folder, **{name: count for name in LAYERS if name in held})
     assert str(folder) in refused(family, folder)
+
+
+@pytest.mark.parametrize("made", ["chronos-bolt", "chronos-2"], indirect=True)
+@pytest.mark.parametrize("key", ["input_patch_size", "input_patch_stride", "context_length"])
+@pytest.mark.parametrize("value", [0, -1, "16", 2.5])
+def test_a_patch_of_no_steps_is_refused_with_its_key(made: tuple[str, Path], key: str, value: Any) -> None:
+    family, folder = made
+    block = json.loads((folder / "config.json").read_text())["chronos_config"]
+    with_config(folder, chronos_config=block | {key: value})
+    assert f"config.json: {key}: got {value!r}, expected a whole number from 1" in refused(family, folder)
+
+
+@pytest.mark.parametrize("made", ["chronos-bolt", "chronos-t5", "patchtst"], indirect=True)
+@pytest.mark.parametrize("value", ["float99", "__class__", 5, {}, ["float32"]])
+def test_an_odd_dtype_is_refused_or_passed_over(made: tuple[str, Path], value: Any) -> None:
+    family, folder = made
+    with_config(folder, dtype=value, torch_dtype=value)
+    with suppress(ModelError):
+        assert family_class(family).load(folder).network.dtype.itemsize == 4
 
 
 def whole_numbers(family: str) -> Iterator[tuple[str | None, str]]:

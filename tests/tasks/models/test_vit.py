@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import save_file
 from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
-from tasks.errors import ModelError
-from tasks.models.types import TokenKind
-from tasks.models.vit import MASKED_SHARE, ViT
-from tasks.series import contrast
-from tasks.series.types import Windows
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.types import TokenKind
+from tsfmscope.tasks.models.vit import MASKED_SHARE, ViT
+from tsfmscope.tasks.series import other_modalities
+from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
 SHAPE = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -89,7 +89,7 @@ def test_images_of_another_size_are_resized(
     vit: ViT, windows_of: Callable[..., Windows], shape: tuple[int, int]
 ) -> None:
     image = np.random.default_rng(0).integers(0, 256, (*shape, 3)).astype(np.uint8)
-    values = contrast.item(image)[None]
+    values = other_modalities.item(image)[None]
     tokens = vit.tokenize(windows_of(values[:, :-1], values[:, -1:]))
     assert (tokens.kinds["encoder"][:, 1:] == TokenKind.OBSERVATION).all()
     planes = torch.from_numpy(image).permute(2, 0, 1)[None].float()

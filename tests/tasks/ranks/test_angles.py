@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.ranks.angles import line_angles
+from tsfmscope.tasks.ranks.angles import line_angles
 
 HALF = np.pi / 2
 

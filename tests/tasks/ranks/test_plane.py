@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.ranks.plane import leading_plane
+from tsfmscope.tasks.ranks.plane import leading_plane
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.ranks.spectrum import ARITHMETIC, matrix_floor, numerical_rank, rounding_floor, singular_values
+from tsfmscope.tasks.ranks.spectrum import ARITHMETIC, matrix_floor, numerical_rank, rounding_floor, singular_values
 
 PUBLISHED = [0, 1e-3, 10**-2.5, 1e-2, 10**-1.5, 1e-1, 10**-0.75, 10**-0.5]  # the eight of rank_structure.md Table 2
 VALUES = st.lists(st.floats(0, 1e300), min_size=1, max_size=30)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.ranks import tall
-from tasks.ranks.tall import TallQR
+from tsfmscope.tasks.ranks import tall
+from tsfmscope.tasks.ranks.tall import TallQR
 
 RNG = np.random.default_rng
 

@@ -11,13 +11,13 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from stages.statistics import _of_ranks as of_units
-from store import catalogue, files
-from tasks.report.queries import study_queries
-from tasks.report.query import Query
-from tasks.report.rank_queries import rank_queries
-from tasks.report.tables import Answer, StudyTables
-from tasks.statistics.study import Options
+from tsfmscope.stages.statistics import _of_ranks as of_units
+from tsfmscope.store import catalogue, files
+from tsfmscope.tasks.report.queries import study_queries
+from tsfmscope.tasks.report.query import Query
+from tsfmscope.tasks.report.rank_queries import rank_queries
+from tsfmscope.tasks.report.tables import Answer, StudyTables
+from tsfmscope.tasks.statistics.study import Options
 
 Row = dict[str, Any]
 Cell = tuple[str, list[Row], float]  # key of a job, its rows, its seconds
@@ -72,7 +72,7 @@ def compression_studies(folder: Path, made: Made = Made()) -> dict[str, StudyTab
         files.write_rows(folder / f"{name}.parquet", name, lines)
     with duckdb.connect() as connection:  # without the checks, which take most of the time
         catalogue._fill(connection, {name: [folder / f"{name}.parquet"] for name in tables}, 0)
-        catalogue._create_views(connection, catalogue.resources("store") / "sql")
+        catalogue._create_views(connection, catalogue.resources("tsfmscope.store") / "sql")
         inferred = files.to_arrow("inference", [{**row, **ADJUSTED} for row in of_units(connection, OPTIONS)])
         connection.register("inferred", inferred)
         connection.execute("insert into inference by name select * from inferred")
@@ -163,7 +163,7 @@ def _forecast(
     cell = {"model": model, "base_model": base, "rank": rank, "dataset": dataset, "condition": "c", "context": 64}
     there = loss is not None
     sums = {"squared_error": 1.0, "nmse_denominator": 2.0, "quantile_loss": loss or 0.0, "target_abs": 10.0 * there}
-    ratios = {"nmse": 0.5, "nmse_power": 0.4, "wql": (loss or 0) / 90, "mase": loss, "seasonal_error": 1.0}
+    ratios = {"nmse": 0.5, "nmse_power": 0.4, "wql_window": (loss or 0) / 90, "mase": loss, "seasonal_error": 1.0}
     return {
         **cell, "noise": 0.0, "series": series, "origin": 64, "horizon": 8, "n_context": 64, "n_future": 8, **sums,
         **(ratios if there else dict.fromkeys(ratios)), "reason": None if there else "not forecast: made so",

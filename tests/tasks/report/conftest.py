@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.report.islands import project
-from tasks.report.queries import queries, study_queries
-from tasks.report.tables import Answer, ReportTables, StudyTables
-from tasks.report.verdicts import COLUMNS
+from tsfmscope.tasks.report.page.verdicts import COLUMNS
+from tsfmscope.tasks.report.plots.islands import project
+from tsfmscope.tasks.report.queries import queries, study_queries
+from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
 
 MODELS = ("chronos-bolt-small-350k", "chronos-t5-small-690k")
 SYNTHETIC = tuple(
@@ -26,7 +26,8 @@ DOMAINS |= {"hospital": "healthcare"}
 PAPERS = {name: name for name in SYNTHETIC} | {"exchange_rate": "finance-1", "nn5_weekly": "finance-2"}
 SHAPES = {  # columns of `queries.STUDY_QUERIES`; test_queries.py holds them to the SQL
     "points": (
-        "model", "dataset", "domain", "paper", "stands_in_for", "condition", "zeta_adjusted", "nmse", "n_windows",
+        "model", "dataset", "domain", "paper", "stands_in_for", "condition", "zeta_adjusted_corrected",
+        "zeta_adjusted", "nmse", "n_windows",
     ),
     "layers": ("model", "family", "stack", "layer", "normed", "epsilon", "median", "low", "high", "n"),
     "published": COLUMNS,
@@ -240,12 +241,13 @@ def _advice() -> pd.DataFrame:
     rules = {"advised": (1.6, None), "validation": (1.2, 1.4), "largest_context": (3.0, 0.9), "chance": (2.5, 0.7)}
     return pd.DataFrame(
         [
-            {"measure": measure, "grouping": grouping, "rule": rule, "n": 17, "times": times, "low": times / 1.3}
+            {"measure": measure, "grouping": grouping, "rule": rule, "n": 17}
+            | {"n_candidates": 170, "n_unfilled": 40, "times": times, "low": times / 1.3}
             | {"high": times * 1.3}
             | dict.fromkeys(("advice_over_it", "advice_over_it_low", "advice_over_it_high"), ratio)
             | dict.fromkeys(("p", "p_bh", "p_models"), None if ratio is None else 0.03)
             | {"advice_is": None if ratio is None else "undecided"}
-            for measure in ("zeta", "zeta_adjusted")
+            for measure in ("zeta", "zeta_adjusted_corrected")
             for grouping in ("model", "context", "model_and_context")
             for rule, (times, ratio) in rules.items()
             if (grouping, rule) != ("model", "largest_context")
@@ -282,8 +284,10 @@ def _points(rng: np.random.Generator, models: list[str], datasets: list[str]) ->
     rows = [(model, dataset, condition) for dataset in datasets for model in models for condition in CONDITIONS]
     frame = pd.DataFrame(rows, columns=["model", "dataset", "condition"])
     hard = dict(zip(datasets, 10 ** rng.uniform(-3, 0.7, len(datasets)), strict=True))
+    frame["zeta_adjusted_corrected"] = 0.0  # stands before the printed one, as in the query
     frame["zeta_adjusted"] = rng.choice([-1, 1], len(rows)) * 10 ** rng.uniform(-4, -1, len(rows))
     frame.loc[frame["dataset"] == datasets[3], "zeta_adjusted"] = np.nan
+    frame["zeta_adjusted_corrected"] = frame["zeta_adjusted"] / 2  # so that a figure shows which of the two it draws
     frame["nmse"] = frame["dataset"].map(hard) * 10 ** rng.uniform(-0.4, 0.4, len(rows))
     return frame.assign(nmse_median=frame["nmse"] / 2, nmse_pooled=frame["nmse"], n_windows=64)
 
@@ -333,7 +337,8 @@ def _heads(models: list[str], datasets: list[str]) -> dict[str, pd.DataFrame]:
     overlap = {"layer": 1, "n": 216, "n_null": 0, "chance": 0.25, "query": 0.41, "key": 0.42, "query_z": 4.9}
     above = {"key_z": 5.2, "query_share_above": 0.97, "key_share_above": 0.98, "inverse_cosine": 0.02, "reason": None}
     cell = {"model": models[0], "dataset": datasets[0], "condition": "context-500", "n_positions": 2048}
-    log_z = {"log_z_mean": 7.0, "log_z_sd": 0.9, "log_z_range": 4.0, "zeta_adjusted": 0.1, "log_isotropy_scaled": -3.0}
+    log_z = {"log_z_mean": 7.0, "log_z_sd": 0.9, "log_z_range": 4.0, "zeta_adjusted_corrected": 0.1}
+    log_z |= {"zeta_adjusted": 0.1, "log_isotropy_scaled": -3.0}
     counts = {"n_tokens": 2, "n": 432, "n_null": 0, "printed_violations": 45, "appendix_violations": 0}
     shares = {"safe_violations": 0, "printed_largest_share": 12.4, "safe_largest_share": 0.48, "reason": None}
     return {
@@ -348,8 +353,10 @@ def _skill(models: list[str]) -> pd.DataFrame:
         [
             {
                 "model": model,
+                "sine_error": 0.5 + 0.1 * place,
                 "n_windows": 1200,
                 "n_datasets": 11,
+                "n_seasonal": 4,
                 "wql_vs_median": 0.74 + 0.05 * place,
                 "low": 0.71,
                 "high": 0.83,
@@ -400,7 +407,7 @@ def _checkpoints(models: list[str]) -> pd.DataFrame:
 
 
 def _skipped(models: list[str], datasets: list[str]) -> pd.DataFrame:
-    reasons = ("fewer than 16 observed steps before the origin", "constant", "external data: TSFM_LENS_DATA is not set")
+    reasons = ("fewer than 16 observed steps before the origin", "constant", "external data: TSFMSCOPE_DATA is not set")
     return pd.DataFrame(
         [
             {

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-import store
-from store import catalogue, files
-from tasks.report.queries import study_queries
-from tasks.report.query import Query
-from tasks.report.rank_queries import rank_queries
-from tasks.report.tables import Answer, StudyTables
+from tsfmscope import store
+from tsfmscope.store import catalogue, files
+from tsfmscope.tasks.report.queries import study_queries
+from tsfmscope.tasks.report.query import Query
+from tsfmscope.tasks.report.rank_queries import rank_queries
+from tsfmscope.tasks.report.tables import Answer, StudyTables
 
 Row = dict[str, Any]
 SERIES = ("chronos-bolt-nano", "chronos-t5-nano", "moirai-nano")

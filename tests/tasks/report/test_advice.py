@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.report.advice import CHOICES, MEASURE, RULES, regrets, section
-from tasks.report.tables import ReportTables
+from tsfmscope.tasks.report.advice import CHOICES, MEASURE, RULES, regrets, section
+from tsfmscope.tasks.report.tables import ReportTables
 
 
 def test_every_rule_of_every_choice_is_drawn_with_its_interval(tables: ReportTables) -> None:

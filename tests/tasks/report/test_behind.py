@@ -14,12 +14,12 @@ from typing import NamedTuple
 import pandas as pd
 import pytest
 
-import store
-from stages.report import locked
-from store import catalogue
-from tasks.report.page import render
-from tasks.report.tables import ReportTables
 from tests.tasks.report.rank_rows import rank_studies
+from tsfmscope import store
+from tsfmscope.stages.report import locked
+from tsfmscope.store import catalogue
+from tsfmscope.tasks.report.page.page import render
+from tsfmscope.tasks.report.tables import ReportTables
 
 BLOCK = re.compile(r'<div class="behind" id="behind-([^"]+)">(.*?)</div>', re.DOTALL)
 CSV = re.compile(r'download="([^"]+)\.csv" href="data:text/csv;charset=utf-8;base64,([^"]*)"')
@@ -97,7 +97,7 @@ def test_the_sql_of_every_other_answer_runs_as_it_stands(page: str, tmp_path: Pa
 LOCK = """schema: '2.0'
 stages:
   geometry:
-    cmd: python -m stages geometry
+    cmd: python -m tsfmscope.stages geometry
     deps:
     - path: data/embeddings
       md5: 0000000000000000000000000000dead.dir
@@ -109,9 +109,9 @@ stages:
     - path: data/timings/geometry
       md5: 22222222222222222222222222222222.dir
   theory:
-    cmd: python -m stages theory
+    cmd: python -m tsfmscope.stages theory
   report:
-    cmd: python -m stages report
+    cmd: python -m tsfmscope.stages report
     outs:
     - path: data/report.html
       md5: 33333333333333333333333333333333

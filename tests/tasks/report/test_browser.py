@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from tasks.report.page import render
-from tasks.report.tables import ReportTables
 from tests.tasks.report.chromium import LACKING, MISSING, Browser, started
+from tsfmscope.tasks.report.page import single_model_page
+from tsfmscope.tasks.report.page.page import render
+from tsfmscope.tasks.report.tables import ReportTables
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=LACKING)]
 HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"  # what conftest.py adds to every name
@@ -46,6 +48,36 @@ def test_the_page_draws_everything_without_an_error_or_a_request(page: Browser) 
     asked = page.requests()
     assert len(asked) == 1
     assert asked[0].startswith("file:")
+
+
+@pytest.fixture
+def own_browser() -> Iterator[Browser]:
+    """A browser that may leave the report, which the other tests share."""
+    with started() as opened:
+        yield opened
+
+
+def test_the_page_of_one_model_draws_under_a_policy_that_allows_no_other_script(
+    own_browser: Browser, tmp_path: Path
+) -> None:
+    browser = own_browser
+    measures = [column for _, _, columns in single_model_page.PANELS for column in columns]
+    rows = pd.DataFrame([{"stack": HOSTILE, "layer": layer, "normed": False} for layer in range(3)])
+    rows = rows.assign(share=0.8, epsilon=0.01, **dict.fromkeys(measures, 0.5))
+    text = single_model_page.page(HOSTILE, single_model_page.drawn(rows))
+    assert "Content-Security-Policy" in text
+    browser.log("performance"), browser.log("browser")
+    path = tmp_path / "look.html"
+    path.write_text(text, encoding="utf-8")
+    browser.open(path)
+    browser.settle()
+    assert browser.js("return document.querySelectorAll('.main-svg').length") >= 2 * len(single_model_page.PANELS)
+    assert browser.complaints() == []
+    assert len(browser.requests()) == 1
+    path.write_text(text.replace("</body>", "<script>window.hacked = 1</script></body>"), encoding="utf-8")
+    browser.open(path)
+    assert browser.js("return window.hacked === undefined")
+    assert any("Content Security Policy" in one for one in browser.complaints())
 
 
 def test_pictures_in_three_dimensions_give_back_their_canvas_and_keep_their_view(page: Browser) -> None:

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.report.figures import COLOURS, DASHES, SYMBOLS
-from tasks.report.page import models
-from tasks.report.tables import ReportTables
-from tasks.report.timeline import GREY
+from tsfmscope.tasks.report.page.page import models
+from tsfmscope.tasks.report.plots.figures import COLOURS, DASHES, SYMBOLS
+from tsfmscope.tasks.report.plots.timeline import GREY
+from tsfmscope.tasks.report.tables import ReportTables
 
-CSS = files("tasks.report").joinpath("page.css").read_text("utf-8")
+CSS = files("tsfmscope.tasks.report.page").joinpath("page.css").read_text("utf-8")
 # Machado, Oliveira and Fernandes 2009, Table 1, severity 1, for linear RGB
 EYES = {
     "all cones": np.eye(3),

@@ -14,14 +14,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from store import catalogue
-from tasks.report import compression, ranks, scales, studies
-from tasks.report.compression_queries import OF_PICTURE
-from tasks.report.sections import Drawn
-from tasks.report.static import still
-from tasks.report.tables import StudyTables
 from tests.tasks.report.compression_rows import FACTORS, LOCAL, PICTURES, Made, compression_studies
 from tests.tasks.report.conftest import HOSTILE
+from tsfmscope.store import catalogue
+from tsfmscope.tasks.report import colorscale, compression, ranks
+from tsfmscope.tasks.report.compression_queries import OF_PICTURE
+from tsfmscope.tasks.report.page import studies
+from tsfmscope.tasks.report.page.sections import Figure
+from tsfmscope.tasks.report.render.mpl_render import render
+from tsfmscope.tasks.report.tables import StudyTables
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference"
 Found = dict[str, StudyTables]
@@ -47,7 +48,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return request.param, compression_studies(tmp_path_factory.mktemp("told"), Made(factors, spread))
 
 
-def drawn(found: Found, study: str) -> Drawn:
+def drawn(found: Found, study: str) -> Figure:
     (one,) = ranks.drawn(found[study], [])
     return one
 
@@ -135,7 +136,7 @@ def test_the_picture_has_a_panel_a_dense_model_and_a_mark_for_each_row(found: Fo
     assert set(names) == {"dense", "svd", "joint", *LOCAL}
     assert len(names) == len(set(names))
     for trace in marks:
-        assert (trace.marker.color == scales.GREY) == (trace.name in LOCAL)
+        assert (trace.marker.color == colorscale.GREY) == (trace.name in LOCAL)
     (svd,) = (trace for trace in marks if trace.name == "svd")
     assert dict(zip(svd.x, svd.marker.size, strict=True))[0.6] < max(svd.marker.size)  # less is left
     assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
@@ -223,7 +224,7 @@ def test_without_timings_nothing_is_drawn_but_the_rows_are_there(found: Found) -
 
 @pytest.mark.parametrize("study", ["frontier", "table2", "table3"])
 def test_a_still_is_drawn(study: str, found: Found) -> None:
-    made = still([("", drawn(found, study).figure)])
+    made = render([("", drawn(found, study).figure)])
     assert made["png"].startswith(b"\x89PNG") and b"<svg" in made["svg"]
 
 
@@ -271,7 +272,7 @@ def test_the_printed_numbers_are_those_of_the_reference_files(
                     row[column],
                 ]
                 expected.add((line, quantity, *(float(one) if one else None for one in numbers)))
-    view = catalogue.resources("store") / "sql" / "views" / "published_pretrained.sql"
+    view = catalogue.resources("tsfmscope.store") / "sql" / "views" / "published_pretrained.sql"
     asked = "line, quantity, first, size, time_ratio, space_ratio, value"
     sql = f"select {asked} from ({view.read_text()}) where figure = ?"
     with duckdb.connect() as connection:

@@ -6,12 +6,12 @@ import duckdb
 import pandas as pd
 import pytest
 
-import store
-from store import catalogue
-from tasks.report.page import render
-from tasks.report.queries import QUERIES, STUDY_QUERIES, queries, study_queries
-from tasks.report.query import Query
-from tasks.report.tables import Answer, ReportTables, StudyTables
+from tsfmscope import store
+from tsfmscope.store import catalogue
+from tsfmscope.tasks.report.page.page import render
+from tsfmscope.tasks.report.queries import QUERIES, STUDY_QUERIES, queries, study_queries
+from tsfmscope.tasks.report.query import Query
+from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,16 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from tasks.report import compression, fields, growth, histograms, ranks, scales, spectra, studies, verdicts
-from tasks.report.page import render
-from tasks.report.rank_queries import OF_PICTURE, rank_queries
-from tasks.report.sections import Drawn
-from tasks.report.static import still
-from tasks.report.tables import ReportTables, StudyTables
 from tests.tasks.report.conftest import HOSTILE
 from tests.tasks.report.rank_rows import GRID, MODALITIES, SERIES, STUDIES, made_up, rank_studies
+from tsfmscope.tasks.report import colorscale, compression, ranks
+from tsfmscope.tasks.report.page import studies, verdicts
+from tsfmscope.tasks.report.page.page import render
+from tsfmscope.tasks.report.page.sections import Figure
+from tsfmscope.tasks.report.plots import growth, heatmaps, histograms, spectra
+from tsfmscope.tasks.report.rank_queries import OF_PICTURE, rank_queries
+from tsfmscope.tasks.report.render.mpl_render import render as still
+from tsfmscope.tasks.report.tables import ReportTables, StudyTables
 
 MODELS = sorted([*MODALITIES, *GRID])
 
@@ -35,7 +37,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StudyTables]:
     return rank_studies(tmp_path_factory.mktemp("hostile"), lambda name: name + HOSTILE, tested=False)
 
 
-def drawn(found: dict[str, StudyTables], study: str) -> list[Drawn]:
+def drawn(found: dict[str, StudyTables], study: str) -> list[Figure]:
     return list(ranks.drawn(found[study], MODELS))
 
 
@@ -80,7 +82,7 @@ def test_lines_of_a_spectrum_are_the_singular_values_above_the_floor(found: dict
 def test_a_grid_of_models_is_coloured_in_its_order(found: dict[str, StudyTables]) -> None:
     lines = drawn(found, "fig3a")[0].figure.data
     assert [line.name for line in lines] == list(GRID)
-    assert [line.line.color for line in lines] == [scales.shade(place, len(GRID)) for place in range(len(GRID))]
+    assert [line.line.color for line in lines] == [colorscale.shade(place, len(GRID)) for place in range(len(GRID))]
 
 
 def test_a_signal_has_a_panel_where_a_model_has_several(found: dict[str, StudyTables]) -> None:
@@ -114,7 +116,7 @@ def test_lines_part_the_heads_of_a_projection(found: dict[str, StudyTables]) -> 
     ("text", "shown"), [("0 45 90", [0, 45, 90]), ("", [255]), ("3  90", [3, 255, 90])], ids=["whole", "NaN", "a NaN"]
 )
 def test_what_is_no_angle_is_outside_the_scale(text: str, shown: list[int]) -> None:
-    assert fields.matrix(pd.DataFrame({"degrees": [text]})).tolist() == [shown]
+    assert heatmaps.matrix(pd.DataFrame({"degrees": [text]})).tolist() == [shown]
 
 
 def test_growth_counts_what_numpy_counts_and_layers_start_at_1(found: dict[str, StudyTables]) -> None:
@@ -211,7 +213,7 @@ def test_of_many_snapshots_a_few_are_shown_the_first_and_the_last_among_them() -
 def test_tokens_are_coloured_by_the_order_of_their_values_else_of_their_ids(
     value: list[Any], kind: list[Any], place: list[float]
 ) -> None:
-    assert fields.ordered(pd.DataFrame({"value": value, "type": kind})).tolist() == place
+    assert heatmaps.ordered(pd.DataFrame({"value": value, "type": kind})).tolist() == place
 
 
 def test_a_plane_has_every_token_of_its_model(found: dict[str, StudyTables]) -> None:

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tasks.report import page as report
-from tasks.report import studies
-from tasks.report.light import light
-from tasks.report.static import still
-from tasks.report.tables import ReportTables
 from tests.tasks.report.chromium import LACKING, MISSING, Browser, started
+from tsfmscope.tasks.report.page import page as report
+from tsfmscope.tasks.report.page import studies
+from tsfmscope.tasks.report.quantize_png import light
+from tsfmscope.tasks.report.render.mpl_render import render
+from tsfmscope.tasks.report.tables import ReportTables
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=LACKING)]
-LOCK = {"data/geometry": "0" * 32 + ".dir", "data/roots.json": "1" * 32}
+LOCK = {"data/geometry": "0" * 32 + ".dir", "data/external_inputs.json": "1" * 32}
 # Every text's contrast to what is painted behind it, as WCAG 2 defines it, where it is below the least: [ratio, text].
 CONTRAST = """
 const parse = (c) => { const m = c.match(/[\\d.]+/g).map(Number); return [m[0], m[1], m[2], m.length > 3 ? m[3] : 1]; };
@@ -60,7 +60,7 @@ def page(tables: ReportTables, tmp_path_factory: pytest.TempPathFactory) -> Iter
     one = next(study for study in tables.studies if study.picture == "domains")
     drawn = [(each.title, each.figure) for each in studies.drawn(one, report.models(tables))]
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(report.render(tables, {one.name: light(still(drawn)["png"])}, LOCK), encoding="utf-8")
+    path.write_text(report.render(tables, {one.name: light(render(drawn)["png"])}, LOCK), encoding="utf-8")
     with started() as browser:
         _open(browser, path)
         yield browser

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.report import theory, theory_figures
-from tasks.report.page import render
-from tasks.report.static import still
-from tasks.report.tables import Answer, ReportTables
+from tsfmscope.tasks.report import theory
+from tsfmscope.tasks.report.page.page import render
+from tsfmscope.tasks.report.plots import theory as theory_figures
+from tsfmscope.tasks.report.render.mpl_render import render as still
+from tsfmscope.tasks.report.tables import Answer, ReportTables
 
 
 def test_every_section_has_its_picture_and_what_is_behind_it(tables: ReportTables) -> None:

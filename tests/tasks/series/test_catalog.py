@@ -4,10 +4,10 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from tasks.series.catalog import CATALOG, MODALITIES, _read
-from tasks.series.kernels import kernel_expression, parse_kernel
-from tasks.series.kernelsynth import SYNTHETIC
-from tasks.series.windows import seasonality
+from tsfmscope.tasks.series.catalog import CATALOG, MODALITIES, _read
+from tsfmscope.tasks.series.synthetic.kernels import kernel_expression, parse_kernel
+from tsfmscope.tasks.series.synthetic.kernelsynth import SYNTHETIC
+from tsfmscope.tasks.series.windows import seasonality
 
 # isotropy.md, Table 4; transport has a stand-in with its own horizon
 HORIZONS = {

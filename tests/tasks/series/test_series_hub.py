@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import DataError, HubError
-from tasks.series import hub
-from tasks.series.hub import REPOSITORY, infer_freq, load_hub
+from tsfmscope.tasks.errors import DataError, HubError
+from tsfmscope.tasks.series.files import hub_datasets
+from tsfmscope.tasks.series.files.hub_datasets import REPOSITORY, infer_freq, load_hub
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 HOURS = [datetime(2020, 1, 1) + timedelta(hours=i) for i in range(40)]
@@ -113,7 +113,7 @@ def _shard(folder: Path, name: str) -> Path:
 
 
 def test_each_variate_is_a_series(tmp_path: Path) -> None:
-    found = hub._series(_shard(tmp_path, "pairs"), "pairs", "x", "")
+    found = hub_datasets._series(_shard(tmp_path, "pairs"), "pairs", "x", "")
     assert [one.series for one in found] == ["T1:north", "T1:south", "T2:north", "T2:south"]
     np.testing.assert_array_equal(found[3].values, np.arange(40, dtype=np.float32) ** 2)
 
@@ -127,7 +127,7 @@ def test_each_variate_is_a_series(tmp_path: Path) -> None:
 )
 def test_a_shard_that_cannot_be_used_says_why(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        hub._series(_shard(tmp_path, name), name, "", "")
+        hub_datasets._series(_shard(tmp_path, name), name, "", "")
 
 
 def test_the_hub_is_never_asked_unless_allowed(tmp_path: Path) -> None:

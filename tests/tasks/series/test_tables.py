@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tasks.errors import DataError
-from tasks.series.bundled import load_bundled
-from tasks.series.tables import SCHEMA, list_values, series_table, table_series
-from tasks.series.types import Series
+from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.series.files.bundled import load_bundled
+from tsfmscope.tasks.series.tables import SCHEMA, list_values, series_table, table_series
+from tsfmscope.tasks.series.types import Series
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
@@ -31,6 +31,7 @@ def _series(draw: st.DrawFn) -> Series:
         kernel=draw(st.none() | st.text(max_size=5)),
         seed=draw(st.none() | st.integers(-(2**63), 2**63 - 1)),
         provenance=draw(st.text(max_size=3)),
+        season=draw(st.none() | st.integers(1, 2**31 - 1)),
     )
 
 
@@ -52,7 +53,7 @@ def test_the_columns_are_those_of_the_series_table() -> None:
     table = series_table(load_bundled("macrodata"))
     assert table.schema == SCHEMA
     assert table.column_names == [
-        "dataset", "series", "domain", "freq", "start", "values", "kernel", "seed", "provenance",
+        "dataset", "series", "domain", "freq", "start", "values", "kernel", "seed", "provenance", "season",
     ]  # fmt: skip
     assert table["series"].to_pylist()[:2] == ["realgdp", "realcons"]
 

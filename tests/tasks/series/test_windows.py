@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.errors import DataError
-from tasks.series.types import Series, Windows
-from tasks.series.windows import last_windows, seasonality, spread_windows
+from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.series.types import Series, Windows
+from tsfmscope.tasks.series.windows import last_windows, season_of, seasonality, spread_windows
 
 
 def _series(values: object, name: str = "a", freq: str = "h", dataset: str = "d") -> Series:
@@ -169,8 +172,9 @@ def test_where_series_are_more_than_windows_they_are_evenly_spaced() -> None:
 
 
 def test_mixed_frequencies_or_data_sets_are_refused() -> None:
-    for other in (_series(np.arange(50.0), "b", freq="D"), _series(np.arange(50.0), "b", dataset="e")):
-        with pytest.raises(DataError, match="expected one data set and frequency"):
+    plain = _series(np.arange(50.0), "b")
+    for other in (replace(plain, freq="D"), replace(plain, dataset="e"), replace(plain, season=7)):
+        with pytest.raises(DataError, match="expected one data set, frequency and season"):
             last_windows([_series(np.arange(50.0)), other], context=20, horizon=5)
 
 
@@ -193,6 +197,39 @@ def test_seasons_are_gluonts_s_old_aliases_too(freq: str, season: int) -> None:
     assert seasonality(freq) == season
 
 
+def test_the_season_of_a_series_comes_before_that_of_its_frequency() -> None:
+    hourly = _series(np.arange(100.0))
+    for one, season in ((hourly, 24), (replace(hourly, season=7), 7), (replace(hourly, season=1), 1)):
+        for cut in (last_windows, partial(spread_windows, count=3)):
+            assert cut([one], context=20, horizon=10)[0].season == season_of(one) == season
+
+
 def test_an_unknown_frequency_is_named() -> None:
     with pytest.raises(DataError, match=r"expected a pandas alias .* got 'fortnight'"):
         seasonality("fortnight")
+
+
+def test_a_seed_moves_further_origins_between_their_neighbours_and_never_the_last_one() -> None:
+    series = [_series(np.arange(400.0))]
+    plain, first, same, other = (
+        spread_windows(series, context=20, horizon=10, count=6, seed=seed)[0].origin for seed in (None, 1, 1, 2)
+    )
+    assert first.tolist() == same.tolist() != other.tolist() != plain.tolist()
+    assert plain[0] == first[0] == other[0] == 390
+    for moved in (first, other):
+        assert (moved <= plain).all() and (moved[:-1] > plain[1:]).all()
+        assert len(set(moved.tolist())) == 6
+
+
+def test_where_all_windows_or_series_are_taken_a_seed_changes_nothing() -> None:
+    series = [_series(np.arange(40.0))]
+    every, seeded = (spread_windows(series, context=20, horizon=10, count=99, seed=seed)[0] for seed in (None, 3))
+    assert every.origin.tolist() == seeded.origin.tolist()
+
+
+def test_a_seed_chooses_among_more_series_than_windows_evenly() -> None:
+    series = [_series(np.arange(60.0) + n, f"s{n:02}") for n in range(30)]
+    chosen = {seed: spread_windows(series, context=20, horizon=5, count=10, seed=seed)[0].series for seed in range(20)}
+    assert len({tuple(names) for names in chosen.values()}) == 3  # a phase of thirds
+    for names in chosen.values():
+        assert np.unique(np.diff([int(name[1:]) for name in names])).tolist() == [3]

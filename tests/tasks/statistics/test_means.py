@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tasks.statistics.means import difference, mean, trend
+from tsfmscope.tasks.statistics.means import difference, mean, trend
 
 # millionths: the squares of numbers such as 1e-186 vanish, and scipy then answers p = 0 where `mean` sees no spread
 VALUES = st.lists(st.integers(-(10**12), 10**12), min_size=3, max_size=12, unique=True).map(lambda n: np.array(n) / 1e6)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tasks.statistics import bootstrap, mixed
-from tasks.statistics.permutation import double_centred, permute_centred, permute_rows
-from tasks.statistics.signs import sign_flips
 from tests.tasks.statistics.simulated import DATASETS, study
+from tsfmscope.tasks.statistics import bootstrap, mixed
+from tsfmscope.tasks.statistics.permutation import double_centred, permute_centred, permute_rows
+from tsfmscope.tasks.statistics.signs import sign_flips
 
 LEVEL, ALLOWED = 0.05, 0.06
 Test = Callable[[np.ndarray, np.ndarray, np.random.Generator], float]

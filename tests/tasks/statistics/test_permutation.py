@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tasks.statistics.permutation import double_centred, judge, orders, permute_centred, permute_rows
-from tasks.statistics.power import critical_rho, detectable_rho
+from tsfmscope.tasks.statistics.permutation import double_centred, judge, orders, permute_centred, permute_rows
+from tsfmscope.tasks.statistics.power import critical_rho, detectable_rho
 
 
 def generator(seed: int = 0) -> np.random.Generator:

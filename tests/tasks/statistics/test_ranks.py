@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tasks.statistics.ranks import kendall, spearman, weighted_spearman, why_undefined
+from tsfmscope.tasks.statistics.ranks import kendall, spearman, weighted_spearman, why_undefined
 
 VALUES = st.one_of(st.integers(-3, 3).map(float), st.just(float("nan")), st.just(1e30), st.just(float("inf")))
 PAIRS = st.lists(st.tuples(VALUES, VALUES, st.integers(0, 3)), min_size=0, max_size=12)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tasks.statistics import bootstrap, mixed
-from tasks.statistics.adjust import adjust
-from tasks.statistics.signs import sign_flips
 from tests.tasks.statistics.simulated import study
+from tsfmscope.tasks.statistics import bootstrap, mixed
+from tsfmscope.tasks.statistics.adjust import adjust
+from tsfmscope.tasks.statistics.signs import sign_flips
 
 HOW = {"resamples": 400, "alpha": 0.05}
 

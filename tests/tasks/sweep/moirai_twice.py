@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tasks.series.types import Windows
-from tasks.sweep.jobs import Job, Result, Task, place
+from tsfmscope.tasks.job import Job, Result, Task, current_context
+from tsfmscope.tasks.series.types import Windows
 
-TASK = Task("twice", 1, "moirai_twice:entry", "tasks.models.registry:load_for_job")
+TASK = Task("twice", 1, "moirai_twice:entry", "tsfmscope.tasks.models.registry:load_for_job")
 CONTEXT, HORIZON, LEVELS = 128, 24, (0.1, 0.5, 0.9)
 
 
@@ -34,7 +34,7 @@ def entry(job: Job, data: Any, model: Any) -> Result:
     scale = given.context.std(axis=1)[:, None, None]
     versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "uni2ts", "pyarrow")}
     row = {"states": states, "forecast": (np.asarray(forecast.values) / scale).ravel().tolist(), "versions": versions}
-    return Result([row | {"environment": place().environment}])
+    return Result([row | {"environment": current_context().environment}])
 
 
 def nothing(_: Any) -> None:

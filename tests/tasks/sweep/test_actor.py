@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import toy
 
-from tasks.sweep.actor import Outcome, Setting, Worker
-from tasks.sweep.jobs import Job
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.sweep.actor import Outcome, Worker, WorkerConfig
 
 
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return Worker("actor-0", toy.port(tmp_path / "store"), Setting(1, os.getcwd()))
+    return Worker("actor-0", toy.port(tmp_path / "store"), WorkerConfig(1, os.getcwd()))
 
 
 def outcomes(worker: Worker, *jobs: Job) -> list[Outcome]:

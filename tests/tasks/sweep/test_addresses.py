@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import toy
 
-from tasks.errors import SweepError
-from tasks.sweep.cluster import Resources
-from tasks.sweep.engine import run
+from tsfmscope.tasks.errors import SweepError
+from tsfmscope.tasks.sweep.cluster import Resources
+from tsfmscope.tasks.sweep.engine import run
 
 pytestmark = pytest.mark.slow
 

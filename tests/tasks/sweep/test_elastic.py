@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import toy
 
-from tasks.sweep.cluster import Resources, connect
-from tasks.sweep.engine import Summary, run
-from tasks.sweep.jobs import Job
-from tasks.sweep.nodes import Nodes
-from tasks.sweep.placement import Needs
-from tasks.sweep.progress import Progress
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.sweep.cluster import Resources, connect
+from tsfmscope.tasks.sweep.engine import Summary, run
+from tsfmscope.tasks.sweep.nodes import Nodes
+from tsfmscope.tasks.sweep.placement import ActorResources
+from tsfmscope.tasks.sweep.progress import Progress
 
 pytestmark = pytest.mark.slow
 
@@ -208,8 +208,8 @@ def test_jobs_go_where_labels_and_custom_resources_send_them(tmp_path: Path, nod
         *toy.make(range(20, 30), log, toy.PLAIN, where=True, sleep=0.1),
     ]
     placed = {
-        "toy": Needs(labels={"market": "!on-demand"}, cpus=0.5),
-        "plain": Needs(labels={"market": "on-demand"}, custom={"scratch": 1}, cpus=0.5),
+        "toy": ActorResources(labels={"market": "!on-demand"}, cpus=0.5),
+        "plain": ActorResources(labels={"market": "on-demand"}, custom={"scratch": 1}, cpus=0.5),
     }
     port, asked = toy.port(tmp_path / "store"), []
 

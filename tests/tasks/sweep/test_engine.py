@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import toy
 
-from tasks.errors import SweepError
-from tasks.sweep.actor import Setting, Site, Worker
-from tasks.sweep.backlog import Shelf
-from tasks.sweep.cluster import Resources, connect
-from tasks.sweep.engine import Summary, run
-from tasks.sweep.fleet import Fleet, Slot, of_worker
-from tasks.sweep.jobs import Job, Task
-from tasks.sweep.progress import Progress
+from tsfmscope.tasks.errors import SweepError
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.sweep.actor import Worker, WorkerConfig, WorkerLocation
+from tsfmscope.tasks.sweep.actor_pool import ActorHandle, ActorPool, of_worker
+from tsfmscope.tasks.sweep.cluster import Resources, connect
+from tsfmscope.tasks.sweep.engine import Summary, run
+from tsfmscope.tasks.sweep.job_queue import JobGroup
+from tsfmscope.tasks.sweep.progress import Progress
 
 LOCAL = Resources(local_cpus=2, local_gpus=1, flush_seconds=0.3)
 
@@ -192,18 +192,21 @@ def test_jobs_that_turn_out_long_do_not_wait_behind_each_other(log: Path, store:
 def test_an_actor_on_a_node_without_the_folder_is_kept_idle_while_another_works(store: Path) -> None:
     import ray
 
-    worker = ray.remote(Worker).remote("actor-0", of_worker(toy.port(store)), Setting(1, "/absent/folder"))
+    worker = ray.remote(Worker).remote("actor-0", of_worker(toy.port(store)), WorkerConfig(1, "/absent/folder"))
     site = ray.get(worker.start.remote())
     ray.kill(worker)
     assert "has not got the driver's folder /absent/folder" in site.unfit
-    fleet, (first, second) = Fleet("actor", toy.port(store), LOCAL), (Slot(n, None, Shelf(LOCAL.needs)) for n in "ab")
+    fleet, (first, second) = (
+        ActorPool("actor", toy.port(store), LOCAL),
+        (ActorHandle(n, None, JobGroup(LOCAL.needs)) for n in "ab"),
+    )
     fleet.slots = [first, second]
     fleet.started(first, site)
-    assert first.up and not first.open and not fleet.able(Shelf(LOCAL.needs))
+    assert first.up and not first.open and not fleet.able(JobGroup(LOCAL.needs))
     with pytest.raises(SweepError, match=r"workers do not start: node .* has not got the driver's folder"):
         fleet.started(second, site)
-    fleet.started(second, Site("b", "127.0.0.1", "cpu", "id"))
-    assert second.open and fleet.able(Shelf(LOCAL.needs)) == {"id"}
+    fleet.started(second, WorkerLocation("b", "127.0.0.1", "cpu", "id"))
+    assert second.open and fleet.able(JobGroup(LOCAL.needs)) == {"id"}
 
 
 @pytest.mark.slow
@@ -251,8 +254,8 @@ def test_as_many_actors_as_their_reserved_memory_leaves_room_for(log: Path, stor
 
 def test_when_nothing_is_missing_ray_is_not_even_imported(tmp_path: Path) -> None:
     code = (
-        "import sys, toy; from pathlib import Path; from tasks.sweep.engine import run; "
-        "from tasks.sweep.cluster import Resources; port = toy.port(Path(sys.argv[1])); "
+        "import sys, toy; from pathlib import Path; from tsfmscope.tasks.sweep.engine import run; "
+        "from tsfmscope.tasks.sweep.cluster import Resources; port = toy.port(Path(sys.argv[1])); "
         "jobs = toy.make(range(5), 'log'); port.append([{'key': job.key} for job in jobs]); "
         "summary = run(jobs, port, Resources()); assert summary.reused == 5 and 'ray' not in sys.modules, summary"
     )

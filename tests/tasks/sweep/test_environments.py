@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import toy
 
-from tasks.errors import EnvironmentFailed
-from tasks.sweep.cluster import Resources
-from tasks.sweep.engine import run
-from tasks.sweep.environments import READY, Environment, Maker
-from tasks.sweep.jobs import Job
-from tasks.sweep.placement import Needs
+from tsfmscope.tasks.errors import EnvironmentFailed
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.sweep.cluster import Resources
+from tsfmscope.tasks.sweep.engine import run
+from tsfmscope.tasks.sweep.environments import READY, Environment, EnvironmentBuilder
+from tsfmscope.tasks.sweep.placement import ActorResources
 
 OTHER = "1.16.0"  # of six, which the main stack holds in another version
 
@@ -47,9 +47,9 @@ def test_a_job_sees_its_own_version_the_job_beside_it_ours_and_one_without_an_en
     actors = [records[n]["timing"]["actor"] for n in range(6)]
     assert set(actors[:3]).isdisjoint(actors[3:])
     assert f"six=={OTHER}\n" in (own.folder / "pins.txt").read_text()
-    assert {path.name for path in own.code.iterdir()} == {"stages", "store", "tasks"}
+    assert {path.name for path in own.code.iterdir()} == {"tsfmscope"}
     began = time.monotonic()
-    Maker().make(own)  # it is there
+    EnvironmentBuilder().make(own)  # it is there
     assert time.monotonic() - began < 1
 
     errors = [records[n]["error"] for n in range(6, 10)]
@@ -61,7 +61,7 @@ def test_a_job_sees_its_own_version_the_job_beside_it_ours_and_one_without_an_en
 def test_making_one_ends_in_time_and_says_what_to_raise() -> None:
     own = Environment("slow", (f"six=={OTHER}",), timeout_s=0.01)
     with pytest.raises(EnvironmentFailed, match=r"slow: not made within 0.01 s; raise environments.slow.timeout_s"):
-        Maker().make(own)
+        EnvironmentBuilder().make(own)
     assert not (own.folder / READY).exists()
 
 
@@ -69,7 +69,31 @@ def test_a_machine_without_uv_is_told_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sys.executable", str(folder / "python"))
     monkeypatch.setenv("PATH", str(folder))
     with pytest.raises(EnvironmentFailed, match="install the extra environments"):
-        Maker().make(Environment("any", ("six",)))
+        EnvironmentBuilder().make(Environment("any", ("six",)))
+
+
+BACKEND = """
+import pathlib
+pathlib.Path(__file__).with_name("ran").touch()
+def build_wheel(*_, **__):
+    raise SystemExit
+"""
+
+
+@pytest.mark.parametrize("package", ["evil @ {}", "{}"])
+def test_nothing_is_built_unless_that_is_allowed(folder: Path, package: str) -> None:
+    project = folder / "evil"
+    project.mkdir()
+    table = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (project / "pyproject.toml").write_text(table + '[project]\nname = "evil"\nversion = "1"\n')
+    (project / "backend.py").write_text(BACKEND)
+    packages = (package.format(project.as_uri() if "@" in package else project),)
+    with pytest.raises(EnvironmentFailed, match="Building source distributions is disabled"):
+        EnvironmentBuilder().make(Environment("wheels", packages))
+    assert not (project / "ran").exists()
+    with pytest.raises(EnvironmentFailed):
+        EnvironmentBuilder().make(Environment("builds", packages, allow_builds=True))
+    assert (project / "ran").exists(), "the backend would not have run in any case"
 
 
 def test_the_packages_make_the_digest_and_their_order_does_not() -> None:
@@ -77,20 +101,21 @@ def test_the_packages_make_the_digest_and_their_order_does_not() -> None:
     assert digests[0] == digests[1] != digests[2]
     assert Environment("b", ("x", "y")).digest == digests[0]
     assert Environment("a", ("x", "y"), ("--prerelease=allow",)).digest != digests[0]
+    assert Environment("a", ("x", "y"), allow_builds=True).digest != digests[0]
 
 
 def test_the_environment_of_a_group_makes_a_kind_of_actor_of_its_own_and_leaves_the_key() -> None:
     own = Environment("older", (f"six=={OTHER}",))
     resources = Resources(cpus=2, environments={"theirs": own})
     ours, theirs = jobs("ours", range(1))[0], jobs("theirs", range(1))[0]
-    assert resources.of_job(ours) == Needs(cpus=2)
-    assert resources.of_job(theirs) == Needs(cpus=2, environment=own)
+    assert resources.of_job(ours) == ActorResources(cpus=2)
+    assert resources.of_job(theirs) == ActorResources(cpus=2, environment=own)
     assert ours.key == theirs.key
     assert "environment older" in str(resources.of_job(theirs))
 
 
 def test_what_is_being_made_when_a_sweep_ends_is_left_undone_at_once() -> None:
-    maker, own = Maker(), Environment("older", (f"six=={OTHER}",))
+    maker, own = EnvironmentBuilder(), Environment("older", (f"six=={OTHER}",))
     assert not maker.ready(own)
     began = time.monotonic()
     maker.close()

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import toy
 
-from tasks.errors import SweepError
-from tasks.sweep.actor import Setting, Worker
-from tasks.sweep.cluster import Resources, connect
-from tasks.sweep.engine import Summary, run
-from tasks.sweep.fleet import of_worker
-from tasks.sweep.placement import Needs
+from tsfmscope.tasks.errors import SweepError
+from tsfmscope.tasks.sweep.actor import Worker, WorkerConfig
+from tsfmscope.tasks.sweep.actor_pool import of_worker
+from tsfmscope.tasks.sweep.cluster import Resources, connect
+from tsfmscope.tasks.sweep.engine import Summary, run
+from tsfmscope.tasks.sweep.placement import ActorResources
 
-MIXED = {"toy": Needs(cpus=0.5, gpus=0.5, actors=4), "plain": Needs(cpus=0.5, actors=2)}
+MIXED = {"toy": ActorResources(cpus=0.5, gpus=0.5, actors=4), "plain": ActorResources(cpus=0.5, actors=2)}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_an_actor_that_shows_two_devices_stops_the_sweep(two_gpus: None, tmp_pat
     leaky = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
     port = ray.put(of_worker(toy.port(tmp_path)))
     options = {"num_cpus": 0.5, "num_gpus": 0.5, "runtime_env": {"env_vars": leaky}}
-    actor = ray.remote(Worker).options(**options).remote("leaky", port, Setting(1, str(tmp_path), devices=1))
+    actor = ray.remote(Worker).options(**options).remote("leaky", port, WorkerConfig(1, str(tmp_path), devices=1))
     with pytest.raises(SweepError, match=r"Ray assigned \['?\d'?\], CUDA_VISIBLE_DEVICES shows \['0', '1'\]"):
         ray.get(actor.start.remote())
     ray.kill(actor)
@@ -116,7 +116,7 @@ def test_needs_that_no_node_can_meet_stop_the_sweep_though_other_kinds_could_wor
     two_gpus: None, tmp_path: Path
 ) -> None:
     jobs = [*toy.make([1], tmp_path / "log"), *toy.make([2], tmp_path / "log", toy.PLAIN)]
-    resources = Resources(tasks={"plain": Needs(labels={"market": "spot"})})
+    resources = Resources(tasks={"plain": ActorResources(labels={"market": "spot"})})
     with pytest.raises(SweepError, match=r"no actor came up .*labels {'market': 'spot'}"):
         run(jobs, toy.port(tmp_path / "store"), resources)
 
@@ -124,7 +124,7 @@ def test_needs_that_no_node_can_meet_stop_the_sweep_though_other_kinds_could_wor
 @pytest.mark.gpu
 def test_on_a_real_gpu_two_halves_share_it_and_a_cpu_job_beside_them_sees_none(tmp_path: Path) -> None:
     with connect(Resources(local_cpus=4)):
-        half = {"toy": Needs(gpus=0.5, actors=2), "plain": Needs(actors=1)}
+        half = {"toy": ActorResources(gpus=0.5, actors=2), "plain": ActorResources(actors=1)}
         summary, records = sweep(tmp_path, Resources(tasks=half), torch=True)
     on_gpu = of(records, "toy")
     assert len(on_gpu) == 2 and summary.loads <= 2 * 3

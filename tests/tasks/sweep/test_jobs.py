@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.sweep.jobs import PLACE, Job, Place, Task, place
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task, current_context
 
 TASK = Task("geometry", 3, "m:f", "m:l")
 PLAIN = st.recursive(
@@ -67,7 +67,7 @@ def test_a_spec_that_json_cannot_hold_is_refused() -> None:
 
 
 def test_a_place_halves_batches_down_to_one_and_is_the_cpu_outside_a_sweep() -> None:
-    assert place() == Place("cpu", 1)
-    token = PLACE.set(Place("cuda:0", 4))
-    assert (place().device, place().batch(10), place().batch(2)) == ("cuda:0", 2, 1)
-    PLACE.reset(token)
+    assert current_context() == ExecutionContext("cpu", 1)
+    token = EXECUTION_CONTEXT.set(ExecutionContext("cuda:0", 4))
+    assert (current_context().device, current_context().batch(10), current_context().batch(2)) == ("cuda:0", 2, 1)
+    EXECUTION_CONTEXT.reset(token)

@@ -13,10 +13,10 @@ import pytest
 import toy
 import toy_nodes
 
-from tasks.sweep.cluster import PYTHON_VARIABLE, Resources
-from tasks.sweep.engine import run
-from tasks.sweep.jobs import Job
-from tasks.sweep.tune import Halving, search
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.sweep.cluster import PYTHON_VARIABLE, Resources
+from tsfmscope.tasks.sweep.engine import run
+from tsfmscope.tasks.sweep.tune import Halving, search
 
 pytestmark = pytest.mark.slow
 NODES = toy_nodes.NODES

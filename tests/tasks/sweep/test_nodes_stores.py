@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import toy_nodes
 
-from stages.sweeping import Planned, nothing, run_and_finish
-from store.out import Out
-from store.published import dump_files, read_rows
-from store.shelf import place
-from tasks.sweep.cluster import Resources
-from tasks.sweep.jobs import Job, Task
 from tests.store.s3 import s3  # noqa: F401  the fixture
+from tsfmscope.stages.pipeline.sweeping import Planned, nothing, run_and_finish
+from tsfmscope.store.object_store import place
+from tsfmscope.store.published import dump_files, read_rows
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.sweep.cluster import Resources
 
 pytestmark = pytest.mark.slow
 DUMP = Task("meeting", 1, "toy_nodes:dump_entry", table="dumps")
@@ -39,7 +39,9 @@ def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
     uri = {"file": (tmp_path / "shared").as_uri(), "s3": f"{s3}/nodes"}[kind]
     spec = {"log": str(tmp_path / "log"), "nodes": len(toy_nodes.NODES), "model": "m", "dataset": "d"}
     planned = [Planned(Job(DUMP, {**spec, "n": n, "condition": f"c{n}"}), ["study"]) for n in range(COUNT)]
-    opened = functools.partial(Out, tmp_path / "out", tables=["dumps"], companion=tmp_path / "timings", stage="meeting")
+    opened = functools.partial(
+        StageStore, tmp_path / "out", tables=["dumps"], companion=tmp_path / "timings", stage="meeting"
+    )
     where = Resources(address=cluster.address, flush_seconds=0.5)
 
     with opened(place=place(uri, "meeting")) as out:

@@ -15,12 +15,12 @@ import pytest
 import toy
 import yaml
 
-from stages.params import parse
-from stages.sweeping import environments
-from tasks.models import registry
-from tasks.sweep.cluster import Resources
-from tasks.sweep.engine import run
-from tasks.sweep.jobs import Job
+from tsfmscope.stages.config.params import parse
+from tsfmscope.stages.pipeline.sweeping import environments
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.sweep.cluster import Resources
+from tsfmscope.tasks.sweep.engine import run
 
 ROOT = Path(__file__).parents[3]
 CHECKPOINT = ROOT / "checkpoints" / "moirai-nano"

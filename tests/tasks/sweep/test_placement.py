@@ -4,52 +4,57 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.errors import SweepError
-from tasks.sweep.actor import _torch_device
-from tasks.sweep.cluster import Resources
-from tasks.sweep.placement import Needs, Node, allot, fits
+from tsfmscope.tasks.errors import SweepError
+from tsfmscope.tasks.sweep.actor import _torch_device
+from tsfmscope.tasks.sweep.cluster import Resources
+from tsfmscope.tasks.sweep.placement import ActorResources, Node, allocate, fits
 
 EIGHT = Node("eight", {"CPU": 8, "GPU": 2, "memory": 16 * 2**30})
 PLAIN = Node("plain", {"CPU": 4, "memory": 8 * 2**30, "scratch": 1}, {"market": "spot"})
 
 
 def test_a_training_is_shared_by_one_process_a_gpu_or_by_as_many_as_asked_for() -> None:
-    asked = {Needs(): 1, Needs(gpus=0.5): 1, Needs(gpus=4): 4, Needs(gpus=2, cpus=2, processes=2): 2}
-    asked |= {Needs(cpus=3, processes=3): 3, Needs(cpus=0.5, processes=1): 1}
+    asked = {
+        ActorResources(): 1,
+        ActorResources(gpus=0.5): 1,
+        ActorResources(gpus=4): 4,
+        ActorResources(gpus=2, cpus=2, processes=2): 2,
+    }
+    asked |= {ActorResources(cpus=3, processes=3): 3, ActorResources(cpus=0.5, processes=1): 1}
     assert {needs: needs.shares for needs in asked} == asked
     with pytest.raises(ValueError, match="processes: got 2, expected none or 4, one a GPU"):
-        Needs(cpus=4, gpus=4, processes=2)
+        ActorResources(cpus=4, gpus=4, processes=2)
     with pytest.raises(ValueError, match="processes: got 4 for cpus 2, expected as many cpus"):
-        Needs(cpus=2, processes=4)
+        ActorResources(cpus=2, processes=4)
 
 
 @pytest.mark.parametrize(
     ("needs", "nodes", "expected"),
     [
-        (Needs(), [EIGHT, PLAIN], 12),
-        (Needs(cpus=3), [EIGHT, PLAIN], 2 + 1),  # not 12 / 3: none is split over two nodes
-        (Needs(cpus=0.5), [PLAIN], 8),
-        (Needs(gpus=1), [EIGHT, PLAIN], 2),
-        (Needs(gpus=0.5), [EIGHT], 4),
-        (Needs(gpus=0.4), [EIGHT], 4),  # not 2 / 0.4 = 5: no fraction is split over two GPUs
-        (Needs(gpus=0.1), [EIGHT], 8),  # as many as there are CPUs
-        (Needs(gpus=2), [EIGHT], 1),
-        (Needs(gpus=3), [EIGHT, EIGHT], 0),
-        (Needs(memory_mb=5000), [EIGHT, PLAIN], 3 + 1),
-        (Needs(custom={"scratch": 1}), [EIGHT, PLAIN], 1),
-        (Needs(labels={"market": "spot"}), [EIGHT, PLAIN], 4),
-        (Needs(labels={"market": "!spot"}), [EIGHT, PLAIN], 8),
-        (Needs(labels={"market": "in(spot, on-demand)"}), [EIGHT, PLAIN], 4),
-        (Needs(labels={"market": "spot"}, gpus=1), [EIGHT, PLAIN], 0),
-        (Needs(), [], 0),
+        (ActorResources(), [EIGHT, PLAIN], 12),
+        (ActorResources(cpus=3), [EIGHT, PLAIN], 2 + 1),  # not 12 / 3: none is split over two nodes
+        (ActorResources(cpus=0.5), [PLAIN], 8),
+        (ActorResources(gpus=1), [EIGHT, PLAIN], 2),
+        (ActorResources(gpus=0.5), [EIGHT], 4),
+        (ActorResources(gpus=0.4), [EIGHT], 4),  # not 2 / 0.4 = 5: no fraction is split over two GPUs
+        (ActorResources(gpus=0.1), [EIGHT], 8),  # as many as there are CPUs
+        (ActorResources(gpus=2), [EIGHT], 1),
+        (ActorResources(gpus=3), [EIGHT, EIGHT], 0),
+        (ActorResources(memory_mb=5000), [EIGHT, PLAIN], 3 + 1),
+        (ActorResources(custom={"scratch": 1}), [EIGHT, PLAIN], 1),
+        (ActorResources(labels={"market": "spot"}), [EIGHT, PLAIN], 4),
+        (ActorResources(labels={"market": "!spot"}), [EIGHT, PLAIN], 8),
+        (ActorResources(labels={"market": "in(spot, on-demand)"}), [EIGHT, PLAIN], 4),
+        (ActorResources(labels={"market": "spot"}, gpus=1), [EIGHT, PLAIN], 0),
+        (ActorResources(), [], 0),
     ],
 )
-def test_what_fits_is_counted_node_by_node(needs: Needs, nodes: list[Node], expected: int) -> None:
+def test_what_fits_is_counted_node_by_node(needs: ActorResources, nodes: list[Node], expected: int) -> None:
     assert fits(needs, nodes) == expected
-    assert allot({needs: 10**6}, nodes) == {needs: expected}
+    assert allocate({needs: 10**6}, nodes) == {needs: expected}
 
 
-GPU, BESIDE = Needs(gpus=0.5), Needs()
+GPU, BESIDE = ActorResources(gpus=0.5), ActorResources()
 
 
 @pytest.mark.parametrize(
@@ -60,23 +65,23 @@ GPU, BESIDE = Needs(gpus=0.5), Needs()
         ({BESIDE: 2, GPU: 100}, None, {GPU: 4, BESIDE: 2}),
         ({BESIDE: 100, GPU: 100}, 3, {GPU: 2, BESIDE: 1}),
         ({BESIDE: 100, GPU: 100}, 1, {GPU: 1, BESIDE: 0}),
-        ({BESIDE: 100, Needs(cpus=6, actors=1): 5}, None, {Needs(cpus=6, actors=1): 1, BESIDE: 2}),
+        ({BESIDE: 100, ActorResources(cpus=6, actors=1): 5}, None, {ActorResources(cpus=6, actors=1): 1, BESIDE: 2}),
         ({}, None, {}),
     ],
 )
 def test_kinds_share_a_node_in_turn_those_with_gpus_first(
-    wanted: dict[Needs, int], most: int | None, expected: dict[Needs, int]
+    wanted: dict[ActorResources, int], most: int | None, expected: dict[ActorResources, int]
 ) -> None:
-    assert allot(wanted, [EIGHT], most) == expected
+    assert allocate(wanted, [EIGHT], most) == expected
 
 
 def test_cpu_actors_leave_the_cores_beside_gpus_to_those_that_need_them() -> None:
     crowded = Node("gpus", {"CPU": 2, "GPU": 2})
-    assert allot({Needs(gpus=1): 2, BESIDE: 4}, [crowded, PLAIN]) == {Needs(gpus=1): 2, BESIDE: 4}
+    assert allocate({ActorResources(gpus=1): 2, BESIDE: 4}, [crowded, PLAIN]) == {ActorResources(gpus=1): 2, BESIDE: 4}
 
 
 kinds = st.builds(
-    Needs,
+    ActorResources,
     cpus=st.sampled_from([0.5, 1, 2]),
     gpus=st.sampled_from([0, 0, 0.25, 0.5, 1]),
     actors=st.sampled_from([None, 1, 3]),
@@ -84,7 +89,7 @@ kinds = st.builds(
 nodes = st.builds(lambda cpu, gpu: {"CPU": cpu, "GPU": gpu}, st.integers(0, 5), st.integers(0, 2))
 
 
-def packs(given: dict[Needs, int], has: list[dict[str, int]]) -> bool:
+def packs(given: dict[ActorResources, int], has: list[dict[str, int]]) -> bool:
     """Whether so many actors have a place, by trying every one: an independent, slow definition."""
     actors = [needs for needs, count in given.items() for _ in range(count)]
     seen = set()
@@ -117,9 +122,9 @@ def packs(given: dict[Needs, int], has: list[dict[str, int]]) -> bool:
 )
 @settings(deadline=None, max_examples=150)
 def test_what_is_allotted_has_a_place_and_is_within_every_limit(
-    wanted: dict[Needs, int], has: list[dict[str, int]], most: int | None
+    wanted: dict[ActorResources, int], has: list[dict[str, int]], most: int | None
 ) -> None:
-    given = allot(wanted, [Node(str(i), one) for i, one in enumerate(has)], most)
+    given = allocate(wanted, [Node(str(i), one) for i, one in enumerate(has)], most)
     assert given.keys() == wanted.keys()
     assert all(0 <= count <= min(wanted[n], n.actors or 99) for n, count in given.items())
     assert sum(given.values()) <= (most or 99)
@@ -139,15 +144,15 @@ def test_what_is_allotted_has_a_place_and_is_within_every_limit(
     ],
 )
 def test_amounts_that_cannot_be_are_refused(change: dict[str, float], text: str) -> None:
-    for kind in (Needs, Resources):
+    for kind in (ActorResources, Resources):
         with pytest.raises(ValueError, match=text.replace("(", "[(]")):
             kind(**change)  # type: ignore[arg-type]
 
 
 def test_a_task_has_the_needs_that_are_said_of_it_and_else_the_usual() -> None:
-    resources = Resources(gpus=0.5, memory_mb=100, tasks={"measure": Needs(cpus=2)})
-    assert resources.of("measure") == Needs(cpus=2)
-    assert resources.of("embed") == Needs(gpus=0.5, memory_mb=100)
+    resources = Resources(gpus=0.5, memory_mb=100, tasks={"measure": ActorResources(cpus=2)})
+    assert resources.of("measure") == ActorResources(cpus=2)
+    assert resources.of("embed") == ActorResources(gpus=0.5, memory_mb=100)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import pickle
 
 import pytest
 
-from store.errors import PlaceError
-from tasks.errors import DataError, EnvironmentFailed, HubError, ModelError, StaleInputError, SweepError
-from tasks.sweep.actor import Outcome
-from tasks.sweep.jobs import Job, Task
-from tasks.sweep.policy import Action, Decision, Failure, decide
-from tasks.sweep.records import record
+from tsfmscope.store.errors import PlaceError
+from tsfmscope.tasks.errors import DataError, EnvironmentFailed, HubError, ModelError, StaleInputError, SweepError
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.sweep.actor import Outcome
+from tsfmscope.tasks.sweep.policy import Action, Decision, Failure, decide
+from tsfmscope.tasks.sweep.records import record
 
 RETRY, RECORD, STOP = Action.RETRY, Action.RECORD, Action.STOP
 

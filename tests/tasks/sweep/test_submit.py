@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from tasks.errors import SweepError
-from tasks.sweep.cluster import PYTHON_VARIABLE
-from tasks.sweep.submit import NOT_THERE, Order, submit
+from tsfmscope.tasks.errors import SweepError
+from tsfmscope.tasks.sweep.cluster import PYTHON_VARIABLE
+from tsfmscope.tasks.sweep.submit import NOT_THERE, Submission, submit
 
 
-def order(address: str = "http://127.0.0.1:1", **more: Any) -> Order:
-    return Order(**{"address": address, "folder": "/", "python": sys.executable, "command": ("true",), **more})
+def order(address: str = "http://127.0.0.1:1", **more: Any) -> Submission:
+    return Submission(**{"address": address, "folder": "/", "python": sys.executable, "command": ("true",), **more})
 
 
 WRONG = [
@@ -44,7 +44,7 @@ def test_an_address_needs_no_scheme() -> None:
     assert order("head:8265").url == order("http://head:8265/").url == "http://head:8265"
 
 
-def run(made: Order) -> subprocess.CompletedProcess[str]:
+def run(made: Submission) -> subprocess.CompletedProcess[str]:
     """The line as Ray's supervisor runs it: through a shell, in some other folder."""
     return subprocess.run(made.entrypoint, shell=True, capture_output=True, text=True, check=False, cwd="/")
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tasks.errors import StaleInputError
-from tasks.sweep.jobs import Job, Port, Result, Task, place
+from tsfmscope.tasks.errors import StaleInputError
+from tsfmscope.tasks.job import Job, Result, StoreCallbacks, Task, current_context
 
 WORK = Task("toy", 1, "toy:entry", "toy:loader")
 PLAIN = Task("plain", 1, "toy:entry")
@@ -70,7 +70,7 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
         case "disk full":
             raise OSError(28, "No space left on device")
         case "memory":
-            if place().batch(64) > spec.get("fits", 32):
+            if current_context().batch(64) > spec.get("fits", 32):
                 raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory")
         case "unpicklable":
             return Result([{"n": (n for n in ())}])
@@ -89,7 +89,7 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
     if "paced" in spec:
         pace(spec["log"], *spec["paced"])
     time.sleep(spec.get("sleep", 0))
-    row = {"n": spec["n"], "model": model, "data": data, "seed": job.seed, "batch": place().batch(8)}
+    row = {"n": spec["n"], "model": model, "data": data, "seed": job.seed, "batch": current_context().batch(8)}
     row |= {"threads": os.environ["OMP_NUM_THREADS"], "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
     if spec.get("where"):
         import ray
@@ -97,7 +97,7 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
         row["node"] = ray.get_runtime_context().get_node_id()
     if "version" in spec:
         row["version"] = importlib.import_module(spec["version"]).__version__
-        row["environment"] = place().environment
+        row["environment"] = current_context().environment
     if spec.get("torch"):
         row["torch"] = torch_facts()
     return Result([row], dump=tables(spec["dump"]) if "dump" in spec else None, tokens=10)
@@ -130,7 +130,7 @@ def torch_facts() -> dict[str, Any]:
     """What torch sees of GPUs, and a sum that was worked out on the job's device."""
     import torch
 
-    count, device = torch.cuda.device_count(), place().device
+    count, device = torch.cuda.device_count(), current_context().device
     uuid = str(torch.cuda.get_device_properties(0).uuid) if count else None
     total = torch.ones(1000, device=device).sum().item()
     return {"count": count, "uuid": uuid, "device": device, "sum": total}
@@ -233,6 +233,8 @@ def _late(log_path: str, latch: str) -> Any:
     return _read
 
 
-def port(folder: Path) -> Port:
+def port(folder: Path) -> StoreCallbacks:
     folder.mkdir(parents=True, exist_ok=True)
-    return Port(partial(_missing, folder), partial(_append, folder), _check, _read, partial(_write_dump, folder))
+    return StoreCallbacks(
+        partial(_missing, folder), partial(_append, folder), _check, _read, partial(_write_dump, folder)
+    )

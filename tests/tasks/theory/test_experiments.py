@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.linalg import orth
 
-from tasks.sweep.jobs import Job, Task
-from tasks.theory import compression, flow, sketching
-from tasks.theory.attention import attend, split
-from tasks.theory.entry import bounds, points
-from tasks.theory.experiments import EXPERIMENTS
-from tasks.theory.matrices import decaying, orthonormal
-from tasks.theory.theorem3 import project
+from tsfmscope.tasks.entries.theory import bounds, points
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.theory import compression, flow, sketching
+from tsfmscope.tasks.theory.attention import attend, split
+from tsfmscope.tasks.theory.experiments import EXPERIMENTS
+from tsfmscope.tasks.theory.matrices import decaying, orthonormal
+from tsfmscope.tasks.theory.theorem3 import project
 
 RNG = np.random.default_rng
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.theory.attention import Heads, attend, product_norms, random_heads, softmax_columns, split
-from tasks.theory.matrices import (
+from tsfmscope.tasks.theory.attention import Heads, attend, product_norms, random_heads, softmax_columns, split
+from tsfmscope.tasks.theory.matrices import (
     SMALLEST,
     SPECTRA,
     bounded,

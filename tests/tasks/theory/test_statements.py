@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.theory.sides import Side, tightest
-from tasks.theory.statements import STATEMENTS, instance
+from tsfmscope.tasks.theory.bound_check import BoundCheck, tightest_case
+from tsfmscope.tasks.theory.statements import STATEMENTS, instance
 
 COUNT = 100
 HOLD = {
@@ -16,9 +16,9 @@ HOLD = {
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[tuple[str, str], list[Side]]:
+def found() -> dict[tuple[str, str], list[BoundCheck]]:
     """(part, form) -> its sides at the first instances of every statement."""
-    sides: dict[tuple[str, str], list[Side]] = {}
+    sides: dict[tuple[str, str], list[BoundCheck]] = {}
     for statement in STATEMENTS:
         for number in range(COUNT):
             for part, side in instance(statement, 0, number):
@@ -47,7 +47,7 @@ def test_bounds_of_all_statements_are_not_idle(found: dict) -> None:
 def test_a_bound_that_is_wrong_by_enough_is_caught(part: str, found: dict) -> None:
     worst = max(found[part, "printed"], key=lambda side: side.ratio)
     factor = 0.9 * worst.ratio if worst.side == "upper" else 1.1 / worst.ratio
-    wrong = Side(worst.form, worst.side, worst.x, worst.y, worst.bound * factor, worst.floor)
+    wrong = BoundCheck(worst.form, worst.side, worst.x, worst.y, worst.bound * factor, worst.floor)
     assert worst.holds and not wrong.holds
 
 
@@ -105,12 +105,12 @@ def test_an_unknown_statement_is_named_with_the_list() -> None:
 def test_both_sides_are_compared_beyond_rounding_only(
     side: str, y: float, bound: float, floor: float, holds: bool
 ) -> None:
-    assert Side("printed", side, 1.0, y, bound, floor).holds is holds  # type: ignore[arg-type]
+    assert BoundCheck("printed", side, 1.0, y, bound, floor).holds is holds  # type: ignore[arg-type]
 
 
 def test_the_tightest_place_is_the_one_with_the_largest_share_above_rounding() -> None:
     x, y, bound = np.arange(1, 5), np.array([1.0, 3.0, 2.0, 1e-16]), np.array([2.0, 4.0, 1.9, 1e-17])
-    one = tightest("printed", "upper", x, y, bound, floor=1e-15)
+    one = tightest_case("printed", "upper", x, y, bound, floor=1e-15)
     assert (one.x, one.y, one.bound, one.setting["places"]) == (3.0, 2.0, 1.9, 3)
-    low = tightest("printed", "lower", x, y, bound, floor=1e-15)
+    low = tightest_case("printed", "lower", x, y, bound, floor=1e-15)
     assert (low.x, low.ratio) == (1.0, 2.0)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tasks.theory import corollary2, theorem1, theorem2, theorem3, theorem4, theorem6
-from tasks.theory.attention import attend, random_heads, softmax_columns
+from tsfmscope.tasks.theory import corollary2, theorem1, theorem2, theorem3, theorem4, theorem6
+from tsfmscope.tasks.theory.attention import attend, random_heads, softmax_columns
 
 RNG = np.random.default_rng
 SIGMA = np.array([1.0, 0.6, 0.5, 0.3, 0.2, 0.1])

@@ -19,14 +19,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from store.out import Out
-from store.status import Status, write_status
-from tasks.sweep import engine
-from tasks.sweep.actor import Outcome
-from tasks.sweep.cluster import Resources
-from tasks.sweep.jobs import Job, Port, Result, Task, place
-from tasks.sweep.progress import Progress
-from tasks.sweep.records import record
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.store.status import Status, write_status
+from tsfmscope.tasks.job import Job, Result, StoreCallbacks, Task, current_context
+from tsfmscope.tasks.sweep import engine
+from tsfmscope.tasks.sweep.actor import Outcome
+from tsfmscope.tasks.sweep.cluster import Resources
+from tsfmscope.tasks.sweep.progress import Progress
+from tsfmscope.tasks.sweep.records import record
 
 STEPS = 3  # rows of a job
 WAIT_S = 300
@@ -104,7 +104,7 @@ def trouble(job: Job) -> None:
             ctypes.string_at(0)
         case "hang":
             time.sleep(600)
-        case "gpu memory" if place().batch(8) > 4:
+        case "gpu memory" if current_context().batch(8) > 4:
             raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate 2.00 GiB")
         case "leak":
             held = []
@@ -134,7 +134,7 @@ def turn_back() -> None:
 
     time.time = lambda: wall - 60 * (time.monotonic() - began)
     for name, module in list(sys.modules.items()):
-        if name.startswith(("tasks.", "store.")) and getattr(module, "datetime", None) is datetime.datetime:
+        if name.startswith("tsfmscope.") and getattr(module, "datetime", None) is datetime.datetime:
             module.datetime = Backwards  # type: ignore[attr-defined]
 
 
@@ -160,17 +160,17 @@ def expected(jobs: Sequence[Job]) -> dict[str, int]:
     return {job.key: 1 if job.task.name == DUMP.name else STEPS for job in jobs}
 
 
-def opened(root: Path) -> Out:
+def opened(root: Path) -> StageStore:
     """The store of a sweep under a folder."""
-    return Out(root / "data", tables=["training", "dumps"], companion=root / "timings", stage="faults")
+    return StageStore(root / "data", tables=["training", "dumps"], companion=root / "timings", stage="faults")
 
 
 def nothing(job: Job) -> None:
     """What these jobs read."""
 
 
-def port(out: Out) -> Port:
-    return Port(out.missing, out.append, out.check, nothing, out.write_dump)
+def port(out: StageStore) -> StoreCallbacks:
+    return StoreCallbacks(out.missing, out.append, out.check, nothing, out.write_dump)
 
 
 def drive(root: Path, jobs: Sequence[Job], resources: Resources, diary: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from store import files
+from tsfmscope.store import files
 
 TABLES = ("training", "dumps", "failures")
 

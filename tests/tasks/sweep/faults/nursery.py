@@ -118,9 +118,9 @@ def _drive(address: str, order: dict[str, Any]) -> int:
     import faulty
     import ray
 
-    from store.errors import StoreError
-    from tasks.errors import SweepError
-    from tasks.sweep.cluster import NAMESPACE, Resources
+    from tsfmscope.store.errors import StoreError
+    from tsfmscope.tasks.errors import SweepError
+    from tsfmscope.tasks.sweep.cluster import NAMESPACE, Resources
 
     errors = os.open(order["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):  # ours is the answer to whoever asked

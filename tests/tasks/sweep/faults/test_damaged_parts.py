@@ -12,7 +12,7 @@ import pytest
 from matrix import Row, numbers, repeated, rows_of, verdict
 from nursery import Nursery
 
-from store import files
+from tsfmscope.store import files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -44,6 +44,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "truncated": truncated,
     "empty": empty,
     "a page of its keys spoilt": lambda path: spoilt(path, "job_key"),
+    "a page of its values spoilt": lambda path: spoilt(path, "loss"),
 }
 
 
@@ -78,29 +79,10 @@ def test_a_damaged_part_is_named_and_set_aside_and_its_jobs_run_again(
     rows = rows_of(tmp_path, "training")
     sound = set(rows) - {key for keys in lost_keys.values() for key in keys}
     for name, part in zip(DAMAGE, parts, strict=False):
-        named = f"{part} cannot be read; set aside as" in said and f"training-{part.stem}.damaged" in aside
+        named = f"{part} is damaged; set aside as" in said and f"training-{part.stem}.damaged" in aside
         again = len(lost_keys[name] & set(ran) & set(rows))
         note = f"named and set aside; its {again} jobs ran again, those of other parts did not"
         fault = f"a part with {name}" if " " in name else f"{'an' if name[0] in 'eu' else 'a'} {name} part"
         doubled = end.doubled + repeated(sorted(sound), ran) + (len(ran) - len(set(ran)))
         lost = end.missing + len(lost_keys[name]) - again
         enter(Row(fault, 1, int(named), lost, doubled, note))
-
-
-def test_values_that_are_spoilt_are_found_when_parts_are_merged(
-    tmp_path: Path, nursery: Nursery, enter: Callable[[Row], None]
-) -> None:
-    """Opening a store reads keys only, or it would not open in seconds; so the run ends with an error, and once."""
-    log = tmp_path / "log"
-    part = six_parts(tmp_path, log)[2]
-    jobs = faulty.planned(asked(log))
-    spoilt(part, "loss")
-    first = nursery.start(tmp_path, asked(log))
-    code, said = nursery.wait(first), first.errors.read_text()
-    named = code == 1 and "training-part-00000002.damaged; run the stage again" in said
-    nursery.run(tmp_path, asked(log))
-    ran = [key for key, _ in numbers(log, "run")]
-    end = verdict(tmp_path, faulty.expected(jobs))
-    note = "named and set aside at the end of the run, which asks to be run again; then its 5 jobs ran"
-    more = len(set(ran) ^ {job.key for job in jobs[10:15]}) + len(ran) - len(set(ran))
-    enter(Row("a part with a page of its values spoilt", 1, int(named), end.missing, end.doubled + more, note))

@@ -14,8 +14,8 @@ import pytest
 from matrix import Row, Verdict, numbers, rows_of, verdict
 from nursery import Nursery
 
-from store.published import read_rows
-from tasks.sweep.cluster import QUIET, environment, worker_environment
+from tsfmscope.store.published import read_rows
+from tsfmscope.tasks.sweep.cluster import QUIET, environment, worker_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -13,7 +13,7 @@ import pytest
 from matrix import Row, numbers, repeated, stored, verdict
 from nursery import Nursery
 
-from store.errors import StoreFull
+from tsfmscope.store.errors import StoreFull
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -45,7 +45,10 @@ def fill(disk: Path, leave: int) -> Path:
 
 CASES = {  # what is full: jobs, bytes left
     "disk full under a part": ({"kind": "learn", "numbers": list(range(300)), "sleep": 0.005}, 100_000),
-    "disk full under a worker's dump": ({"kind": "dump", "numbers": list(range(12)), "kilobytes": 60}, 300_000),
+    "disk full under a worker's dump": (
+        {"kind": "dump", "numbers": list(range(12)), "kilobytes": 60, "sleep": 0.3},
+        300_000,
+    ),
 }
 
 

@@ -19,12 +19,12 @@ from matrix import Row, numbers, repeated, rows_of, stored, verdict
 from nursery import Driver, Nursery
 from processes import alive
 
-from store import files
+from tsfmscope.store import files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-KILLS = int(os.environ.get("TSFM_LENS_KILLS", "10"))
-SEED = int(os.environ.get("TSFM_LENS_KILL_SEED", "7"))
+KILLS = int(os.environ.get("TSFMSCOPE_KILLS", "10"))
+SEED = int(os.environ.get("TSFMSCOPE_KILL_SEED", "7"))
 PHASES = (("plan", "start"), ("work", "flush"), ("finish",))  # in one life; within brackets in any order
 FLUSH_S = 0.3
 LATE_S = 1.0  # a turn of the driver's loop on a busy machine

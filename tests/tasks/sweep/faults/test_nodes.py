@@ -14,7 +14,7 @@ from nursery import Nursery
 from processes import alive
 from test_stopped_drivers import wait_until_stored
 
-from tasks.sweep.cluster import QUIET, environment, worker_environment
+from tsfmscope.tasks.sweep.cluster import QUIET, environment, worker_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

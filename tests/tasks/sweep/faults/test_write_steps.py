@@ -11,7 +11,7 @@ from subprocess import PIPE, Popen
 import pytest
 from matrix import Row
 
-from store import files
+from tsfmscope.store import files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -22,8 +22,8 @@ import os, signal, sys, traceback
 from pathlib import Path
 from types import SimpleNamespace
 import pyarrow as pa, pyarrow.dataset, pyarrow.parquet as pq
-from store import provenance
-from store.out import Out
+from tsfmscope.store import provenance
+from tsfmscope.store.stage_store import StageStore
 
 for slow in ("commit", "versions", "hardware"):  # of no interest here
     answer = getattr(provenance, slow)(*[Path.cwd()] * (slow == "commit"))
@@ -56,7 +56,7 @@ def record(out, n, key):
     return dict(key=key, task="t", spec="{}", table=name, rows=rows, error=error, timing=TIMING)
 
 def drive(root, diary):
-    with Out(root / "data", tables=["training", "dumps"], companion=root / "timings", stage="s") as out:
+    with StageStore(root / "data", tables=["training", "dumps"], companion=root / "timings", stage="s") as out:
         missing = out.missing(KEYS)
         diary.write("opened " + " ".join(missing) + "\\n")
         for start in range(0, len(missing), 3):

@@ -1,0 +1,103 @@
+"""Generation of a corpus for pretraining, for `python -m tsfmscope.stages corpus`.
+
+Shards are generated in parallel, and an interrupted run can be resumed. No stage of the pipeline reads the
+corpus unless a recipe names its folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.stages.pipeline.sweeping import Planned, account, run_and_finish
+from tsfmscope.stages.pipeline.targets import check_writable
+from tsfmscope.store.files import fingerprint, write_text
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.regular_files import read_text
+from tsfmscope.tasks.series.files.parquet import opened
+from tsfmscope.tasks.series.synthetic.shards import LAW_FILE, REAL_PREFIX
+from tsfmscope.tasks.sweep.cluster import Resources
+
+# Bytes of the file with a corpus' specification; ours has a few hundred.
+LARGEST_LAW = 2**20
+TASK = Task(
+    "shard",
+    1,
+    "tsfmscope.tasks.series.synthetic.shards:write_shard",
+    "tsfmscope.tasks.series.synthetic.shards:load_real",
+    table="dumps",
+)
+
+
+def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources) -> int:
+    """Write `series` series under `folder`/dumps and return the number of failed jobs.
+
+    law: the specification of the corpus, with the keys seed, length, max_kernels, tsmixup, pool, real, shard
+    (series per file), format.
+    Raises ParamsError, and leaves the folder unchanged, if it contains a corpus of another specification or
+    of more series, if it cannot be written, or if a file of `real` contains no real series.
+    Raises TooManyFailures if any job failed.
+    """
+    _readable(law["real"])
+    check_writable(folder)
+    folder.mkdir(exist_ok=True)
+    _same_law(folder / LAW_FILE, {**law, "series": series})
+    with StageStore(
+        folder, tables=["dumps"], companion=folder / "timings", stage="corpus", status=folder / ".status"
+    ) as out:
+        summary = run_and_finish(out, plan(law, series), resources, _nothing, seed=law["seed"])
+        account(out, summary, 0.0)
+    return summary.failed
+
+
+def plan(law: Mapping[str, Any], series: int) -> Iterator[Planned]:
+    """Yield one job per shard.
+
+    The spec of a job contains everything that its shard depends on, so a corpus with more series keeps
+    existing shards.
+    """
+    shared = {name: value for name, value in law.items() if name != "shard"}
+    inputs = {name: fingerprint(Path(name)) for name in law["real"] if not name.startswith(REAL_PREFIX)}
+    for number, first in enumerate(range(0, series, law["shard"])):
+        count = min(law["shard"], series - first)
+        spec = {"dataset": "corpus", "shard": number, "first": first, "count": count, **shared}
+        yield Planned(Job(TASK, spec, inputs, group="real"))
+
+
+def _readable(real: Iterable[str]) -> None:
+    """Raise ParamsError, before anything is written, for a file without real series."""
+    for name in real:
+        if not name.startswith(REAL_PREFIX):
+            try:
+                opened(Path(name)).close()
+            except DataError as error:
+                raise ParamsError(f"--real {name}: {error}") from None
+
+
+def _nothing(job: Job) -> None:
+    return None
+
+
+def _same_law(path: Path, law: Mapping[str, Any]) -> None:
+    if path.exists():
+        try:
+            former = dict(json.loads(read_text(path, LARGEST_LAW)))
+        except (OSError, ValueError, TypeError) as error:
+            raise ParamsError(f"{path}: cannot be read ({error}); name another folder") from None
+        for name, value in former.items():
+            if name != "series" and law[name] != value:
+                raise ParamsError(
+                    f"{path.parent} holds a corpus with {name} {value!r}, asked for {law[name]!r}; "
+                    "name another folder, or ask for the same"
+                )
+        if former["series"] > law["series"]:
+            raise ParamsError(
+                f"{path.parent} holds a corpus of {former['series']} series, asked for {law['series']}; "
+                "ask for at least as many, or name another folder"
+            )
+    write_text(path, json.dumps(law, indent=2) + "\n")

@@ -1,0 +1,196 @@
+"""Checks of `tsfmscope doctor`: packages, families, devices, Ray, DVC, params, data, memory and disk.
+
+The checks change nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import DATA_VARIABLE, dvc_keys
+from tsfmscope.stages.config.defaults import PACKAGE, PROJECT, version
+from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError, load
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models import registry
+
+# GB of memory and of disk: measured need of the default run, with a margin.
+LEAST_GB = 4.0
+# Instructions that multiply bfloat16, by torch's names; the last is Arm's.
+BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
+# Seconds to wait for a connection to a Ray cluster's port.
+ANSWER_S = 2.0
+
+
+class Check(NamedTuple):
+    """Result of one check.
+
+    state: "missing" if every run needs it and it is not there; "note" for information, including optional
+    parts that are not there. fix: what the user can do about it.
+    """
+
+    what: str
+    state: Literal["ok", "note", "missing"]
+    found: str
+    fix: str = ""
+
+
+def checks() -> Iterator[Check]:
+    """Yield every check; packages and families come first."""
+    yield Check(PACKAGE, "ok", version())
+    yield Check("python", "ok", sys.version.split()[0])
+    yield from packages()
+    yield from families()
+    yield from devices()
+    yield from tools()
+    yield from place()
+
+
+def packages() -> Iterator[Check]:
+    """Yield one check per requirement that is not met, or a single check if all are met."""
+    from packaging.requirements import Requirement
+
+    wanted = [Requirement(text) for text in _requirements()]
+    wanted = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
+    wrong = 0
+    for one in wanted:
+        try:
+            version = importlib.metadata.version(one.name)
+        except importlib.metadata.PackageNotFoundError:
+            version = None
+        if version is None or not one.specifier.contains(version, prereleases=True):
+            wrong += 1
+            needs = f"{one.name}{one.specifier}"
+            yield Check(f"package {one.name}", "missing", version or "not installed", f"uv pip install '{needs}'")
+    if not wrong:
+        yield Check("packages", "ok", f"all {len(wanted)} that {PACKAGE} needs")
+
+
+def _requirements() -> list[str]:
+    """Return the package's requirements: from pyproject.toml in a checkout, else from the metadata."""
+    if PROJECT.is_file():
+        found: list[str] = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
+        return found
+    return importlib.metadata.requires(PACKAGE) or []
+
+
+def families() -> Iterator[Check]:
+    """Yield one check per family, ours or an installed package's: whether its class can be imported."""
+    for name, module in sorted(registry.families().items()):
+        whose = "" if name in registry.FAMILIES else f" of {module.partition(':')[0].partition('.')[0]}"
+        try:
+            found = registry.family_class(name)
+            registry.check_packages(name)
+            yield Check(f"family {name}", "ok", f"reads {found.modality}{whose}")
+        except ModelError as error:
+            why, _, fix = str(error).partition("; ")
+            yield Check(f"family {name}", "note", why, fix)
+        # A package of somebody else may raise anything on import.
+        except Exception as error:
+            yield Check(f"family {name}", "note", f"{type(error).__name__}: {error}", "fix or uninstall its package")
+
+
+def devices() -> Iterator[Check]:
+    """Yield checks of the GPUs that torch finds, of the cores, and of bfloat16 on the CPU."""
+    import torch
+
+    for index in range(torch.cuda.device_count()):
+        facts = torch.cuda.get_device_properties(index)
+        yield Check(f"cuda:{index}", "ok", f"{facts.name}, {facts.total_memory / 2**30:.0f} GiB")
+    if not torch.cuda.is_available():
+        built = torch.version.cuda
+        fix = "check its driver" if built else "for one, install a torch built for CUDA"
+        how = f"built for CUDA {built}" if built else "built for CPUs alone"
+        yield Check("GPU", "note", f"none; torch {torch.__version__} is {how}", f"the CPU does; {fix}")
+    yield Check("cores", "ok", f"{len(os.sched_getaffinity(0))}, torch uses {torch.get_num_threads()}")
+    # torch 2.8 does not have this function.
+    if hasattr(torch.cpu, "get_capabilities"):
+        able = torch.cpu.get_capabilities()
+        known = ", ".join(name for name in BFLOAT16 if able.get(name))
+        slow = "" if known else f"on this CPU `options: {{{registry.PRECISION}: bfloat16}}` is slower than float32"
+        yield Check("bfloat16", "ok" if known else "note", known or "the CPU has no instructions for it", slow)
+
+
+def tools() -> Iterator[Check]:
+    """Yield checks of Ray and its cluster, git and DVC."""
+    yield _cluster(os.environ.get("RAY_ADDRESS", ""))
+    if shutil.which("git") is None:
+        yield Check("git", "missing", "not on PATH", "install git: DVC and the record of runs need it")
+    else:
+        yield Check("git", "ok", _said("git", "--version").removeprefix("git version "))
+    dvc = shutil.which("dvc", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if dvc is None:
+        yield Check("dvc", "missing", "no such command beside python or on PATH", "uv pip install dvc")
+    elif not Path(".dvc").is_dir():
+        yield Check("dvc", "note", "this folder is no DVC repository", "run in a checkout for `dvc repro`")
+    else:
+        yield Check("dvc", "ok", f"{importlib.metadata.version('dvc')}, a repository")
+
+
+def _cluster(address: str) -> Check:
+    """Return the check of Ray: whether the cluster that RAY_ADDRESS names listens, if one is named."""
+    if not address:
+        return Check("ray", "ok", f"{_version('ray')}; sweeps start their own, unless resources.address says where")
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
+    except (OSError, ValueError) as error:
+        fix = "`ray start --head`, or unset RAY_ADDRESS"
+        return Check("ray", "note", f"RAY_ADDRESS {address}: nobody listens ({error})", fix)
+    return Check("ray", "ok", f"{_version('ray')}; a cluster listens at {address}")
+
+
+def place() -> Iterator[Check]:
+    """Yield checks of this folder's params, data and results, and of the free memory and disk."""
+    import psutil
+
+    if not Path(PARAMS_FILE).exists():
+        yield Check(
+            PARAMS_FILE,
+            "note",
+            "not in this folder",
+            "`inspect` and `compress` take the package's own; run in a checkout for the rest",
+        )
+    else:
+        try:
+            params = load()
+            dvc_keys.check(params)
+        except ParamsError as error:
+            yield Check(PARAMS_FILE, "missing", "not valid", str(error))
+        else:
+            yield Check(PARAMS_FILE, "ok", f"{len(params.models)} models, {len(params.studies)} studies")
+            root = params.data_root
+            if root is None or not root.is_dir():
+                said = "not set" if root is None else f"{root} is no folder"
+                yield Check("data root", "note", said, f"set {DATA_VARIABLE} or datasets.root for series of your own")
+            else:
+                yield Check("data root", "ok", str(root))
+            results = Path(DATA, "results.duckdb")
+            there = results.exists()
+            yield Check("results", "ok" if there else "note", str(results) if there else "none yet",
+                        "" if there else "`dvc repro` makes them")  # fmt: skip
+    for what, free in (("memory", psutil.virtual_memory().available), ("disk", shutil.disk_usage(".").free)):
+        gigabytes = free / 1e9
+        low = gigabytes < LEAST_GB
+        fix = f"the default run wants about {LEAST_GB:g} GB" if low else ""
+        yield Check(what, "note" if low else "ok", f"{gigabytes:.0f} GB free", fix)
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

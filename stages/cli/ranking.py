@@ -1,0 +1,307 @@
+"""Ranking of models and contexts by the isotropy of their states, for `tsfmscope recommend`.
+
+The data need no labels. A candidate is one model at one context length. Only its last layer is measured, in
+the same way as by `inspect`. All candidates are measured on the same number of tokens, because ζ, ζ′ and K
+depend on that number. A candidate with too few tokens for clusters is measured on the tokens that it has, and
+their number is printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tsfmscope.stages import DATA, heads
+from tsfmscope.stages.cli.inspection import (
+    CONTEXT,
+    InspectRequest,
+    LoadedCase,
+    Watch,
+    at_hand,
+    isotropy,
+    left_out,
+    longest_of,
+    place_of,
+    placed,
+    states,
+    token_dump,
+    under,
+)
+from tsfmscope.stages.config.model_reference import resolve
+from tsfmscope.stages.config.params import Params, ParamsError
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.contexts import Observed
+from tsfmscope.store.dumps import last_layers
+from tsfmscope.tasks.errors import DataError, HealthError, ModelError
+from tsfmscope.tasks.job import Job
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Names as in the views `isotropy` and `advice_regret`.
+Measure = Literal[
+    "zeta_adjusted_corrected", "zeta_adjusted", "zeta", "log_isotropy_scaled", "isoscore", "log_partition_spread"
+]
+# Measures of which a larger value is more isotropic; for the others, a value nearer to 0 is.
+LARGER = ("log_isotropy_scaled", "isoscore")
+# Families whose last layer is the decoder's, as in last_layer.sql.
+FROM_VOCABULARY = ("chronos-t5", "wavetoken")
+NO_HEAD = "log_partition_spread: no softmax head; chronos-t5 and wavetoken have one"
+VALUES = ("zeta_adjusted", "zeta_adjusted_corrected", "zeta", "log_isotropy_scaled", "isoscore")
+SPREADS = ("zeta_adjusted_sd", "zeta_adjusted_corrected_sd", "zeta_sd", "log_isotropy_scaled_sd")
+SHOWN = (*VALUES, *SPREADS, "repeats", "k", "n_tokens")
+# Two candidates tie within this many standard deviations of their difference; chance exceeds it in
+# about 5 % of cases.
+TIE = 2.0
+OBSERVED = ("n_context_min", "n_context_median")
+RESULTS = Path(DATA, "results.duckdb")
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """Models and contexts to choose from, and the measure to rank them by.
+
+    contexts: context lengths in steps; None takes those of params.yaml.
+    """
+
+    models: Sequence[str]
+    contexts: Sequence[int] | None = None
+    by: Measure = "zeta_adjusted_corrected"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Candidate after its forward pass, with the states of its last layer or the error that prevented it.
+
+    log_z_sd: standard deviation of the softmax head's log Z, None without such a head. skipped: reason ->
+    number of series that were left out. longest: steps that the longest series has for a context; None if the
+    series could not be read.
+    """
+
+    model: str
+    context: int
+    it: LoadedCase | None = None
+    last: pa.Table | None = None
+    log_z_sd: float | None = None
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    error: Exception | None = None
+    observed: Observed | None = None
+    longest: int | None = None
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether at least one series is as long as the context; True if the lengths are not known."""
+        return self.longest is None or self.longest >= self.context
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Ranking of the candidates.
+
+    rows: one per candidate, the most isotropic first. skipped: reason -> number of series that gave no
+    window.
+    unfilled: contexts that no series fills, whose candidates are not ranked. longest: the longest context, in
+    steps, that a series fills; None if no series could be read.
+    """
+
+    rows: list[dict[str, Any]]
+    skipped: Mapping[str, int]
+    unfilled: Sequence[int] = ()
+    longest: int | None = None
+
+
+def rank_candidates(params: Params, asked: InspectRequest, choice: Criteria, watch: Watch) -> Ranking:
+    """Measure every candidate and return the ranking.
+
+    Candidates that tie share a rank. A candidate that has no value has rank None and a reason. Contexts that
+    no series fills are left out, because they would differ only in padding.
+    asked: the request as for `inspect`; its model and context are replaced by each candidate's.
+    Raises ParamsError for a name or value that is not valid, or for fewer than two candidates. If no
+    candidate can be measured, raises the error of the first one.
+    """
+    pairs = candidates(params, choice)
+    with placed(asked.device):
+        seen: list[Candidate] = []
+        for done, model in enumerate(dict.fromkeys(choice.models)):
+            watch(f"candidates: {model}", done, len(set(choice.models)))
+            seen += _passed(params, asked, model, [context for one, context in pairs if one == model])
+    seen, unfilled, longest = _filled(seen)
+    if first := next((one.error for one in seen if all(each.error for each in seen)), None):
+        raise first
+    sizes = [one.last.num_rows for one in seen if one.last is not None]
+    block = params.geometry
+    enough = [size for size in sizes if size >= block.k_max * block.min_cluster]
+    rows, fewest = [], min(enough or [max(sizes)])
+    for done, one in enumerate(seen):
+        watch("measuring candidates", done, len(seen))
+        rows.append(_row(one, fewest, choice.by))
+    return Ranking(_in_order(rows, choice.by), _left_out(seen), unfilled, longest)
+
+
+def _filled(seen: Sequence[Candidate]) -> tuple[list[Candidate], list[int], int | None]:
+    """Return the candidates whose context a series fills, the other contexts, and the longest context filled.
+
+    Raises ParamsError if leaving out contexts leaves fewer than two candidates.
+    """
+    kept = [one for one in seen if one.is_filled]
+    unfilled = list(dict.fromkeys(one.context for one in seen if not one.is_filled))
+    longest = max((one.longest for one in seen if one.longest is not None), default=None)
+    if unfilled and len(kept) < 2:
+        raise ParamsError(
+            f"contexts {', '.join(map(str, unfilled))}: no series fills them, the longest has {longest} steps before "
+            f"its horizon; that leaves {len(kept)} of {len(seen)} candidates, expected two or more: name contexts of "
+            f"at most {longest} steps with --contexts, shorten --horizon or give longer series"
+        )
+    return kept, unfilled, longest
+
+
+def candidates(params: Params, choice: Criteria) -> list[tuple[str, int]]:
+    """Return the model and context of every candidate.
+
+    Raises ParamsError if there are fewer than two candidates, or if a model's name is not valid.
+    """
+    pairs = list(itertools.product(dict.fromkeys(choice.models), _contexts(params, choice)))
+    if len(pairs) < 2:
+        raise ParamsError(
+            f"--models {','.join(choice.models)}, --contexts {pairs[0][1] if pairs else 'none'}: one candidate is "
+            "nothing to choose from; name another model or context"
+        )
+    for model in choice.models:
+        # A checkpoint that cannot be obtained is reported with its own candidates; the others are
+        # still ranked.
+        with contextlib.suppress(ModelError):
+            resolve(params, model)
+    return pairs
+
+
+def _contexts(params: Params, choice: Criteria) -> list[int]:
+    """Return the requested contexts, else those of params.yaml's conditions without noise, else CONTEXT.
+
+    Of params.yaml, only conditions for series and without a history count.
+    """
+    if choice.contexts is not None:
+        return list(dict.fromkeys(choice.contexts))
+    plain = [one for one in params.conditions.values() if one.modality == "series" and not one.noise + one.history]
+    return list(dict.fromkeys(one.context for one in plain)) or [CONTEXT]
+
+
+def what_varies(pairs: Sequence[tuple[str, int]]) -> str:
+    """Return the grouping of advice_regret that matches the candidates.
+
+    It is "model", "context" or "model_and_context".
+    """
+    sides = zip(("model", "context"), zip(*pairs, strict=True), strict=True)
+    return "_and_".join(name for name, values in sides if len(set(values)) > 1)
+
+
+def _passed(params: Params, asked: InspectRequest, model: str, wanted: Sequence[int]) -> Iterator[Candidate]:
+    """Yield the candidates of one model, which is loaded once and then released.
+
+    A candidate that cannot be measured holds its error.
+    """
+    try:
+        first = at_hand(params, replace(asked, model=model, context=wanted[0]), lambda *now: None)
+    except (DataError, ModelError) as error:
+        yield from (Candidate(model, context, error=error) for context in wanted)
+        return
+    for context in wanted:
+        try:
+            it = under(first, params, replace(asked, model=model, context=context))
+            longest = longest_of(it)
+            yield Candidate(model, context, longest=longest) if longest < context else _seen(it, model, context)
+        except (DataError, ModelError, HealthError) as error:
+            yield Candidate(model, context, error=error)
+        # A family raises ValueError for a context length that it does not accept.
+        except ValueError as error:
+            yield Candidate(model, context, error=ModelError(f"{model} at context {context}: {error}"))
+
+
+def _seen(it: LoadedCase, model: str, context: int) -> Candidate:
+    """Run one forward pass and keep the last layer's states.
+
+    A model with a softmax head gets a second pass, for its log Z.
+    """
+    from tsfmscope.tasks.entries.heads import partition
+
+    dump, skipped, observed = token_dump(it)
+    layers = {place_of(table.to_batches()[0]): table for table in states(it, dump)}
+    stacks = {stack: place for place in last_layers(layers) for stack in place[:1]}
+    stack = "decoder" if it.source.family in FROM_VOCABULARY else max(stacks)
+    spread = None
+    if it.model.softmax_head:
+        block = {"rows": it.params.heads.rows, "batch": it.params.heads.batch}
+        spec = planning.identity(it.params, it.cell) | block | {"seed": it.params.seed}
+        spread = partition(Job(heads.PARTITION, spec), dump, it.model).rows[0]["log_z_sd"]
+    without = left_out(it.series, skipped)
+    released: Any = replace(it, model=None)  # type: ignore[arg-type]
+    last = layers[stacks[stack]]
+    return Candidate(model, context, released, last, spread, without, None, observed, observed.longest)
+
+
+def _left_out(seen: Sequence[Candidate]) -> dict[str, int]:
+    """Return the number of series left out by reason.
+
+    For each context, the number is the largest over its candidates. If contexts differ, each number has an
+    entry of its own, whose reason names the contexts.
+    """
+    looked = [one for one in seen if one.error is None]
+    contexts = dict.fromkeys(one.context for one in looked)
+    found = {}
+    for reason in dict.fromkeys(reason for one in looked for reason in one.skipped):
+        most = {at: max(one.skipped.get(reason, 0) for one in looked if one.context == at) for at in contexts}
+        for n in sorted({*most.values()} - {0}):
+            where = [str(at) for at in contexts if most[at] == n]
+            found[reason if len(where) == len(contexts) else f"{reason}, at context {', '.join(where)}"] = n
+    return found
+
+
+def _row(one: Candidate, fewest: int, by: Measure) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": one.model, "context": one.context, "score": None} | dict.fromkeys(
+        (*OBSERVED, *SHOWN)
+    )
+    row |= {"log_partition_spread": one.log_z_sd, "isoscore_sd": None, "log_partition_spread_sd": None, "reason": None}
+    if one.it is None or one.last is None or one.observed is None:
+        return row | {"reason": str(one.error)}
+    row |= one.observed.columns
+    params = one.it.params
+    params = params.model_copy(update={"geometry": params.geometry.model_copy(update={"rows": fewest})})
+    found = isotropy(params, one.it.cell, one.last)
+    row |= {name: found[name] for name in SHOWN} | {"stack": found["stack"], "layer": found["layer"]}
+    value = row[by]
+    if value is None:
+        why = NO_HEAD if by == "log_partition_spread" else found["reason"]
+        return row | {"reason": next((one for one in why.split("; ") if one.startswith(f"{by}:")), why)}
+    return row | {"score": value if by in LARGER else -abs(value)}
+
+
+def _in_order(rows: list[dict[str, Any]], by: Measure) -> list[dict[str, Any]]:
+    """Return the rows sorted by rank, then by value; rows without a score come last.
+
+    A rank is one more than the number of candidates that are clearly more isotropic, so candidates of one
+    rank tie.
+    """
+    scored = [row for row in rows if row["score"] is not None]
+    # A candidate whose standard deviation is not known gets the largest one of all candidates.
+    unknown = max((row[f"{by}_sd"] or 0.0 for row in scored), default=0.0)
+    ranks = [
+        None if row["score"] is None else 1 + sum(_is_above(one, row, by, unknown) for one in scored) for row in rows
+    ]
+    listed = [
+        {"rank": k, "is_tied": k is not None and ranks.count(k) > 1} | row for k, row in zip(ranks, rows, strict=True)
+    ]
+    return sorted(listed, key=lambda row: (math.inf, 0.0) if row["rank"] is None else (row["rank"], -row["score"]))
+
+
+def _is_above(one: Mapping[str, Any], other: Mapping[str, Any], by: Measure, unknown: float) -> bool:
+    """Return whether a candidate is clearly more isotropic than another.
+
+    Clearly: by more than TIE standard deviations over token samples and cluster starts.
+    unknown: standard deviation of a candidate that has none.
+    """
+    spread = math.hypot(*(unknown if row[f"{by}_sd"] is None else row[f"{by}_sd"] for row in (one, other)))
+    return bool(one["score"] - other["score"] > TIE * spread)

@@ -1,0 +1,202 @@
+"""Command `tsfmscope recommend`: a ranking of models and contexts by isotropy, and how far to trust it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tsfmscope.stages.cli.inspect import params_here, watched
+from tsfmscope.stages.cli.output import Json, say_json, say_left_out, say_table, with_spread
+from tsfmscope.stages.cli.ranking import RESULTS, Criteria, candidates, rank_candidates, what_varies
+from tsfmscope.stages.cli.ranking_trust import beats_chance, trust, verdict
+from tsfmscope.stages.config import LARGEST_SEED
+from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.stages.pipeline.contexts import unfilled
+from tsfmscope.store.errors import QueryError
+
+
+class By(StrEnum):
+    """Measure to rank by: a column of the view `isotropy`, or the spread of a head's log-partition."""
+
+    zeta_adjusted_corrected = "zeta_adjusted_corrected"
+    zeta_adjusted = "zeta_adjusted"
+    zeta = "zeta"
+    log_isotropy_scaled = "log_isotropy_scaled"
+    isoscore = "isoscore"
+    log_partition_spread = "log_partition_spread"
+
+
+# Heading of the table -> column of the ranking.
+COLUMNS = {
+    "": "rank", "model": "model", "context": "context", "steps, min": "n_context_min",
+    "steps, median": "n_context_median", "ζ′ − null": "zeta_adjusted_corrected", "ζ′": "zeta_adjusted", "ζ": "zeta",
+    "K": "k", "s.d. log Z": "log_partition_spread", "tokens": "n_tokens", "why none": "reason",
+}  # fmt: skip
+MEANING = (
+    "Rank 1 is the most isotropic by {by}. ζ′: mean cosine between tokens of the last layer inside K clusters; "
+    "ζ′ − null: ζ′ less its mean for isotropic states (0: every direction alike); ζ: mean cosine without clusters; "
+    "s.d. log Z: spread of a softmax head's log-partition; steps: observed steps of context. "
+    "Measured on {tokens} tokens."
+)
+TIES = (
+    "±: standard deviation over token samples and cluster starts. A rank is one more than the number of candidates "
+    "that are nearer to isotropic by over two standard deviations of the difference; a shared rank (=) is a tie."
+)
+NO_SPREAD = "No standard deviation is known for {by}: only equal values share a rank."
+RULES = {
+    "advised": "this advice",
+    "validation": "least error on the window before",
+    "largest_context": "the largest context",
+    "chance": "chance",
+}
+
+
+def recommend(
+    data: Annotated[str, typer.Argument(help="As of `inspect`; nothing in it needs to be forecast or labelled.")],
+    models: Annotated[list[str], typer.Option(help="As of `inspect`: names with commas, or the option again.")],
+    contexts: Annotated[str | None, typer.Option(help="Steps, with commas; default: those of params.yaml.")] = None,
+    by: Annotated[
+        By, typer.Option(help="What isotropy is; the last: of softmax heads only.")
+    ] = By.zeta_adjusted_corrected,
+    results: Annotated[Path | None, typer.Option(help=f"Where trust is from; default: {RESULTS}.")] = None,
+    study: Annotated[str | None, typer.Option(help="Of the results; default: that of the most data sets.")] = None,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Steps after it; default: the data set's, or 24.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=30, help="Tokens of a candidate, at most.")] = None,
+    max_series: Annotated[int | None, typer.Option(min=1, help="A seeded sample where there are more.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=LARGEST_SEED, help="Of sampled series, tokens and clusters.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Rank models and context lengths by how isotropic their last layer is on your series.
+
+    \b
+    tsfmscope recommend nile --models chronos-bolt-nano,patchtst-nano --contexts 32,64
+    tsfmscope recommend mine.csv --models chronos-t5-nano --contexts 64,128,256 --by log_partition_spread
+    tsfmscope recommend mine.csv --models chronos-bolt-nano,moirai-nano --json
+
+    Nothing is forecast. Below the ranks, the command prints how far to trust them: on the data sets of the
+    results, the cost of such advice over the best choice in hindsight, compared with a validation window, the
+    largest context and chance. It states if the advice does not beat chance. Exit codes: 0 ranked, trusted or
+    not; 1 no candidate could be measured; 2 the command is not valid.
+    """
+    from tsfmscope.stages.cli.inspection import InspectRequest
+
+    names = [name.strip() for one in models for name in one.split(",") if name.strip()]
+    choice = Criteria(names, _steps(contexts), by.value)
+    asked = InspectRequest("", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device)
+    if results is not None and not results.is_file():
+        raise ParamsError(f"--results {results}: no such file; `make repro` makes {RESULTS}, or leave the option out")
+    params = params_here()
+    pairs = candidates(params, choice)
+    rules, said = _trust(results, choice, what_varies(pairs), study)
+    with watched() as watch:
+        ranking = rank_candidates(params, asked, choice, watch)
+    found = ranking.rows
+    if ranking.unfilled:
+        filled = [pair for pair in pairs if pair[1] not in ranking.unfilled]
+        rules, said = _trust(results, choice, what_varies(filled), study)
+    best = [{"model": row["model"], "context": row["context"]} for row in found if row["rank"] == 1]
+    if as_json:
+        beats = beats_chance(rules) if rules else None
+        trusted = {"study": rules[0]["study"], "beats_chance": beats, "rules": rules} if rules else None
+        left_out = {"contexts": ranking.unfilled, "longest": ranking.longest} if ranking.unfilled else None
+        facts = {"by": choice.by, "advised": best, "candidates": found, "unfilled": left_out}
+        say_json(facts | {"trust": trusted, "said": said})
+        say_left_out(ranking.skipped, aside=True)
+        return
+    _show(data, choice, found, best)
+    if ranking.unfilled:
+        typer.echo(f"not ranked: {unfilled(ranking.unfilled, ranking.longest)}")
+    say_left_out(ranking.skipped, aside=False)
+    if rules:
+        _show_trust(rules)
+    typer.echo(said)
+
+
+def _steps(text: str | None) -> list[int] | None:
+    """Return the numbers of --contexts; None if the option was not given. Raises ParamsError."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not part.isdecimal() or int(part) < 16:
+            raise ParamsError(
+                f"--contexts {text}: got {part!r}, expected whole numbers of steps from 16 on; write --contexts 64,128"
+            )
+    return list(map(int, parts))
+
+
+def _trust(path: Path | None, choice: Criteria, varies: str, study: str | None) -> tuple[list[dict[str, Any]], str]:
+    """Return rows of advice_regret and the verdict; without rows, the reason and how to get some.
+
+    Raises ParamsError if the named results database cannot be queried.
+    """
+    where = path or RESULTS
+    if not where.is_file():
+        return [], f"How far to trust this is not known here: there is no {where}; `make repro` makes it."
+    try:
+        rules = trust(where, choice.by, varies, study)
+    except QueryError as error:
+        why = f"{where} does not answer ({str(error).splitlines()[0]}); `make repro` makes it anew"
+        if path is not None:
+            raise ParamsError(f"--results {why}") from None
+        return [], f"How far to trust this is not known here: {why}."
+    if not rules:
+        of = f"no study {study}" if study else "no study"
+        asked = varies.replace("_and_", " and ")
+        return [], (
+            f"How far to trust this is not known: {where} has {of} in which the {asked} could be chosen by "
+            f"{choice.by}; docs/advice.md says what a study needs."
+        )
+    return rules, verdict(rules)
+
+
+def _show(data: str, choice: Criteria, found: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> None:
+    columns = {name: column for name, column in COLUMNS.items() if any(row[column] is not None for row in found)}
+    if choice.by not in columns.values():
+        columns = {**columns, choice.by: choice.by}
+    say_table(
+        f"{data}, by {choice.by}", list(columns), [[_value(row, one) for one in columns.values()] for row in found]
+    )
+    sizes = sorted({row["n_tokens"] for row in found if row["n_tokens"] is not None})
+    typer.echo(MEANING.format(by=choice.by, tokens=" to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))))
+    typer.echo(TIES if any(row[f"{choice.by}_sd"] for row in found) else NO_SPREAD.format(by=choice.by))
+    if len(sizes) > 1:
+        typer.echo("candidates with so few tokens cannot be compared with the others: ζ, ζ′ and K depend on the number")
+    named = " or ".join(f"{one['model']} at context {one['context']}" for one in best)
+    typer.echo(f"advice: {named}" if best else f"advice: none, no candidate has {choice.by}")
+
+
+def _value(row: Mapping[str, Any], column: str) -> Any:
+    """Return a cell of the table. "=" marks a shared rank; a median of steps has no zero fraction."""
+    value = row[column]
+    if column == "rank" and row["is_tied"]:
+        return f"{value}="
+    if column == "n_context_median" and value is not None:
+        return f"{value:g}"
+    return with_spread(value, row.get(f"{column}_sd"))
+
+
+def _show_trust(rules: Sequence[Mapping[str, Any]]) -> None:
+    first = rules[0]
+    what = first["grouping"].replace("_and_", " and ")
+    title = f"Choosing the {what}, in study {first['study']}: NMSE over that of the best in hindsight"
+    nats = ("regret", "low", "high", "advised_less", "advised_less_low", "advised_less_high")
+    lines = [
+        [RULES[row["rule"]], row["n"], *(_times(row[one]) for one in nats), row["p"], row["advice_is"]] for row in rules
+    ]
+    columns = ["choosing by", "data sets", "times", "low", "high", "advice/it", "low", "high", "p", "advice is"]
+    say_table(title, columns, lines)
+
+
+def _times(nats: float | None) -> float | None:
+    return None if nats is None else math.exp(nats)

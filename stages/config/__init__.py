@@ -1,0 +1,56 @@
+"""Blocks of params.yaml as typed objects, with the meaning and the valid values of each key."""
+
+from tsfmscope.stages.config.compression import CALIBRATED, Compression
+from tsfmscope.stages.config.data import DATA_VARIABLE, PRECISION, Condition, DataSet, DataSets, KernelSynth, Model
+from tsfmscope.stages.config.measures import (
+    Embeddings,
+    Forecasts,
+    Geometry,
+    Heads,
+    Report,
+    Resources,
+    Spectra,
+    Statistics,
+    Theory,
+    Tokens,
+)
+from tsfmscope.stages.config.resources import TASKS, Packages
+from tsfmscope.stages.config.strict import LARGEST_SEED, Seed, Strict
+from tsfmscope.stages.config.study import WITHOUT_TOKENS, Baseline, Measure, Study
+from tsfmscope.stages.config.training import Checkpoints, FlowRanks, HeadRanks, Pretraining, Recipe
+
+__all__ = [
+    "CALIBRATED",
+    "DATA_VARIABLE",
+    "LARGEST_SEED",
+    "PRECISION",
+    "TASKS",
+    "WITHOUT_TOKENS",
+    "Baseline",
+    "Checkpoints",
+    "Compression",
+    "Condition",
+    "DataSet",
+    "DataSets",
+    "Embeddings",
+    "FlowRanks",
+    "Forecasts",
+    "Geometry",
+    "HeadRanks",
+    "Heads",
+    "KernelSynth",
+    "Measure",
+    "Model",
+    "Packages",
+    "Pretraining",
+    "Recipe",
+    "Report",
+    "Resources",
+    "Seed",
+    "Spectra",
+    "Statistics",
+    "Strict",
+    "Study",
+    "Theory",
+    "Tokens",
+]

@@ -1,0 +1,112 @@
+"""Blocks of params.yaml on compressed models."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from tsfmscope.stages.config.strict import Strict
+from tsfmscope.stages.config.training import FlowRanks
+
+# Methods of compression that use calibration data.
+CALIBRATED = {"aware", "aware-svd", "aware-both", "project"}
+
+# Methods that make heads narrower; only these save time that can be measured, so `ranks.time` needs
+# one of them.
+NARROWING = ("joint", "aware")
+
+
+class Ranks(Strict):
+    """Rule for the ranks of a compressed model's attention. Exactly one key is given.
+
+    Every result row of the model has a column `rank`: the share, the budget, the time, the flat rank, or the
+    first dimension of a flow. A tolerance (`epsilon`) is not a rank, so `rank` is null there; `rank_ratio` of
+    table compression distinguishes such models.
+    """
+
+    epsilon: float | None = Field(None, gt=0, lt=1, description="ranks that keep the relative error below it")
+    budget: float | None = Field(None, gt=0, le=1, description="share of all attention parameters that is left")
+    time: float | None = Field(
+        None, gt=0, le=1, description="share of a forecast's seconds, measured; ranks may differ from run to run"
+    )
+    share: float | None = Field(None, gt=0, le=1, description="share of its width that every head keeps")
+    flat: int | None = Field(None, ge=1, description="dimensions of every head")
+    flow: FlowRanks | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Ranks:
+        if len(given := self.model_dump(exclude_none=True)) != 1:
+            raise ValueError(f"got {sorted(given) or 'none'}, expected one of {', '.join(type(self).model_fields)}")
+        return self
+
+    @property
+    def number(self) -> float | None:
+        """Value of the column `rank` in the rows of a model; None for a tolerance."""
+        first = self.flow.first if self.flow else None
+        numbers = (self.share, self.budget, self.time, self.flat, first)
+        return next((float(one) for one in numbers if one is not None), None)
+
+
+class Method(Strict):
+    """Method of compressing a model.
+
+    tasks/compression/two_step.py has aware-both, tasks/compression/truncation.py the other methods.
+    """
+
+    method: Literal["svd", "aware-svd", "joint", "aware", "aware-both", "project"] = Field(
+        description="svd: every matrix alone; joint: products of a head; aware, aware-svd: those on calibration data"
+    )
+    ranks: Ranks
+    univariate: bool = Field(
+        False, description="forecasts are of single series: a budget spends nothing on scores between series of a group"
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_ranks(self) -> Method:
+        if self.ranks.time is not None and self.method not in NARROWING:
+            raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
+        if self.method == "aware-both" and self.ranks.budget is None:
+            (given,) = self.ranks.model_dump(exclude_none=True)
+            raise ValueError(f"ranks: got {given}, expected budget, which alone method aware-both can split")
+        return self
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether the method uses calibration windows, as data or to time forecasts."""
+        return self.method in CALIBRATED or self.ranks.time is not None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the keys that the truncation takes and that are part of a compressed model's key.
+
+        `univariate` is left out if it is False, so keys of models without it stay the same.
+        """
+        return self.model_dump(exclude_none=True, exclude=None if self.univariate else {"univariate"})
+
+
+class Calibration(Strict):
+    """Windows that an activation-aware method uses as calibration data.
+
+    They are cut from a seeded sample of series, before the last fifth of each. The forecasts that are scored
+    lie in that fifth.
+    """
+
+    datasets: list[str] = Field([], description="those of the model's modality are used, others left out")
+    windows: int = Field(32, ge=1, description="of each data set")
+    context: int = Field(500, ge=16)
+    horizon: int = Field(64, ge=1)
+
+
+class Fidelity(Strict):
+    """Comparison of a compressed model with its base, on the last window of every series."""
+
+    windows: int = Field(32, ge=1, description="of a data set, at most")
+    top: int = Field(10, ge=1, description="next tokens whose overlap is taken")
+
+
+class Compression(Strict):
+    """Stage compression: the compressed models that studies name as BASE@METHOD."""
+
+    methods: dict[str, Method] = Field({}, description="what may stand behind the @")
+    calibration: Calibration = Calibration()
+    fidelity: Fidelity = Fidelity()

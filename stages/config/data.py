@@ -1,0 +1,129 @@
+"""Blocks of params.yaml on models, data sets and conditions."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import PurePath
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from tsfmscope.stages.config.strict import Strict
+from tsfmscope.tasks.series.catalog import CATALOG, Modality
+
+# The same names as in tasks/models/registry.py.
+PRECISION, PRECISIONS = "precision", ("float32", "bfloat16")
+# Environment variable that overrides datasets.root.
+DATA_VARIABLE = "TSFMSCOPE_DATA"
+
+
+class Model(Strict):
+    """A model that studies may name."""
+
+    family: str = Field(description="a family of tasks/models/registry.py, or one that an installed package adds")
+    ref: str = Field(description="checkpoint:NAME (a recipe of this file), hub:ORG/NAME[@REVISION], or a folder")
+    options: dict[str, Any] = Field(
+        {},
+        description="how it is read: keywords of the family's `load` (rope_scaling: linear), precision: bfloat16",
+    )
+    base_model: str | None = Field(
+        None, description="the model that this one is made from (compressed, read otherwise); `all` leaves it out"
+    )
+    rank: float | None = Field(None, gt=0, description="for a compressed model: the number of its ranks, see Ranks")
+    environment: str | None = Field(None, description="of `environments`, whose packages its jobs run with; null: ours")
+
+    @property
+    def precision(self) -> str:
+        """Precision of matrix products with the model's weights."""
+        return str(self.options.get(PRECISION, PRECISIONS[0]))
+
+    @model_validator(mode="after")
+    def _precision_is_known(self) -> Model:
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"options.{PRECISION}: got {self.precision!r}, expected one of {', '.join(PRECISIONS)}")
+        return self
+
+
+class DataSet(Strict):
+    """A data set that studies may name; missing keys come from the entry of that name in catalog.yaml."""
+
+    source: Literal["kernelsynth", "signals", "bundled", "folder", "hub", "text", "images", "tables"]
+    domain: str = ""
+    horizon: int = Field(gt=0, le=1024, description="steps to forecast")
+    kernel: str | None = Field(None, description="source kernelsynth: a scikit-learn kernel expression")
+    signal: Literal["corpus", "sinusoid", "noise", "constant"] | None = Field(
+        None, description="source signals: a mixture that embeddings are probed with, or a single one"
+    )
+    file: str | None = Field(
+        None, description="path under the data root, no `..`: folder's Parquet file, UTF-8 text or .npz images"
+    )
+    items: str | None = Field(None, description="regular expression that item ids must match")
+    paper: str | None = Field(None, description="the isotropy paper's name for it, such as finance-1")
+    stands_in_for: str | None = Field(None, description="not the paper's own: what it stands in for, how it differs")
+
+    @model_validator(mode="after")
+    def _source_has_its_field(self) -> DataSet:
+        need = {"kernelsynth": "kernel", "signals": "signal", "folder": "file"}.get(self.source)
+        if need and getattr(self, need) is None:
+            raise ValueError(f"source {self.source!r} needs {need!r}; add it, or use a name of catalog.yaml")
+        return self
+
+
+class DataSets(Strict):
+    """Sources of the series, and how many series are used."""
+
+    root: str | None = Field(None, description=f"folder with Parquet files; the variable {DATA_VARIABLE} overrides it")
+    max_series: int = Field(64, ge=1, description="series used of a data set, a seeded sample where it has more")
+    min_length: int = Field(32, ge=2, description="shorter series are skipped, counted")
+    sets: dict[str, DataSet]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_from_catalog(cls, block: Any) -> Any:
+        if not isinstance(block, dict) or not isinstance(block.get("sets"), dict):
+            return block
+        sets = {name: _from_catalog(name, entry) for name, entry in block["sets"].items()}
+        return {**block, "sets": sets}
+
+    @model_validator(mode="after")
+    def _files_are_under_the_root(self) -> DataSets:
+        """Raise ValueError for a path that leaves the data root.
+
+        Symbolic links inside the root are followed, because the owner of the root put them there.
+        """
+        for name, dataset in self.sets.items():
+            path = PurePath(dataset.file or "")
+            if path.is_absolute() or ".." in path.parts or "\0" in str(path):
+                raise ValueError(
+                    f"sets.{name}.file: got {dataset.file!r}, expected a path under the data root, relative and "
+                    f"without '..'; move the file there, or set {DATA_VARIABLE} or datasets.root"
+                )
+        return self
+
+
+class Condition(Strict):
+    """Settings of the input with which a model sees a series."""
+
+    context: int = Field(ge=16, description="steps of context")
+    history: int = Field(0, ge=0, description="steps before it, for models that read lags (lag-llama: 1092) alone")
+    noise: float = Field(0.0, ge=0, le=10, description="s.d. of Gaussian noise on the context, in s.d. of the series")
+    modality: Modality = Field("series", description="of the data sets that are seen so: series, text, image or table")
+
+
+class KernelSynth(Strict):
+    """Stage kernelsynth: the named synthetic data sets."""
+
+    series: int = Field(64, ge=1, description="series a set")
+    length: int = Field(1024, ge=64, le=8192)
+
+
+def _from_catalog(name: str, entry: Any) -> Any:
+    if entry is not None and not isinstance(entry, dict):
+        return entry
+    known = CATALOG.get(name)
+    fields = {} if known is None else {k: getattr(known, k) for k in DataSet.model_fields if hasattr(known, k)}
+    if known is None and not entry:
+        near = difflib.get_close_matches(name, CATALOG, 3)
+        hint = f"did you mean {', '.join(near)}?" if near else "give source, horizon and file"
+        raise ValueError(f"datasets.sets.{name} is not in catalog.yaml; {hint}")
+    return {**{k: v for k, v in fields.items() if v is not None}, **(entry or {})}

@@ -1,0 +1,45 @@
+"""Default params file and checkpoints of the package, for folders without a params file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from pathlib import Path
+
+from tsfmscope.stages.config.params import PARAMS_FILE, Params, load
+
+PACKAGE = "tsfmscope"
+# Folder in an installed wheel; the build of the wheel puts the files there.
+PACKAGED = Path(__file__).parents[1] / "default"
+# Exists in a checkout only.
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+
+
+def folder() -> Path | None:
+    """Return the folder of the defaults: the root of a checkout, else the installed package's folder.
+
+    Returns None if that folder has no params file.
+    """
+    root = PROJECT.parent if PROJECT.is_file() else PACKAGED
+    return root if (root / PARAMS_FILE).is_file() else None
+
+
+def params() -> Params | None:
+    """Return the default params; None if the package was installed without them.
+
+    The path of the committed checkpoints in them is valid from any current folder.
+    """
+    where = folder()
+    if where is None:
+        return None
+    found = load(where / PARAMS_FILE)
+    committed = found.checkpoints.committed
+    kept = None if committed is None else str(where / committed)
+    return found.model_copy(update={"checkpoints": found.checkpoints.model_copy(update={"committed": kept})})
+
+
+def version() -> str:
+    """Return the package's version: from pyproject.toml in a checkout, else from the installed metadata."""
+    if PROJECT.is_file():
+        return str(tomllib.loads(PROJECT.read_text())["project"]["version"])
+    return importlib.metadata.version(PACKAGE)

@@ -1,0 +1,142 @@
+"""Resolution of a model's name to a checkpoint.
+
+A name is a model of params.yaml, BASE@METHOD, FAMILY:REFERENCE, or a folder.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import Model
+from tsfmscope.stages.config.params import COMPRESSED, Params, ParamsError
+from tsfmscope.stages.pipeline.model_folders import recipe
+from tsfmscope.tasks import hub
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.registry import PRECISION
+
+# Kind of a reference -> the stage that makes its folder.
+STAGES = {
+    "checkpoint": "checkpoints",
+    COMPRESSED.rstrip(":"): "compression",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Checkpoint on this machine.
+
+    reference: as in the table `checkpoints`. options: keywords of the family's `load`.
+    """
+
+    name: str
+    family: str
+    folder: Path
+    reference: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    base_model: str | None = None
+    rank: float | None = None
+
+    def running_in(self, precision: str | None) -> Source:
+        """Return this checkpoint with another precision for running it; None keeps that of its options."""
+        return self if precision is None else replace(self, options={**self.options, PRECISION: precision})
+
+    def stored(self) -> Source:
+        """Return this checkpoint with the options of its stored weights, to be changed and saved."""
+        return replace(self, options=registry.stored(self.options))
+
+
+def resolve(params: Params, name: str, family: str | None = None) -> Source:
+    """Return the checkpoint of a name; a name of the hub is looked up there.
+
+    family: the family of a reference or folder that does not name it. Raises ParamsError, with similar names,
+    for a name that is not valid; ModelError if the checkpoint is not made yet or cannot be obtained.
+    """
+    if (named := _named(params, name)) is not None:
+        if family not in (None, named.family):
+            raise ParamsError(f"--family {family}: model {name!r} is of family {named.family}; leave the option out")
+        folder, reference = _folder(params, name, named)
+        return Source(name, named.family, folder, reference, dict(named.options), named.base_model, named.rank)
+    family, reference = _split(params, name, family)
+    try:
+        registry.check_name(family)
+    except ValueError as error:
+        raise ParamsError(f"{name}: {error}") from error
+    found = registry.resolve(reference, allow_hub=True)
+    last = reference.removeprefix(hub.PREFIX).partition("@")[0].rpartition("/")[2]
+    short = slug(found.folder.resolve().name if found.source == "folder" else last)
+    return Source(short or "model", family, found.folder, found.pinned(reference))
+
+
+def slug(text: str) -> str:
+    """Return the text as a name that is valid for folders and in params.yaml; it may be empty."""
+    return re.sub(r"[^A-Za-z0-9._@=+-]", "-", text).lstrip("._@=+-")
+
+
+def _split(params: Params, name: str, family: str | None) -> tuple[str, str]:
+    """Return the family and the reference of a name that is not a model of params.yaml.
+
+    Raises ParamsError if the name is not a reference or a folder, or if its family is not known.
+    """
+    head, colon, rest = name.partition(":")
+    if family is None and colon and head != hub.PREFIX.rstrip(":"):
+        return head, rest
+    if Path(name).is_dir():
+        family = family or _trained_family(Path(name))
+        if family is None:
+            raise ParamsError(f"{name}: is a folder; say whose with --family, one of {', '.join(registry.families())}")
+        return family, name
+    if family is not None and hub.looks_like_hub(name):
+        return family, name
+    near = difflib.get_close_matches(name, params.models, 2)
+    known = f"known: {', '.join(params.models)}" if params.models else "there is none here: write FAMILY:FOLDER"
+    mend = f"did you mean {' or '.join(near)}?" if near else known
+    raise ParamsError(
+        f"{name}: neither a model of params.yaml nor a folder, nor FAMILY:FOLDER or FAMILY:hub:ORG/NAME; {mend}"
+    )
+
+
+def _trained_family(folder: Path) -> str | None:
+    """Return the family that the recipe file of a folder names; None if there is none."""
+    made = (recipe(folder) or {}).get("recipe")
+    family = made.get("family") if isinstance(made, dict) else None
+    return family if isinstance(family, str) else None
+
+
+def _named(params: Params, name: str) -> Model | None:
+    """Return the model of params.yaml of that name; None if there is none.
+
+    BASE@METHOD is a model if its base is one, even if no study names it any more.
+    """
+    if name in params.models:
+        return params.models[name]
+    base, _, method = name.rpartition("@")
+    if method and base in params.models:
+        return params.models[base].model_copy(update={"ref": f"{COMPRESSED}{name}", "base_model": base})
+    return None
+
+
+def _folder(params: Params, name: str, model: Model) -> tuple[Path, str]:
+    """Return the folder of a model's checkpoint and its reference.
+
+    If the stage has not run, the folder is that of the committed checkpoint, which the stage would copy.
+    Raises ModelError if there is no checkpoint.
+    """
+    kind, _, made = model.ref.partition(":")
+    if kind not in STAGES:
+        found = registry.resolve(model.ref, allow_hub=True)
+        return found.folder, found.pinned(model.ref)
+    folder = Path(DATA, STAGES[kind], "models", made)
+    if folder.is_dir():
+        return folder, folder.as_posix()
+    committed = params.checkpoints.committed
+    if kind == "checkpoint" and committed and Path(committed, made).is_dir():
+        return Path(committed, made), folder.as_posix()
+    first = "" if name in params.models else "name it in a study, its method under compression.methods, and "
+    raise ModelError(f"{name}: no folder {folder}; {first}make it with `dvc repro {STAGES[kind]}`")

@@ -1,0 +1,308 @@
+"""params.yaml as typed objects, parsed and checked once when it is read.
+
+An error is one line with the key and how to fix it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import reprlib
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from tsfmscope.stages.config import (
+    DATA_VARIABLE,
+    TASKS,
+    Baseline,
+    Checkpoints,
+    Compression,
+    Condition,
+    DataSets,
+    Embeddings,
+    Forecasts,
+    Geometry,
+    Heads,
+    KernelSynth,
+    Model,
+    Packages,
+    Pretraining,
+    Report,
+    Resources,
+    Seed,
+    Spectra,
+    Statistics,
+    Strict,
+    Study,
+    Theory,
+    Tokens,
+)
+from tsfmscope.stages.config.bounded_yaml import load_yaml
+from tsfmscope.tasks.regular_files import read_text
+from tsfmscope.tasks.series.catalog import modality
+
+PARAMS_FILE = "params.yaml"
+# Bytes of a params file; the largest in this repository has 20 KB.
+LARGEST_FILE = 2**24
+# Shortens values in messages, which are one line.
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxother = 100
+# Prefix of the reference of a model BASE@METHOD, which the stage compression makes.
+COMPRESSED = "compressed:"
+# Blocks whose keys are names chosen by the user.
+NAMED = (
+    *("environments", "models", "datasets.sets", "conditions", "studies"),
+    *("checkpoints.recipes", "compression.methods"),
+)
+# Names become names of files and folders, for which file systems allow 255 bytes.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@=+-]{0,99}")
+
+
+class ParamsError(Exception):
+    """A params file or an argument of a command cannot be used; the message is one line."""
+
+
+class Params(Strict):
+    """The whole file."""
+
+    profile: str = Field("default", description="what the report calls this file")
+    seed: Seed = 0
+    environments: dict[str, Packages] = Field({})
+    models: dict[str, Model]
+    datasets: DataSets
+    conditions: dict[str, Condition]
+    studies: dict[str, Study]
+    kernelsynth: KernelSynth = KernelSynth()
+    checkpoints: Checkpoints = Checkpoints()
+    compression: Compression = Compression()
+    pretraining: Pretraining = Pretraining()
+    tokens: Tokens = Tokens()
+    embeddings: Embeddings = Embeddings()
+    geometry: Geometry = Geometry()
+    heads: Heads = Heads()
+    spectra: Spectra = Spectra()
+    forecasts: Forecasts = Forecasts()
+    statistics: Statistics = Statistics()
+    theory: Theory = Theory()
+    report: Report
+    resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _compressed_are_models(self) -> Params:
+        """Add a model for every BASE@METHOD that a study names; runs before _names_exist."""
+        calibrated = self.compression.calibration.datasets
+        for dataset in calibrated:
+            _known(dataset, self.datasets.sets, "compression.calibration.datasets")
+        for name, method in self.compression.methods.items():
+            if method.reads_data and not calibrated:
+                raise ValueError(
+                    f"compression.calibration.datasets: got none, but method {name!r} looks at data; name some"
+                )
+        bases = dict(self.models)
+        for name, ref in ((name, model.ref) for name, model in bases.items()):
+            if ref.startswith(COMPRESSED):
+                raise ValueError(f"models.{name}.ref is {ref!r}; name BASE@METHOD in a study instead")
+        for study, wanted in self.studies.items():
+            named = {"models": [] if wanted.models == "all" else wanted.models, "along": wanted.along}
+            for block, names in named.items():
+                for name in names:
+                    if "@" in name and name not in self.models:
+                        self.models[name] = self._compressed(name, bases, f"studies.{study}.{block}")
+        return self
+
+    def _compressed(self, name: str, bases: dict[str, Model], where: str) -> Model:
+        """Return the model of a BASE@METHOD: its base, with the same options and a reference of its own."""
+        base, _, method = name.rpartition("@")
+        _known(base, bases, f"{where}: {name!r}: base model")
+        _known(method, self.compression.methods, f"{where}: {name!r}: compression.methods")
+        rank = self.compression.methods[method].ranks.number
+        return bases[base].model_copy(update={"ref": f"{COMPRESSED}{name}", "base_model": base, "rank": rank})
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Params:
+        for study, wanted in self.studies.items():
+            for block in ("models", "datasets", "conditions"):
+                names = getattr(wanted, block)
+                for name in [] if names == "all" else names:
+                    _known(name, self._named(block), f"studies.{study}.{block}")
+            for name in wanted.along:
+                _known(name, self.models, f"studies.{study}.along")
+        for name, model in self.models.items():
+            if model.environment is not None:
+                _known(model.environment, self.environments, f"models.{name}.environment")
+            if model.base_model is not None:
+                _known(model.base_model, self.models, f"models.{name}.base_model")
+            kind, _, recipe = model.ref.partition(":")
+            if kind == "checkpoint":
+                _known(recipe, self.checkpoints.recipes, f"models.{name}.ref")
+                if self.checkpoints.recipes[recipe].family != model.family:
+                    raise ValueError(
+                        f"models.{name}.family is {model.family!r}, but its recipe makes "
+                        f"{self.checkpoints.recipes[recipe].family!r}; make them the same"
+                    )
+        if (searched := self.pretraining.recipe) is not None:
+            _known(searched, self.checkpoints.recipes, "pretraining.recipe")
+            grace, steps = self.pretraining.grace, self.checkpoints.recipes[searched].steps
+            if grace > steps:
+                raise ValueError(f"pretraining.grace: got {grace}, expected at most {steps}, the steps of {searched!r}")
+            if self.checkpoints.recipes[searched].embedding_from is not None:
+                raise ValueError(
+                    f"pretraining.recipe: {searched!r} takes over an embedding; name one that draws its own"
+                )
+        self._no_model_is_made_from_itself()
+        _known(self.report.study, self.studies, "report.study")
+        for task, placing in self.resources.tasks.items():
+            _known(task, dict.fromkeys(TASKS), "resources.tasks")
+            if placing.processes is not None and task != "pretrain":
+                raise ValueError(f"resources.tasks.{task}.processes: only pretrain shares its work; leave it out")
+        self._baselines_have_names_of_their_own()
+        return self
+
+    def _no_model_is_made_from_itself(self) -> None:
+        """Follow `base_model` from every model and raise ValueError for a loop.
+
+        Each link is followed once, because in a large file one chain may contain all models.
+        """
+        checked: set[str | None] = set()
+        for name in self.models:
+            chain: dict[str, None] = {}
+            model: str | None = name
+            while model in self.models and model not in checked:
+                if model in chain:
+                    loop = " is made from ".join([*chain, model])
+                    raise ValueError(f"models.{name}.base_model: {loop}; name its original")
+                chain[model] = None
+                model = self.models[model].base_model
+            checked.update(chain)
+
+    def _baselines_have_names_of_their_own(self) -> None:
+        for name, study in self.studies.items():
+            if "baselines" in study.measures and not self.forecasts.baselines:
+                raise ValueError(
+                    f"studies.{name}.measures: baselines, but forecasts.baselines is []; name some of "
+                    f"{', '.join(get_args(Baseline))}"
+                )
+        if taken := sorted(set(self.models) & set(get_args(Baseline))):
+            raise ValueError(f"models.{taken[0]}: the name of a baseline (see forecasts.baselines); take another")
+
+    def _named(self, block: str) -> dict[str, Any]:
+        named: dict[str, dict[str, Any]] = {
+            "models": self.models,
+            "datasets": self.datasets.sets,
+            "conditions": self.conditions,
+        }
+        return named[block]
+
+    @property
+    def compressed(self) -> dict[str, Model]:
+        """Models that the stage compression makes, by name."""
+        return {name: model for name, model in self.models.items() if model.ref.startswith(COMPRESSED)}
+
+    def asked(self, study: str, block: Literal["models", "datasets", "conditions"]) -> list[str]:
+        """Return the names that a study asks for, with `all` expanded.
+
+        `all` models are those without a base model. `all` data sets are the time series that are not probing
+        signals.
+        """
+        names = getattr(self.studies[study], block)
+        if names != "all":
+            return list(names)
+        if block == "models":
+            return [name for name, one in self.models.items() if one.base_model is None]
+        if block == "datasets":
+            sets = self.datasets.sets
+            return [name for name, one in sets.items() if modality(one.source) == "series" and one.source != "signals"]
+        return list(self.conditions)
+
+    @property
+    def data_root(self) -> Path | None:
+        """Folder of external data: from the environment variable, else from the params file, else None."""
+        named = os.environ.get(DATA_VARIABLE) or self.datasets.root
+        return Path(named).expanduser() if named else None
+
+
+def load(path: str | Path = PARAMS_FILE) -> Params:
+    """Read and check a params file. Raises ParamsError with one line: key, value, and what was expected."""
+    try:
+        text = read_text(Path(path), LARGEST_FILE)
+    except UnicodeDecodeError as error:
+        raise ParamsError(f"{path}: not UTF-8 text ({error}); save it as UTF-8") from None
+    except OSError as error:
+        raise ParamsError(f"{path}: {error.strerror}; run from the repository's root, or name a params file") from None
+    return parse(text, path)
+
+
+def parse(text: str, path: str | Path = PARAMS_FILE) -> Params:
+    """Parse and check the text of a params file.
+
+    path: the name of the file in messages. Raises ParamsError with one line, as `load` does.
+    """
+    try:
+        block = load_yaml(text)
+    # ValueError: text that load_yaml refuses, such as a number of thousands of digits.
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ParamsError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(block, dict):
+        blocks = ", ".join(Params.model_fields)
+        raise ParamsError(f"{path}: expected a mapping of blocks ({blocks}), got {type(block).__name__}")
+    _check_names(block, path)
+    try:
+        return Params.model_validate(block)
+    except ValidationError as error:
+        raise ParamsError(f"{path}: {_one_line(error.errors(), block)}") from None
+
+
+def _check_names(block: dict[str, Any], path: str | Path) -> None:
+    """Check every name that becomes part of a path, before a message repeats it. Raises ParamsError."""
+    for where in NAMED:
+        names: Any = block
+        for key in where.split("."):
+            names = names.get(key) if isinstance(names, dict) else None
+        for name in names if isinstance(names, dict) else ():
+            if isinstance(name, str) and not NAME.fullmatch(name):
+                raise ParamsError(
+                    f"{path}: {where}: invalid name {SHORT.repr(name)}: use letters, digits and . _ @ = + - only, "
+                    "at most 100, a letter or digit first"
+                )
+
+
+def _known(name: str, known: dict[str, Any], where: str) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+        raise ValueError(f"{where} names {name!r}, which is not there; {mend}")
+
+
+def _one_line(errors: list[ErrorDetails], block: dict[str, Any]) -> str:
+    # An unknown key comes first: a misspelt key explains why the right one is missing.
+    error = min(errors, key=lambda one: one["type"] != "extra_forbidden")
+    key = ".".join(str(part) for part in error["loc"])
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(error["loc"][-1]), _siblings(error["loc"]), 1)
+        mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_siblings(error['loc']))}"
+        return f"{key}: unknown key; {mend}{more}"
+    if error["type"] == "missing":
+        return f"{key}: missing; add it{more}"
+    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "value_error":
+        return f"{key + ': ' if key else ''}{message}{more}"
+    return f"{key}: got {SHORT.repr(error['input'])}; {message[0].lower()}{message[1:]}{more}"
+
+
+def _siblings(location: tuple[int | str, ...]) -> list[str]:
+    """Return the keys that are valid at a position in the file."""
+    at: Any = Params
+    for part in location[:-1]:
+        fields = getattr(at, "model_fields", None)
+        annotation = fields[part].annotation if fields and part in fields else None
+        # The part is a key of a mapping, whose values share one type: `at` is already that type.
+        if fields is None or annotation is None:
+            continue
+        at = next((a for a in (annotation, *get_args(annotation)) if hasattr(a, "model_fields")), annotation)
+    return list(getattr(at, "model_fields", {}))

@@ -1,0 +1,78 @@
+"""Studies of params.yaml: models, data, measures, and how the report draws the results."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from tsfmscope.stages.config.strict import Strict
+
+# Measures that a study may ask for. docs/building/params.py copies the trailing comments into the
+# documentation, so they stay on the line of their value.
+Measure = Literal[
+    "isotropy",  # geometry, heads and forecasts of every cell
+    "inputs",  # singular values of the input of every layer
+    "weights",  # singular values of attention and MLP matrices, whole and per head, also at snapshots of a training
+    "planes",  # embedded tokens projected on their two leading singular directions
+    "token_angles",  # angles between the embedded tokens of a window
+    "row_angles",  # angles between the rows of the first query projection
+    "constant",  # singular values of every layer's input on one window, with special tokens and without
+    "forecasts",  # forecasts of every cell, without other measures
+    "validation",  # forecasts of the window before the last one, by which a model can be chosen
+    "baselines",  # forecasts of forecasts.baselines on the same windows
+    "fidelity",  # distance of a compressed model's forecasts and states from those of its base
+]
+# The models of tasks/entries/baselines.py.
+Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]
+# How the report draws a study. The trailing comments are copied into the documentation, as those of
+# Measure.
+Picture = Literal[
+    "domains",  # NMSE against isotropy, one panel per domain
+    "conditions",  # change of NMSE and isotropy from one condition to another
+    "islands",  # hidden states on three principal components
+    "dimension",  # effective dimension by layer
+    "spectrum",  # singular values of the embedded tokens, one line per model
+    "plane",  # embedded tokens on two singular directions
+    "angles",  # angles between tokens, or between rows of a projection
+    "growth",  # numerical rank of inputs and weights by layer
+    "along",  # numerical rank against the quantity that a grid of models varies
+    "constant",  # singular values of every layer's input for a constant series
+    "histogram",  # singular values of a matrix, one panel per layer
+    "snapshots",  # singular values of a matrix at steps of a training
+    "frontier",  # accuracy against time of compressed models and baselines, relative to the dense model
+    "compressed",  # accuracy and overlap against size, one line per method, next to the paper's numbers
+    "pretrained",  # accuracy against size of models pretrained with narrow heads, growing with depth and flat
+    "none",
+]
+# Measures that need no data set.
+OF_WEIGHTS = {"weights", "row_angles"}
+# Measures that need no token dump.
+WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity", "validation", "baselines"}
+
+
+class Study(Strict):
+    """One question: every model on every data set of its modality under every condition."""
+
+    title: str
+    measures: list[Measure] = Field(["isotropy"], min_length=1, description="what is measured: see Measure")
+    figure: str | None = Field(None, description="the figure or table of a paper that it answers")
+    models: Literal["all"] | list[str] = Field(min_length=1, description="names, or BASE@METHOD for a compressed one")
+    datasets: Literal["all"] | list[str] = Field([], description="none where weights alone are measured")
+    conditions: Literal["all"] | list[str] = Field([], description="likewise")
+    layers: Literal["all", "first", "last"] = Field(
+        "all", description="all layers, the first stack's embedding, or each stack's last state"
+    )
+    along: dict[str, float] = Field({}, description="model -> x: what a grid of models varies, such as its patch size")
+    picture: Picture = Field("domains", description="how the report draws it: see Picture")
+    pictured: Literal["middle", "last"] = Field("last", description="layer of the islands")
+
+    @model_validator(mode="after")
+    def _data_where_needed(self) -> Study:
+        if needing := sorted(set(self.measures) - OF_WEIGHTS):
+            for block in ("datasets", "conditions"):
+                if not getattr(self, block):
+                    raise ValueError(
+                        f"{block}: got none, but data are needed for {', '.join(needing)}; name some, or all"
+                    )
+        return self

@@ -1,0 +1,180 @@
+"""Blocks of params.yaml on pretraining: recipes, their heads, and the search over rank schedules."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from tsfmscope.stages.config.strict import Seed, Strict
+from tsfmscope.tasks.series.catalog import MODALITIES
+
+
+class FlowRanks(Strict):
+    """Rank schedule: heads of first (l - 1 + origin)^growth dimensions in layer l = 1, 2, ..., rounded."""
+
+    first: float = Field(gt=0, description="the paper's d̃_0")
+    growth: float = Field(ge=0, description="the paper's α; 0: every layer the same")
+    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="power_of_two: the released code")
+    origin: int = Field(1, ge=1, description="1: the paper's i counts from 0; 2: from 1")
+    cross_offset: bool = Field(False, description="cross-attention's layers count on from the encoder's last")
+
+
+class GuidelineRanks(Strict):
+    """Rank schedule of whole matrices, whose rank the heads of a layer share.
+
+    The rank is r_1 + (r_D - r_1) x^bend, from the smallest in the first layer to the largest in the last.
+    """
+
+    smallest: float = Field(16, gt=0, description="median ε-rank of a sample of inputs, 16 where it is not known")
+    largest: float | None = Field(None, gt=0, description="null: half the width")
+    bend: float = Field(0.5, gt=0)
+
+
+# Kinds of attention layers.
+Kinds = list[Literal["self", "cross", "group", "time"]]
+
+
+class HeadRanks(Strict):
+    """Rank, by layer, of a pretrained model's attention heads: one of flow, guideline, flat."""
+
+    flow: FlowRanks | None = None
+    guideline: GuidelineRanks | None = None
+    flat: int | None = Field(None, ge=1, description="the control: the same for every layer")
+    factors: Literal["head", "shared"] = Field(
+        "head", description="head: narrower heads (eq. 20); shared: wide heads, a sketch that all of a layer share (19)"
+    )
+    attention: Kinds | None = Field(
+        None, min_length=1, description="heads of these kinds of layers alone, the others stay whole; null: of all"
+    )
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> HeadRanks:
+        if len(said := [name for name in ("flow", "guideline", "flat") if getattr(self, name) is not None]) != 1:
+            raise ValueError(f"got {', '.join(said) or 'none'}, expected one of flow, guideline, flat")
+        return self
+
+
+# Fields that were added after the first checkpoints were committed, with the value of a recipe that
+# does not use them.
+LATER: dict[str, Any] = {
+    "snapshots": [],
+    "heads": None,
+    "embedding_from": None,
+    "corpus": None,
+    "precision": "float32",
+}
+
+
+class Recipe(Strict):
+    """Recipe by which a small checkpoint is pretrained; the key of a checkpoint is derived from it."""
+
+    family: str
+    config: dict[str, Any] = Field(description="what the family's `new` takes")
+    steps: int = Field(ge=1)
+    batch_steps: int = Field(ge=1, description="a batch has batch_steps // (context + horizon) windows")
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    warm_up: int = Field(0, ge=0, description="steps")
+    contexts: list[int] = Field(min_length=1, description="context lengths; a batch has one of them")
+    horizon: int = Field(ge=1)
+    futures: list[int] = Field([], description="steps of the horizon that a batch is trained on, one of these; [] all")
+    min_past: int = Field(ge=1, description="fewest observed steps of a training context")
+    mixture: dict[Literal["kernelsynth", "tsmixup", "bundled", "shards", "text", "images", "tables"], float]
+    pool: int = Field(ge=1, description="KernelSynth series drawn; other modalities draw as they go")
+    length: int = Field(1024, ge=64)
+    seed: Seed = 0
+    log_every: int = Field(50, ge=1)
+    save_every: int = Field(500, ge=1, description="steps between the states that a killed run goes on from")
+    snapshots: list[Annotated[int, Field(ge=0)]] = Field(
+        [], description="steps after which the weights are kept beside the last ones; 0: the initial weights"
+    )
+    heads: HeadRanks | None = Field(None, description="ranks of attention heads by layer; null: whole heads")
+    embedding_from: str | None = Field(
+        None, description="a recipe whose trained embedding of ids is taken over (Fig. 7, reuse embedding); null: drawn"
+    )
+    corpus: str | None = Field(
+        None, description="mixture {shards: 1}: a folder that `python -m tsfmscope.stages corpus` made"
+    )
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
+
+    def spec(self) -> dict[str, Any]:
+        """Return the recipe as it enters a checkpoint's key, without keys of LATER that are not used."""
+        fields = self.model_dump()
+        if self.heads:
+            fields["heads"] = self.heads.model_dump(exclude_none=True)
+        return {name: field for name, field in fields.items() if name not in LATER or field != LATER[name]}
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Recipe:
+        if self.snapshots != sorted({step for step in self.snapshots if step <= self.steps}):
+            raise ValueError(f"snapshots {self.snapshots} must be ascending steps up to {self.steps}")
+        if beyond := [steps for steps in self.futures if not 1 <= steps <= self.horizon]:
+            raise ValueError(
+                f"futures {beyond}: expected steps from 1 to horizon {self.horizon}; shorten them, or raise it"
+            )
+        if isinstance(limit := self.config.get("prediction_length"), int) and self.horizon > limit:
+            raise ValueError(
+                f"horizon {self.horizon}: expected at most {limit}, config.prediction_length; make it as long"
+            )
+        if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
+            raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
+        if len(self.mixture) > 1 and (apart := set(MODALITIES) & set(self.mixture)):
+            raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(apart)} cannot be mixed; train on one alone")
+        if ("shards" in self.mixture) != (self.corpus is not None) or {"shards"} < set(self.mixture):
+            raise ValueError(f"mixture {sorted(self.mixture)}, corpus {self.corpus!r}: shards alone, and with a corpus")
+        if self.save_every % self.log_every:
+            raise ValueError(f"save_every {self.save_every} must be a multiple of log_every {self.log_every}")
+        return self
+
+
+class Skill(Strict):
+    """Measurement of skill: pretrained checkpoints on unseen windows, every forecaster on a clean sine."""
+
+    windows: int = Field(1000, ge=100, description="unseen windows, at least")
+    context: int = Field(500, ge=16)
+    samples: int = Field(20, ge=1)
+    bootstrap: int = Field(2000, ge=100)
+
+
+class Checkpoints(Strict):
+    """Stage checkpoints: every model's weights, including those that are pretrained here by a recipe."""
+
+    committed: str | None = Field("checkpoints", description="folder with checkpoints kept in git; null retrains")
+    recipes: dict[str, Recipe] = Field({})
+    skill: Skill = Skill()
+
+    @model_validator(mode="after")
+    def _embeddings_are_there(self) -> Checkpoints:
+        for name, recipe in self.recipes.items():
+            if (source := recipe.embedding_from) is None:
+                continue
+            mend = "expected a recipe of the same family that takes over none itself"
+            if source not in self.recipes or source == name:
+                raise ValueError(f"recipes.{name}.embedding_from: got {source!r}, {mend}")
+            other = self.recipes[source]
+            if other.family != recipe.family or other.embedding_from is not None:
+                raise ValueError(f"recipes.{name}.embedding_from: {source!r} is of {other.family}; {mend}")
+        return self
+
+
+class Pretraining(Strict):
+    """Stage pretraining: a search over rank schedules, with one trial per schedule and seed.
+
+    A trial that falls behind is stopped early.
+    """
+
+    recipe: str | None = Field(None, description="recipe that every trial changes the heads and seed of; null: none")
+    first: list[Annotated[float, Field(gt=0)]] = Field([], description="of flow, a grid with growth")
+    growth: list[Annotated[float, Field(ge=0)]] = Field([], description="of flow")
+    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="of flow, as in a recipe's heads")
+    origin: int = Field(1, ge=1, description="of flow")
+    cross_offset: bool = Field(False, description="of flow")
+    guideline: list[GuidelineRanks] = Field([], description="the guideline's schedules")
+    flat: list[Annotated[int, Field(ge=1)]] = Field([], description="flat ranks, the control")
+    factors: Literal["head", "shared"] = "head"
+    attention: Kinds | None = Field(None, min_length=1, description="kinds of layers that are narrowed; null: all")
+    seeds: list[Seed] = Field([0], min_length=1, description="trials are compared within a seed")
+    grace: int = Field(500, ge=1, description="steps before a trial may be stopped; stops fall on saved steps")
+    reduction: float = Field(3.0, gt=1, description="of a seed's trials at step grace x reduction^k, 1 / so many go on")

@@ -1,0 +1,37 @@
+"""Stage external_inputs: names and checksums of external data files and of installed families.
+
+With them, DVC notices changes outside the repository.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import DATA_VARIABLE
+from tsfmscope.stages.config.params import Params, ParamsError
+from tsfmscope.store.files import fingerprint, write_text
+from tsfmscope.tasks.models.plugins import codes
+
+OUT = Path(DATA, "external_inputs.json")
+PLUGINS = Path(DATA, "plugins.json")
+# Sources of data sets with files under the data root.
+READ = ("folder", "text", "images")
+
+
+def main(params: Params) -> None:
+    """Write data/external_inputs.json and data/plugins.json.
+
+    data/external_inputs.json contains the files that data sets name and that exist, with their fingerprints.
+    data/plugins.json contains the families that installed packages add, with the identification of their
+    code. Raises ParamsError if the data root is not a folder.
+    """
+    root = params.data_root
+    if root is not None and not root.is_dir():
+        raise ParamsError(f"data root {root}: no such folder; set {DATA_VARIABLE} or datasets.root to one, or unset it")
+    named = sorted({one.file for one in params.datasets.sets.values() if one.source in READ and one.file is not None})
+    paths = {name: root / name for name in named} if root else {}
+    seen = {name: fingerprint(path) for name, path in paths.items() if path.is_file()}
+    write_text(OUT, json.dumps({"files": seen, "root": "given" if root else "none"}, indent=2, sort_keys=True) + "\n")
+    write_text(PLUGINS, json.dumps(codes(), indent=2, sort_keys=True) + "\n")

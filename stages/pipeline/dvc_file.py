@@ -1,0 +1,121 @@
+"""dvc.yaml, made from the list of stages and from what their modules import.
+
+    python -m tsfmscope.stages.pipeline.dvc_file
+
+writes the file again; a test fails where it is not up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tsfmscope.stages import STAGES, Stage
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "dvc.yaml"
+PACKAGE = "tsfmscope."
+HEADER = """# Made by `python -m tsfmscope.stages.pipeline.dvc_file` from stages/__init__.py and the stages' imports.
+# The plots at the end are written by hand.
+"""
+PLOTS = "\nplots:"
+# Data that a module reads: a stage that runs the module depends on it.
+DATA_FILES = {"tasks/series/catalog.py": "tasks/series/catalog.yaml"}
+# Modules that no result depends on.
+LEFT_OUT = {"stages/__init__.py", "stages/__main__.py", "stages/pipeline/__init__.py", "tasks/__init__.py"}
+# A stage that uses fewer files of a folder depends on these files, not on the folder.
+FEWEST_FOR_FOLDER = 3
+
+
+def imported_files(stage: Stage) -> set[str]:
+    """Return the files of stages, tasks and store that a stage's module imports, directly or not.
+
+    A task's entry or loader, which is a string "tsfmscope.tasks.module:function", counts as imported.
+    """
+    found: set[str] = set()
+    waiting = [f"{PACKAGE}stages.{stage.name}"]
+    while waiting:
+        path = _module_path(waiting.pop())
+        if path is None or (name := path.relative_to(ROOT).as_posix()) in found:
+            continue
+        found.add(name)
+        waiting += _imports(ast.parse(path.read_text("utf-8")))
+    return found
+
+
+def code_dependencies(stage: Stage) -> list[str]:
+    """Return the files and folders whose change makes DVC run a stage again, sorted.
+
+    A folder of which the stage uses at least FEWEST_FOR_FOLDER files stands for them. Files of
+    stages/pipeline and tasks/entries are always listed, because most stages use few of them. `store` counts
+    as one folder.
+    """
+    found = imported_files(stage) - LEFT_OUT
+    found |= {data for module, data in DATA_FILES.items() if module in found}
+    sizes = Counter(_folder(name) for name in found)
+    return sorted({name if sizes[_folder(name)] < FEWEST_FOR_FOLDER else _folder(name) for name in found})
+
+
+def render(existing: str) -> str:
+    """Return the text of dvc.yaml; the plots are taken from the text that exists."""
+    stages = {stage.name: _block(stage) for stage in STAGES}
+    made = yaml.safe_dump({"stages": stages}, sort_keys=False, width=120, allow_unicode=True)
+    return HEADER + made + existing[existing.index(PLOTS) :]
+
+
+def _block(stage: Stage) -> dict[str, Any]:
+    metrics = [out for out in stage.writes if out in stage.metrics]
+    outs = [out for out in stage.writes if out not in stage.metrics]
+    block: dict[str, Any] = {"desc": stage.description, "cmd": f"python -m {PACKAGE}stages {stage.name}"}
+    if stage.always_runs:
+        block["always_changed"] = True
+    block["deps"] = [*code_dependencies(stage), *stage.folders, *stage.reads]
+    if stage.params:
+        block["params"] = list(stage.params)
+    block["outs"] = [{out: {"persist": True}} if stage.sweeps else out for out in outs]
+    if metrics:
+        block["metrics"] = metrics
+    return block
+
+
+def _folder(name: str) -> str:
+    """Return the folder that may stand for a file, or the file itself."""
+    top, *rest = name.split("/")
+    if top == "store":
+        return top
+    if len(rest) == 1 or rest[0] in ("pipeline", "entries"):
+        return name
+    return f"{top}/{rest[0]}"
+
+
+def _module_path(module: str) -> Path | None:
+    """Return the file of one of our modules; None for other packages and for names in a module."""
+    if not module.startswith((f"{PACKAGE}stages", f"{PACKAGE}tasks", f"{PACKAGE}store")):
+        return None
+    base = ROOT.joinpath(*module.removeprefix(PACKAGE).split("."))
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+
+def _imports(tree: ast.AST) -> list[str]:
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.Constant) and str(node.value).startswith(f"{PACKAGE}tasks."):
+            found.append(str(node.value).partition(":")[0])
+    return found
+
+
+def main() -> None:
+    """Write dvc.yaml."""
+    FILE.write_text(render(FILE.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Hidden states that the report draws, as three principal components of the tokens of a study's cells."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.store.dumps import last_layers, layer_states, layers
+from tsfmscope.store.files import check
+from tsfmscope.tasks.geometry.clusters import ClusterOptions, choose_clusters
+from tsfmscope.tasks.report.plots.islands import project
+from tsfmscope.tasks.report.tables import Answer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Tokens of one plot: more would hide each other, and a page contains many plots.
+TOKENS = 400
+# Families whose decoder is drawn, as in last_layer.sql. For the others the encoder is taken, or the
+# decoder if there is no encoder.
+STACK = {"chronos-t5": "decoder", "wavetoken": "decoder"}
+SQL = """select path
+from dumps -- three components of the states of these files, {layer} layer, all tokens; {tokens} random ones are shown
+where model in ({models})
+    and dataset in ({datasets})
+    and condition in ({conditions})
+    and kind = 'embeddings'
+order by path"""
+
+
+def states(params: Params, study: str) -> Answer:
+    """Return the tokens that a study with picture `islands` draws.
+
+    Columns: those of `project`, and `n_tokens`, the number of tokens before sampling. Every cell of the study
+    gives a sample of at most TOKENS tokens. A study with another picture gives no rows.
+    """
+    import pandas as pd
+
+    asked = {block: params.asked(study, block) for block in ("models", "datasets", "conditions")}
+    which = params.studies[study].pictured
+    quoted = {block: ", ".join(f"'{name}'" for name in names) for block, names in asked.items()}
+    answer = functools.partial(Answer, "Tokens on three components", SQL.format(layer=which, tokens=TOKENS, **quoted))
+    if params.studies[study].picture != "islands":
+        return answer(pd.DataFrame())
+    cells = set(planning.cells(params, ["isotropy"]))
+    families = {name: row["family"] for name, row in planning.checkpoints().items()}
+    frames = [
+        _cell(row, STACK.get(families[row["model"]]), which, params).assign(**_named(row))
+        for row in planning.dumps("embeddings")
+        if planning.Cell(row["model"], row["dataset"], row["condition"]) in cells
+        and row["model"] in asked["models"]
+        and row["dataset"] in asked["datasets"]
+        and row["condition"] in asked["conditions"]
+    ]
+    return answer(pd.concat(frames, ignore_index=True) if frames else pd.DataFrame())
+
+
+def _named(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ("model", "dataset", "condition")}
+
+
+def _cell(row: dict[str, Any], stack: str | None, which: str, params: Params) -> pd.DataFrame:
+    """Return the drawn tokens of one dump at one layer, a seeded sample of at most TOKENS.
+
+    Components and clusters are computed from all rows of the layer, as in the table geometry.
+    """
+    path = Path(DATA, "embeddings", row["path"])
+    check(Path(DATA, "embeddings"), {row["path"]: row["fingerprint"]})
+    held = layers(path)
+    ends = {place[0]: place for place in last_layers(held)}
+    # The maximum is "encoder" if there is one, since it sorts after "decoder".
+    stack, layer, normed = ends[stack if stack in ends else max(ends)]
+    if which == "middle":
+        layer, normed = (layer + 1) // 2, False
+    assert (stack, layer, normed) in held
+    data = layer_states(path, stack, layer, normed)
+    options = ClusterOptions(**params.geometry.model_dump(include={field.name for field in fields(ClusterOptions)}))
+    labels = choose_clusters(data["states"], options, seed=params.seed).labels
+    found = project(
+        data["states"], labels, list(data["series"]), data["position"], {"stack": stack, "layer": layer}
+    ).assign(n_tokens=len(labels))
+    count = min(TOKENS, len(found))
+    kept = np.sort(np.random.default_rng(params.seed).choice(len(found), count, replace=False))
+    return found.iloc[kept]

@@ -1,0 +1,249 @@
+"""Execution of a stage's jobs: run those that the store lacks, then delete old rows, compact and report."""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from binascii import hexlify
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tsfmscope.stages import DATA, STAGES
+from tsfmscope.stages.config.params import Params
+from tsfmscope.store.job_rows import in_a_line
+from tsfmscope.store.key_set import SLICE, unique
+from tsfmscope.store.object_store import place
+from tsfmscope.store.published import table_files
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.store.status import Status, write_status
+from tsfmscope.tasks.job import Job, StoreCallbacks
+from tsfmscope.tasks.sweep import engine, progress
+from tsfmscope.tasks.sweep.cluster import Resources
+from tsfmscope.tasks.sweep.environments import Environment
+from tsfmscope.tasks.sweep.placement import ActorResources
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Number of kinds of failures, the most common ones, that a stage prints at its end.
+KINDS = 5
+# Environment variable set by `stages retry`: jobs that failed permanently are tried again.
+RETRY_VARIABLE = "TSFMSCOPE_RETRY_FAILED"
+
+
+class Planned(NamedTuple):
+    """A job and the studies that ask for it."""
+
+    job: Job
+    studies: Sequence[str] = ()
+
+
+class TooManyFailures(Exception):
+    """More jobs of a stage failed than resources.max_failed_share allows; the others are stored."""
+
+
+@contextmanager
+def open_store(stage: str, tables: Sequence[str], params: Params | None = None) -> Iterator[StageStore]:
+    """Open the output store of a stage, locked for this driver.
+
+    params: given by stages whose rows and dumps go to resources.store, if that is set.
+    """
+    uri = params.resources.store if params else None
+    where = place(uri, stage) if uri else None
+    companion = Path(DATA, "timings", stage)
+    with StageStore(Path(DATA, stage), tables=tables, companion=companion, stage=stage, place=where) as out:
+        yield out
+
+
+def sweep(out: StageStore, planned: Iterable[Planned], params: Params, read: Callable[[Job], Any]) -> None:
+    """Run the planned jobs that `out` lacks, delete rows of other jobs, compact the rest and print a summary.
+
+    Raises TooManyFailures, after storing the finished jobs, if more than resources.max_failed_share of the
+    jobs failed.
+    """
+    summary = run_and_finish(out, planned, resources(params), read, seed=params.seed)
+    account(out, summary, params.resources.max_failed_share)
+
+
+def run_and_finish(
+    out: StageStore, planned: Iterable[Planned], where: Resources, read: Callable[[Job], Any], *, seed: int = 0
+) -> engine.Summary:
+    """Call `run`, then delete rows of jobs that were not planned and compact the rest.
+
+    A stage may call `run` several times; jobs of its earlier calls count as done. `reused` counts jobs with
+    rows, not failures.
+    """
+    asked = JobLog()
+    summary = run(out, asked.noting(planned), where, read)
+    counts = out.finish(asked.keys, asked.studies, {"seed": seed, "cpus": os.cpu_count() or 1})
+    return replace(summary, done=counts["done"], reused=counts["reused"])
+
+
+class JobLog:
+    """Record of the planned jobs' keys and studies without the jobs themselves; 36 bytes per job."""
+
+    def __init__(self) -> None:
+        self._digests = bytearray()
+        # For each job, the index of its studies in _sets.
+        self._kinds = array("I")
+        self._sets: dict[tuple[str, ...], int] = {}
+
+    def noting(self, planned: Iterable[Planned]) -> Iterator[Planned]:
+        """Yield the planned jobs unchanged and record each."""
+        for one in planned:
+            self._digests += bytes.fromhex(one.job.key)
+            self._kinds.append(self._sets.setdefault(tuple(one.studies), len(self._sets)))
+            yield one
+
+    @property
+    def keys(self) -> np.ndarray:
+        """Keys of all jobs, ascending, dtype S64."""
+        return _hex(np.sort(np.frombuffer(self._digests, "S32")))
+
+    @property
+    def studies(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Studies in order with the keys of their jobs: S64, ascending, each once, at most SLICE per item."""
+        digests, kinds = np.frombuffer(self._digests, "S32"), np.frombuffer(self._kinds, np.uint32)
+        for study in sorted({study for studies in self._sets for study in studies}):
+            asking = [kind for studies, kind in self._sets.items() if study in studies]
+            mine = digests[np.isin(kinds, asking)]
+            mine.sort()
+            mine = unique(mine)
+            for start in range(0, len(mine), SLICE):
+                yield study, _hex(mine[start : start + SLICE])
+
+
+def _hex(digests: np.ndarray) -> np.ndarray:
+    return np.frombuffer(hexlify(digests.data), "S64")
+
+
+def nothing(job: Job) -> None:
+    """Return None, the data of a job that reads nothing."""
+
+
+def run(out: StageStore, planned: Iterable[Planned], where: Resources, read: Callable[[Job], Any]) -> engine.Summary:
+    """Run the planned jobs that `out` lacks. Rows, failures and timings are stored as they arrive."""
+    retry, passed_over = RETRY_VARIABLE in os.environ, 0
+    latest: Status | None = None
+
+    def missing(keys: Sequence[str]) -> list[str]:
+        nonlocal passed_over
+        found = out.missing(keys, retry_failed=retry)
+        passed_over += 0 if retry else out.given_up(keys)
+        return found
+
+    port = StoreCallbacks(
+        missing=missing,
+        append=out.append,
+        check=out.check,
+        read=read,
+        write_dump=out.write_dump,
+    )
+    started = time.time()
+    with progress.show(out.stage) as show:
+
+        def report(now: progress.Progress) -> None:
+            nonlocal latest
+            show(now)
+            latest = Status(
+                out.stage,
+                planned=now.planned,
+                done=now.done,
+                failed=now.failed,
+                running=now.running,
+                reused=now.reused,
+                passed_over=passed_over,
+                started=started,
+                finished=now.left == 0,
+            )
+            write_status(latest, folder=out.status)
+
+        try:
+            return engine.run(map(attrgetter("job"), planned), port, where, report=report)
+        # The last status is written even if the run was interrupted; it stays until the next run.
+        finally:
+            if latest:
+                write_status(latest, folder=out.status, every=0.0)
+
+
+def resources(params: Params) -> Resources:
+    """Return the resources of a sweep from the block `resources`."""
+    block = params.resources
+    usual: dict[str, Any] = {
+        "cpus": block.cpus_per_actor,
+        "gpus": block.gpus_per_actor,
+        "memory_mb": block.memory_mb,
+        "labels": block.labels,
+    }
+    return Resources(
+        address=block.address or os.environ.get("RAY_ADDRESS") or None,
+        actors=block.actors,
+        **usual,
+        tasks={
+            name: ActorResources(**(usual | own.model_dump(exclude_none=True))) for name, own in block.tasks.items()
+        },
+        environments=environments(params),
+        max_attempts=block.max_attempts,
+        job_timeout_s=block.job_timeout_s,
+        load_timeout_s=block.load_timeout_s,
+        flush_seconds=block.flush_s,
+    )
+
+
+def environments(params: Params) -> dict[str, Environment]:
+    """Return the environments by model, for the models that run in an environment of their own."""
+    made = {
+        name: Environment(name, tuple(one.packages), tuple(one.options), one.timeout_s, one.allow_builds)
+        for name, one in params.environments.items()
+    }
+    return {name: made[model.environment] for name, model in params.models.items() if model.environment}
+
+
+def stages_with_failures() -> list[str]:
+    """Return the names of the sweeping stages whose output contains a failure."""
+    import pyarrow.parquet as pq
+
+    files = {stage.name: table_files(Path(DATA, stage.name), "failures") for stage in STAGES if stage.sweeps}
+    return [name for name, found in files.items() if any(pq.read_metadata(path).num_rows for path in found)]
+
+
+def account(out: StageStore, summary: engine.Summary, max_share: float) -> None:
+    """Print a summary of a run. Raises TooManyFailures if more than `max_share` of the jobs failed."""
+    failures = out.failed()
+    reused = f", {summary.reused} from before" if summary.reused else ""
+    counts = f"{summary.planned} jobs, {summary.done} done{reused}, {len(failures)} failed"
+    print(f"{out.stage}: {counts}, {summary.seconds:.1f} s", flush=True)
+    judge(out, failures, summary.planned, max_share)
+
+
+def judge(out: StageStore, failures: pa.Table, planned: int, max_share: float) -> None:
+    """Print the most common kinds of failures, each with the message of its first failure.
+
+    failures: rows of the table `failures`. Raises TooManyFailures if more than `max_share` of the planned
+    jobs failed.
+    """
+    kinds, messages, traces = (failures[name].to_pylist() for name in ("error", "message", "traceback"))
+    common = Counter(kinds).most_common(KINDS)
+    for kind, count in common:
+        first = in_a_line(messages[at := kinds.index(kind)], traces[at])
+        print(f"{out.stage}: failed: {count} {kind}{first and ': '}{first}", flush=True)
+    if others := len(kinds) - sum(count for _, count in common):
+        print(f"{out.stage}: failed: {others} of other kinds", flush=True)
+    if len(kinds) > max_share * planned:
+        again = sum(failures["transient"].to_pylist())
+        where = "" if out.root.parent == Path(DATA).absolute() else f" --data {out.root.parent}"
+        raise TooManyFailures(
+            f"{out.stage}: {len(kinds)} of {planned} jobs failed, more than resources.max_failed_share = {max_share:g} "
+            f"allows; what finished is stored. `python -m tsfmscope.store failures{where}` lists them, "
+            f"with --full their tracebacks. Fix the cause: `dvc repro` then tries again the {again} that came of the "
+            "machine, and what "
+            "has other params or inputs by then; `make retry` tries all again"
+        )

@@ -1,0 +1,130 @@
+"""Training curves as DVCLive files, written while trainings run and rewritten at the end.
+
+The files at the end have the same bytes whatever was written before. The driver writes them, from the log
+that a training keeps next to its state, because workers may run on machines without the repository, and
+because a training that was killed repeats some steps.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tsfmscope.stages.pipeline.model_folders import WORK
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.sweep.progress import clock
+from tsfmscope.tasks.training.pretraining import PROGRESS
+
+if TYPE_CHECKING:
+    from dvclive import Live
+
+logger = logging.getLogger(__name__)
+# Seconds between two readings of the trainings' logs.
+EVERY = 5.0
+# Seconds between two lines of progress.
+SAID_EVERY = 30.0
+# Trainings that a line of progress names: those that are nearest to their end.
+NAMED = 4
+
+
+@contextmanager
+def followed(curves: Path, jobs: Mapping[str, Job]) -> Iterator[None]:
+    """Write the jobs' logs to curves/NAME inside the context, for `dvc plots show` and editors.
+
+    A line of progress goes to standard error every SAID_EVERY seconds.
+    """
+    over = threading.Event()
+    thread = threading.Thread(target=_follow, args=(curves, jobs, over), name="curves", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def write(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a training's rows (step, loss) as a DVCLive folder, which replaces an existing one."""
+    live = _live(folder)
+    for row in rows:
+        _log(live, row)
+
+
+def _follow(curves: Path, jobs: Mapping[str, Job], over: threading.Event) -> None:
+    """Write curves until `over` is set, and once more after that.
+
+    A curve that cannot be written is logged as a warning, because it is no reason to stop a training.
+    """
+    lives: dict[str, Live] = {}
+    # The last row of each training that has advanced since the last line of progress.
+    news: dict[str, dict[str, Any]] = {}
+    said, ended = time.monotonic(), False
+    while not ended:
+        ended = over.wait(EVERY)
+        for name, job in jobs.items():
+            try:
+                rows = logged(WORK / job.key)
+                if rows and name not in lives:
+                    lives[name] = _live(curves / name)
+                for row in rows:
+                    if row["step"] > lives[name].step:
+                        _log(lives[name], row)
+                        news[name] = row
+            # A kill can leave an incomplete line, which gives ValueError.
+            except (OSError, ValueError) as error:
+                logger.warning("curve of %s: %s", name, error)
+        if news and time.monotonic() - said >= SAID_EVERY:
+            print(f"{curves.parent.name}: {_said(news)}", file=sys.stderr, flush=True)
+            news, said = {}, time.monotonic()
+
+
+def _said(news: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a line on the progress of the trainings."""
+    nearest = sorted(news, key=lambda name: news[name]["seconds_left"])
+    each = [
+        f"{name} at step {news[name]['step']} of {news[name]['steps']}, loss {news[name]['loss']:.4g}, "
+        f"{clock(news[name]['seconds_left'])} left"
+        for name in nearest[:NAMED]
+    ]
+    return "; ".join([*each, f"{len(nearest) - NAMED} more"] if len(nearest) > NAMED else each)
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows that a training has logged in its folder, by step.
+
+    A step that was repeated after a kill gives one row, the later one. Returns [] if there is no log.
+    """
+    try:
+        text = (folder / PROGRESS).read_text()
+    # The training has not begun, or is finished.
+    except FileNotFoundError:
+        return []
+    rows = (json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines())
+    return sorted({row["step"]: row for row in rows}.values(), key=lambda row: row["step"])
+
+
+def _live(folder: Path) -> Live:
+    """Return DVCLive's writer of an empty folder, without an experiment, dvc.yaml or calls to DVC Studio."""
+    # If the user has a token of DVC Studio, DVCLive would send every curve there as an experiment.
+    os.environ.setdefault("DVC_STUDIO_OFFLINE", "true")
+    from dvclive import Live
+
+    live = Live(str(folder), save_dvc_exp=False, dvcyaml=None)
+    # DVCLive opens the repository to look for an experiment's name, and leaves it open.
+    if repository := getattr(live, "_dvc_repo", None):
+        repository.close()
+    return live
+
+
+def _log(live: Live, row: Mapping[str, Any]) -> None:
+    live.step = row["step"]
+    # No summary is written: `dvc plots` would take its metrics.json for a curve.
+    live.log_metric("loss", row["loss"])

@@ -1,0 +1,94 @@
+"""Checksums of whole files of rows: a BLAKE3 in the Parquet footer that covers every other byte of the file.
+
+The checksum is part of the file, so there is no second file that a killed process could leave behind or that
+could be damaged instead. Page checksums are not enough, because they do not cover the footer and its
+statistics, and because DuckDB does not compare them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from blake3 import blake3
+
+from tsfmscope.store.errors import DamagedFile
+from tsfmscope.store.manifests import File
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+# Key of the checksum in the footer's key-value metadata.
+KEY = "file_blake3"
+# Hex digits of a BLAKE3.
+WIDTH = 64
+# Placeholder for the checksum while it is computed.
+BLANK = b"0" * WIDTH
+# Bytes before the checksum in Thrift's compact encoding: the key, then the header of a text of 64 bytes.
+BEFORE = KEY.encode() + bytes([0x18, WIDTH])
+
+# (path, inode, mtime in ns, size) of each file that this process has verified.
+_verified: set[tuple[str, int, int, int]] = set()
+
+
+def reserve(writer: pq.ParquetWriter) -> None:
+    """Add a placeholder for the checksum to the footer that the writer is about to write."""
+    writer.add_key_value_metadata({KEY: BLANK.decode()})
+
+
+def seal(content: bytearray | mmap.mmap) -> None:
+    """Replace the placeholder of `reserve` by the checksum of the whole file."""
+    place = content.rfind(BEFORE) + len(BEFORE)
+    assert bytes(content[place : place + WIDTH]) == BLANK
+    content[place : place + WIDTH] = _digest(content, place).encode()
+
+
+def seal_file(path: Path) -> None:
+    """Write the checksum into a file in place; no other process may read the file yet."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        seal(content)
+
+
+def verify(path: Path) -> None:
+    """Raise DamagedFile unless every byte of a file of rows is as it was written.
+
+    A process reads a file once, and again only if its inode, modification time or size has changed.
+    """
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        known = (str(path.absolute()), found.st_ino, found.st_mtime_ns, found.st_size)
+        if known in _verified:
+            return
+        if not found.st_size:
+            raise damaged(path, "an empty file")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            verify_content(content, path)
+    _verified.add(known)
+
+
+def verify_content(content: bytes | mmap.mmap, name: File) -> None:
+    """Raise DamagedFile unless the bytes of a file of rows are as they were written."""
+    place = content.rfind(BEFORE) + len(BEFORE)
+    if place < len(BEFORE):
+        raise damaged(name, "no checksum, so it is damaged or was written by an earlier version")
+    expected, found = content[place : place + WIDTH], _digest(content, place)
+    if expected != found.encode():
+        raise damaged(name, f"BLAKE3 {found}", f"BLAKE3 {expected.decode(errors='replace')}")
+
+
+def _digest(content: bytes | bytearray | mmap.mmap, place: int) -> str:
+    """Return the BLAKE3 (hex) of a file whose checksum at offset `place` is replaced by zeros."""
+    with memoryview(content) as view:
+        digest = blake3(view[:place])
+        digest.update(BLANK)
+        digest.update(view[place + WIDTH :])
+    return str(digest.hexdigest())
+
+
+def damaged(name: File, found: str, expected: str = "a file of rows with its checksum") -> DamagedFile:
+    """Return the exception that names a damaged file of an out and explains how to restore it."""
+    return DamagedFile(
+        f"{name}: damaged: expected {expected}, found {found}; delete this file, then `dvc repro` makes it again"
+    )

@@ -1,0 +1,20 @@
+"""Sanitising of text from other sources, so that it is safe to print on a terminal."""
+
+from __future__ import annotations
+
+import re
+
+# Control characters (Unicode C0, C1, DEL) and the marks that reverse the direction of text.
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    r"""Replace control characters by visible escapes such as \x1b, so that a value cannot control a terminal.
+
+    keep: control characters that stay, such as "\n".
+    """
+    return UNPRINTABLE.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

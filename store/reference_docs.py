@@ -1,0 +1,68 @@
+"""Reference page of tables and views, generated from the schema and from the first lines of the queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files as resources
+
+import pyarrow as pa
+
+from tsfmscope.store.catalogue import queries, question
+from tsfmscope.store.schema import TABLES
+from tsfmscope.store.tables.columns import Table
+
+HEADINGS = ("column", "type", "unit", "meaning", "source")
+STUDY = ("study", "string", "", "study that asked for the row, by its name in params", "")
+FOLDERS = {
+    "answers": "Answers",
+    "views": "Views that answers are made of",
+    "kept": "The same, kept as tables because they take long",
+    "checks": "Checks",
+}
+HEAD = """\
+# Tables and views
+
+Made by `python -m tsfmscope.store tables --markdown > docs/tables.md` from the schema in
+[store/tables](../store/tables) and the queries in [store/sql](../store/sql); a test compares this page with them.
+"""
+
+
+def about(table: Table) -> str:
+    """Return a phrase that says what a row is, and whether the table is in Parquet files only."""
+    return f"a row is {table.row}{'' if table.in_catalogue else ' (in Parquet files only)'}"
+
+
+def columns(table: Table) -> list[tuple[str, ...]]:
+    """Return one tuple per column of the table, in the order of HEADINGS."""
+    found: list[tuple[str, ...]] = [(c.name, _type(c.type), c.unit, c.meaning, c.source) for c in table.columns]
+    return [STUDY, *found] if table.by_study else found
+
+
+def _type(kind: pa.DataType) -> str:
+    """Return a type in words, because Arrow's `list<item: float>` is read as an HTML tag in Markdown."""
+    listed = isinstance(kind, pa.ListType | pa.FixedSizeListType)
+    return f"list of {_type(kind.value_type)}" if listed else str(kind)
+
+
+def tables(asked: Sequence[Table]) -> str:
+    """Return tables in Markdown.
+
+    If all tables are requested, return the whole page, with views and checks.
+    """
+    parts = [f"## {table.name}\n\n{_sentence(about(table))}\n\n{_table(HEADINGS, columns(table))}" for table in asked]
+    if len(asked) < len(TABLES):
+        return "\n".join(parts)
+    sql = resources("tsfmscope.store") / "sql"
+    for folder, title in FOLDERS.items():
+        rows = [(f"`{name}`", question(text)) for name, text in queries(sql / folder)]
+        parts.append(f"## {title}\n\n{_table(('query', 'what it asks'), rows)}")
+    return "\n".join([HEAD, *parts])
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)

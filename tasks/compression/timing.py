@@ -1,0 +1,148 @@
+"""Measured time savings of narrower heads, and ranks of least error within a time budget.
+
+Seconds are measured on one machine at one moment, so ranks that depend on them are not reproducible.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from tsfmscope.tasks.compression.budget import Curve, allocate
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.common.attention import AttentionLayer, Widths
+
+if TYPE_CHECKING:
+    from tsfmscope.tasks.compression.candidates import Candidate
+    from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.series.types import Windows
+
+# measured shares of a head's width, each at least one dimension; times between them are
+# interpolated linearly
+SHARES = (0.0, 0.125, 0.25, 0.5)
+# timed runs, of which the fastest counts, since other load on the machine can only add time
+ROUNDS = 3
+# nanoseconds per second: a budget counts in integers
+TICK = 1e9
+
+
+class Saved(NamedTuple):
+    """Seconds saved by narrower heads.
+
+    whole: seconds of the unchanged model. by_layer: attention layer -> seconds saved with heads of width 1,
+    2, ..., full.
+    """
+
+    whole: float
+    by_layer: Mapping[str, Float[np.ndarray, " width"]]
+
+
+def measure(model: Family, seconds: Callable[[Family], float], *, rounds: int = ROUNDS) -> Saved:
+    """Time the model with the heads of one kind of attention narrowed at a time; return the seconds saved.
+
+    seconds: function that runs a model and returns its seconds, such as `forecast_seconds`; the first run is
+    a warm-up.
+    A kind of attention belongs to one stack: encoder self-, decoder self- or decoder cross-attention. Its
+    saving is divided evenly among its layers, and the savings of several kinds are assumed to add up. The
+    narrowed copies keep the first dimensions of every head, which are as fast as any others. The model itself
+    stays unchanged.
+    """
+    groups: dict[tuple[str, str], list[AttentionLayer]] = {}
+    for layer in model.attentions():
+        groups.setdefault((layer.stack, layer.kind), []).append(layer)
+    seconds(model)
+    whole, times = np.inf, {group: np.full(len(SHARES), np.inf) for group in groups}
+    for _ in range(rounds):
+        whole = min(whole, seconds(model))
+        for group, found in times.items():
+            for index, share in enumerate(SHARES):
+                found[index] = min(found[index], seconds(_narrowed(model, group, share)))
+    saved: dict[str, np.ndarray] = {}
+    for group, layers in groups.items():
+        less = np.append(np.maximum(whole - times[group], 0.0), 0.0) / len(layers)
+        # A narrower head counts as no slower than a wider one, since the wider one could be used in
+        # its place.
+        less = np.maximum.accumulate(less[::-1])[::-1]
+        for layer in layers:
+            measured = [_width(layer, share) for share in (*SHARES, 1.0)]
+            widths, at = np.unique(measured, return_index=True)
+            saved[layer.name] = np.interp(np.arange(1, _full(layer) + 1), widths, less[at])
+            saved[layer.name][-1] = 0.0
+    return Saved(float(whole), saved)
+
+
+def forecast_seconds(windows: Windows) -> Callable[[Family], float]:
+    """Return a function that times a forecast of these windows, or one pass if the family cannot forecast."""
+
+    def seconds(model: Family) -> float:
+        began = time.perf_counter()
+        if isinstance(model, Forecaster):
+            model.forecast(windows, seeds=list(range(len(windows))))
+        else:
+            for _ in model.hidden_states(model.tokenize(windows)):
+                pass
+        return time.perf_counter() - began
+
+    return seconds
+
+
+def within(share: float, choices: Sequence[Candidate], saved: Saved) -> list[int]:
+    """Return one rank per choice, one width per layer: least summed error within a share of the seconds.
+
+    The rule is that of `budget.allocate`, with measured seconds as costs. ValueError for a share outside (0,
+    1], for one that even heads of one dimension exceed, and for choices of whole matrices, which make no head
+    narrower.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"ranks time: got {share}, expected above 0 and at most 1")
+    by_layer: dict[str, list[Candidate]] = {}
+    for one in choices:
+        if one.parts[0] not in ("qk", "vo"):
+            raise ValueError(f"ranks time: got a method that cuts {one.parts}, expected one of products of heads")
+        by_layer.setdefault(one.layer.name, []).append(one)
+    curves = [_curve(parts, saved.by_layer[name]) for name, parts in by_layer.items()]
+    least = saved.whole - sum(float(saved.by_layer[name][0]) for name in by_layer)
+    if share * saved.whole < least:
+        raise ValueError(
+            f"ranks time: got {share} of {saved.whole:.3g} s, expected at least {least / saved.whole:.4f}, which heads "
+            "of one dimension take"
+        )
+    left = max(0, int((share * saved.whole - least) * TICK))
+    ranks = dict(zip(by_layer, allocate(curves, left), strict=True))
+    return [min(ranks[one.layer.name], one.full) for one in choices]
+
+
+def _curve(parts: Iterable[Candidate], saved: np.ndarray) -> Curve:
+    """Return, by width, the nanoseconds above those of heads of one dimension, and the summed errors."""
+    costs = np.floor((saved[0] - saved) * TICK).astype(np.int64)
+    errors = np.zeros(len(saved))
+    for one in parts:
+        own = one.curve().errors
+        errors += own[np.minimum(np.arange(len(saved)), one.full - 1)]
+    return Curve(costs, errors)
+
+
+def _narrowed(model: Family, group: tuple[str, str], share: float) -> Family:
+    """Return a copy in which the heads of one kind of attention keep this share of their width."""
+    small = copy.copy(model)
+    small.network = copy.deepcopy(model.network)
+    for layer in small.attentions():
+        if (layer.stack, layer.kind) == group:
+            read, width = layer.read(), _width(layer, share)
+            key = min(width, read.widths.key) if layer.plain else read.widths.key
+            layer.write(read.sliced(Widths(key, min(width, read.widths.value))))
+    return small
+
+
+def _full(layer: AttentionLayer) -> int:
+    widths = layer.widths
+    return max(widths) if layer.plain else widths.value
+
+
+def _width(layer: AttentionLayer, share: float) -> int:
+    return max(1, round(share * _full(layer)))

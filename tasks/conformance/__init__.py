@@ -1,0 +1,59 @@
+"""Checks of what every family guarantees: `python -m tsfmscope.tasks.conformance my-family` runs them.
+
+A check is a function of a Subject. Its docstring states what it demands, and it returns what it saw. See
+docs/plugins.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tsfmscope.tasks.conformance import answers, checkpoints, forecasts, matrices, order, roles, states, tokens
+from tsfmscope.tasks.conformance.subject import Subject
+from tsfmscope.tasks.conformance.verdict import Check, Finding, judge
+
+CHECKS: tuple[Check, ...] = (
+    checkpoints.the_class_says_what_it_is,
+    tokens.kinds_cover_windows,
+    tokens.rows_are_as_promised,
+    tokens.tokens_go_through_a_table,
+    tokens.padding_changes_nothing,
+    tokens.what_is_missing_is_no_observation,
+    tokens.the_future_changes_no_state_before_it,
+    tokens.the_future_changes_no_forecast,
+    order.rows_are_in_time_order,
+    states.layers_come_in_order,
+    states.layers_are_those_of_the_config,
+    states.states_flow_from_block_to_block,
+    states.states_are_finite,
+    states.the_same_input_gives_the_same_bits,
+    states.states_do_not_depend_on_the_batch,
+    states.a_window_changes_itself_alone,
+    states.chosen_rows_are_those_of_all,
+    checkpoints.a_seed_decides_the_weights,
+    checkpoints.a_wrong_config_is_named,
+    checkpoints.a_saved_model_loads_as_it_was,
+    checkpoints.a_checkpoint_is_safe_and_whole,
+    checkpoints.a_broken_checkpoint_is_refused,
+    checkpoints.half_precision_loads_in_float32,
+    forecasts.forecasts_keep_the_unit_of_the_series,
+    forecasts.forecasts_depend_on_the_context,
+    forecasts.every_block_changes_states_and_forecasts,
+    answers.quantiles_are_in_order,
+    answers.seeds_decide_a_forecast,
+    answers.forecasts_do_not_depend_on_the_batch,
+    answers.matrices_are_named_once,
+    matrices.no_matrix_of_a_block_is_left_out,
+    matrices.matrices_have_the_width_of_the_states,
+    roles.matrices_do_what_their_names_say,
+    answers.attention_is_written_as_it_was_read,
+    answers.it_runs_in_bfloat16,
+    answers.claims_are_kept,
+    answers.gradient_steps_lower_the_loss,
+    answers.the_loss_depends_on_context_and_future,
+)
+
+
+def findings(subject: Subject) -> Iterator[Finding]:
+    """Run every check of a family, in order, and yield its findings."""
+    return (judge(check, subject) for check in CHECKS)

@@ -1,0 +1,94 @@
+"""Small configs of this project's families, for `new`; used by the conformance checks and by tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+Model = TypeVar("Model")
+
+SHAPE: dict[str, float] = {
+    "d_model": 16,
+    "d_ff": 24,
+    "d_kv": 6,
+    "num_heads": 3,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+}
+STEPS = {"context_length": 48, "prediction_length": 12}
+T5 = {**SHAPE, **STEPS, "n_tokens": 128, "initializer_factor": 1.0}
+BOLT = {**SHAPE, **STEPS, "input_patch_size": 8, "input_patch_stride": 8, "initializer_factor": 1.0}
+CHRONOS_2 = {key: value for key, value in SHAPE.items() if key != "num_decoder_layers"} | {"context_length": 48}
+CHRONOS_2 |= {"input_patch_size": 8, "max_output_patches": 2, "initializer_factor": 0.5}
+HEADS = {"num_attention_heads": 2, "num_hidden_layers": 3}
+PATCHTST = {"d_model": 16, "ffn_dim": 24, **HEADS, **STEPS, "patch_length": 8, "patch_stride": 4, "init_std": 0.2}
+MOIRAI = {"d_model": 128, "num_layers": 3, "patch_sizes": [8, 16], "patch_size": 8}
+TOTEM = {"d_model": 16, "ffn_dim": 24, **HEADS, **STEPS, "num_codes": 32, "code_width": 8, "conv_width": 8}
+TOTEM |= {"residual_width": 4}
+LAG_LLAMA = {"context_length": 48, "n_layer": 3, "n_head": 2, "n_embd_per_head": 8, "lags": (0, 1, 2, 7, 24)}
+WIDTHS: dict[str, float] = {"hidden_size": 16, "intermediate_size": 24, "initializer_range": 0.2, **HEADS}
+TIMESFM = {**WIDTHS, "head_dim": 6, "patch_length": 8, "context_length": 48, "horizon_length": 12}
+TIME_MOE = {**WIDTHS, "num_experts": 4, "horizon_lengths": [1, 8], "max_position_embeddings": 48}
+VISIONTS = {**WIDTHS, "image_size": 80, "patch_size": 4, "periodicity": 7, "decoder_hidden_size": 8}
+VISIONTS |= {"decoder_intermediate_size": 12, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2}
+VIT = {**WIDTHS, "image_size": 8, "patch_size": 2}
+TABULAR = {"dim": 16, "n_layers": 2, "n_heads": 2}
+
+EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "chronos-t5": T5,
+        "chronos-bolt": BOLT,
+        "chronos-2": CHRONOS_2,
+        "lag-llama": LAG_LLAMA,
+        "moirai": MOIRAI,
+        "patchtst": PATCHTST,
+        "totem": TOTEM,
+        "wavetoken": T5,
+        "t5-text": SHAPE,
+        "tabular": TABULAR,
+        "vit": VIT,
+        "timesfm": TIMESFM,
+        "timesfm-2.5": TIMESFM | {"output_quantile_len": 12},
+        "time-moe": TIME_MOE,
+        "visionts": VISIONTS,
+    }
+)
+
+
+def ready(model: Model) -> Model:
+    """Return the new model, changed where random weights are of no use.
+
+    Without the change, such a model has useful states only after training.
+    """
+    change = _CHANGES.get(getattr(model, "name", ""))
+    return model if change is None else change(model)
+
+
+def _placed(model: Any) -> Any:
+    """Place the codes on vectors that the model's own convolutions compute from noise.
+
+    Otherwise all steps have the same one of the small initial codes.
+    """
+    import torch
+
+    vqvae = model.network.vqvae
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        vqvae.place(vqvae.quantise(torch.randn(8, model.max_context)).given.flatten(0, 1))
+    return model
+
+
+def _biased(model: Any) -> Any:
+    """Give the embedding a bias.
+
+    The bias of a new embedding is 0, and then all states of a constant series are 0.
+    """
+    import torch
+
+    with torch.no_grad():
+        model.network.model.input_ff_layer.output_layer.bias.fill_(0.1)
+    return model
+
+
+_CHANGES: Mapping[str, Callable[[Any], Any]] = MappingProxyType({"totem": _placed, "timesfm-2.5": _biased})

@@ -1,0 +1,173 @@
+"""Checks of `weights`: every matrix of a block is named once, and each name fits how the matrix is used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tsfmscope.tasks.conformance.subject import Subject
+from tsfmscope.tasks.conformance.verdict import NotApplicable, demand
+from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.types import WeightMatrix
+
+if TYPE_CHECKING:
+    import torch
+
+# Stack, number from 1.
+Block = tuple[str, int]
+# Largest difference between rows of length 1 that float32 rounding may cause.
+PROPORTIONAL = 1e-5
+# Matrices that read the states of their own stack.
+READERS = ("q", "mlp_in", "mlp_gate")
+# Matrices whose output is added to these states.
+WRITERS = ("o", "mlp_out")
+
+
+def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
+    """Every matrix of a block's parameters is named once, but for embeddings and the modules of `unnamed`."""
+    model = subject.perturbed
+    named = named_in_blocks(model)
+    if model.compression is not None:
+        raise NotApplicable("the model is compressed: its matrices are products of two")
+    count = 0
+    for (stack, layer), block in blocks_of(model, subject).items():
+        left = list(named.get((stack, layer), ()))
+        held = list(parameters_of(block, model.unnamed))
+        missing = [name for name, layouts in held if not _take(layouts, left)]
+        demand(
+            not missing,
+            f"{stack} block {layer}: `weights` does not name {missing} as [out, in]; name them, "
+            "or declare modules that are neither attention nor MLP in `unnamed`",
+        )
+        rows = {row for _, layouts in held for row in row_hashes(layouts[0])}
+        twice = [one.what for one in left if rows.intersection(row_hashes(one.matrix))]
+        demand(not twice, f"{stack} block {layer}: {twice} hold numbers that another name has already")
+        count += len(held)
+    if not count:
+        raise NotApplicable("no block has a matrix among its parameters")
+    return f"{count} parameters of blocks"
+
+
+def matrices_have_the_width_of_the_states(subject: Subject) -> str:
+    """Matrices that read states (q, mlp_in, mlp_gate) have `width` columns, those that write them `width` rows."""
+    model, seen = subject.model, 0
+    for one in model.weights():
+        role = one.what.partition(".")[0]
+        if one.stack not in model.layers or role not in READERS + WRITERS:
+            continue
+        axis = role in READERS
+        found = one.matrix.shape[axis]
+        where = f"{one.stack} block {one.layer} {one.what}, shape {one.matrix.shape}"
+        demand(found == model.width, f"{where}: {'columns' if axis else 'rows'}, expected the width {model.width}")
+        seen += 1
+    if not seen:
+        raise NotApplicable(f"`weights` names none of {', '.join(READERS + WRITERS)}")
+    return f"{seen} matrices"
+
+
+def named_in_blocks(model: Family) -> dict[Block, list[WeightMatrix]]:
+    """Return the named matrices of every block; NotApplicable where there are none."""
+    named: dict[Block, list[WeightMatrix]] = {}
+    for one in model.weights():
+        named.setdefault((one.stack, one.layer), []).append(one)
+    if not named:
+        raise NotApplicable("`weights` names no matrix")
+    return named
+
+
+def blocks_of(model: Family, subject: Subject) -> dict[Block, torch.nn.Module]:
+    """Return the blocks of every stack whose states are read."""
+    stacks = model._pass(subject.tokens).stacks
+    return {(name, n): block for name, stack in stacks.items() for n, block in enumerate(stack.blocks, start=1)}
+
+
+def parameters_of(block: torch.nn.Module, left_out: frozenset[str]) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Yield name and possible layouts [out, in] of each parameter with two or more axes.
+
+    Embeddings and the modules of `left_out` are skipped.
+    """
+    import torch
+
+    for path, module in block.named_modules():
+        if isinstance(module, torch.nn.Embedding) or any(path == one or path.startswith(f"{one}.") for one in left_out):
+            continue
+        for name, part in module.named_parameters(recurse=False):
+            if part.ndim >= 2:
+                is_linear = isinstance(module, torch.nn.Linear)
+                yield f"{path}.{name}".lstrip("."), _layouts(part.detach().float().cpu().numpy(), is_linear)
+
+
+def _layouts(values: np.ndarray, is_linear: bool) -> list[np.ndarray]:
+    """Return the possible layouts [out, in] of a parameter.
+
+    A Linear has one. Other modules may hold [in, out], or experts along their first axis.
+    """
+    rows = values.reshape(-1, values.shape[-1])
+    if is_linear:
+        return [rows]
+    columns = np.swapaxes(values, -1, -2).reshape(-1, values.shape[-2])
+    return [rows, columns, values.reshape(len(values), -1)]
+
+
+def row_hashes(matrix: np.ndarray) -> list[int]:
+    """Return one number per row: equal rows have equal numbers."""
+    return [hash(row.tobytes()) for row in np.ascontiguousarray(matrix, dtype=np.float32)]
+
+
+def _take(layouts: list[np.ndarray], left: list[WeightMatrix]) -> bool:
+    """Return whether named matrices contain all rows of a parameter; those that do are removed from `left`.
+
+    A parameter may contain several matrices (fused q, k and v), and a matrix may be a parameter with rescaled
+    rows.
+    """
+    for layout in layouts:
+        wanted = Counter(row_hashes(layout))
+        parts = _parts(wanted, left)
+        if not wanted:
+            left[:] = [one for one in left if not any(one is part for part in parts)]
+            return True
+        for one in left:
+            if proportional(one.matrix, layout):
+                left[:] = [other for other in left if other is not one]
+                return True
+    return False
+
+
+def _parts(wanted: Counter[int], left: list[WeightMatrix]) -> list[WeightMatrix]:
+    """Return the matrices all of whose rows are still wanted.
+
+    `wanted` loses these rows, so that each is taken once.
+    """
+    parts = []
+    for one in left:
+        rows = Counter(row_hashes(one.matrix))
+        if rows <= wanted:
+            wanted -= rows
+            parts.append(one)
+    return parts
+
+
+def proportional(matrix: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether each row of a matrix is the other's row times a positive number."""
+    if matrix.shape != other.shape:
+        return False
+    lengths = [np.linalg.norm(one, axis=1, keepdims=True) for one in (matrix, other)]
+    if any((length == 0).any() for length in lengths):
+        return False
+    return bool(np.abs(matrix / lengths[0] - other / lengths[1]).max(initial=0) <= PROPORTIONAL)
+
+
+def linears_of(block: torch.nn.Module) -> Mapping[str, torch.nn.Module]:
+    """Return a block's modules with a matrix `weight`, except embeddings, by name."""
+    import torch
+
+    return {
+        name: module
+        for name, module in block.named_modules()
+        if isinstance(getattr(module, "weight", None), torch.Tensor)
+        and module.weight.ndim == 2
+        and not isinstance(module, torch.nn.Embedding)
+    }

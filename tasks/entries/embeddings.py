@@ -1,0 +1,224 @@
+"""Job entry of the stage `embeddings`: compute the hidden states of every layer from a token dump."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tsfmscope.tasks.entries.tokens import IDENTITY
+from tsfmscope.tasks.job import Job, Result, current_context
+from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table
+from tsfmscope.tasks.producer_consumer import ProducerConsumer
+
+if TYPE_CHECKING:
+    from tsfmscope.tasks.models.base import Family
+
+# Kinds of tokens that stand for values.
+KINDS = ("observation", "future")
+VALUED = [TokenKind[name.upper()] for name in KINDS]
+# float16 ends at 65,504, and T5's residual stream can exceed that.
+LARGEST_FLOAT16 = 6e4
+# Tokens of one forward pass where `batch` is None. They are constants, not timed during the run, so
+# that reruns give the same bytes.
+PASS_TOKENS = {
+    # Measured by bench/embedding.py: results/embedding.md has the rates from one window to all.
+    "cpu": 4096,
+    # Not measured, because no GPU was available: `python -m bench.embedding --device cuda` prints
+    # the rates.
+    "cuda": 32_768,
+}
+
+
+def schema(width: int, dtype: str) -> pa.Schema:
+    """Return the columns of an embedding dump.
+
+    dtype: "float16" or "float32", the type of the states. Every state has `width` values and is never null.
+    """
+    value = pa.float16() if dtype == "float16" else pa.float32()
+    return pa.schema(
+        [
+            ("stack", pa.dictionary(pa.int8(), pa.string())),
+            ("layer", pa.int16()),
+            ("normed", pa.bool_()),
+            ("token", pa.int64()),
+            ("series", pa.dictionary(pa.int32(), pa.string())),
+            ("origin", pa.int64()),
+            ("position", pa.int32()),
+            ("kind", pa.int8()),
+            ("type", pa.int32()),
+            pa.field("state", pa.list_(pa.field("element", value, nullable=False), width), nullable=False),
+        ]
+    )
+
+
+def embed(job: Job, data: pa.Table, model: Family) -> Result:
+    """Compute an embedding dump from a token dump, and its row of `dumps`.
+
+    The embedding dump has one table per (stack, layer, normed). data: a token dump. job.spec contains:
+
+    - the identity;
+    - `rows`: the largest number of tokens kept per stack, a seeded sample without replacement, with the same
+      tokens in every layer;
+    - `batch`: windows of a forward pass, or None for `pass_windows`;
+    - `store_dtype`: "float16" or "float32";
+    - optionally `kinds`: names of TokenKind, by default KINDS;
+    - optionally `sampled_as`: spec entries of another model, whose sample of tokens is taken.
+
+    Windows without a kept token are not run. States are stored as float16 only if `store_dtype` asks for it
+    and every state of the dump is below LARGEST_FLOAT16 in absolute value. If `store_dtype` is float32, the
+    forward pass has not run when this function returns: it runs when the tables are consumed
+    (`feeding.used`).
+    Raises ValueError for an unknown kind, or if no stack has a token of these kinds.
+    """
+    tokens = tokens_from_table(data)
+    batch = current_context().batch(job.spec["batch"] or pass_windows(tokens, current_context().device))
+    rows = kept_rows(tokens, job.spec.get("kinds", KINDS), job.spec["rows"], sample_seed(job))
+    layers: Iterable[LayerStates] = _kept_states(model, tokens, rows, batch)
+    dtype = "float32"
+    if job.spec["store_dtype"] == "float16":
+        # All layers are needed before the dtype is known: the largest state may be in the last one.
+        layers = list(layers)
+        dtype = "float16" if _fit_float16(layers) else "float32"
+    row = {name: job.spec[name] for name in IDENTITY}
+    row |= {"kind": "embeddings", "width": model.width, "dtype": dtype, "n_windows": len(tokens), "batch": batch}
+    worked = len(run_windows(tokens, rows)) * window_tokens(tokens)
+    tables = functools.partial(_tables, tokens=tokens, rows=rows, columns=schema(model.width, dtype))
+    return Result(
+        [row], dump=layers.then(tables) if isinstance(layers, ProducerConsumer) else tables(layers), tokens=worked
+    )
+
+
+def sample_seed(job: Job) -> int:
+    """Return the seed for sampling the kept tokens.
+
+    It does not depend on `store_dtype`, `format` and `batch`. If the spec has `sampled_as`, because the model
+    was made from another one, the seed is that of the other model.
+    """
+    same = job.spec.get("sampled_as", {})
+    without = {"batch", "store_dtype", "format", "sampled_as"} | ({"options"} if same else set())
+    chosen = {name: value for name, value in job.spec.items() if name not in without}
+    return Job(job.task, chosen | same).spec_seed
+
+
+def pass_windows(tokens: Tokens, device: str) -> int:
+    """Return the number of windows of one forward pass on a device ("cpu", "cuda:0").
+
+    It is PASS_TOKENS divided by the tokens of a window, and at least 1.
+    """
+    return max(1, PASS_TOKENS[device.partition(":")[0]] // window_tokens(tokens))
+
+
+def window_tokens(tokens: Tokens) -> int:
+    """Return the number of tokens of one window, summed over all stacks."""
+    return sum(kinds.shape[1] for kinds in tokens.kinds.values())
+
+
+def run_windows(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the windows that contain a kept token and are therefore run, ascending."""
+    return np.unique(np.concatenate([ids // tokens.kinds[stack].shape[1] for stack, ids in rows.items()]))
+
+
+def kept_rows(tokens: Tokens, kinds: tuple[str, ...] | list[str], rows: int, seed: int) -> Mapping[str, np.ndarray]:
+    """Return, for each stack, the ascending ids (window * T + position) of at most `rows` kept tokens.
+
+    kinds: names of TokenKind. Raises ValueError for an unknown kind, or if no stack has a token of these
+    kinds.
+    """
+    names = [kind.name.lower() for kind in TokenKind]
+    if unknown := sorted(set(kinds) - set(names)):
+        raise ValueError(f"kinds: got {unknown}, expected some of {names}")
+    wanted = [TokenKind[kind.upper()] for kind in kinds]
+    found = {}
+    for index, (stack, values) in enumerate(tokens.kinds.items()):
+        ids = np.flatnonzero(np.isin(values, wanted))
+        if len(ids) > rows:
+            ids = np.sort(np.random.default_rng([seed, index]).choice(ids, rows, replace=False))
+        found[stack] = ids
+    if not any(map(len, found.values())):
+        raise ValueError(f"kinds: no stack has a token of {list(kinds)}; ask for others")
+    return found
+
+
+def _kept_states(
+    model: Family, tokens: Tokens, rows: Mapping[str, np.ndarray], batch: int
+) -> ProducerConsumer[LayerStates, LayerStates]:
+    """Return a feed of the kept rows [N, d] of every layer that has any."""
+    with in_batches(model, batch):
+        return model.fed_states(tokens, rows)
+
+
+@contextmanager
+def in_batches(model: Family, batch: int) -> Iterator[None]:
+    """Set the model's windows per forward pass while the context is open."""
+    usual, model.batch = model.batch, batch
+    try:
+        yield
+    finally:
+        model.batch = usual
+
+
+def _fit_float16(layers: list[LayerStates]) -> bool:
+    largest = max(max(-layer.states.min(), layer.states.max()) for layer in layers)
+    return bool(largest < LARGEST_FLOAT16)
+
+
+def _tables(
+    layers: Iterable[LayerStates], tokens: Tokens, rows: Mapping[str, np.ndarray], columns: pa.Schema
+) -> Iterator[pa.Table]:
+    """Yield one table per layer.
+
+    The dictionaries are the same in all tables, as an Arrow file requires. States that already have the
+    stored dtype are not copied.
+    """
+    shared = _token_columns(tokens, rows)
+    state_type = columns.field("state").type
+    for layer in layers:
+        count = len(layer.states)
+        flat = np.ascontiguousarray(layer.states, dtype=state_type.value_type.to_pandas_dtype()).reshape(-1)
+        arrays: dict[str, Any] = {
+            **shared[layer.stack],
+            "layer": pa.array(np.full(count, layer.layer, np.int16)),
+            "normed": pa.array(np.full(count, layer.normed)),
+            "state": pa.FixedSizeListArray.from_arrays(pa.array(flat, state_type.value_type), type=state_type),
+        }
+        yield pa.table([arrays[name] for name in columns.names], schema=columns)
+
+
+def _token_columns(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> dict[str, dict[str, pa.Array]]:
+    """Return, for each stack, the columns that are the same in all of its layers."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(tokens.series))}
+    series, stacks = np.array([places[name] for name in tokens.series], np.int32), pa.array(list(rows))
+    names, origin, found = pa.array(list(places)), np.asarray(tokens.origin), {}
+    for index, (stack, ids) in enumerate(rows.items()):
+        window, position = np.divmod(ids, tokens.kinds[stack].shape[1])
+        types = tokens.types.get(stack)
+        found[stack] = {
+            "stack": pa.DictionaryArray.from_arrays(pa.array(np.full(len(ids), index, np.int8)), stacks),
+            "token": pa.array(ids, pa.int64()),
+            "series": pa.DictionaryArray.from_arrays(pa.array(series[window]), names),
+            "origin": pa.array(origin[window], pa.int64()),
+            "position": pa.array(position, pa.int32()),
+            "kind": pa.array(tokens.kinds[stack][window, position], pa.int8()),
+            "type": pa.nulls(len(ids), pa.int32()) if types is None else pa.array(types[window, position], pa.int32()),
+        }
+    return found
+
+
+def sample_windows(tokens: Tokens, rows: int, seed: int) -> Tokens:
+    """Return the fewest randomly chosen windows that have `rows` value tokens in every stack.
+
+    Value tokens are those that stand for values. Stacks with one token per window do not count. All windows
+    are returned if they have fewer such tokens, and at least one is returned. The result keeps the original
+    order of the windows.
+    """
+    order, needed = np.random.default_rng([seed, 4]).permutation(len(tokens)), 1
+    for kinds in tokens.kinds.values():
+        if kinds.shape[1] > 1:
+            reached = np.cumsum(np.isin(kinds, VALUED).sum(axis=1)[order])
+            needed = max(needed, int(np.searchsorted(reached, rows)) + 1)
+    return tokens.take(np.sort(order[:needed]))

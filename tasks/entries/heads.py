@@ -1,0 +1,171 @@
+"""Job entries of the stage `heads`: alignment of heads, log Z of a softmax head, and Lemma 1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from tsfmscope.tasks.entries.embeddings import KINDS, VALUED, in_batches, kept_rows, pass_windows, sample_windows
+from tsfmscope.tasks.entries.tokens import IDENTITY
+from tsfmscope.tasks.geometry.alignment import head_alignments
+from tsfmscope.tasks.geometry.head import log_partition, partition_spread
+from tsfmscope.tasks.geometry.jacobian import LARGEST, jacobian_bounds
+from tsfmscope.tasks.job import Job, Result, current_context
+from tsfmscope.tasks.models.types import TokenKind, Tokens, tokens_from_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tsfmscope.tasks.models.base import Family
+
+# Kinds of rows whose own input is not missing. Each of them forecasts the next step.
+FORECASTING = (TokenKind.START, TokenKind.FUTURE)
+SINGLE = "one token a window: attention over it weighs nothing, so W_Q and W_K are not trained"
+
+
+class Projections(NamedTuple):
+    """W_Q and W_K of one self-attention, [h d_h, d], head after head, without biases."""
+
+    query: np.ndarray
+    key: np.ndarray
+    heads: int
+
+
+class Instance(NamedTuple):
+    """Tokens of one window on which Lemma 1 is checked."""
+
+    window: int
+    positions: np.ndarray
+
+
+def align(job: Job, data: pa.Table, model: Family) -> Result:
+    """Return one `alignment` row per self-attention head: overlap with the leading directions of its input.
+
+    data: a token dump. job.spec contains the identity, `rows` and `batch` (as in `embed`). At most `rows`
+    tokens per stack are used, a seeded sample of those that stand for values in the `drawn` windows. The
+    input is that of the head's projections. If it has too few directions for a measure, the measure is None
+    and `reason` explains it.
+    Source: Shelim et al. 2025, Theorem 2.
+    """
+    tokens = sample_windows(tokens_from_table(data), job.spec["rows"], job.spec_seed)
+    kept = kept_rows(tokens, KINDS, job.spec["rows"], job.spec_seed)
+    weights, rows = projections(model), []
+    with in_batches(
+        model, current_context().batch(job.spec["batch"] or pass_windows(tokens, current_context().device))
+    ):
+        for layer in model.attention_inputs(tokens):
+            single = tokens.kinds[layer.stack].shape[1] == 1
+            states = layer.states.reshape(-1, model.width)[kept[layer.stack][: 0 if single else None]]
+            query, key, heads = weights[layer.stack, layer.layer]
+            where = {"stack": layer.stack, "layer": layer.layer, "heads": heads, "n_tokens": len(states)}
+            for one in head_alignments(query, key, heads, states):
+                reason = SINGLE if single else _misaligned(one)
+                rows.append(_identity(job) | where | one | {"reason": reason})
+    return Result(rows, tokens=_worked(tokens))
+
+
+def partition(job: Job, data: pa.Table, model: Family) -> Result:
+    """Return the `partition` row of a softmax head: log Z over teacher-forced positions of kind FORECASTING.
+
+    data: a token dump. job.spec contains the identity, `rows` (for the `drawn` windows) and `batch` (as in
+    `embed`). A position whose own input is missing (PADDING) is left out. A position whose target is missing
+    is kept, because Z does not depend on the target.
+    Source: Shelim et al. 2025, section 2.
+    """
+    tokens = sample_windows(tokens_from_table(data), job.spec["rows"], job.spec_seed)
+    found, ids = [], 0
+    with in_batches(
+        model, current_context().batch(job.spec["batch"] or pass_windows(tokens, current_context().device))
+    ):
+        for logits in model.forecast_logits(tokens):
+            found.append(log_partition(logits))
+            ids = logits.shape[-1]
+    log_z = np.concatenate(found)[np.isin(tokens.kinds[model.stacks[-1]], FORECASTING)]
+    spread = vars(partition_spread(log_z))
+    row = {"n_positions": spread.pop("n"), "n_ids": ids} | {f"log_z_{name}": value for name, value in spread.items()}
+    reason = f"{len(log_z)} forecast positions; a spread needs 2" if row["log_z_sd"] is None else None
+    return Result([_identity(job) | row | {"reason": reason}], tokens=_worked(tokens))
+
+
+def lemma(job: Job, data: pa.Table, model: Family) -> Result:
+    """Return one `jacobian` row per self-attention head and instance: ‖J‖₂ and the right sides of Lemma 1.
+
+    Λ = W_Qᵀ W_K is not scaled. data: a token dump. job.spec contains:
+
+    - the identity;
+    - `tokens`: sizes of the instances, which are smaller where the width or the windows allow no more;
+    - `windows`: instances per head and size, each from a different window;
+    - `layers`: "all", or "ends" for the first and the last block.
+
+    Source: Shelim et al. 2025, Lemma 1.
+    """
+    tokens = tokens_from_table(data)
+    spec, rng = job.spec, np.random.default_rng([job.spec_seed, 3])
+    sizes = sorted({min(size, LARGEST // model.width) for size in spec["tokens"]})
+    instances = {stack: _instances(kinds, sizes, spec["windows"], rng) for stack, kinds in tokens.kinds.items()}
+    chosen = sorted({one.window for some in instances.values() for one in some})
+    some, weights, rows = tokens.take(chosen), projections(model), []
+    for layer in model.attention_inputs(some):
+        if spec["layers"] == "ends" and layer.layer not in (1, model.layers[layer.stack]):
+            continue
+        query, key, heads = weights[layer.stack, layer.layer]
+        for head, (one_query, one_key) in enumerate(zip(np.split(query, heads), np.split(key, heads), strict=True)):
+            where = {"stack": layer.stack, "layer": layer.layer, "head": head, "heads": heads}
+            for number, one in enumerate(instances[layer.stack]):
+                states = layer.states[chosen.index(one.window), one.positions]
+                row = {"instance": number, "n_tokens": len(states), **_bounds(states, one_query, one_key)}
+                rows.append(_identity(job) | where | row)
+    return Result(rows, tokens=_worked(some))
+
+
+def projections(model: Family) -> dict[tuple[str, int], Projections]:
+    """Return, for each (stack, layer), W_Q and W_K of its self-attention in float64."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for one in model.weights():
+        if one.attention == "self" and one.what in ("q", "k"):
+            found.setdefault((one.stack, one.layer), {})[one.what] = one
+    return {
+        where: Projections(pair["q"].matrix.astype(np.float64), pair["k"].matrix.astype(np.float64), pair["q"].heads)
+        for where, pair in found.items()
+    }
+
+
+def _instances(kinds: np.ndarray, sizes: list[int], windows: int, rng: np.random.Generator) -> list[Instance]:
+    """Return seeded samples of tokens that stand for values, each from one window.
+
+    There are at most `windows` samples of each size. A size is cut to the number of such tokens in the window
+    that has the most. Positions are ascending.
+    """
+    valued = np.isin(kinds, VALUED)
+    counts, found = valued.sum(axis=1), []
+    for size in sorted({min(size, int(counts.max(initial=0))) for size in sizes}):
+        enough = np.flatnonzero(counts >= size)
+        for window in np.sort(rng.choice(enough, min(windows, len(enough)), replace=False)).tolist():
+            positions = rng.choice(np.flatnonzero(valued[window]), size, replace=False)
+            found.append(Instance(window, np.sort(positions)))
+    return found
+
+
+def _bounds(states: Float[np.ndarray, "token width"], query: np.ndarray, key: np.ndarray) -> dict[str, Any]:
+    if len(states) < 2:
+        nothing = dict.fromkeys(("norm", "printed", "appendix", "safe"))
+        return nothing | {"reason": f"{len(states)} tokens an instance; attention weighs 2 or more"}
+    return vars(jacobian_bounds(states, query.T @ key)) | {"reason": None}
+
+
+def _misaligned(row: dict[str, Any]) -> str | None:
+    """Return the reason why an overlap of the row is None, or None."""
+    if row["m"] == 0:
+        return "W_Q^T W_K is 0"
+    short = [name for name, side in (("centred", "query"), ("uncentred", "query_uncentred")) if row[side] is None]
+    return f"{' and '.join(short)}: fewer than m = {row['m']} directions above rounding" if short else None
+
+
+def _identity(job: Job) -> dict[str, Any]:
+    return {name: job.spec[name] for name in IDENTITY}
+
+
+def _worked(tokens: Tokens) -> int:
+    return sum(kinds.size for kinds in tokens.kinds.values())

@@ -1,0 +1,278 @@
+"""Capture of hidden states of named modules, or of every layer of a model's stacks, in one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from tsfmscope.tasks import buffer_pool
+from tsfmscope.tasks.errors import HealthError
+from tsfmscope.tasks.models.types import LayerStates
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Blocks of a stack, in order, and the norm after the last block; None if there is none."""
+
+    blocks: Sequence[torch.nn.Module]
+    norm: torch.nn.Module | None
+
+
+class Pass(NamedTuple):
+    """Forward pass of a family over its tokens.
+
+    stacks: the stacks whose states are captured.
+    forward: runs a slice of the windows.
+    queries: stack -> the query projection of every block's self-attention, where scores are plain q·k.
+    logits: returns the logits of a softmax head for a slice of windows, [W, T, ids], for every row of the
+    last stack; None without such a head.
+    """
+
+    stacks: Mapping[str, Stack]
+    forward: Callable[[slice], object]
+    queries: Mapping[str, Sequence[torch.nn.Module]] = MappingProxyType({})
+    logits: Callable[[slice], torch.Tensor] | None = None
+
+
+class Rows(NamedTuple):
+    """Rows of a stack: ascending ids (window * tokens + position), and the number of tokens per window."""
+
+    ids: Int64[np.ndarray, " row"]
+    tokens: int
+
+
+# Stack, layer, normed.
+Point = tuple[str, int, bool]
+
+
+def run_captured(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerStates]:
+    """Run the pass on all windows, `batch` at a time, and yield every layer of every stack.
+
+    States are [W, T, d] in float32. Layer 0 is the input of the first block. Layer l in 1..n is the output of
+    block l, counted from 1 (residual stream). The last layer after the stack's norm follows. Axes before the
+    last two, such as a channel axis, are flattened into the window axis.
+    """
+    inputs, outputs, order = _points(one_pass.stacks)
+    yield from _run(one_pass.forward, inputs, outputs, order, range(0, windows, batch))
+
+
+def run_kept(
+    one_pass: Pass, windows: int, batch: int, wanted: Mapping[str, Rows], give: Callable[[LayerStates], None]
+) -> None:
+    """Run the pass and hand the wanted rows of each layer to `give`, as states [N, d].
+
+    wanted: stack -> rows; other stacks are left out. Rows are copied as soon as a layer returns, so that its
+    full output can be freed before the next layer runs. A layer is passed on, in order, as soon as its last
+    rows are there, which is during the last batch. Batches have even sizes, because a small last batch would
+    pass on all layers at almost the same time.
+    Raises HealthError if the output of a layer has another number of windows or tokens than expected.
+    """
+    import torch
+
+    inputs, outputs, order = _points({name: stack for name, stack in one_pass.stacks.items() if name in wanted})
+    kept = _Kept(wanted, order, give)
+    for part in even_batches(windows, batch):
+        with torch.inference_mode(), capture(outputs, inputs, kept.of(part, last=part.stop == windows)):
+            one_pass.forward(part)
+    kept.check()
+
+
+def even_batches(windows: int, batch: int) -> Iterator[slice]:
+    """Yield the fewest batches of at most `batch` windows, with sizes that differ by at most one."""
+    count = -(-windows // batch)
+    edges = [windows * n // max(count, 1) for n in range(count + 1)]
+    yield from map(slice, edges, edges[1:])
+
+
+def run_projected(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerStates]:
+    """Run the pass and yield the input [W, T, d] of every block's query projection; `layer` counts from 1."""
+    inputs: dict[Point, torch.nn.Module] = {
+        (name, layer, False): module
+        for name, modules in one_pass.queries.items()
+        for layer, module in enumerate(modules, start=1)
+    }
+    yield from _run(one_pass.forward, inputs, {}, list(inputs), range(0, windows, batch))
+
+
+def run_head(one_pass: Pass, part: slice) -> Float32[np.ndarray, "window token id"]:
+    """Return the logits of the softmax head for these windows."""
+    import torch
+
+    assert one_pass.logits is not None, "a family with softmax_head says what its head emits"
+    with torch.inference_mode():
+        found: np.ndarray = one_pass.logits(part).float().cpu().numpy()
+    return found
+
+
+def _run(
+    forward: Callable[[slice], object],
+    inputs: Mapping[Point, torch.nn.Module],
+    outputs: Mapping[Point, torch.nn.Module],
+    order: Sequence[Point],
+    starts: range,
+) -> Iterator[LayerStates]:
+    """Run the batches and yield the captured states of each point, concatenated over the batches."""
+    import torch
+
+    parts: dict[Point, list[np.ndarray]] = {point: [] for point in order}
+    for start in starts:
+        part = slice(start, min(start + starts.step, starts.stop))
+        with torch.inference_mode(), capture(outputs, inputs, _whole) as states:
+            forward(part)
+        for point, collected in parts.items():
+            collected.append(states[point].numpy())
+    for point in order:
+        yield LayerStates(*point, np.concatenate(parts.pop(point)))
+
+
+def _points(
+    stacks: Mapping[str, Stack],
+) -> tuple[dict[Point, torch.nn.Module], dict[Point, torch.nn.Module], list[Point]]:
+    """Return the modules whose input is a layer's state, those whose output is, and all points in order."""
+    inputs: dict[Point, torch.nn.Module] = {}
+    outputs: dict[Point, torch.nn.Module] = {}
+    for name, stack in stacks.items():
+        inputs[name, 0, False] = stack.blocks[0]
+        outputs |= {(name, layer, False): block for layer, block in enumerate(stack.blocks, start=1)}
+        if stack.norm is not None:
+            outputs[name, len(stack.blocks), True] = stack.norm
+    names = list(stacks)
+    return inputs, outputs, sorted([*inputs, *outputs], key=lambda point: (names.index(point[0]), *point[1:]))
+
+
+def _whole(point: Point, states: torch.Tensor) -> torch.Tensor:
+    return states.flatten(0, -3).float().cpu()
+
+
+class _Kept:
+    """Store of the wanted rows of every layer, [N, d] in float32 on the CPU.
+
+    The rows are filled in batch by batch. A complete layer is passed to `give`.
+    """
+
+    def __init__(self, wanted: Mapping[str, Rows], order: Sequence[Point], give: Callable[[LayerStates], None]) -> None:
+        self._wanted, self._order, self._give = wanted, order, give
+        self._states: dict[Point, torch.Tensor] = {}
+        self._whole: set[Point] = set()
+        # Number of leading points of the order that were passed to `give`.
+        self._given = 0
+
+    def of(self, part: slice, *, last: bool) -> Callable[[Point, torch.Tensor], torch.Tensor]:
+        """Return a function that copies the wanted rows of these windows from a layer's states [..., T, d].
+
+        last: whether this is the last batch, after which a layer is complete.
+        """
+        import torch
+
+        places, chosen = {}, {}
+        for name, (ids, tokens) in self._wanted.items():
+            places[name] = slice(*np.searchsorted(ids, (part.start * tokens, part.stop * tokens)).tolist())
+            chosen[name] = torch.from_numpy(ids[places[name]] - part.start * tokens)
+
+        def take(point: Point, states: torch.Tensor) -> torch.Tensor:
+            stack, layer, _ = point
+            ids, tokens = self._wanted[stack]
+            got, expected = tuple(states.flatten(0, -3).shape[:2]), (part.stop - part.start, tokens)
+            if got != expected:
+                raise HealthError(f"{stack} layer {layer}: got {got} windows and tokens, expected {expected}")
+            if point not in self._states:
+                self._make_room(stack, len(ids), states.shape[-1])
+            # Stored back, so that the ids move to the device only once per batch.
+            chosen[stack] = chosen[stack].to(states.device)
+            rows, every = self._states[point][places[stack]], states.flatten(0, -2)
+            if every.device == rows.device and every.dtype == rows.dtype:
+                torch.index_select(every, 0, chosen[stack], out=rows)
+            else:
+                rows.copy_(every.index_select(0, chosen[stack]))
+            if last:
+                self._finish(point)
+            return rows
+
+        return take
+
+    def check(self) -> None:
+        """Raise AssertionError if a layer was not passed on because its module did not run."""
+        assert self._given == len(self._order), f"{self._order[self._given :]} did not run"
+
+    def _finish(self, point: Point) -> None:
+        assert point not in self._whole, f"{point} answers twice in a pass, so that it is not known when it is whole"
+        self._whole.add(point)
+        while self._given < len(self._order) and self._order[self._given] in self._whole:
+            due = self._order[self._given]
+            self._given += 1
+            self._give(LayerStates(*due, self._states[due].numpy()))
+
+    def _make_room(self, stack: str, rows: int, width: int) -> None:
+        """Allocate all layers of a stack as one array, so that the next job can reuse its memory."""
+        import torch
+
+        points = [point for point in self._order if point[0] == stack]
+        block = buffer_pool.empty((len(points), rows, width))
+        self._states |= dict(zip(points, torch.from_numpy(block), strict=True))
+
+
+@contextmanager
+def capture(
+    outputs: Mapping[Any, torch.nn.Module],
+    inputs: Mapping[Any, torch.nn.Module] | None = None,
+    take: Callable[[Any, torch.Tensor], torch.Tensor] | None = None,
+) -> Iterator[dict[Any, torch.Tensor]]:
+    """Collect the outputs of some modules and the inputs of others while the context is open.
+
+    outputs, inputs: key -> module; keys must differ between the two. Yields a dict from key to tensor.
+    take(key, tensor): returns what to keep of a tensor, and is called at once; None keeps the whole tensor.
+    Where a module returns several values, the first tensor among them is taken. If a module is called more
+    than once, the last call counts. Hooks are removed on exit, also after an error.
+    Raises TypeError if a module's value contains no tensor.
+    """
+    states: dict[Any, torch.Tensor] = {}
+
+    def keep(key: Any, value: Any, module: torch.nn.Module) -> None:
+        found = _first_tensor(value, module)
+        states[key] = found if take is None else take(key, found)
+
+    handles = []
+    for key, module in outputs.items():
+        handles.append(module.register_forward_hook(_keep_output(keep, key)))
+    for key, module in (inputs or {}).items():
+        handles.append(module.register_forward_pre_hook(_keep_input(keep, key), with_kwargs=True))
+    try:
+        yield states
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _keep_output(keep: Callable[[Any, Any, torch.nn.Module], None], key: Any) -> Any:
+    def hook(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        keep(key, output, module)
+
+    return hook
+
+
+def _keep_input(keep: Callable[[Any, Any, torch.nn.Module], None], key: Any) -> Any:
+    def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        keep(key, (*args, *kwargs.values()), module)
+
+    return hook
+
+
+def _first_tensor(value: Any, module: torch.nn.Module) -> torch.Tensor:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    items = value.values() if isinstance(value, Mapping) else value
+    for item in items if isinstance(items, tuple | list) or isinstance(value, Mapping) else ():
+        if isinstance(item, torch.Tensor):
+            return item.detach()
+    raise TypeError(f"{type(module).__name__}: expected a tensor or a tuple that holds one, got {type(value).__name__}")

@@ -1,0 +1,225 @@
+"""Helpers of families to make, read and load models: configs with defaults, seeds, checkpoint folders."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.regular_files import check_regular, read_text
+
+Network = TypeVar("Network")
+# The file in which every package looks for weights.
+STOCK = "model.safetensors"
+# Suffixes of files that packages read whole, as text, and their largest size in bytes. The largest
+# released one, a tokenizer's, has a tenth of that.
+TEXTS, LARGEST_TEXT = (".json", ".txt", ".model"), 2**28
+# Largest config.json in bytes. The largest released one, which contains a tokenizer's vocabulary, has
+# a thousandth of that.
+LARGEST_CONFIG = 2**24
+# Keys of config.json, in any family, whose value is a count of at least 1.
+SIZES = (
+    *("num_layers", "num_decoder_layers", "num_hidden_layers", "decoder_num_hidden_layers", "n_layer", "n_layers"),
+    *("num_heads", "num_attention_heads", "decoder_num_attention_heads", "n_head", "n_heads"),
+    *("input_patch_size", "input_patch_stride", "output_patch_size", "patch_length", "patch_stride"),
+    *("context_length", "prediction_length"),
+    *("d_model", "d_ff", "d_kv", "hidden_size", "intermediate_size", "ffn_dim", "dim", "n_embd_per_head"),
+)
+# Parameters that a network may have in addition to four per byte of its weight files.
+SPARE = 2**20
+# Exceptions that packages raise for a broken checkpoint.
+WRONG = (
+    AttributeError,
+    LookupError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    AssertionError,
+    ArithmeticError,
+    MemoryError,
+    OSError,
+)
+# File of narrower or factored weights. No package looks for weights under this name, so none
+# misreads them.
+COMPRESSED = "compressed.safetensors"
+
+
+def filled_config(
+    config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """Return the config, filled up with defaults.
+
+    where: name for the error messages. Raises ValueError, which names the keys that are missing or unknown.
+    """
+    known = set(required) | set(defaults)
+    if unknown := sorted(set(config) - known):
+        raise ValueError(f"{where} config: got unknown keys {unknown}, expected only {sorted(known)}")
+    if missing := [key for key in required if key not in config]:
+        raise ValueError(f"{where} config: keys {missing} are missing, expected {list(required)}")
+    return {**defaults, **config}
+
+
+def build(make: Callable[[], Network], seed: int) -> Network:
+    """Return `make()`, run with torch's generator seeded; the global generator is left as it was."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+def share(folder: Path) -> None:
+    """Give the weight files of a folder the permissions that a new file has there.
+
+    safetensors 0.8 and later writes files that only their owner can read. The permissions are read from a new
+    file, because Python can read the umask only by setting it, which affects all threads.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".mode-") as beside:
+        probe = Path(beside, "probe")
+        probe.touch()
+        mode = stat.S_IMODE(probe.stat().st_mode)
+    for path in folder.glob("*.safetensors"):
+        path.chmod(mode)
+
+
+def read_config(folder: Path, family: str) -> dict[str, Any]:
+    """Return config.json of a checkpoint folder that contains safetensors.
+
+    Raises ModelError, which names what is missing or broken and how to fix it.
+    """
+    if not folder.is_dir():
+        raise ModelError(f"{family}: no folder {folder}; expected one with config.json and *.safetensors")
+    check_files(folder)
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{path}: file is missing; a {family} checkpoint needs it beside its *.safetensors")
+    try:
+        config = json.loads(read_text(path, LARGEST_CONFIG))
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}; this is no {family} checkpoint") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelError(f"{path}: not valid JSON ({error}); fetch or save the checkpoint again") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path}: holds {type(config).__name__}, expected an object; this is no {family} checkpoint")
+    for block in (config, *(value for value in config.values() if isinstance(value, dict))):
+        _check_sizes(block, path)
+    if not any(folder.glob("*.safetensors")):
+        found = sorted(p.name for p in folder.iterdir())
+        raise ModelError(f"{folder}: got {found}, expected *.safetensors; convert pickled weights to safetensors first")
+    return config
+
+
+def check_files(folder: Path) -> None:
+    """Raise ModelError if a checkpoint contains a pipe, a device, a broken link, or too large a text file.
+
+    Packages open the files that they find next to the weights, and would read a pipe or a device for ever.
+    """
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            continue
+        try:
+            check_regular(path, LARGEST_TEXT if path.suffix in TEXTS else None)
+        except OSError as error:
+            raise ModelError(f"{path}: {error.strerror}; fetch or save the checkpoint again") from error
+
+
+def _check_sizes(block: Mapping[str, Any], path: Path) -> None:
+    """Raise ModelError, which names the key, if a count (of layers, steps and so on) is no integer from 1."""
+    for key in SIZES:
+        n = block.get(key, 1)
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+            raise ModelError(
+                f"{path}: {key}: got {n!r:.100}, expected a whole number from 1; fetch or save the checkpoint again"
+            )
+
+
+@contextmanager
+def bounded(folder: Path) -> Iterator[None]:
+    """Limit the size of a network that is built while the context is open to that of the folder's weights.
+
+    Raises ModelError if the network has far more numbers than the weight files have bytes, or if building or
+    loading it fails. Without this limit, a config.json that asks for a billion layers would fill the memory.
+    """
+    from safetensors import SafetensorError
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    weights = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".ckpt"))
+    most, made = 4 * weights + SPARE, 0
+
+    def count(module: Any, name: str, parameter: Any) -> None:
+        nonlocal made
+        made += 0 if parameter is None else parameter.numel()
+        if made > most:
+            raise ModelError(
+                f"{folder / 'config.json'}: asks for more than {most} numbers, but the weights have {weights} bytes; "
+                "use the config that they were saved with"
+            )
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    except (*WRONG, SafetensorError) as error:
+        raise ModelError(
+            f"{folder}: weights or config.json cannot be read ({type(error).__name__}: {error}); "
+            "fetch or save the checkpoint again"
+        ) from error
+    finally:
+        handle.remove()
+
+
+def read_weights(folder: Path) -> dict[str, Any]:
+    """Read all tensors of a folder's *.safetensors, by name. Raises ModelError if a file cannot be read."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    tensors: dict[str, Any] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            tensors |= load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise ModelError(
+                f"{path}: weights cannot be read ({type(error).__name__}: {error}); fetch or save the checkpoint again"
+            ) from error
+    return tensors
+
+
+def load_network(model_class: Any, folder: Path, device: str, **changes: Any) -> Any:
+    """Return a network in float32 and eval mode, loaded from safetensors only and without remote code.
+
+    model_class: class with the `from_pretrained` of transformers. changes: entries that replace those of
+    config.json.
+    Raises ModelError if the weights cannot be read or do not fit config.json.
+    """
+    import torch
+
+    with bounded(folder):
+        if (folder / COMPRESSED).is_file():
+            config = model_class.config_class.from_pretrained(folder, local_files_only=True, **changes)
+            # transformers' own setting for the name of the weight file; saving drops it.
+            config.transformers_weights = COMPRESSED
+            changes = {"config": config}
+        network, info = model_class.from_pretrained(
+            folder,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **changes,
+        )
+    missing = sorted(info["missing_keys"])
+    if missing or info["mismatched_keys"]:
+        raise ModelError(
+            f"{folder}: weights do not fit config.json: missing {missing[:5]}, of another shape "
+            f"{sorted(map(str, info['mismatched_keys']))[:5]}; use the config that they were saved with"
+        )
+    # Copied out of the memory-mapped file, and to an alignment that is always the same.
+    for tensor in itertools.chain(network.parameters(), network.buffers()):
+        tensor.data = tensor.data.clone()
+    return network.to(device).eval()

@@ -1,0 +1,118 @@
+"""Low-rank matrices of attention layers: two thin factors that replace a torch Linear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.common.attention import BLOCK, NAMES, AttentionLayer, shapes
+
+
+class LowRank(nn.Module):
+    """Linear map x -> wide (narrow x) + bias, whose weight is a product of rank at most `rank`."""
+
+    def __init__(self, columns: int, rows: int, rank: int, *, bias: bool, **place: Any) -> None:
+        """Make factors of a weight [rows, columns]; place: device and dtype."""
+        super().__init__()
+        self.in_features, self.out_features, self.rank = columns, rows, rank
+        self.narrow = nn.Linear(columns, rank, bias=False, **place)
+        self.wide = nn.Linear(rank, rows, bias=bias, **place)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """Product of the factors, [rows, columns].
+
+        It is computed at each access, so writing to it has no effect.
+        """
+        # In float32, because the factors may be stored in bfloat16 (precision.py).
+        product: torch.Tensor = self.wide.weight.float() @ self.narrow.weight.float()
+        return product
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """Bias of the second factor; None if there is none, as in a Linear."""
+        return self.wide.bias
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """Map states [..., columns] to [..., rows]."""
+        answer: torch.Tensor = self.wide(self.narrow(states))
+        return answer
+
+
+def cost(layer: AttentionLayer, what: str, rank: int) -> int:
+    """Return how many numbers a matrix of this rank needs, as two factors or dense, whichever is less."""
+    old = layer.linear(what)
+    rows, columns = int(old.out_features), int(old.in_features)
+    return min(rank * (rows + columns), rows * columns)
+
+
+def put_product(layer: AttentionLayer, what: str, left: np.ndarray, right: np.ndarray) -> None:
+    """Set q, k, v or o of a layer to left [rows, rank] @ right [rank, columns], keeping its bias.
+
+    The factors are stored if they have fewer numbers than the matrix, and otherwise the dense product.
+    """
+    old = layer.linear(what)
+    (rows, rank), columns = left.shape, right.shape[1]
+    bias, place = old.bias, {"device": old.weight.device, "dtype": old.weight.dtype}
+    if cost(layer, what, rank) < rows * columns:
+        new: Any = LowRank(columns, rows, rank, bias=bias is not None, **place)
+        values = [(new.narrow.weight, right), (new.wide.weight, left)]
+    else:
+        new = nn.Linear(columns, rows, bias=bias is not None, **place)
+        values = [(new.weight, left @ right)]
+    with torch.no_grad():
+        for parameter, value in values:
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+        if bias is not None:
+            new.bias.copy_(bias)
+    layer.put(what, new.train(old.training))
+
+
+def fitting(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
+    """Return the `compression` entries with which `apply_block` prepares a network for these layers."""
+    layers = list(layers)
+    thin = factors(layers)
+    return {"widths": shapes(layers), **({"factors": thin} if thin else {})}
+
+
+def factors(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, int]]:
+    """Return the ranks of all matrices that are stored as factors: layer -> q, k, v or o -> rank.
+
+    `factored_as` reads the result.
+    """
+    found = {
+        layer.name: {what: one.rank for what in NAMES if isinstance(one := layer.linear(what), LowRank)}
+        for layer in layers
+    }
+    return {name: ranks for name, ranks in found.items() if ranks}
+
+
+def factored_as(layers: Iterable[AttentionLayer], said: Any, where: str) -> None:
+    """Replace Linears by unset factors of the ranks of a compressed checkpoint.
+
+    said: ranks, as `factors` returns them. Raises ModelError, which names `where`, if a layer, matrix or rank
+    does not fit.
+    """
+    if not (isinstance(said, Mapping) and all(isinstance(ranks, Mapping) for ranks in said.values())):
+        raise ModelError(f"{where}: {BLOCK} says factors {said!r}, expected ranks by layer and matrix")
+    known = {layer.name: layer for layer in layers}
+    if unknown := sorted(set(said) - set(known)):
+        raise ModelError(f"{where}: {BLOCK} names factors of {unknown[:3]}, the network has {sorted(known)[:3]} ...")
+    for name, ranks in said.items():
+        for what, rank in ranks.items():
+            if what not in NAMES:
+                raise ModelError(f"{where}: {BLOCK} names a factor {what!r} of {name}, expected one of {list(NAMES)}")
+            old = known[name].linear(what)
+            rows, columns = old.weight.shape
+            if not (type(rank) is int and 1 <= rank <= min(rows, columns)):
+                raise ModelError(
+                    f"{where}: {BLOCK} says rank {rank} of {name}.{what}, expected 1 to {min(rows, columns)}"
+                )
+            place = {"device": old.weight.device, "dtype": old.weight.dtype}
+            new = LowRank(columns, rows, rank, bias=old.bias is not None, **place)
+            known[name].put(what, new.train(old.training))

@@ -1,0 +1,186 @@
+"""Moirai's networks and checkpoint folders.
+
+The folders contain config.json and safetensors, as uni2ts' `MoiraiModule.save_pretrained` writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.common import attention, checkpoint_folder
+from tsfmscope.tasks.models.common.attention import AttentionLayer, any_width
+
+FAMILY = "moirai"
+REQUIRED = ("d_model", "num_layers", "patch_sizes")
+# Prefix of every `_target_`.
+DISTRIBUTIONS = "uni2ts.distribution."
+# Woo et al. 2024, section 3.1.3; uni2ts, cli/conf/pretrain/model/moirai_small.yaml.
+MIXTURE = {
+    "_target_": f"{DISTRIBUTIONS}mixture.MixtureOutput",
+    "components": [
+        {"_target_": f"{DISTRIBUTIONS}student_t.StudentTOutput"},
+        {"_target_": f"{DISTRIBUTIONS}normal.NormalFixedScaleOutput", "scale": 1e-3},
+        {"_target_": f"{DISTRIBUTIONS}negative_binomial.NegativeBinomialOutput"},
+        {"_target_": f"{DISTRIBUTIONS}log_normal.LogNormalOutput"},
+    ],
+}
+# uni2ts, cli/conf/pretrain/model/moirai_{small,base,large}.yaml.
+DEFAULTS = {
+    "distr_output": MIXTURE,
+    "max_seq_len": 512,
+    "dropout_p": 0.0,
+    "scaling": True,
+    # Our own key. None: the size that belongs to the frequency.
+    "patch_size": None,
+}
+# Largest max_seq_len, in patches; the released models have 512.
+LONGEST = 65_536
+# Width of a head. uni2ts makes d_model // 64 heads, and rotates pairs in half of each.
+HEAD = 64
+
+
+def new_network(config: Mapping[str, Any], seed: int) -> tuple[Any, dict[str, Any]]:
+    """Return a MoiraiModule with random weights, and its config filled up with defaults.
+
+    Raises ValueError, which names the key and the value that are wrong.
+    """
+    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, FAMILY)
+    if wrong := _unusable(full):
+        raise ValueError(f"{FAMILY} config: {wrong}")
+    network = checkpoint_folder.build(lambda: _module(full), seed)
+    return network, full
+
+
+def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
+    """Return a MoiraiModule in float32 and eval mode, loaded from safetensors only, and its config.
+
+    uni2ts' own `from_pretrained` is not used: it leaves weights that the file lacks at random values, and
+    calls whatever `_target_` names.
+    Raises ModelError if config.json or the weights are unusable, or do not fit each other.
+    """
+    config = checkpoint_folder.read_config(folder, FAMILY)
+    path = folder / "config.json"
+    if missing := sorted({*REQUIRED, "distr_output", "max_seq_len"} - set(config)):
+        raise ModelError(
+            f"{path}: keys {missing} are missing, so this is no {FAMILY} checkpoint; name the family that the "
+            "checkpoint belongs to"
+        )
+    full = {**DEFAULTS, **{key: value for key, value in config.items() if key in DEFAULTS or key in REQUIRED}}
+    with checkpoint_folder.bounded(folder):
+        if wrong := _unusable(full):
+            raise ValueError(wrong)
+        network = _module(full)
+    attention.apply_block(network, attentions(network), config.get(attention.BLOCK), str(path))
+    _fill(network, folder)
+    return network.to(device).eval(), full
+
+
+def save_network(network: Any, config: Mapping[str, Any], folder: Path) -> None:
+    """Write config.json and model.safetensors, which `MoiraiModule.from_pretrained` can read.
+
+    The package ignores `patch_size`. It cannot read the narrower weights of a compressed model.
+    """
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {key: value for key, value in config.items() if key != "patch_size" or value is not None}
+    text = json.dumps({**kept, "attn_dropout_p": 0.0, **attention.config_block(network)}, sort_keys=True, indent=2)
+    (folder / "config.json").write_text(text + "\n")
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
+    save_file(tensors, folder / "model.safetensors")
+
+
+def attentions(network: Any) -> Iterator[AttentionLayer]:
+    """Yield the self-attention of every encoder block.
+
+    Queries and keys are normed and rotated. The heads of a group share keys and values.
+    """
+    parts = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
+    for layer, block in enumerate(network.encoder.layers, start=1):
+        one = block.self_attn
+        heads, groups, scale = one.num_heads, one.num_groups, one.softmax_scale
+        yield AttentionLayer("encoder", layer, "self", one, heads, groups, scale, False, any_width, parts)
+
+
+def _module(config: Mapping[str, Any]) -> Any:
+    module_class = _uni2ts()
+    return module_class(
+        distr_output=_distribution(config["distr_output"]),
+        d_model=config["d_model"],
+        num_layers=config["num_layers"],
+        patch_sizes=tuple(config["patch_sizes"]),
+        max_seq_len=config["max_seq_len"],
+        # As released. Any other value would act in eval mode too (uni2ts, module/attention.py).
+        attn_dropout_p=0.0,
+        dropout_p=config["dropout_p"],
+        scaling=config["scaling"],
+    )
+
+
+def _uni2ts() -> Any:
+    """Return uni2ts' MoiraiModule. Raises ModelError, which names the extra, if the package is missing."""
+    from tsfmscope.tasks.models.registry import missing_package
+
+    try:
+        from uni2ts.model.moirai.module import MoiraiModule
+    except ModuleNotFoundError as error:
+        raise ModelError(f"family {FAMILY}: {missing_package(error)}") from error
+    return MoiraiModule
+
+
+def _distribution(config: Any) -> Any:
+    """Return a distribution of uni2ts from its config. Raises ValueError for any other `_target_`.
+
+    uni2ts itself checks only the prefix of `_target_` and lets hydra resolve the dotted name. Such a name can
+    lead out of the package, through the imports of its modules.
+    """
+    from uni2ts import distribution
+
+    target = config.get("_target_") if isinstance(config, Mapping) else None
+    name = str(target).rpartition(".")[2]
+    if not str(target).startswith(DISTRIBUTIONS) or name not in distribution.DISTRIBUTION_OUTPUTS:
+        raise ValueError(
+            f"distr_output: got _target_ {target!r}, expected {DISTRIBUTIONS}*, one of "
+            f"{sorted(distribution.DISTRIBUTION_OUTPUTS)}"
+        )
+    options = {key: value for key, value in config.items() if key != "_target_"}
+    if "components" in options:
+        options["components"] = [_distribution(part) for part in options["components"]]
+    return getattr(distribution, name)(**options)
+
+
+def _unusable(config: Mapping[str, Any]) -> str | None:
+    """Return the reason why a config is unusable, or None."""
+    sizes = config["patch_sizes"]
+    if not isinstance(sizes, list | tuple) or not sizes or any(type(size) is not int or size < 1 for size in sizes):
+        return f"got patch_sizes {sizes!r}, expected a list of lengths in steps, such as [8, 16, 32, 64, 128]"
+    if config["patch_size"] is not None and config["patch_size"] not in sizes:
+        return f"got patch_size {config['patch_size']!r}, expected one of patch_sizes {list(sizes)}, or null"
+    if type(config["max_seq_len"]) is not int or not 1 <= config["max_seq_len"] <= LONGEST:
+        return f"got max_seq_len {config['max_seq_len']!r}, expected a whole number of patches from 1 to {LONGEST}"
+    width = config["d_model"]
+    heads = width // HEAD if type(width) is int else 0
+    if heads < 1 or width % heads or width // heads % 4:
+        return f"got d_model {width!r}, expected a multiple of {HEAD}: uni2ts makes a head of each {HEAD}"
+    return None
+
+
+def _fill(network: Any, folder: Path) -> None:
+    """Load a folder's weights into the network.
+
+    Raises ModelError if weights are missing, have another shape, or cannot be read.
+    """
+    tensors = checkpoint_folder.read_weights(folder)
+    wanted = network.state_dict()
+    missing = sorted(set(wanted) - set(tensors))
+    shapes = [name for name in wanted if name in tensors and tensors[name].shape != wanted[name].shape]
+    if missing or shapes:
+        raise ModelError(
+            f"{folder}: weights do not fit config.json: missing {missing[:5]}, of another shape {shapes[:5]}; "
+            "use the config that they were saved with"
+        )
+    network.load_state_dict({name: tensors[name] for name in wanted})

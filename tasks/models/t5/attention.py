@@ -1,0 +1,111 @@
+"""Attention for T5's encoder on a CPU, with one relative-position bias for all windows.
+
+Where a window has gaps or padding, transformers adds the bias to the masks of all windows, in every layer.
+That takes more than half of the time of a forward pass. Here windows are masked one at a time, and a window
+without gaps uses the shared bias.
+
+PyTorch's fused CPU kernel gives no gradient of an additive bias. Where one is needed, T5 falls back to scores
+of the whole batch, which pass through main memory about ten times. The function here computes the scores of
+one window at a time, which stay in the cache.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+NAME = "windowwise"
+
+
+def use_windowwise(encoder: Any) -> None:
+    """Make a T5 encoder use this attention on a CPU; on other devices it stays torch's SDPA."""
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers.modeling_utils import AttentionInterface
+
+    AttentionInterface.register(NAME, windowwise_attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    encoder.config._attn_implementation = NAME
+
+
+def windowwise_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    position_bias: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[Any, None]:
+    """Compute attention with the interface of transformers.
+
+    Inputs are [B, h, T, d], the output is [B, T, h, d], and no attention weights are returned. torch's SDPA
+    is used on other devices than a CPU, with dropout, with a scaling other than 1, and without a bias.
+    """
+    import torch
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    plain = query.device.type != "cpu" or options.get("dropout") or options.get("scaling") != 1.0
+    if plain or position_bias is None:
+        options["position_bias"] = position_bias
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0], None
+    attend = _function().apply if torch.is_grad_enabled() else _forward
+    return attend(query, key, value, position_bias, attention_mask), None
+
+
+def _forward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Compute attention without gradients by torch's fused kernel.
+
+    Without a mask all windows are computed together, else one by one.
+    """
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    bias = bias.to(query.dtype).contiguous()
+    if mask is None:
+        out = scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
+        return out.transpose(1, 2).contiguous()
+    lowest, parts = torch.finfo(bias.dtype).min, []
+    for b in range(len(query)):
+        added = bias if bool(mask[b].all()) else torch.where(mask[b], bias, lowest)
+        one = slice(b, b + 1)
+        parts.append(scaled_dot_product_attention(query[one], key[one], value[one], attn_mask=added, scale=1.0))
+    return torch.cat(parts).transpose(1, 2).contiguous()
+
+
+def _function() -> Any:
+    import torch
+
+    class WindowwiseAttention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, query: Any, key: Any, value: Any, bias: Any, mask: Any) -> Any:
+            batch, heads, steps, _ = query.shape
+            weights = query.new_empty(batch, heads, steps, key.shape[2])
+            out = query.new_empty(batch, steps, heads, value.shape[3])
+            lowest = torch.finfo(query.dtype).min
+            for b in range(batch):
+                added = bias[0] if mask is None else bias[0].masked_fill(~mask[b], lowest)
+                torch.softmax(torch.baddbmm(added, query[b], key[b].transpose(1, 2)), dim=-1, out=weights[b])
+                out[b] = torch.bmm(weights[b], value[b]).transpose(0, 1)
+            ctx.save_for_backward(query, key, value, weights)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+            query, key, value, weights = ctx.saved_tensors
+            grads = [torch.empty_like(t) for t in (query, key, value)]
+            to_bias = torch.zeros_like(weights[0])
+            for b in range(len(query)):
+                toward = grad[b].transpose(0, 1)  # [h, T, d]
+                grads[2][b] = torch.bmm(weights[b].transpose(1, 2), toward)
+                to_weights = torch.bmm(toward, value[b].transpose(1, 2))
+                to_scores = torch._softmax_backward_data(to_weights, weights[b], -1, weights.dtype)
+                to_bias += to_scores
+                grads[0][b] = torch.bmm(to_scores, key[b])
+                grads[1][b] = torch.bmm(to_scores.transpose(1, 2), query[b])
+            return *grads, to_bias[None], None
+
+    return WindowwiseAttention

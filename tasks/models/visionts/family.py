@@ -1,0 +1,323 @@
+"""VisionTS (Chen et al. 2025): a masked autoencoder fills in the right part of a series drawn as an image.
+
+The network is transformers' ViTMAEForPreTraining, a ViT, so facebook/vit-mae-base loads. Its weights are
+those that the authors use (mae_visualize_vit_base), never trained on a series. The code that draws images and
+reads forecasts is ours, in visionts_image.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from jaxtyping import Float, Int32, Int64
+
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.common import checkpoint_folder
+from tsfmscope.tasks.models.common.attention import AttentionLayer
+from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.common.scale import HUGE, clip_float32
+from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
+from tsfmscope.tasks.models.visionts import checkpoint
+from tsfmscope.tasks.series.types import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.tasks.models.visionts.image import Layout
+
+# Periods of training where the config names none: daily, monthly, hourly data, and no period.
+TRAINED = (1, 7, 12, 24)
+
+
+class VisionTS(Forecaster):
+    """VisionTS models.
+
+    Rows of the encoder: CLS (kind REG), then one row per visible patch, row by row. The context is drawn on
+    the visible patches.
+
+    A window is drawn from its first observed step on, in columns of one period. The period is the config's
+    periodicity, else the frequency's in the release, else the season. (The release can also try several on
+    held-out steps.) Rows before CLS are PADDING and masked. A missing step repeats the one before, as in the
+    release's evaluation. A patch without an observed step is PADDING, but attended to. The share of the image
+    that a context gets depends on the horizon, and so do its tokens. MAE's random choice of masked patches is
+    replaced by the right part of the image.
+
+    The decoder is narrower than the encoder in every release. It is not a stack here, since one dump has one
+    width; its matrices are among the weights. The family forecasts points: every quantile is the same number.
+    """
+
+    name: ClassVar[str] = "visionts"
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)
+    direct: ClassVar[bool] = True
+    # Rows are patches of an image: a period is a column of pixels.
+    in_time_order: ClassVar[bool] = False
+    plain_attention: ClassVar[bool] = True
+    # transformers' ViTMAEForPreTraining.
+    network: Any
+
+    def __init__(self, network: Any, *, batch: int = 64) -> None:
+        """Wrap a ViTMAEForPreTraining; batch: windows per forward pass."""
+        self.network = network.eval()
+        self.batch = batch
+
+    @classmethod
+    def new(cls, config: Mapping[str, Any], *, seed: int) -> Self:
+        """Return a model with random weights.
+
+        Keys of the config are named as in ViTMAEConfig, except our periodicity (steps): all of REQUIRED, and
+        those of DEFAULTS where they differ. ValueError for keys that are missing or unknown, and for a config
+        that cannot be used.
+        """
+        full = checkpoint_folder.filled_config(config, checkpoint.REQUIRED, checkpoint.DEFAULTS, cls.name)
+        if wrong := checkpoint.unusable(full):
+            raise ValueError(f"{cls.name} config: {wrong}")
+        return cls(checkpoint_folder.build(lambda: checkpoint.made(full), seed))
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu", periodicity: int | None = None) -> Self:
+        """Load a released or saved ViTMAEForPreTraining, safetensors only.
+
+        periodicity: steps per column, where it is not the checkpoint's; `save` stores it. ModelError names
+        the file that is wrong.
+        """
+        return cls(checkpoint.read(Path(folder), device, periodicity))
+
+    def save(self, folder: Path) -> None:
+        """Write config.json and model.safetensors, which `ViTMAEForPreTraining.from_pretrained` reads."""
+        self.network.save_pretrained(folder)
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Number of blocks of the encoder."""
+        return {"encoder": len(self.network.vit.layers)}
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states, hidden_size."""
+        return int(self.network.config.hidden_size)
+
+    def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
+        """Return the number of patches with an observed step.
+
+        Where the config names no period, it is the smallest number over all frequencies.
+        """
+        from tsfmscope.tasks.models.visionts.image import PERIODS
+
+        asked = self.network.config.periodicity
+        named = {1, *(steps for periods in PERIODS.values() for steps in periods if steps <= context)}
+        wheres = [self._layout(context, horizon, period) for period in ([asked] if asked else sorted(named))]
+        return {"encoder": min(int(self._valued(np.ones((1, context), bool), where).sum()) for where in wheres)}
+
+    def weights(self) -> Iterator[WeightMatrix]:
+        """Yield q, k, v, o (self), mlp_in and mlp_out of the encoder, then of the decoder.
+
+        `layer` counts blocks from 1.
+        """
+        network = self.network
+        stacks = {"encoder": network.vit.layers, "decoder": network.decoder.decoder_layers}
+        for stack, blocks in stacks.items():
+            for layer, block in enumerate(blocks, start=1):
+                attention = block.attention
+                for what in ("q", "k", "v", "o"):
+                    module, heads = getattr(attention, f"{what}_proj"), int(attention.num_attention_heads)
+                    yield WeightMatrix.of(module, stack, layer, what, attention="self", heads=heads)
+                for what, module in (("mlp_in", block.mlp.fc1), ("mlp_out", block.mlp.fc2)):
+                    yield WeightMatrix.of(module, stack, layer, what)
+
+    def attentions(self) -> Iterator[AttentionLayer]:
+        """Yield self-attention of the encoder's blocks, then of the decoder's."""
+        return checkpoint.attentions(self.network)
+
+    def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        """Return the Huber loss (delta 1) of the forecast in pixel values, the mean over observed steps.
+
+        The authors fine-tune with squared error. Here one series that leaves its context's range would then
+        outweigh the batch. So that a batch has few layouts, each context is cut to its last C, C / 2, C / 4
+        ... steps, the most that it fills. The period is the config's. Where the config has none, torch's
+        generator chooses one of those of TRAINED that fit twice into C. A period longer than a cut context
+        becomes 1.
+        """
+        import torch
+        from torch.nn import functional
+
+        from tsfmscope.tasks.models.visionts.image import scaled
+
+        past, later, device = context.cpu().numpy(), future.cpu().numpy(), self.network.device
+        lengths, period = _halved(past), self._training_period(past.shape[1])
+        losses = []
+        for length in np.unique(lengths).tolist():
+            inputs = scaled(past[lengths == length, -length:])
+            target = (later[lengths == length] - inputs.loc[:, None]) / inputs.scale[:, None]
+            aim = torch.from_numpy(target.clip(-HUGE, HUGE).astype(np.float32)).to(device)
+            where = self._layout(length, later.shape[1], period if period <= length else 1)
+            answer = self._answered(torch.from_numpy(inputs.values).to(device), where)
+            known = ~torch.isnan(aim)
+            losses.append(functional.huber_loss(answer[known], aim[known], reduction="none"))
+        found = torch.cat(losses)
+        loss: torch.Tensor = found.sum() / max(len(found), 1)
+        return loss
+
+    def _tokenize(self, windows: Windows) -> Tokens:
+        import torch
+
+        from tsfmscope.tasks.models.visionts.image import drawn, scaled
+
+        inputs = scaled(windows.context)
+        wheres = self._layouts(windows, inputs.start)
+        count, pixels = max(len(where.visible) for where in [*wheres, self._full(windows)]), wheres[0].patch ** 2
+        patches = np.zeros((len(windows), count, pixels), dtype=np.float32)
+        ids = np.full((len(windows), count), -1, dtype=np.int32)
+        kinds = np.full((len(windows), 1 + count), TokenKind.PADDING, dtype=np.int8)
+        for where, at in _grouped(wheres).items():
+            rows, shown = slice(count - len(where.visible), count), inputs.values[at, -where.length :]
+            patches[at, rows] = drawn(torch.from_numpy(shown), where).numpy()
+            ids[at, rows] = where.visible
+            valued = self._valued(inputs.observed[at, -where.length :], where)
+            kinds[at, 1 + rows.start :] = np.where(valued, TokenKind.OBSERVATION, TokenKind.PADDING)
+            kinds[at, rows.start] = TokenKind.REG
+        return Tokens(
+            arrays={
+                "patches": patches,
+                "ids": ids,
+                "loc": clip_float32(inputs.loc),
+                "scale": clip_float32(inputs.scale),
+            },
+            kinds={"encoder": kinds},
+            types={},
+            series=windows.series,
+            origin=windows.origin,
+        )
+
+    def _pass(self, tokens: Tokens) -> Pass:
+        import torch
+
+        vit = self.network.eval().vit
+        patches, ids = tokens.arrays["patches"], tokens.arrays["ids"].astype(np.int64)
+
+        def forward(part: slice) -> None:
+            self._encoded(torch.from_numpy(np.array(patches[part])), torch.from_numpy(ids[part]))
+
+        queries = {"encoder": [block.attention.q_proj for block in vit.layers]}
+        return Pass({"encoder": Stack(vit.layers, vit.layernorm)}, forward, queries)
+
+    def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
+        import torch
+
+        from tsfmscope.tasks.models.visionts.image import scaled
+
+        self.network.eval()
+        inputs = scaled(windows.context)
+        point = np.empty((len(windows), windows.horizon))
+        for where, group in _grouped(self._layouts(windows, inputs.start)).items():
+            for first in range(0, len(group), self.batch):
+                at = group[first : first + self.batch]
+                steps = torch.from_numpy(inputs.values[at, -where.length :]).to(self.network.device)
+                with torch.inference_mode():
+                    point[at] = self._answered(steps, where).double().cpu().numpy()
+        values = point * inputs.scale[:, None] + inputs.loc[:, None]
+        return np.repeat(values[:, None], len(levels), axis=1)  # [W, Q, H]
+
+    def _answered(self, steps: torch.Tensor, where: Layout) -> Float[torch.Tensor, "window horizon"]:
+        """Return the forecast in pixel values, of contexts [B, C] in pixel values."""
+        import torch
+
+        from tsfmscope.tasks.models.visionts.image import drawn, read_off
+
+        ids = torch.from_numpy(where.visible).to(steps.device)
+        encoded = self._encoded(drawn(steps, where), ids.expand(len(steps), -1))
+        masked = torch.ones(where.grid**2, dtype=torch.bool, device=steps.device)
+        masked[ids] = False
+        # Patch -> its index when visible patches come first, then masked ones.
+        restore = torch.cat((ids, masked.nonzero()[:, 0])).argsort()
+        logits = self.network.decoder(encoded, restore.expand(len(steps), -1)).logits
+        return read_off(logits, where, self.network.config.num_channels)
+
+    def _encoded(self, patches: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Return the encoder's normed output [B, 1 + V, d].
+
+        ids: number of each patch [B, V], -1 for padding, which comes first. The computation is that of
+        ViTMAEModel where its noise puts the visible patches first. The channels are equal, so the patch
+        embedding's weights are summed over them.
+        """
+        import torch
+        from torch.nn import functional
+
+        vit, device = self.network.vit, self.network.device
+        patches, ids = patches.to(device), ids.to(device)
+        weight, bias = (getattr(vit.embeddings.patch_embeddings.projection, name) for name in ("weight", "bias"))
+        positions = vit.embeddings.position_embeddings[0]
+        embedded = functional.linear(patches, weight.sum(dim=1).flatten(1), bias) + positions[1 + ids]
+        start = (vit.embeddings.cls_token[0] + positions[:1]).expand(len(ids), 1, -1)
+        # Rows of padding, which come before CLS.
+        before = (ids < 0).sum(dim=1, keepdim=True)
+        rows = torch.arange(1 + ids.shape[1], device=device)
+        moved = torch.where(rows < before, rows + 1, torch.where(rows == before, 0, rows))
+        states = torch.cat((start, embedded), dim=1).gather(1, moved[..., None].expand(-1, -1, embedded.shape[-1]))
+        mask = None
+        if bool((before > 0).any()):
+            mask = torch.zeros(len(ids), 1, 1, len(rows), device=device)
+            mask.masked_fill_((rows < before)[:, None, None], torch.finfo(mask.dtype).min)
+        for block in vit.layers:
+            states = block(states, mask)
+        output: torch.Tensor = vit.layernorm(states)
+        return output
+
+    def _valued(self, observed: np.ndarray, where: Layout) -> np.ndarray:
+        """Return which visible patches [W, V] an observed step of contexts [W, C] is drawn on."""
+        import torch
+
+        from tsfmscope.tasks.models.visionts.image import drawn
+
+        found: np.ndarray = (drawn(torch.from_numpy(observed).float(), where, repeat=False) > 0).any(dim=-1).numpy()
+        return found
+
+    def _layouts(self, windows: Windows, start: Int32[np.ndarray, " window"]) -> list[Layout]:
+        # A context without observed steps is drawn as one step of 0.
+        lengths = np.maximum(windows.context.shape[1] - start, 1).tolist()
+        return [self._layout(one, windows.horizon, self._period(windows, one)) for one in lengths]
+
+    def _full(self, windows: Windows) -> Layout:
+        context = windows.context.shape[1]
+        return self._layout(context, windows.horizon, self._period(windows, context))
+
+    def _layout(self, length: int, horizon: int, period: int) -> Layout:
+        from tsfmscope.tasks.models.visionts.image import layout
+
+        config = self.network.config
+        return layout(length, horizon, period, grid=config.image_size // config.patch_size, patch=config.patch_size)
+
+    def _period(self, windows: Windows, length: int) -> int:
+        from tsfmscope.tasks.models.visionts.image import period_of
+
+        return int(self.network.config.periodicity or period_of(windows.freq, windows.season, length))
+
+    def _training_period(self, context: int) -> int:
+        import torch
+
+        if self.network.config.periodicity:
+            return int(self.network.config.periodicity)
+        held = [period for period in TRAINED if 2 * period <= context] or [1]
+        return held[int(torch.randint(len(held), ()))]
+
+
+def _halved(context: np.ndarray) -> Int64[np.ndarray, " window"]:
+    """Return the largest of C, C // 2, C // 4 ... and 1 that each context [W, C] fills.
+
+    A context counts from its first observed step on; without one its length is 1.
+    """
+    steps = context.shape[1]
+    halves = np.array(sorted({max(steps >> power, 1) for power in range(steps.bit_length())}))
+    filled = np.where(np.isnan(context).all(axis=1), 1, steps - (~np.isnan(context)).argmax(axis=1))
+    found: np.ndarray = halves[np.searchsorted(halves, filled, side="right") - 1]
+    return found
+
+
+def _grouped(wheres: list[Layout]) -> dict[Layout, np.ndarray]:
+    """Return layout -> the windows that have it."""
+    found: dict[Layout, list[int]] = {}
+    for number, where in enumerate(wheres):
+        found.setdefault(where, []).append(number)
+    return {where: np.array(numbers) for where, numbers in found.items()}

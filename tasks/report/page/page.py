@@ -1,0 +1,224 @@
+"""The report: one self-contained HTML file that makes no network requests."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from tsfmscope.tasks.report import advice, ranks, theory
+from tsfmscope.tasks.report.page import published, studies
+from tsfmscope.tasks.report.page.html_table import html_table
+from tsfmscope.tasks.report.page.sections import Figure, Section, section
+from tsfmscope.tasks.report.page.summary import not_the_papers, summarise
+from tsfmscope.tasks.report.plots import figures, timeline
+from tsfmscope.tasks.report.tables import Answer, ReportTables, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+# Column of the answer `runs`.
+STARTED = "started"
+POINTS = ("model", "dataset", "condition", *figures.AXES, "nmse")
+LOSSES = ("model", "step", "loss")
+SKILL = (
+    "Sine error: absolute error of the median on noiseless sines of period 24, relative to forecasting zero; 0 is "
+    "exact, and at 1 a model does not continue a period. The other columns are of models pretrained here: WQL (pooled "
+    "over windows) over that of two point forecasts, geometric mean over data sets, on windows that no checkpoint was "
+    "trained on. Below 1 the model is better; low and high are 95 % bootstrap limits. Point seasonal naive repeats "
+    "the last season; on a set that is not seasonal, the last value."
+)
+ALIGNMENT = (
+    "Theorem 2: overlap in [0, 1] of every self-attention head's query and key space with as many leading directions "
+    "of its input, mean over heads and dumps; z is the distance from chance in standard deviations of a random space. "
+    "A head has one pair of matrices, so that its data sets are no new evidence. Heads with rotation are left out."
+)
+PARTITION = (
+    "Section 3 speaks of a stable partition function: log Z of the logits as emitted, in nats, over teacher-forced "
+    "forecast positions, beside isotropy and error. Only softmax heads have one."
+)
+LEMMA_1 = (
+    "The norm of attention's Jacobian on real heads and inputs against three right sides: as printed, with Appendix "
+    "B's term that the statement drops, and one that is proved, which must never be passed. Shares are norm over right "
+    "side."
+)
+NO_HEADS = "No model of this run has such heads."
+SKIPPED = (
+    "Series, data sets and models that were asked for and left out; n counts series unless the reason says otherwise."
+)
+
+
+def render(
+    tables: ReportTables, stills: Mapping[str, bytes] | None = None, outs: Mapping[str, str] | None = None
+) -> str:
+    """Render the page. Deterministic: the same arguments give the same text.
+
+    stills: study, or section on theory -> PNG of its figures, shown in print and without JavaScript.
+    outs: path -> MD5 of each input of the page, as listed in dvc.lock.
+    Raises ValueError if an answer lacks a column.
+    """
+    import jinja2
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
+
+    here = files("tsfmscope.tasks.report.page")
+    scripts = {"plotly": _inline(get_plotlyjs()), "page": _inline(here.joinpath("page.js").read_text("utf-8"))}
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(here.joinpath("page.html.j2").read_text("utf-8"))
+    return template.render(
+        tables=tables,
+        summary=summarise(tables),
+        studies=list(_studies(tables, stills or {})),
+        sections=list(_sections(tables, stills or {})),
+        runs=_runs(tables.runs),
+        provenance=_provenance(tables.runs.frame, outs or {}),
+        outs=outs or {},
+        style=Markup(here.joinpath("page.css").read_text("utf-8")),
+        scripts={name: Markup(text) for name, text in scripts.items()},
+        hashes=" ".join(_hash(text) for text in scripts.values()),
+    )
+
+
+def models(tables: ReportTables) -> list[str]:
+    """Return every model in the order that assigns colours and symbols.
+
+    Colours and symbols are few and repeat. The models of the main scatter plot therefore come first, then the
+    others. In both groups, models derived from another (with @ in the name) come last.
+    """
+    main = set(tables.nmse_against_isotropy.frame["model"])
+    return sorted(tables.checkpoints.frame["model"], key=lambda name: (name not in main, "@" in name, name))
+
+
+def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
+    for study in tables.studies:
+        used = {*study.points.frame["model"], *study.layers.frame["model"], *ranks.used(study)}
+        notes = not_the_papers(tables.checkpoints.frame, used) if study.figure else []
+        yield studies.section(study, models(tables), notes, stills.get(study.name))
+
+
+def _sections(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
+    if published.is_asked(tables):
+        yield published.section(tables.printed)
+    yield _correlation(tables.correlation)
+    yield advice.section(tables.advice)
+    yield _scatter(tables.nmse_against_isotropy, models(tables))
+    yield _listing("alignment", tables.alignment, ALIGNMENT, empty=NO_HEADS)
+    yield _listing("partition", tables.partition, PARTITION, empty=NO_HEADS)
+    yield _listing("lemma1", tables.lemma1, LEMMA_1, empty=NO_HEADS)
+    yield from theory.sections(tables, stills)
+    yield _listing("skill", tables.skill, SKILL)
+    yield _training(tables.training, models(tables))
+    yield _listing("checkpoints", tables.checkpoints, "Where each model's weights come from.")
+    yield _listing("skipped", tables.skipped, SKIPPED, empty="Nothing was skipped.")
+    yield _listing("failures", tables.failures, "Jobs that raised an error, by stage.", empty="No job failed.")
+    yield timeline.section(tables, models(tables))
+
+
+def _correlation(answer: Answer) -> Section:
+    frame = require(answer, ("measure", "grouping", "n", "spearman"))
+    lead = (
+        "Rank correlations of isotropy measures with forecast error. The rows within data sets compare models where "
+        "they can be compared; pooled rows mix easy and hard data sets and are evidence of nothing."
+    )
+    return section("correlation", answer, lead, table=html_table(frame))
+
+
+def _scatter(answer: Answer, named: list[str]) -> Section:
+    frame = require(answer, POINTS)
+    left = len(frame) - len(figures.drawable(frame))
+    lead = (
+        "A point is one model on one data set under one condition. Hover, or tap, to read it; tap the legend to filter."
+    )
+    caption = "Thin lines join the models of one data set."
+    if left:
+        caption += f" {left} of {len(frame)} points have no value on a log axis and are not drawn; the data holds them."
+    alt = (
+        "Scatter plot of NMSE against the distance of ζ′ from its null mean, "
+        f"{len(frame) - left} points, both axes logarithmic."
+    )
+    drawn = _drawn("nmse_against_isotropy", frame, partial(figures.nmse_against_isotropy, models=named), alt, caption)
+    return section("nmse_against_isotropy", answer, lead, drawn=drawn)
+
+
+def _training(answer: Answer, named: list[str]) -> Section:
+    frame = require(answer, LOSSES)
+    alt = (
+        f"Line chart of training loss by step for {frame['model'].nunique()} models, relative to the first logged loss."
+    )
+    caption = "Each family has its own loss, hence the ratio to the first value."
+    drawn = _drawn("training", frame, partial(figures.training, models=named), alt, caption)
+    return section(
+        "training",
+        answer,
+        "Loss of the checkpoints that this project trains.",
+        drawn=drawn,
+        empty="No model was trained in this run.",
+    )
+
+
+def _listing(name: str, answer: Answer, lead: str, *, empty: str = "No rows.") -> Section:
+    return section(name, answer, lead, table=html_table(answer.frame), empty=empty)
+
+
+def _drawn(
+    name: str, frame: pd.DataFrame, draw: Callable[[pd.DataFrame], go.Figure], alt: str, caption: str
+) -> tuple[Figure, ...]:
+    """Draw a frame as one figure; return an empty tuple if the frame is empty."""
+    return (Figure(name, draw(frame), alt, caption),) if len(frame) else ()
+
+
+def _runs(answer: Answer) -> Section:
+    shown = require(answer, ("stage", "seconds")).drop(
+        columns=["versions", "hardware", "commit", "host"], errors="ignore"
+    )
+    table = html_table(
+        shown.assign(**{STARTED: shown[STARTED].astype(str).str.slice(0, 19)}) if STARTED in shown else shown
+    )
+    return section("runs", answer, "Each stage's last run.", table=table)
+
+
+def _provenance(runs: pd.DataFrame, outs: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return (name, value) pairs on the origin of the numbers, such as commit, hardware and versions.
+
+    Values that differ between stages are all listed.
+    """
+    facts = []
+    for column in ("commit", "hardware", "seed"):
+        values = sorted({str(v) for v in runs.get(column, []) if v is not None})
+        facts.append((column, ", ".join(values) or "unknown"))
+    versions: dict[str, set[str]] = {}
+    for text in runs.get("versions", []):
+        for package, version in (json.loads(text) if text else {}).items():
+            versions.setdefault(package, set()).add(str(version))
+    facts.append(
+        ("versions", ", ".join(f"{p} {' / '.join(sorted(v))}" for p, v in sorted(versions.items())) or "unknown")
+    )
+    facts.append(("seconds", f"{float(runs['seconds'].sum()):,.0f} in all stages' last runs"))
+    facts.append(("DVC lock", _lock(outs)))
+    return facts
+
+
+def _lock(outs: Mapping[str, str]) -> str:
+    """Return one SHA-256 over the listed outs, so that two pages of the same data show the same hash."""
+    if not outs:
+        return "none: the stages were not run by DVC"
+    lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(outs.items()))
+    return f"sha256 {hashlib.sha256(lines.encode()).hexdigest()} over {len(outs)} outs in dvc.lock"
+
+
+def _inline(script: str) -> str:
+    """Return a script as the text of a script element, with any closing tag in it escaped."""
+    if "</script" in script.lower():
+        script = script.replace("</script", "<\\/script")
+    return "\n" + script.strip("\n") + "\n"
+
+
+def _hash(script: str) -> str:
+    return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"

@@ -1,0 +1,150 @@
+"""Sections of the page: text, figures, tables, and the SQL and CSV that they come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tsfmscope.tasks.report.page.html_table import HtmlTable, csv_link
+from tsfmscope.tasks.report.page.verdicts import ClaimSentence
+from tsfmscope.tasks.report.tables import Answer
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """One Plotly figure with its texts.
+
+    alt: alternative text. title: short title, for figures that stand next to others.
+    tall: whether the page gives the figure more height.
+    source: name of the answer that it is drawn from, as in `Provenance.name`; by default the figure's name.
+    """
+
+    name: str
+    figure: go.Figure
+    alt: str
+    caption: str
+    title: str = ""
+    tall: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure as embedded in the page.
+
+    json: input of plotly.js, safe inside a script element. height: in pixels.
+    """
+
+    name: str
+    alt: str
+    caption: str
+    json: str
+    source: str
+    tall: bool = False
+    height: int | None = None
+
+
+@dataclass(frozen=True)
+class TableBlock:
+    """Table with its title."""
+
+    name: str
+    title: str
+    table: HtmlTable
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """SQL of one answer, and its data as a CSV link (a data: URI). rows: number of rows."""
+
+    name: str
+    title: str
+    sql: str
+    csv: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question of the page: text, verdicts on claims, figures and tables, with their SQL and data.
+
+    kicker: the place in a paper that the section is about, such as a figure.
+    rows: number of rows that the section shows; with none, `empty` is shown.
+    still: a data: URI of all figures as one PNG, for print and without JavaScript.
+    """
+
+    name: str
+    title: str
+    lead: str
+    behind: tuple[Provenance, ...]
+    rows: int
+    pictures: tuple[Picture, ...] = ()
+    listings: tuple[TableBlock, ...] = ()
+    empty: str = "No rows."
+    kicker: str = ""
+    said: tuple[ClaimSentence, ...] = ()
+    notes: tuple[str, ...] = ()
+    still: str = ""
+
+    def under(self, place: int) -> tuple[Provenance, ...]:
+        """Return the SQL and data to show under the figure at this index.
+
+        Figures that share a source show it once, under the last of them.
+        """
+        source = self.pictures[place].source
+        last = all(later.source != source for later in self.pictures[place + 1 :])
+        return tuple(one for one in self.behind if last and one.name == source)
+
+    @property
+    def rest(self) -> tuple[Provenance, ...]:
+        """Return SQL and data that belong to no figure, only to tables and sentences."""
+        drawn = {picture.source for picture in self.pictures}
+        return tuple(one for one in self.behind if one.name not in drawn)
+
+
+def behind(name: str, answer: Answer) -> Provenance:
+    """Return the SQL and data of an answer."""
+    return Provenance(name, answer.title, answer.sql, csv_link(answer.frame), len(answer.frame))
+
+
+def picture(drawn: Figure) -> Picture:
+    """Return a figure with its JSON, ready to embed in the page."""
+    height = drawn.figure.layout.height
+    return Picture(
+        drawn.name, drawn.alt, drawn.caption, script_json(drawn.figure.to_json()), drawn.source or drawn.name,
+        drawn.tall, height and int(height),
+    )  # fmt: skip
+
+
+def section(
+    name: str,
+    answer: Answer,
+    lead: str,
+    *,
+    drawn: tuple[Figure, ...] = (),
+    table: HtmlTable | None = None,
+    empty: str = "No rows.",
+) -> Section:
+    """Build a section from one answer."""
+    listings = (TableBlock(name, answer.title, table),) if table is not None and len(answer.frame) else ()
+    return Section(
+        name,
+        answer.title,
+        lead,
+        (behind(name, answer),),
+        len(answer.frame),
+        tuple(map(picture, drawn)),
+        listings,
+        empty,
+    )
+
+
+def script_json(text: str | None) -> Any:
+    """Return JSON that is safe inside a script element: the characters <, > and & are escaped."""
+    from markupsafe import Markup
+
+    escaped = (text or "null").replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Markup(escaped)

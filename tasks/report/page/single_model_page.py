@@ -1,0 +1,106 @@
+"""Figures of one model on one data set and the page that contains them, for `tsfmscope inspect`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tsfmscope.tasks.report.plots.figures import COLOURS, DASHES, SYMBOLS, calm, escape
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+# Title, label of the y axis, column -> name.
+PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
+    (
+        "Isotropy",
+        "cosine (0: every direction alike)",
+        {"zeta": "ζ", "zeta_adjusted": "ζ′", "zeta_adjusted_corrected": "ζ′ − null"},
+    ),
+    ("Dimensions", "directions", {"effective_dimension": "d({share:g})", "numerical_rank": "rank({epsilon:g})"}),
+)
+STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;color:#1c2126;background:#fff;"
+    "max-width:60rem;margin:2rem auto;padding:0 1rem}"
+)
+# Height of a figure in pixels.
+HEIGHT = 380
+
+
+def drawn(rows: pd.DataFrame) -> list[tuple[str, go.Figure]]:
+    """Draw isotropy and dimensions by layer, one line per stack and measure; return titles and figures.
+
+    rows: stack, layer, normed, share, epsilon and the columns of PANELS, None where there is no value;
+    COLUMN_sd for a column with standard deviations, drawn as error bars. The state after the final norm
+    stands at n + ½ and is called n′.
+    """
+    return [(title, _panel(rows, label, columns)) for title, label, columns in PANELS]
+
+
+def page(title: str, figures: Sequence[tuple[str, go.Figure]], notes: Sequence[str] = ()) -> str:
+    """Return a self-contained HTML page that needs no network. notes: paragraphs under the title."""
+    parts = [f"<p>{escape(note)}</p>" for note in notes]
+    for place, (heading, figure) in enumerate(figures):
+        html = figure.to_html(
+            full_html=False, include_plotlyjs=place == 0, div_id=f"figure-{place}", config={"displayModeBar": False}
+        )
+        parts.append(f"<h2>{escape(heading)}</h2>\n{html}")
+    body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
+    policy = f"default-src 'none'; script-src {_script_hashes(body)}; style-src 'unsafe-inline'; img-src data: blob:"
+    head = (
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style>"
+    )
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+
+
+def _script_hashes(html: str) -> str:
+    """Return the Content-Security-Policy sources that allow the inline scripts of this HTML and no others."""
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", html, flags=re.DOTALL)
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    return " ".join(f"'sha256-{digest}'" for digest in dict.fromkeys(digests))
+
+
+def _spread(part: pd.DataFrame, column: str) -> dict[str, Any] | None:
+    """Return error bars of one standard deviation; None if no standard deviation is known."""
+    name = f"{column}_sd"
+    if name not in part or part[name].isna().all():
+        return None
+    return {"array": part[name].to_numpy(float), "thickness": 1, "width": 3}
+
+
+def _panel(rows: pd.DataFrame, label: str, columns: dict[str, str]) -> go.Figure:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    at = rows["layer"] + 0.5 * rows["normed"]
+    names = [f"{layer}{'′' if normed else ''}" for layer, normed in zip(rows["layer"], rows["normed"], strict=True)]
+    values: dict[str, Any] = {"share": rows["share"].iloc[0], "epsilon": rows["epsilon"].iloc[0]}
+    for place, stack in enumerate(dict.fromkeys(rows["stack"])):
+        for which, (column, name) in enumerate(columns.items()):
+            part = rows[(rows["stack"] == stack) & rows[column].notna()]
+            if part.empty:
+                continue
+            figure.add_trace(
+                go.Scatter(
+                    x=at[part.index].to_numpy(float),
+                    y=part[column].to_numpy(float),
+                    error_y=_spread(part, column),
+                    mode="lines+markers",
+                    name=f"{escape(stack)} · {name.format(**values)}",
+                    line={"color": COLOURS[which], "dash": DASHES[place % len(DASHES)], "width": 2},
+                    marker={"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8, "color": COLOURS[which]},
+                    customdata=[names[row] for row in part.index],
+                    hovertemplate="layer %{customdata}: %{y:.3g}",
+                )
+            )
+    ticks = dict(sorted(zip(at, names, strict=True)))
+    figure.update_xaxes(
+        title_text="layer (0: embedding, ′: after final norm)", tickvals=list(ticks), ticktext=list(ticks.values())
+    )
+    figure.update_yaxes(title_text=label, rangemode="tozero")
+    return calm(figure).update_layout(height=HEIGHT, margin={"t": 48})

@@ -1,0 +1,246 @@
+"""Summary at the top of the page: plain sentences generated from the numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tsfmscope.tasks.report.page import rank_summary, verdicts
+from tsfmscope.tasks.report.page.published import is_asked
+from tsfmscope.tasks.report.tables import ReportTables, StudyTables, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Answers on models that were compressed, or pretrained with narrow heads.
+CUT = {"compressed", "frontier", "pretrained"}
+# Sources of checkpoints that this project trained itself.
+SMALL_SOURCES = ("committed", "trained")
+# Smallest number of models that allows a conclusion: at best, 4 models give p = 2/4! = 0.083 and 5
+# models p = 2/5! = 0.017 (exact, two-sided).
+FEWEST_MODELS = 5
+# Groupings of the view `correlation`, by preference: the first keeps conditions apart, which needs
+# three models or more. The measure is ζ′ less its null mean, because |ζ′| (Shelim et al. 2025, eq. 6)
+# is also small where anisotropy and the negative ζ′ of isotropic states cancel (docs/science.md,
+# "Adjusted cosine").
+GROUPINGS, HEADLINE = ("per_dataset", "within_dataset"), "zeta_adjusted_corrected"
+_ORDERS = {2: "two", 3: "six", 4: "24"}
+MEASURES = {"zeta_adjusted_corrected": "the adjusted inter-token cosine ζ′ less its null mean"}
+
+
+class Part(NamedTuple):
+    """Question of the papers or of a reader, with the answering sentences; the first part has no question."""
+
+    question: str
+    sentences: list[str]
+
+
+def summarise(tables: ReportTables) -> list[Part]:
+    """Return questions and answers, in plain text, for a reader who knows neither paper."""
+    scope = require(tables.scope, ("models", "datasets", "conditions")).iloc[0]
+    models = int(scope["models"])
+    cut = [study for study in tables.studies if CUT & set(study.ranks)]
+    flow = [study for study in tables.studies if study.ranks and study not in cut]
+    other = [study for study in tables.studies if not study.ranks]
+    parts = [
+        Part("", [_scope(scope)]),
+        Part(
+            "Does isotropy predict forecast error?",
+            [
+                *_headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")), models),
+                *_claims("the isotropy paper", other),
+                *_few_models(models),
+            ],
+        ),
+        Part("How does rank grow through the layers?", [*rank_summary.growth(flow), *_claims("the rank paper", flow)]),
+        Part(
+            "Do low ranks let one compress a model?",
+            [
+                *rank_summary.compressing(cut),
+                *_claims("the rank paper", cut),
+                *rank_summary.theorems(tables),
+            ],
+        ),
+        Part(
+            "How far can this be trusted?",
+            [
+                *filter(None, [_printed(tables)]),
+                *_small_models(require(tables.checkpoints, ("model", "source", "parameters"))),
+                *_skill(require(tables.skill, ("model", "wql_vs_median", "low", "high", "sine_error"))),
+                *_left_out(tables),
+                *tables.notes,
+            ],
+        ),
+    ]
+    return [part for part in parts if part.sentences]
+
+
+def _printed(tables: ReportTables) -> str:
+    return verdicts.tally(require(tables.printed, verdicts.COLUMNS)) if is_asked(tables) else ""
+
+
+def not_the_papers(checkpoints: pd.DataFrame, models: Collection[str]) -> list[str]:
+    """Return a note on how many of a study's models are small ones trained here; empty if there are none."""
+    used = checkpoints[checkpoints["model"].isin(models)]
+    small = used[used["source"].isin(SMALL_SOURCES)]
+    if small.empty:
+        return []
+    who = "The models here are" if len(small) == len(used) else f"{len(small)} of the {len(used)} models here are"
+    return [
+        f"{who} small ones trained by this project, not the paper's. For the paper's, params/paper.yaml names them: "
+        "“make profile NAME=paper”, then “make repro”."
+    ]
+
+
+def _claims(paper: str, studies: Sequence[StudyTables]) -> list[str]:
+    """Count the tests of a paper's claims by verdict, over some studies; empty if there are none."""
+    import pandas as pd
+
+    answers = [study.published for study in studies if len(study.published.frame)]
+    frames = [require(answer, verdicts.COLUMNS) for answer in answers]
+    if not frames:
+        return []
+    published = pd.concat(frames)
+    claimed = published[published["published"].isna()]
+    found = Counter(claimed["verdict"])
+    told = ", ".join(f"{found[v]} {words[found[v] != 1]}" for v, words in verdicts.VERDICTS.items() if found[v])
+    if not told:
+        return []
+    tests = "test" if len(claimed) == 1 else "tests"
+    return [f"Of {len(claimed)} {tests} of claims of {paper}, {told}; each stands below with its figure."]
+
+
+def _scope(scope: Any) -> str:
+    text = f"{_count(scope['models'], 'model')} on {_count(scope['datasets'], 'data set')}"
+    text += f" under {_count(scope['conditions'], 'condition')}"
+    if "forecasts" in scope and "series" in scope:
+        text += f": {_count(scope['forecasts'], 'forecast')} of {int(scope['series']):,} series were scored"
+    return text + "."
+
+
+def _headline(correlation: pd.DataFrame, models: int) -> list[str]:
+    within = correlation.iloc[:0]
+    for grouping in GROUPINGS:
+        rows = correlation[correlation["grouping"] == grouping]
+        if len(rows):
+            within = rows
+        if rows["spearman"].notna().any():
+            break
+    defined = within[within["spearman"].notna()]
+    found = sorted(defined.to_dict("records"), key=lambda row: (row["measure"] != HEADLINE, row["measure"]))
+    if not found:
+        return [
+            "No correlation within data sets could be computed: it needs several models on the same data sets, and one "
+            "that is made from another (compressed, or read otherwise) does not count as a further one."
+        ]
+    first, *others = found
+    sentences = [_short(first)] if models >= FEWEST_MODELS else []
+    sentences += [
+        f"Within data sets, isotropy by {MEASURES.get(first['measure'], first['measure'])} and forecast error have a "
+        f"mean Spearman correlation of {_signed(first['spearman'])}{_inferred(first)} ({_units(first)}). Below zero, "
+        "the more isotropic states would forecast better."
+    ]
+    if others:
+        told = ", ".join(f"{row['measure'].replace('_', ' ')} {_signed(row['spearman'])}" for row in others)
+        sentences.append(f"By other measures: {told}.")
+    return sentences
+
+
+def _short(row: Mapping[Hashable, Any]) -> str:
+    """Return the answer in words: yes or no if the correlation's interval excludes 0, else undecided."""
+    low, high = (row.get(name) for name in ("low", "high"))
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return "These data do not settle it: there is no interval."
+    if high < 0:
+        return "In these data yes, the more isotropic models err less."
+    if low > 0:
+        return "In these data no, the more isotropic models err more."
+    return "These data do not settle it: the interval holds 0."
+
+
+def _inferred(row: Mapping[Hashable, Any]) -> str:
+    """Return interval and p as text, leaving out what the stage `statistics` could not compute."""
+    found = {
+        name: row[name]
+        for name in ("low", "high", "p")
+        if name in row and row[name] is not None and not math.isnan(row[name])
+    }
+    text = (
+        f", 95 % interval {_signed(found['low'])} to {_signed(found['high'])}" if {"low", "high"} <= set(found) else ""
+    )
+    return text + (f", p = {found['p']:.2g} when models change places" if "p" in found else "")
+
+
+def _units(row: Mapping[Hashable, Any]) -> str:
+    text = f"n = {_whole(row['n'])} units of model, data set and condition"
+    if "n_blocks" not in row:
+        return text
+    blocks = "block of one data set and one condition" if row["grouping"] == "per_dataset" else "data set"
+    return text + f" in {_count(row['n_blocks'], blocks)}"
+
+
+def _few_models(models: int) -> list[str]:
+    if models < 2:
+        return ["With fewer than two models there is nothing to compare, so nothing can be concluded about models."]
+    if models < FEWEST_MODELS:
+        who = "two" if models == 2 else str(models)
+        return [
+            f"With {who} models nothing can be concluded: they can be ordered in {_ORDERS[models]} ways only, so a "
+            f"test that permutes models never gives p below {2 / math.factorial(models):.2g}."
+        ]
+    return []
+
+
+def _small_models(checkpoints: pd.DataFrame) -> list[str]:
+    small = checkpoints[checkpoints["source"].isin(SMALL_SOURCES)]
+    if small.empty:
+        return []
+    size = int(small["parameters"].max())
+    who = "All models are" if len(small) == len(checkpoints) else f"{len(small)} of {len(checkpoints)} models are"
+    return [
+        f"{who} small checkpoints trained by this project (at most {size:,} parameters). They are not the papers' "
+        "models: the page shows that the way from a series to an answer works, not what the published ones would say. "
+        "For those, run “make profile NAME=paper” and then “make repro” on a machine with GPUs and access to the hub."
+    ]
+
+
+def _skill(skill: pd.DataFrame) -> list[str]:
+    if skill.empty:
+        return []
+    trained = skill.dropna(subset=["wql_vs_median"])
+    ratios = [
+        f"{row.model} {row.wql_vs_median:.2f} (95 % interval {row.low:.2f} to {row.high:.2f})"
+        for row in trained.itertuples(index=False)
+    ]
+    sines = [f"{row.model} {row.sine_error:.2f}" for row in skill.itertuples(index=False)]
+    said = [f"Error on a noiseless sine of period 24 relative to forecasting zero, 0 is exact: {', '.join(sines)}."]
+    if ratios:
+        lead = "Forecast error of the trained checkpoints relative to the context's median, below 1 is skill: "
+        said.insert(0, f"{lead}{', '.join(ratios)}.")
+    return said
+
+
+def _left_out(tables: ReportTables) -> list[str]:
+    skipped = int(require(tables.skipped, ("n",))["n"].sum())
+    failed = int(require(tables.failures, ("n",))["n"].sum())
+    if not skipped and not failed:
+        return ["Nothing was skipped and no job failed."]
+    failures = f"{_count(failed, 'job')} failed" if failed else "no job failed"
+    return [f"{skipped:,} things were skipped, {failures}; reasons below."]
+
+
+def _count(n: Any, what: str) -> str:
+    noun, _, rest = what.partition(" of ")
+    return f"{int(n):,} {noun}{'' if int(n) == 1 else 's'}{' of ' + rest if rest else ''}"
+
+
+def _whole(n: Any) -> str:
+    return "0" if n is None or math.isnan(n) else f"{int(n):,}"
+
+
+def _signed(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "undefined"
+    return f"{'−' if value < 0 else '+'}{abs(value):.2f}"

@@ -1,0 +1,233 @@
+"""Comparison of papers with measurements: claims as sentences, printed numbers as a table and a summary."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "figure", "claim", "source", "model", "dataset", "condition", "quantity", "published", "published_text", "measured",
+    "low", "high", "n", "p", "comparable", "verdict", "why", "note", "run",
+)  # fmt: skip
+# Verdict as in the view `published_vs_measured` -> phrases after a count of one and of several.
+VERDICTS = {
+    "agrees": ("agrees", "agree"),
+    "differs": ("differs", "differ"),
+    "undecided": ("is undecided", "are undecided"),
+    "not comparable": ("cannot be compared", "cannot be compared"),
+    "not measured": ("was not measured", "were not measured"),
+}
+# Symbols that replace column names in the names of printed numbers.
+SYMBOLS = {"zeta_adjusted": "ζ′", "nmse": "NMSE"}
+# Statistics of the table `inference`, in words.
+QUANTITIES = {
+    "spearman": "mean ρ of isotropy with error",
+    "agreement": "share of pairs for which that holds",
+    "more_isotropic": "share of pairs in which the second is the more isotropic",
+    "more_error": "share of pairs in which the second has more error",
+    "nmse": "NMSE",
+    "zeta_adjusted": "ζ′",
+    "mean": "mean change of the share of the most possible rank",
+    "difference": "difference of mean shares of the most possible rank",
+    "trend": "slope against log₂ of what varies",
+    "log WQL mean": "mean log of the WQL of the one over the other's",
+    "log WQL over 1.05 mean": "mean log of the ratio of WQL to 1.05 of the original's",
+    "overlap trend": "slope of the overlap against log₂ of the share left",
+}
+
+
+# Columns that identify a claim; rows with equal values are one claim, tested on several models.
+CLAIM = ("claim", "source", "quantity", "published_text")
+# Largest number of models for which a claim gets one sentence per model; with more, one sentence
+# covers all.
+FEW = 3
+
+
+class ClaimSentence(NamedTuple):
+    """Sentence on a claim, with its verdict as a CSS class name."""
+
+    verdict: str
+    text: str
+
+
+def claims(published: pd.DataFrame) -> list[ClaimSentence]:
+    """Return one sentence per tested claim whose direction alone is printed.
+
+    A claim that was tested on more than FEW models gets one sentence for all of them.
+    """
+    rows = published[published["published"].isna()]
+    many, told = folded(published), set()
+    said = []
+    for row in rows.to_dict("records"):
+        key = tuple(str(row[name]) for name in CLAIM)
+        if key not in many:
+            said.append(ClaimSentence(str(row["verdict"]).replace(" ", "-"), sentence(row)))
+        elif key not in told:
+            told.add(key)
+            said.append(_of_many(many[key]))
+    return said
+
+
+def folded(published: pd.DataFrame) -> dict[tuple[str, ...], list[dict[Hashable, Any]]]:
+    """Return claims whose direction alone is printed, tested on more than FEW models: key -> rows."""
+    found: dict[tuple[str, ...], list[dict[Hashable, Any]]] = {}
+    for row in published[published["published"].isna() & published["model"].notna()].to_dict("records"):
+        found.setdefault(tuple(str(row[name]) for name in CLAIM), []).append(row)
+    return {key: rows for key, rows in found.items() if len(rows) > FEW}
+
+
+def _of_many(rows: Sequence[Mapping[Hashable, Any]]) -> ClaimSentence:
+    """Return one sentence for all models of a claim: counts by verdict, and each model's number.
+
+    The verdict is the common one, or "undecided" if the models' verdicts differ. Raises ValueError for an
+    unknown verdict.
+
+    Example: The paper (section 4): rank grows with depth (slope > 0). Of 4 models here 3 agree (a 0.2, b 0.1,
+    c 0.3), 1 is undecided (d 0.01).
+    """
+    for row in rows:
+        _known(row)
+    parts = []
+    for verdict, words in VERDICTS.items():
+        chosen = [row for row in rows if row["verdict"] == verdict]
+        named = [f"{row['model']} {number(row['measured']) if there(row['measured']) else '–'}" for row in chosen]
+        if chosen:
+            parts.append(f"{len(chosen)} {words[len(chosen) != 1]} ({', '.join(named)})")
+    verdicts = {str(row["verdict"]) for row in rows}
+    verdict = verdicts.pop().replace(" ", "-") if len(verdicts) == 1 else "undecided"
+    return ClaimSentence(verdict, f"{_says(rows[0])} Of {len(rows)} models here {', '.join(parts)}.")
+
+
+def sentence(row: Mapping[Hashable, Any]) -> str:
+    """Return a sentence with the paper's claim, the measured value, the verdict and its reason, if any.
+
+    Raises ValueError for an unknown verdict.
+
+    Example: The paper (section 5.1): isotropy is lower … (share < 0.5). Here: 0.4 (95 % interval 0.2 to 0.6;
+    n = 10; p = 0.3): undecided, because p is above 0.05.
+    """
+    _known(row)
+    where = [str(row[name]) for name in ("model", "dataset", "condition") if there(row[name])]
+    here = f"Here{' (' + ', '.join(where) + ')' if where else ''}: "
+    here += f"{number(row['measured'])}{sure(row)}" if there(row["measured"]) else "nothing measured"
+    because = (
+        f", because {row['why']}" if there(row["why"]) and row["verdict"] in ("undecided", "not comparable") else ""
+    )
+    return f"{_says(row)} {here}: {row['verdict']}{because}."
+
+
+def _known(row: Mapping[Hashable, Any]) -> None:
+    if row["verdict"] not in VERDICTS:
+        raise ValueError(f"verdict: got {row['verdict']!r}, expected one of {', '.join(VERDICTS)}")
+
+
+def _says(row: Mapping[Hashable, Any]) -> str:
+    """Return the paper's claim with its source and the tested quantity."""
+    source = f" ({row['source']})" if there(row["source"]) else ""
+    quantity = QUANTITIES.get(row["quantity"], str(row["quantity"]).replace("_", " "))
+    printed = f" ({quantity} {row['published_text'].replace('-', '−')})" if there(row["published_text"]) else ""
+    return f"The paper{source}: {_lower(str(row['claim']))}{printed}."
+
+
+def numbers(published: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of the printed numbers next to ours, with short reasons and without empty columns."""
+    rows = published[published["published"].notna()]
+    shown = ["figure", "number", "model", "dataset", "condition", "published_text", "measured", "interval"]
+    shown += ["n", "verdict", "why"]
+    told: Sequence[Any] = [_interval(row) for row in rows.to_dict("records")]
+    short: Sequence[Any] = ["; ".join(_reasons(why)) if there(why) else None for why in rows["why"]]
+    names: Sequence[Any] = [_symbols(str(claim)) for claim in rows["claim"]]
+    printed = rows["published_text"].str.replace("-", "−")
+    table = rows.assign(number=names, interval=told, why=short, published_text=printed)[shown].rename(
+        columns={"published_text": "published", "measured": "ours"}
+    )
+    return table.dropna(axis=1, how="all").reset_index(drop=True)
+
+
+def tally(published: pd.DataFrame) -> str:
+    """Summarise the verdicts on the printed numbers in one or two sentences; empty if there are none.
+
+    A printed number counts once for every model that it is compared with.
+    """
+    rows = published[published["published"].notna()]
+    if rows.empty:
+        return ""
+    rest = rows[rows["verdict"] == "not measured"]
+    rows = rows.drop(rest.index)
+    missing = f" {_count(len(rest), 'printed number')} {VERDICTS['not measured'][len(rest) != 1]} here."
+    if rows.empty:
+        return missing.strip()
+    able = rows[rows["comparable"].astype(bool)]
+    text = f"{len(able)} of {_count(len(rows), 'printed number')} beside ours can be compared"
+    if len(able):
+        found = Counter(able["verdict"])
+        text += ": " + ", ".join(f"{found[v]} {words[found[v] != 1]}" for v, words in VERDICTS.items() if found[v])
+    whys = [why for why in rows[~rows["comparable"].astype(bool)]["why"] if there(why)]
+    reasons = Counter(reason for why in whys for reason in _reasons(why))
+    told = [f"{why} ({n})" for why, n in sorted(reasons.items(), key=_most)]
+    if told:
+        text += (". The others: " if len(able) else ": ") + ", ".join(told)
+    return text + "." + (missing if len(rest) else "")
+
+
+def _interval(row: Mapping[Hashable, Any]) -> str | None:
+    """Return the ends of the interval as text; without an interval, the note on why, or None."""
+    if there(row["low"]) and there(row["high"]):
+        return f"{number(row['low'])} to {number(row['high'])}"
+    return str(row["note"]).replace("no interval:", "none:").replace("-", "−") if there(row["note"]) else None
+
+
+def _symbols(text: str) -> str:
+    for name, symbol in SYMBOLS.items():
+        text = text.replace(name, symbol)
+    return text
+
+
+def _reasons(why: str) -> list[str]:
+    """Return the short reasons. Text after the first colon is free-form detail and is dropped."""
+    return why.partition(":")[0].split("; ")
+
+
+def number(value: float) -> str:
+    """Format a number with at most three significant figures and a true minus sign."""
+    return f"{float(value):.3g}".replace("-", "−")
+
+
+def sure(row: Mapping[Hashable, Any]) -> str:
+    """Return interval, n and p in brackets, leaving out what is missing; empty if all are missing."""
+    parts = []
+    if there(row["low"]) and there(row["high"]):
+        parts.append(f"95 % interval {number(row['low'])} to {number(row['high'])}")
+    if there(row["n"]):
+        parts.append(f"n = {int(row['n']):,}")
+    if there(row["p"]):
+        parts.append(f"p = {float(row['p']):.2g}")
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def there(value: Any) -> bool:
+    """Return whether a value is present: neither None, NA, NaN nor an empty string."""
+    missing = value is None or str(value) in ("", "<NA>") or (isinstance(value, float) and math.isnan(value))
+    return not missing
+
+
+def _lower(text: str) -> str:
+    """Return the text for use inside a sentence: no capital at the start, no full stop at the end.
+
+    The capital stays unless a lower-case letter or a space follows it, so that abbreviations are kept.
+    """
+    text = text.strip().removesuffix(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
+
+
+def _most(pair: tuple[str, int]) -> tuple[int, str]:
+    return -pair[1], pair[0]
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -1,0 +1,325 @@
+"""Plotly figures drawn as PNG and SVG by matplotlib, without a browser.
+
+Supports the traces and layouts that this report uses; an unknown trace type or symbol raises ValueError.
+Colours are those of a white page. The same figure gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tsfmscope.tasks.report.render.mpl_traces import (
+    INCH,
+    INK,
+    POINT,
+    bars,
+    colour,
+    colours,
+    handle,
+    heat,
+    plain,
+    scatter,
+)
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from mpl_toolkits.mplot3d.axes3d import Axes3D
+
+# Width of the whole image in inches.
+WIDTH = 8.6
+# Height in inches of a three-dimensional figure.
+SCENE = 2.75
+# Height in pixels, inside the margins, of a figure whose layout sets no height.
+PLOT_HEIGHT = 330
+DPI = 150
+# Colours of secondary text and of grid lines, as in page.css on white.
+SOFT, GRID = "#5a626b", "#e6e3dc"
+STYLE = {
+    # Ships with matplotlib, so that every machine draws the same text.
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "text.color": INK,
+    "axes.edgecolor": "#b9b5ab",
+    "axes.labelcolor": SOFT,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "svg.hashsalt": "tsfmscope",
+    "svg.fonttype": "path",
+    "text.parse_math": False,
+}
+KNOWN = ("scatter", "scatter3d", "heatmap", "bar")
+# Height in inches of the title of a flat figure among several.
+TITLE = 0.24
+# Height in pixels of one line of a panel's title.
+LINE = 14
+ALIGN = {"center": "center", "left": "left", "right": "right", "top": "top", "middle": "center", "bottom": "bottom"}
+
+
+def render(figures: Sequence[tuple[str, go.Figure]]) -> dict[str, bytes]:
+    """Draw all figures in one image and return it as suffix (png, svg) -> bytes.
+
+    Flat figures stand one below another, followed by the three-dimensional ones side by side.
+
+    figures: pairs of title and figure; "" for no title. The title of a single flat figure is not shown.
+    Raises ValueError if there is no figure, or if a figure has an unknown trace type or symbol.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    if not figures:
+        raise ValueError("figures: got none, expected at least one")
+    with mpl.rc_context(STYLE):
+        drawn = _draw(figures)
+        FigureCanvasAgg(drawn)
+        out = {}
+        for kind, about in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+            buffer = io.BytesIO()
+            drawn.savefig(buffer, format=kind, dpi=DPI, facecolor="white", metadata=about)
+            out[kind] = buffer.getvalue()
+    return out
+
+
+def _draw(figures: Sequence[tuple[str, go.Figure]]) -> Figure:
+    from matplotlib.figure import Figure
+
+    for _, figure in figures:
+        for trace in figure.data:
+            if trace.type not in KNOWN:
+                raise ValueError(f"trace type {trace.type!r} cannot be drawn; mpl_render.py draws {', '.join(KNOWN)}")
+    scenes = [pair for pair in figures if _is_scene(pair[1])]
+    flat = [pair for pair in figures if not _is_scene(pair[1])]
+    columns = _columns(len(scenes))
+    rows = -(-len(scenes) // columns)
+    entries = _entries([figure for _, figure in scenes])
+    flat = flat if len(flat) > 1 else [("", figure) for _, figure in flat]
+    heights = [_height(figure) + TITLE * bool(title) for title, figure in flat]
+    legend = 0.14 + 0.17 * _legend_rows(entries) if scenes else 0.0
+    total = sum(heights) + rows * SCENE + legend
+    canvas = Figure(figsize=(WIDTH, total))
+    top = total
+    for (title, figure), height in zip(flat, heights, strict=True):
+        above = TITLE * bool(title)
+        canvas.text(0.075, (top - above) / total, plain(title), va="bottom", size=9.5, color=SOFT)
+        _flat(canvas, figure, (top - above) / total, (height - above) / total)
+        top -= height
+    if scenes:
+        _legend(canvas, entries, (top - 0.05) / total)
+        top -= legend
+    for place, (title, figure) in enumerate(scenes):
+        row, column = divmod(place, columns)
+        side, low = 1 / columns, (top - (row + 1) * SCENE) / total
+        _scene(canvas, title, figure, (column * side, low, side, SCENE / total))
+    return canvas
+
+
+def _columns(count: int) -> int:
+    """Return the number of scenes per row, at most three.
+
+    Two where three per row would leave a single scene in the last row and two would not, such as for 4 or 10
+    scenes.
+    """
+    return 2 if count in (2, 4) or (count % 3 == 1 and count % 2 == 0) else min(3, max(count, 1))
+
+
+def _is_scene(figure: go.Figure) -> bool:
+    return any(trace.type == "scatter3d" for trace in figure.data)
+
+
+def _height(figure: go.Figure) -> float:
+    """Return the height of a flat figure in inches: plot area, legend, titles and labels."""
+    margin = figure.layout.margin
+    inside = figure.layout.height - margin.t - margin.b if figure.layout.height else PLOT_HEIGHT
+    return float(inside + _head(figure) + margin.b) / INCH
+
+
+def _head(figure: go.Figure) -> float:
+    """Return the height in pixels above the axes, which holds the legend and the panels' titles."""
+    lines = max((annotation.text.count("<br>") for annotation in figure.layout.annotations), default=-1)
+    return 14 + 17 * _legend_rows(_entries([figure])) + (22 + LINE * lines if lines >= 0 else 0)
+
+
+def _flat(canvas: Figure, figure: go.Figure, top: float, height: float) -> None:
+    """Draw a flat figure; each pair of axes takes its domain of the area inside Plotly's margins.
+
+    top, height: position of the figure, in fractions of the canvas height.
+    """
+    margin = figure.layout.margin
+    total, wide = canvas.get_figheight() * INCH, WIDTH * INCH
+    inside = {
+        "left": margin.l / wide,
+        "right": 1 - margin.r / wide,
+        "top": top - _head(figure) / total,
+        "bottom": top - height + margin.b / total,
+    }
+    axes: dict[tuple[str, str], Axes] = {}
+    for trace in figure.data:
+        names = (trace.xaxis or "x", trace.yaxis or "y")
+        if names not in axes:
+            axes[names] = _axes(canvas, figure, names, inside)
+        if trace.type == "heatmap":
+            heat(axes[names], trace, figure.layout.coloraxis)
+        elif trace.type == "bar":
+            bars(axes[names], trace)
+        elif trace.visible in (None, True):
+            scatter(axes[names], trace)
+    for annotation in figure.layout.annotations:
+        _annotate(axes, annotation)
+    for names, drawn in axes.items():
+        if figure.layout[f"yaxis{names[1][1:]}"].rangemode == "tozero" and drawn.dataLim.y0 >= 0:
+            drawn.set_ylim(bottom=0)
+    if figure.layout.coloraxis.colorscale:
+        right = inside["right"] + 12 / wide
+        tall = figure.layout.coloraxis.colorbar.len / total
+        _colour_bar(canvas, figure.layout.coloraxis, (right, inside["top"] - tall, 12 / wide, tall))
+    _legend(canvas, _entries([figure]), top - 8 / total)
+
+
+def _axes(canvas: Figure, figure: go.Figure, names: tuple[str, str], inside: Mapping[str, float]) -> Axes:
+    x, y = (figure.layout[f"{name[0]}axis{name[1:]}"] for name in names)
+    (left, right), (low, high) = (axis.domain or (0, 1) for axis in (x, y))
+    wide, tall = inside["right"] - inside["left"], inside["top"] - inside["bottom"]
+    box = (inside["left"] + left * wide, inside["bottom"] + low * tall, (right - left) * wide, (high - low) * tall)
+    axes = canvas.add_axes(box, label="/".join(names))
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.set_axisbelow(True)
+    _axis(axes, "x", x)
+    _axis(axes, "y", y)
+    return axes
+
+
+def _colour_bar(canvas: Figure, scale: Any, box: tuple[float, float, float, float]) -> None:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    axes, bar = canvas.add_axes(box), scale.colorbar
+    shades = ScalarMappable(Normalize(scale.cmin, scale.cmax), colours(scale.colorscale))
+    drawn = canvas.colorbar(shades, cax=axes, ticks=list(bar.tickvals))
+    drawn.ax.set_yticklabels([plain(text) for text in bar.ticktext])
+    drawn.outline.set_visible(False)
+
+
+def _axis(axes: Axes, name: str, axis: Any) -> None:
+    from matplotlib import ticker
+
+    getattr(axes, f"set_{name}label")(plain(axis.title.text or ""))
+    drawn = getattr(axes, f"{name}axis")
+    if axis.type == "log":
+        getattr(axes, f"set_{name}scale")("log")
+        drawn.set_minor_locator(ticker.NullLocator())
+        decades = axis.dtick if isinstance(axis.dtick, (int, float)) else None
+        drawn.set_major_locator(ticker.LogLocator(10.0**decades) if decades else ticker.LogLocator(subs=(1, 2, 5)))
+        drawn.set_major_formatter(ticker.FuncFormatter(_power if decades else _short))
+    elif axis.dtick and axis.tickvals is None:
+        drawn.set_major_locator(ticker.MultipleLocator(axis.dtick, offset=axis.tick0 or 0))
+    if axis.range is not None:
+        low, high = (10.0**end if axis.type == "log" else end for end in axis.range)
+        getattr(axes, f"set_{name}lim")(low, high)
+    if axis.tickvals is not None:
+        getattr(axes, f"set_{name}ticks")(list(axis.tickvals), [plain(text) for text in axis.ticktext])
+    if axis.showgrid is False:
+        drawn.grid(visible=False)
+    if axis.scaleanchor:
+        axes.set_aspect("equal", adjustable="box", anchor="NW")
+    if axis.showticklabels is False:
+        drawn.set_tick_params(**{"labelbottom" if name == "x" else "labelleft": False, "length": 0})
+    if axis.rangemode == "tozero" and axis.range is None:
+        axes.update_datalim([(0, 0)], updatex=name == "x", updatey=name == "y")
+
+
+def _annotate(axes: Mapping[tuple[str, str], Axes], annotation: Any) -> None:
+    names = tuple(str(ref).removesuffix(" domain") for ref in (annotation.xref, annotation.yref))
+    where = ALIGN[annotation.xanchor or "center"], ALIGN[annotation.yanchor or "middle"]
+    at = axes[names]  # type: ignore[index]
+    for place, line in enumerate(reversed(annotation.text.split("<br>"))):
+        above = 2 + place * LINE * POINT
+        at.annotate(
+            plain(line), (annotation.x, annotation.y), (0, above), "axes fraction", "offset points", ha=where[0],
+            va=where[1], weight="bold" if "<b>" in line else "normal",
+        )  # fmt: skip
+
+
+def _scene(canvas: Figure, title: str, figure: go.Figure, box: tuple[float, float, float, float]) -> None:
+    from mpl_toolkits.mplot3d.axes3d import Axes3D
+
+    axes: Axes3D = Axes3D(canvas, box)
+    canvas.add_axes(axes)
+    scene = figure.layout.scene
+    for trace in figure.data:
+        if trace.visible in (None, True):
+            shade, alpha = colour(trace.marker.color)
+            size = (float(trace.marker.size or 4) * POINT) ** 2
+            axes.scatter(trace.x, trace.y, trace.z, s=size, c=shade, alpha=trace.marker.opacity or alpha, lw=0)
+    for name in "xyz":
+        axis = getattr(axes, f"{name}axis")
+        axis.set_ticklabels([])
+        axis.set_tick_params(length=0)
+        axis.line.set_color("#b9b5ab")
+        axis.set_pane_color((1, 1, 1, 0))
+        axis.labelpad = -12
+        getattr(axes, f"set_{name}label")(plain(scene[f"{name}axis"].title.text or name), color=SOFT, size=7)
+    eye = scene.camera.eye
+    flat = math.hypot(eye.x or 1.25, eye.y or 1.25)
+    axes.view_init(
+        elev=math.degrees(math.atan2(eye.z or 1.25, flat)), azim=math.degrees(math.atan2(eye.y or 1.25, eye.x or 1.25))
+    )
+    axes.set_box_aspect(None, zoom=0.88)
+    if title:
+        middle, top = box[0] + box[2] / 2, box[1] + box[3]
+        canvas.text(middle, top, plain(title), ha="center", va="top", size=8)
+
+
+def _entries(figures: Sequence[go.Figure]) -> dict[str, Any]:
+    """Return name -> legend handle of the traces that the legend shows, each name once."""
+    found: dict[str, Any] = {}
+    for trace in (trace for figure in figures for trace in figure.data):
+        name = plain(trace.name or "")
+        if not name or trace.showlegend is False or trace.visible not in (None, True) or name in found:
+            continue
+        found[name] = handle(trace)
+    return found
+
+
+def _legend_columns(entries: Mapping[str, Any]) -> int:
+    longest = max(map(len, entries), default=0)
+    return max(1, min(len(entries), int(WIDTH * 14 / (longest + 5))))
+
+
+def _legend_rows(entries: Mapping[str, Any]) -> int:
+    return -(-len(entries) // _legend_columns(entries)) if len(entries) > 1 else 0
+
+
+def _legend(canvas: Figure, entries: Mapping[str, Any], top: float) -> None:
+    from matplotlib.legend_handler import HandlerTuple
+
+    if len(entries) < 2:
+        return
+    columns = _legend_columns(entries)
+    # matplotlib fills a legend by columns, Plotly by rows.
+    order = [at for column in range(columns) for at in range(column, len(entries), columns)]
+    names, handles = list(entries), list(entries.values())
+    canvas.legend(
+        [handles[at] for at in order], [names[at] for at in order], ncols=columns, loc="upper left", frameon=False,
+        bbox_to_anchor=(0.06, top), fontsize=7.5, borderaxespad=0, handletextpad=0.4, columnspacing=1.4,
+        handler_map={tuple: HandlerTuple(ndivide=1)},
+    )  # fmt: skip
+
+
+def _power(value: float, _: int) -> str:
+    exponent = round(math.log10(value)) if value > 0 else 0
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _short(value: float, _: int) -> str:
+    return f"{value:.3g}".replace("-", "−")

@@ -1,0 +1,183 @@
+"""Functions that draw lines, markers, texts, areas, bars and heat maps of Plotly traces with matplotlib."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+# Plotly's pixels per inch, so that its text of 12.5 px has 9 pt.
+INCH = 100
+# Points per pixel.
+POINT = 72 / INCH
+# Text colour, as in page.css on white.
+INK = "#1d2126"
+SYMBOLS = {
+    "circle": "o",
+    "diamond": "D",
+    "square": "s",
+    "triangle-up": "^",
+    "triangle-down": "v",
+    "cross": "P",
+    "star": "*",
+    "hexagon": "h",
+}
+DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+TAG = re.compile(r"<[^>]*>")
+
+
+def scatter(axes: Axes, trace: Any) -> None:
+    """Draw lines, whiskers, markers and texts of one trace; a missing point interrupts lines."""
+    x, y = (np.array([np.nan if v is None else v for v in values], dtype=float) for values in (trace.x, trace.y))
+    mode = trace.mode or "lines+markers"
+    if trace.fill == "toself":
+        shade, alpha = colour(trace.fillcolor)
+        axes.fill(x, y, color=shade, alpha=alpha, lw=0, zorder=1)
+    if "lines" in mode:
+        shade, alpha = colour(trace.line.color)
+        dash = DASHES[trace.line.dash or "solid"]
+        axes.plot(x, y, dash, color=shade, alpha=alpha, lw=line_width(trace.line), zorder=2)
+    if trace.error_y.array is not None:
+        _whiskers(axes, x, y, trace)
+    if "markers" in mode:
+        (_arrows if trace.marker.angleref == "previous" else _markers)(axes, x, y, trace)
+    if "text" in mode:
+        for at, text in enumerate(each(trace.text, len(x))):
+            if text and np.isfinite(x[at]):
+                axes.annotate(plain(text), (x[at], y[at]), (0, 4), textcoords="offset points", ha="center", size=7)
+
+
+def heat(axes: Axes, trace: Any, scale: Any) -> None:
+    """Draw a heat map, one image element per number, first row on top; scale: the layout's colour axis."""
+    z = np.array(trace.z, dtype=float)
+    rows, columns = z.shape
+    ends = (-0.5, columns - 0.5, rows - 0.5, -0.5)
+    shades = colours(scale.colorscale)
+    limits = {"vmin": scale.cmin, "vmax": scale.cmax}
+    axes.imshow(z, cmap=shades, extent=ends, aspect=axes.get_aspect(), interpolation="nearest", **limits)
+
+
+def bars(axes: Axes, trace: Any) -> None:
+    """Draw bars from zero, each in its own colour."""
+    shades = [colour(one) for one in each(trace.marker.color, len(trace.x))]
+    faces = [(*_rgb(shade), alpha) for shade, alpha in shades]
+    axes.bar(trace.x, trace.y, trace.width or 0.8, color=faces, lw=0, zorder=2)
+
+
+def colours(scale: Sequence[tuple[float, str]]) -> Colormap:
+    """Return Plotly's colour scale as a matplotlib colour map."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("scale", [(float(at), shade) for at, shade in scale])
+
+
+def _rgb(shade: str) -> tuple[float, float, float]:
+    from matplotlib.colors import to_rgb
+
+    return to_rgb(shade)
+
+
+def _whiskers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
+    above, below = trace.error_y.array, trace.error_y.arrayminus
+    shade, alpha = colour(trace.line.color or trace.marker.color)
+    ends = np.array([above if below is None else below, above])
+    axes.errorbar(x, y, yerr=ends, fmt="none", ecolor=shade, alpha=alpha, elinewidth=POINT, capsize=2, capthick=POINT)
+
+
+def _markers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
+    """Draw markers, with one call per point because symbols may differ.
+
+    Markers with a colour scale are drawn in one call, as circles.
+    """
+    from matplotlib.markers import MarkerStyle
+
+    if trace.marker.colorscale and not isinstance(trace.marker.color, str):
+        shades = colours(trace.marker.colorscale)
+        size, limits = (trace.marker.size * POINT) ** 2, {"vmin": trace.marker.cmin, "vmax": trace.marker.cmax}
+        axes.scatter(x, y, size, c=np.array(trace.marker.color, float), cmap=shades, lw=0, zorder=3, **limits)
+        return
+    shade, alpha = colour(trace.marker.color or trace.line.color)
+    sizes = np.broadcast_to(trace.marker.size or 6, x.shape)
+    for at, name in enumerate(each(trace.marker.symbol or "circle", len(x))):
+        if not (np.isfinite(x[at]) and np.isfinite(y[at])):
+            continue
+        shape, hollow, dotted = symbol(name)
+        axes.scatter(
+            x[at], y[at], (sizes[at] * POINT) ** 2, marker=MarkerStyle(shape), alpha=alpha,
+            facecolor="none" if hollow else shade, edgecolor=shade, lw=POINT * 1.2, zorder=3,
+        )  # fmt: skip
+        if dotted:
+            axes.scatter(x[at], y[at], 3, color=shade if hollow else "white", lw=0, zorder=4)
+
+
+def _arrows(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
+    """Draw arrow heads that point away from the previous point."""
+    shade, _ = colour(trace.marker.color)
+    sizes = np.broadcast_to(trace.marker.size or 6, x.shape)
+    for at in range(1, len(x)):
+        if sizes[at] and np.isfinite([x[at - 1], y[at - 1], x[at], y[at]]).all():
+            arrow = {"arrowstyle": "-|>", "color": shade, "lw": 0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 8}
+            axes.annotate("", (x[at], y[at]), (x[at - 1], y[at - 1]), arrowprops=arrow, zorder=3)
+
+
+def handle(trace: Any) -> Any:
+    """Return the legend handle of a trace: line, marker or both; a pair of handles for a dotted marker."""
+    from matplotlib.lines import Line2D
+
+    mode = trace.mode or "lines+markers"
+    flat = trace.type == "scatter"
+    how: dict[str, Any] = {"ls": "none"}
+    if "lines" in mode and flat:
+        shade, alpha = colour(trace.line.color)
+        how = {"color": shade, "alpha": alpha, "ls": DASHES[trace.line.dash or "solid"], "lw": line_width(trace.line)}
+    if "markers" not in mode:
+        return Line2D([], [], **how)
+    shade, _ = colour(trace.marker.color or (trace.line.color if flat else None))
+    shape, hollow, dotted = symbol(next(each(trace.marker.symbol or "circle", 1)))
+    whole = Line2D([], [], **how, marker=shape, mec=shade, mfc="none" if hollow else shade, ms=5)
+    dot = Line2D([], [], ls="none", marker="o", ms=1.6, color=shade if hollow else "white")
+    return (whole, dot) if dotted else whole
+
+
+def symbol(name: str) -> tuple[str, bool, bool]:
+    """Return matplotlib's marker, whether it is hollow, and whether it has a dot.
+
+    Raises ValueError for an unknown symbol.
+    """
+    dotted = name.endswith("-dot")
+    base = name.removesuffix("-dot")
+    hollow = base.endswith("-open")
+    base = base.removesuffix("-open")
+    if base not in SYMBOLS:
+        raise ValueError(f"symbol {name!r} cannot be drawn; mpl_traces.py draws {', '.join(SYMBOLS)}")
+    return SYMBOLS[base], hollow, dotted
+
+
+def each(values: Any, count: int) -> Iterator[Any]:
+    """Yield one value per point; Plotly has either one value for all or a list."""
+    yield from [values] * count if values is None or isinstance(values, str) else values
+
+
+def line_width(line: Any) -> float:
+    """Return the line width in points; Plotly's default is 2 pixels."""
+    return float(line.width or 2) * POINT
+
+
+def colour(text: str | None) -> tuple[str, float]:
+    """Return a colour in matplotlib's notation and its opacity; the text colour for None."""
+    if text and text.startswith("rgba("):
+        red, green, blue, alpha = (float(part) for part in text[5:-1].split(","))
+        return f"#{int(red):02x}{int(green):02x}{int(blue):02x}", alpha
+    return text or INK, 1.0
+
+
+def plain(text: str) -> str:
+    """Return text without tags, with entities decoded and <br> as a line break."""
+    return html.unescape(TAG.sub("", text.replace("<br>", "\n")))

@@ -1,0 +1,245 @@
+"""Reader of series from Parquet files with one row per series: item_id, start, freq, target."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.regular_files import check_regular
+from tsfmscope.tasks.series.tables import list_values
+from tsfmscope.tasks.series.types import Series, Skip
+from tsfmscope.tasks.series.windows import seasonality
+
+# Smallest number of steps of a usable series.
+MIN_LENGTH = 32
+# Exceptions that readers raise for a bad file.
+DAMAGED = (
+    pa.ArrowException,
+    duckdb.Error,
+    OSError,
+    UnicodeDecodeError,
+    RuntimeError,
+)
+# Bytes of memory that one value of a file takes while it is read.
+BYTES = 16
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Series of one source, and what was left out.
+
+    available: number of usable series before sampling; skipped: unusable series, with reasons; missing:
+    series -> number of times between its own that the source lacks (their values are NaN); notes: lines for
+    the user on how the source was read.
+    """
+
+    series: list[Series]
+    skipped: list[Skip]
+    available: int
+    missing: Mapping[str, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def load_parquet(
+    path: Path,
+    *,
+    dataset: str | None = None,
+    domain: str = "",
+    items: str | Sequence[str] | None = None,
+    min_length: int = MIN_LENGTH,
+    sample: tuple[int, int] | None = None,
+) -> Loaded:
+    """Read the usable series of one file.
+
+    Args:
+        path: file with columns item_id (string), start (timestamp), freq (string: a pandas alias), target
+            (list of floats, NaN or null where missing).
+        dataset: name of the data set; None: the file's name without its suffix.
+        domain: copied to every series.
+        items: regular expression that must match a whole item id, or the list of ids to read.
+        min_length: shorter series are skipped.
+        sample: (max_series, seed): take a seeded sample, in file order, where more series are usable.
+
+    Raises:
+        DataError: names file, column, what was expected and found. Causes: a file or column that cannot be
+            read, an id that is null or occurs twice, a start outside the years 1 to 9999, a frequency that
+            pandas does not know, a filter without a match, too little memory.
+    """
+    table = _read(path)
+    table = table.filter(pa.array(_matches(table["item_id"].to_pylist(), items, path), pa.bool_()))
+    for freq in pc.unique(table["freq"]).to_pylist():
+        try:
+            seasonality(freq or "")
+        except DataError as error:
+            raise DataError(f"{path.name}, column 'freq': {error}") from error
+    try:
+        starts = table["start"].to_pylist()
+    except OverflowError as error:
+        raise DataError(f"{path.name}, column 'start': expected times of the years 1 to 9999, got {error}") from error
+    name = dataset or path.stem
+    found = [
+        Series(name, item, values, domain, freq or "", start, provenance=f"file {path.name}")
+        for item, start, freq, values in zip(
+            table["item_id"].to_pylist(),
+            starts,
+            table["freq"].to_pylist(),
+            list_values(table["target"]),
+            strict=True,
+        )
+    ]
+    return select(found, min_length=min_length, sample=sample)
+
+
+def select(found: Iterable[Series], *, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None) -> Loaded:
+    """Return the usable series and the skipped ones.
+
+    sample: (max_series, seed): take a seeded sample, in the given order, where more series are usable.
+    """
+    usable, skipped = [], []
+    for one in found:
+        reason = unusable(one.values, min_length)
+        if reason is None:
+            usable.append(one)
+        else:
+            skipped.append(Skip(one.series, reason))
+    kept = usable
+    if sample is not None and len(usable) > sample[0]:
+        rng = np.random.default_rng(sample[1])
+        kept = [usable[i] for i in sorted(rng.choice(len(usable), size=sample[0], replace=False))]
+    return Loaded(kept, skipped, len(usable))
+
+
+def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:
+    """Return why a series cannot be used (empty, all NaN, infinite, too short, constant), or None."""
+    observed = values[~np.isnan(values)]
+    if not len(values):
+        return "empty"
+    if not len(observed):
+        return "all NaN"
+    if np.isinf(observed).any():
+        return "infinite"
+    if len(values) < min_length:
+        return f"too short: under {min_length} steps"
+    return "constant" if observed.min() == observed.max() else None
+
+
+def opened(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file of series and check its columns; only the schema is read.
+
+    Raises:
+        DataError: the file is missing or damaged, or a column is missing or has another type.
+    """
+    try:
+        check_regular(path)
+        file = pq.ParquetFile(path)
+        schema = file.schema_arrow
+        # Reading the names may raise: they need not be UTF-8.
+        names = schema.names
+    except FileNotFoundError as error:
+        raise DataError(f"{path.name}: no such file in {path.parent}; check the name and datasets.root") from error
+    except DAMAGED as error:
+        raise DataError(f"{path.name}: expected a Parquet file, got {_short(error)}") from error
+    for column, (expected, fits) in _COLUMNS.items():
+        got = [field.type for field in schema if field.name == column]
+        if len(got) != 1 or not fits(got[0]):
+            what = ", ".join(map(str, got)) if got else f"none (columns: {', '.join(names)})"
+            raise DataError(f"{path.name}, column {column!r}: expected one of type {expected}, got {what}")
+    return file
+
+
+def _read(path: Path) -> pa.Table:
+    file = opened(path)
+    try:
+        check_room(numbers_of(path), path)
+        table = file.read(columns=list(_COLUMNS))
+        # Finds text that is not UTF-8, and list offsets out of bounds.
+        table.validate(full=True)
+        table = table.set_column(0, "item_id", table["item_id"].cast(pa.string()))
+        table = table.set_column(1, "start", table["start"].cast(pa.timestamp("ms"), safe=False))
+        table = table.set_column(2, "freq", table["freq"].cast(pa.string()))
+    except DAMAGED as error:
+        raise DataError(f"{path.name}: the file is damaged or its text is not UTF-8: {_short(error)}") from error
+    counts = Counter(table["item_id"].to_pylist())
+    worst, times = max(counts.items(), key=lambda item: (item[0] is None, item[1]), default=("", 1))
+    if worst is None or times > 1:
+        raise DataError(
+            f"{path.name}, column 'item_id': expected every id once and none null, got {worst!r} {times} times"
+        )
+    return table
+
+
+def numbers_of(path: Path) -> int:
+    """Return the number of values of all columns, from a Parquet file's footer.
+
+    The file's size is no bound, because equal values take about a bit each. DuckDB reads the footer, because
+    pyarrow 26 ends the process where a footer's histograms do not fit (found by tests/fuzz.py).
+    """
+    with duckdb.connect() as connection:
+        counted = connection.execute(
+            "select sum(num_values)::hugeint from parquet_metadata(?)", [glob.escape(str(path))]
+        )
+        return int(counted.fetchall()[0][0] or 0)
+
+
+def check_room(numbers: int, path: Path) -> None:
+    """Raise DataError if a file's values do not fit into free memory."""
+    free = psutil.virtual_memory().available
+    if (needed := BYTES * numbers) > free:
+        raise DataError(
+            f"{path.name}: unpacks to {numbers} values, which take {needed / 1e9:.1f} GB to read, and {free / 1e9:.1f} "
+            "are free; split it into several files"
+        )
+
+
+def _matches(ids: Sequence[str], items: str | Sequence[str] | None, path: Path) -> list[bool]:
+    if items is None:
+        return [True] * len(ids)
+    if isinstance(items, str):
+        try:
+            pattern = re.compile(items)
+        except re.error as error:
+            raise DataError(f"items: expected a regular expression, got {items!r} ({error})") from error
+        matches = [pattern.fullmatch(one) is not None for one in ids]
+    else:
+        unknown = sorted(set(items) - set(ids))
+        if unknown:
+            raise DataError(f"{path.name}: item ids {unknown[:5]} are not in the file; it has {', '.join(ids[:5])} ...")
+        matches = [one in set(items) for one in ids]
+    if ids and not any(matches):
+        raise DataError(f"{path.name}: no item id matches {items!r}; it has {', '.join(ids[:5])} ...")
+    return matches
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_float_list(kind: pa.DataType) -> bool:
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(lists and pa.types.is_floating(kind.value_type))
+
+
+_COLUMNS: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
+    "item_id": ("string", _is_text),
+    "start": ("timestamp", lambda kind: bool(pa.types.is_timestamp(kind))),
+    "freq": ("string", _is_text),
+    "target": ("list<float>", _is_float_list),
+}

@@ -1,0 +1,227 @@
+"""Data-parallel training: the processes of one job share every batch (torch's DistributedDataParallel).
+
+The first process is the job's own. It starts the others, one per GPU of its actor, or on CPUs. They end when
+the first process ends, however it ends: each reads a pipe that only the first process holds open.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, current_context
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.tasks.models.base import Family
+
+# arguments: context, future, and dates if the family reads them
+Loss = Callable[..., "torch.Tensor"]
+# seconds that processes get to end by themselves before they are killed
+PATIENCE_S = 10.0
+
+
+class Share:
+    """Part of every batch that one process works on: all of it if there is one process."""
+
+    def __init__(
+        self, rank: int = 0, of: int = 1, meeting: str = "", others: Sequence[subprocess.Popen[str]] = ()
+    ) -> None:
+        self.rank, self.of = rank, of
+        self._meeting, self._others = meeting, others
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes files and reports progress."""
+        return self.rank == 0
+
+    def loss(self, family: Family) -> Loss:
+        """Return the family's loss; after `backward`, its gradients are means over the processes.
+
+        All processes begin with the weights of the first. The call waits until every process is ready.
+        ConnectionError if one of them has ended. ValueError for a family whose batches cannot be shared.
+        """
+        if self.of == 1:
+            return family.loss
+        if family.apart:
+            raise ValueError(f"processes: got {self.of}, expected 1 for {family.name}: {family.apart}")
+        import torch
+        from torch import distributed
+
+        for rank, other in enumerate(self._others, 1):
+            assert other.stdout is not None
+            if not other.stdout.readline():
+                raise ConnectionError(_ended(rank, self.of, other.wait()))
+        on_gpu = torch.device(current_context().device).type == "cuda"
+        if on_gpu:
+            torch.cuda.set_device(current_context().device)
+        distributed.init_process_group(
+            "nccl" if on_gpu else "gloo", init_method=self._meeting, rank=self.rank, world_size=self.of
+        )
+        whole: Loss = torch.nn.parallel.DistributedDataParallel(_whole(family))
+        return whole
+
+    def part(self, past: np.ndarray, *others: np.ndarray) -> tuple[Any, ...]:
+        """Return this process's slice of every array of a batch, then the weight of its mean loss.
+
+        past, others: arrays whose first axis is the windows of the batch, such as [B, T]. With N processes,
+        process r takes windows r, r + N, r + 2N, ...; the weight is its number of windows times N / B.
+        The weight counts windows. Where a loss is a mean over observed steps, the steps of a part with few of
+        them therefore count for more. ValueError for a batch of fewer windows than there are processes.
+        """
+        if len(past) < self.of:
+            raise ValueError(
+                f"processes: got {self.of}, expected at most {len(past)}, the windows of a batch; raise batch_steps "
+                "of the recipe, or lower resources.tasks.pretrain.processes"
+            )
+        mine = slice(self.rank, None, self.of)
+        weight = len(past[mine]) * self.of / len(past)
+        return (*(np.ascontiguousarray(one[mine]) for one in (past, *others)), weight)
+
+    def mean(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the mean over the processes, which is equal in all of them."""
+        total = value.detach()
+        if self.of > 1:
+            from torch import distributed
+
+            total = total.clone()
+            distributed.all_reduce(total)
+            total /= self.of
+        return total
+
+
+@contextmanager
+def shared(spec: Mapping[str, Any], folder: Path) -> Iterator[Share]:
+    """Start the other processes of `place().processes` for the training of `spec`, and end them on exit.
+
+    Only rank 0, the calling process, writes to `folder`. ConnectionError if one of the others ended early;
+    the sweep counts that error as transient and tries again.
+    """
+    processes = current_context().processes
+    if processes == 1:
+        yield Share()
+        return
+    import torch
+
+    threads = torch.get_num_threads()
+    with tempfile.TemporaryDirectory(prefix="tsfmscope-") as temporary:
+        meeting = Path(temporary, "meeting").as_uri()
+        asked = {"spec": dict(spec), "folder": str(folder), "of": processes, "meeting": meeting}
+        each = max(1, threads // processes)
+        others = [_start({**asked, "rank": rank}, each) for rank in range(1, processes)]
+        torch.set_num_threads(each)
+        try:
+            yield Share(0, processes, meeting, others)
+        # torch raises a RuntimeError of its own when another process is gone.
+        except RuntimeError as error:
+            for rank, other in enumerate(others, 1):
+                with suppress(subprocess.TimeoutExpired):
+                    if status := other.wait(PATIENCE_S / processes):
+                        raise ConnectionError(_ended(rank, processes, status)) from error
+            raise
+        finally:
+            torch.set_num_threads(threads)
+            _leave()
+            for other in others:
+                _end(other)
+
+
+def _start(asked: Mapping[str, Any], threads: int) -> subprocess.Popen[str]:
+    device = current_context().device
+    if device != "cpu":
+        device = f"cuda:{asked['rank']}"
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    started = subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # Ctrl-C shall reach the first process only, which then ends the others.
+        start_new_session=True,
+    )
+    assert started.stdin is not None
+    # A process that has ended already is reported by Share.loss, where all processes meet.
+    with suppress(BrokenPipeError):
+        started.stdin.write(json.dumps({**asked, "device": device}) + "\n")
+        started.stdin.flush()
+    return started
+
+
+def _end(other: subprocess.Popen[str]) -> None:
+    assert other.stdin is not None and other.stdout is not None
+    with suppress(BrokenPipeError):
+        other.stdin.close()
+    try:
+        other.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        other.kill()
+        other.wait()
+    other.stdout.close()
+
+
+def _ended(rank: int, of: int, status: int) -> str:
+    return f"process {rank} of the {of} that share the training ended with exit status {status}; its log says why"
+
+
+def _leave() -> None:
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def _whole(family: Family) -> torch.nn.Module:
+    """Return the family's loss as one module.
+
+    torch exchanges gradients only for calls of the wrapped module itself, and families call parts of their
+    network.
+    """
+    import torch
+
+    loss: Loss = family.loss
+
+    class Whole(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = family.network
+
+        def forward(self, *batch: torch.Tensor) -> torch.Tensor:
+            return loss(*batch)
+
+    return Whole()
+
+
+def main() -> None:
+    """Take part in the training that standard input's first line describes; end when the input is closed."""
+    asked = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_first, daemon=True).start()
+    ready, sys.stdout = sys.stdout, sys.stderr
+    EXECUTION_CONTEXT.set(ExecutionContext(asked["device"], processes=asked["of"]))
+    from tsfmscope.tasks.training.pretraining import take_part
+
+    print("ready", file=ready, flush=True)
+    take_part(asked["spec"], Path(asked["folder"]), Share(asked["rank"], asked["of"], asked["meeting"]))
+    _leave()
+
+
+def _end_with_the_first() -> None:
+    # Not sys.stdin: Python needs its lock at exit.
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

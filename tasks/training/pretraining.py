@@ -1,0 +1,245 @@
+"""Pretraining of small checkpoints with their family's own loss: seeded, logged, resumable."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.job import Job, Result, current_context, report
+from tsfmscope.tasks.models.common.checkpoint_folder import share
+from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, verify_sums, write_recipe
+from tsfmscope.tasks.training.corpora import AnyCorpus, recipe_corpus
+from tsfmscope.tasks.training.initialization import start
+from tsfmscope.tasks.training.parallel import Loss, Share, shared
+
+if TYPE_CHECKING:
+    import torch
+
+    from tsfmscope.tasks.models.base import Family
+
+# log of a training while it runs; it is deleted when the training ends and remains if the training
+# is stopped
+PROGRESS = "progress.jsonl"
+
+
+def pretrain(job: Job, folder: Path, model: None) -> Result:
+    """Train the model that job.spec["recipe"] describes and save it under `folder`.
+
+    The training state is written every recipe["save_every"] steps, under a temporary name that is then
+    renamed. A killed run therefore loses at most those steps. Rows contain step, loss (mean since the
+    previous row) and learning rate; training.json contains them too. recipe.json, with the recipe and the
+    job's key, is written last: a folder that has it is complete. The weights after each step of
+    recipe["snapshots"] are saved in snapshots/step-N, one checkpoint folder each (`registry.snapshots`).
+    job.spec["embedding"], optional: folder and key of the checkpoint whose embedding is copied.
+    If `place()` has several processes, they share every batch (see `parallel`).
+    """
+    recipe = job.spec["recipe"]
+    with shared(job.spec, folder) as share:
+        family, rows, seen = take_part(job.spec, folder, share)
+    rows = [{"model": job.spec["model"], **row} for row in rows]
+    _write(family, folder)
+    for name in ("state.pt", PROGRESS):
+        (folder / name).unlink(missing_ok=True)
+    (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
+    write_recipe(folder, {"key": job.key, "recipe": recipe})
+    return Result(rows, tokens=seen)
+
+
+def take_part(spec: Mapping[str, Any], folder: Path, share: Share) -> tuple[Family, list[dict[str, Any]], int]:
+    """Train as one of the job's processes; return the trained family, all rows and the number of values seen.
+
+    Only the first process writes files. ValueError if the corpus and the family differ in modality.
+    """
+    recipe = spec["recipe"]
+    family = start(recipe, _embedding(spec.get("embedding")))
+    corpus = recipe_corpus(recipe)
+    if corpus.modality != family.modality:
+        raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
+    family.network.to(current_context().device)
+    rows, seen = _train(family, corpus, recipe, folder, share)
+    return family, rows, seen
+
+
+def _write(family: Family, folder: Path) -> None:
+    """Write a checkpoint that any loader can read; file permissions follow the umask."""
+    from tsfmscope.tasks.compression.shared_factors import multiplied_out
+
+    multiplied_out(family).save(folder)
+    share(folder)
+
+
+def _embedding(said: Mapping[str, str] | None) -> Path | None:
+    """Return the folder of the checkpoint whose embedding is copied, or None.
+
+    ModelError if the folder contains another checkpoint than the one that the job's key covers.
+    """
+    if said is None:
+        return None
+    path = Path(said["folder"], "recipe.json")
+    key = json.loads(path.read_text())["key"] if path.exists() else None
+    if key != said["key"]:
+        raise ModelError(f"{path}: got the checkpoint of job {key}, expected {said['key']}; run `make retry`")
+    verify_sums(path.parent)
+    return path.parent
+
+
+def _train(
+    family: Family, corpus: AnyCorpus, recipe: Mapping[str, Any], folder: Path, share: Share
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows of all steps, also before a kill, and the number of observed values of this run."""
+    import torch
+
+    network = family.network.train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe["learning_rate"], weight_decay=recipe["weight_decay"])
+    steps = recipe["steps"]
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps, recipe["warm_up"]))
+    rows = _resume(folder, network, optimizer, schedule)
+    for row in rows:
+        if share.first and row["step"] % recipe["save_every"] == 0:
+            # Reported again, since the watcher may have been killed before it recorded the first
+            # report.
+            report(row)
+    first, seen = rows[-1]["step"] if rows else 0, 0
+    if share.first and not first:
+        _snapshot(family, recipe, 0, folder)
+    losses: list[float] = []
+    forward, draw = share.loss(family), partial(_draw, corpus, recipe, family.dated)
+    started = time.monotonic()
+    for step in range(first + 1, steps + 1):
+        loss, values = _step(forward, draw, recipe, step, optimizer, share)
+        losses.append(loss)
+        seen += values
+        schedule.step()
+        if not share.first:
+            continue
+        _snapshot(family, recipe, step, folder)
+        if step % recipe["log_every"] == 0 or step == steps:
+            rows.append({"step": step, "loss": float(np.mean(losses)), "learning_rate": schedule.get_last_lr()[0]})
+            losses.clear()
+            _progress(folder, rows[-1], steps, (time.monotonic() - started) / (step - first))
+            if step % recipe["save_every"] == 0:
+                _save(folder, network, optimizer, schedule, rows)
+                report(rows[-1])
+    network.eval()
+    return rows, seen
+
+
+def _draw(corpus: AnyCorpus, recipe: Mapping[str, Any], dated: bool, step: int) -> list[np.ndarray]:
+    """Draw context and future of one step, and their dates if the family reads dates."""
+    batch = corpus.batch(
+        step,
+        steps=recipe["batch_steps"],
+        contexts=recipe["contexts"],
+        futures=recipe["futures"] or [recipe["horizon"]],
+        horizon=recipe["horizon"],
+        min_past=recipe["min_past"],
+    )
+    return [batch.context, batch.future, *([batch.dates()] if dated else [])]
+
+
+def _step(
+    forward: Loss,
+    draw: Callable[[int], list[np.ndarray]],
+    recipe: Mapping[str, Any],
+    step: int,
+    optimizer: torch.optim.Optimizer,
+    share: Share,
+) -> tuple[float, int]:
+    """Make one optimizer step; return its loss and its number of observed values, both over all processes.
+
+    draw: returns the arrays that `forward` reads, by step. FloatingPointError if the loss is not finite.
+    """
+    import torch
+
+    batch = draw(step)
+    seen = sum(np.count_nonzero(~np.isnan(part)) for part in batch[:2])
+    *parts, weight = share.part(*batch)
+    # Seed of dropout: a resumed run repeats an uninterrupted one, and every process drops other
+    # units.
+    torch.manual_seed(recipe["seed"] * 1_000_003 + step + (share.rank << 40))
+    with _precision(recipe.get("precision", "float32")):
+        loss = forward(*map(torch.from_numpy, parts)) * weight
+    mean = float(share.mean(loss))
+    if not math.isfinite(mean):
+        raise FloatingPointError(f"loss at step {step} is {mean}; lower learning_rate {recipe['learning_rate']}")
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_([one for group in optimizer.param_groups for one in group["params"]], 1.0)
+    optimizer.step()
+    return mean, int(seen)
+
+
+def _precision(name: str) -> contextlib.AbstractContextManager[Any]:
+    """Return the context of the forward pass: float32, or autocast of matrix products; weights stay float32."""
+    import torch
+
+    if name == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(torch.device(current_context().device).type, getattr(torch, name))
+
+
+def _rate(step: int, steps: int, warm_up: int) -> float:
+    """Return the factor of the learning rate: linear decay to zero, times a linear warm-up."""
+    return min((step + 1) / warm_up, 1.0) * max(0.0, 1.0 - step / steps) if warm_up else max(0.0, 1.0 - step / steps)
+
+
+def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path) -> None:
+    """Save the weights if the recipe lists this step; a resumed run replaces what it wrote before."""
+    if step not in recipe.get("snapshots", ()):
+        return
+    kept = folder / SNAPSHOTS / f"step-{step}"
+    making = kept.with_name(f"making-{kept.name}")
+    for old in (making, kept):
+        shutil.rmtree(old, ignore_errors=True)
+    making.mkdir(parents=True)
+    _write(family, making)
+    # The rename comes last, so that a folder of the final name is always complete.
+    making.rename(kept)
+
+
+def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, rows: list[dict[str, Any]]) -> None:
+    import torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {
+        "network": network.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": schedule.state_dict(),
+        "rows": rows,
+    }
+    torch.save(state, folder / "state.tmp")
+    os.replace(folder / "state.tmp", folder / "state.pt")
+
+
+def _resume(folder: Path, network: Any, optimizer: Any, schedule: Any) -> list[dict[str, Any]]:
+    import torch
+
+    path = folder / "state.pt"
+    if not path.exists():
+        return []
+    state = torch.load(path, weights_only=True, map_location=current_context().device)
+    network.load_state_dict(state["network"])
+    optimizer.load_state_dict(state["optimizer"])
+    schedule.load_state_dict(state["schedule"])
+    rows: list[dict[str, Any]] = state["rows"]
+    return rows
+
+
+def _progress(folder: Path, row: Mapping[str, Any], steps: int, seconds_per_step: float) -> None:
+    """Append a line to the progress log, which `python -m tsfmscope.store status` reads during a training."""
+    folder.mkdir(parents=True, exist_ok=True)
+    left = (steps - row["step"]) * seconds_per_step
+    line = {**row, "steps": steps, "steps_per_s": 1 / seconds_per_step, "seconds_left": left}
+    with (folder / PROGRESS).open("a") as file:
+        file.write(json.dumps(line) + "\n")

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tsfmscope.stages.cli.corpora import make, plan
+from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.tasks.sweep.cluster import Resources
+
+ROOT = Path(__file__).resolve().parents[3]
+LAW: dict[str, Any] = {
+    "seed": 1,
+    "length": 64,
+    "max_kernels": 5,
+    "tsmixup": 0.0,
+    "pool": 0,
+    "real": [],
+    "shard": 100,
+    "format": "parquet",
+}
+
+
+def _run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "tsfmscope.stages",
+        "corpus",
+        str(folder),
+        "--length",
+        "64",
+        "--shard",
+        "100",
+        *options,
+    ]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted((folder / "dumps" / "corpus").iterdir())
+    }
+
+
+def test_shards_are_cut_by_index_and_more_series_keep_the_whole_ones() -> None:
+    few, more = (list(plan(LAW, series)) for series in (250, 1000))
+    assert [one.job.spec["first"] for one in few] == [0, 100, 200]
+    assert [one.job.spec["count"] for one in few] == [100, 100, 50]
+    assert [one.job.key for one in few][:2] == [one.job.key for one in more][:2]
+    assert few[2].job.key != more[2].job.key
+
+
+@pytest.mark.parametrize(
+    ("changes", "series", "message"),
+    [
+        ({"seed": 2}, 500, "holds a corpus with seed 1, asked for 2; name another folder"),
+        ({"format": "arrow"}, 500, "holds a corpus with format 'parquet', asked for 'arrow'"),
+        ({}, 499, "holds a corpus of 500 series, asked for 499; ask for at least as many"),
+    ],
+)
+def test_a_folder_with_another_corpus_is_left_as_it_is(
+    tmp_path: Path, changes: dict, series: int, message: str
+) -> None:
+    (tmp_path / "corpus.json").write_text(json.dumps({**LAW, "series": 500}))
+    with pytest.raises(ParamsError, match=message):
+        make(tmp_path, {**LAW, **changes}, series, Resources())
+    assert json.loads((tmp_path / "corpus.json").read_text()) == {**LAW, "series": 500}
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.json"]
+
+
+def test_real_series_that_cannot_be_read_are_named_and_the_folder_stays_free(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
+    for name, words in (("nope.parquet", "no such file"), ("mine.csv", "mine.csv")):
+        law = LAW | {"real": [str(tmp_path / name)]}
+        with pytest.raises(ParamsError, match=f"--real .*{name}: .*{words}"):
+            make(tmp_path / "corpus", law, 10, Resources())
+    assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.slow
+def test_the_files_are_the_same_whatever_the_workers_and_whatever_was_there(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    first = _run(one, "--series", "950", "--actors", "1")
+    assert first.returncode == 0, first.stderr
+    assert "10 jobs, 10 done, 0 failed" in first.stdout
+    assert _run(two, "--series", "330", "--actors", "2").returncode == 0
+    (two / "dumps" / "corpus" / "000001.parquet").unlink()
+    second = _run(two, "--series", "950", "--actors", "2")
+    assert "2 from before" in second.stdout and "0 failed" in second.stdout, second.stdout
+    assert _hashes(one) == _hashes(two)
+    rows = [row for name in sorted(_hashes(one)) for row in pq.read_table(one / "dumps" / "corpus" / name).to_pylist()]
+    assert [row["series"] for row in rows] == [f"kernelsynth-{index:06d}" for index in range(950)]
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tsfmscope.stages", "corpus", str(tmp_path), "--series", "30000", "--shard", "500"]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 200
+        while len(list((tmp_path / "dumps").rglob("corpus/0*.parquet"))) < 4:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGKILL)
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    assert found.returncode == 0, found.stderr
+    assert "60 jobs" in found.stdout and "0 failed" in found.stdout
+    assert len(_hashes(tmp_path)) == 60

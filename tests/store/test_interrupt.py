@@ -1,0 +1,63 @@
+"""Ctrl-C ends any statement within two seconds."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tsfmscope.store import catalogue, query
+
+STATEMENTS = {
+    "recursion": "with recursive t(n) as (select 1 union all select n + 1 from t) select max(n) from t",
+    "one-call": "select list_sum(range(400000000))",
+    "product": "select count(*) from range(10000000) a, range(10000000) b",
+    "sort": "select * from range(300000000) order by hash(range)",
+}
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("interrupt") / "results.duckdb"
+    catalogue.build(path, {})
+    return path
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.slow
+def test_ctrl_c_ends_the_command_within_two_seconds(database: Path, name: str) -> None:
+    command = [sys.executable, "-m", "tsfmscope.store", STATEMENTS[name], "--db", str(database)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(4)  # the command has started, and no statement above ends by then
+    assert process.poll() is None, process.communicate()
+    process.send_signal(signal.SIGINT)
+    sent = time.monotonic()
+    out, err = process.communicate(timeout=60)
+    assert time.monotonic() - sent < 2
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
+@pytest.mark.slow
+def test_a_statement_that_cannot_be_stopped_is_said_so(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "INTERRUPT_S", 0.0)
+    threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+    connection = query.connect(database)
+    with pytest.raises(query.StillRunning):
+        query.query(connection, "select list_sum(range(30000000))")
+    for thread in threading.enumerate():
+        if thread.name == "sql":
+            thread.join(60)
+    connection.close()
+
+
+def test_a_connection_answers_again_after_ctrl_c(database: Path) -> None:
+    with query.connect(database) as connection:
+        threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            query.query(connection, STATEMENTS["product"])
+        assert query.query(connection, "select 1 as a").to_pylist() == [{"a": 1}]

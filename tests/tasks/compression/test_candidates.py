@@ -1,0 +1,69 @@
+"""Matrices that a family declares idle: exactly those that change no forecast."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.tasks.compression import stock
+from tests.tasks.compression.test_export import CONFIGS, OWN
+from tsfmscope.tasks.compression.candidates import inert
+from tsfmscope.tasks.models.base import Family, Forecaster
+from tsfmscope.tasks.models.registry import family_class
+from tsfmscope.tasks.series import other_modalities
+from tsfmscope.tasks.series.types import Windows
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, *OWN])
+def test_idle_queries_and_keys_are_exactly_those_that_change_nothing(name: str) -> None:
+    """Weights of zero, kind of attention by kind: what comes out is the same to the last bit, or differs."""
+    model = family_class(name).new((CONFIGS | OWN)[name], seed=1)
+    before, windows = {}, windows_of(name)
+    answer = answered(model, windows)
+    for layer in model.attentions():
+        before.setdefault((layer.stack, layer.kind), []).append(layer.name)
+    for (stack, kind), names in before.items():
+        changed = copy.deepcopy(model)
+        for layer in changed.attentions():
+            if layer.name in names:
+                set_to_zero(layer)
+        is_same = np.array_equal(answered(changed, windows), answer)
+        assert is_same == ((stack, kind, "q") in model.idle) == ((stack, kind, "k") in model.idle), (stack, kind)
+
+
+def test_group_attention_is_inert_only_for_single_series() -> None:
+    chronos_2 = family_class("chronos-2").new(CONFIGS["chronos-2"], seed=0)
+    assert inert(chronos_2, univariate=True) == chronos_2.idle != frozenset()
+    assert inert(chronos_2, univariate=False) == frozenset()
+    bolt = family_class("chronos-bolt").new(CONFIGS["chronos-bolt"], seed=0)
+    assert inert(bolt, univariate=True) == inert(bolt, univariate=False) == bolt.idle != frozenset()
+
+
+def set_to_zero(layer: Any) -> None:
+    """Queries and keys of zero, whose scores are all alike."""
+    with torch.no_grad():
+        for what in "qk":
+            for parameter in layer.linear(what).parameters():
+                parameter.zero_()
+
+
+def windows_of(name: str) -> Windows:
+    values = stock.context().numpy()
+    if name == "vit":
+        crops = other_modalities.crops(3, 16, np.random.default_rng(0), seen=True)
+        values = np.stack([other_modalities.item(crop) for crop in crops]).astype(np.float32)
+    steps = 1 if name == "vit" else stock.HORIZON
+    origin = np.full(3, values.shape[1] - steps)
+    return Windows(values[:, :-steps], values[:, -steps:], ["a", "b", "c"], origin, "x", "D", 1)
+
+
+def answered(model: Family, windows: Windows) -> np.ndarray:
+    """Forecasts, or the last states of a family that does not forecast."""
+    if isinstance(model, Forecaster):
+        return model.forecast(windows, seeds=[0] * len(windows)).values
+    *_, last = model.hidden_states(model.tokenize(windows))
+    return last.states

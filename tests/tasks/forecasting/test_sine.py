@@ -1,0 +1,74 @@
+"""The clean sine: its error of forecasts that are known, and of models that can and cannot continue a period."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tsfmscope.tasks.forecasting.sine import HORIZON, PERIOD, PHASES, sine_error, sine_windows
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.types import Forecast
+from tsfmscope.tasks.series.types import Windows
+from tsfmscope.tasks.training.held_out import measure_skill
+
+ROOT = Path(__file__).parents[3]
+ASKED = {"context": 500, "samples": 4, "seed": 0}
+BOLTS = {"chronos-bolt-nano": ROOT / "checkpoints", "chronos-bolt-350k": Path(os.environ.get("TSFMSCOPE_WEIGHTS", ""))}
+
+
+class _Known:
+    """A forecaster of a known answer, the same at every level."""
+
+    def __init__(self, answer: Callable[[Windows], np.ndarray]) -> None:
+        self.answer = answer
+
+    def forecast(self, windows: Windows, *, levels: list[float], samples: int, seeds: list[int]) -> Forecast:
+        return Forecast(np.repeat(self.answer(windows)[:, None], len(levels), axis=1), tuple(levels))
+
+
+def test_windows_are_sines_of_one_period_and_of_all_phases() -> None:
+    windows = sine_windows(500)
+    values = np.concatenate([windows.context, windows.future], axis=1).astype(float)
+    assert values.shape == (PHASES, 500 + HORIZON) and windows.season == PERIOD
+    np.testing.assert_allclose(values[:, PERIOD:], values[:, :-PERIOD], atol=1e-6)
+    np.testing.assert_allclose(values[:, : PERIOD // 2], -values[:, PERIOD // 2 : PERIOD], atol=1e-6)
+    power = np.abs(np.fft.rfft(values[:, : 20 * PERIOD])) ** 2
+    assert (power.argmax(axis=1) == 20).all() and (power[:, 20] / power.sum(axis=1) > 1 - 1e-9).all()
+    assert len({round(float(one[0] + 10 * one[1]), 4) for one in values}) == PHASES
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (lambda windows: windows.future, 0.0),
+        (lambda windows: 0 * windows.future, 1.0),
+        (lambda windows: -windows.future, 2.0),
+        (lambda windows: 0.75 * windows.future, 0.25),
+        (lambda windows: windows.context[:, -PERIOD:][:, np.arange(HORIZON) % PERIOD], 0.0),  # seasonal naive
+    ],
+)
+def test_the_error_is_relative_to_forecasting_zero(answer: Callable[[Windows], np.ndarray], error: float) -> None:
+    assert sine_error(_Known(answer), **ASKED) == pytest.approx(error, abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("chronos-bolt-nano", 0.9, 1.1), ("chronos-bolt-350k", 0.0, 0.15)])
+def test_a_trained_model_continues_a_sine_and_the_smallest_does_not(name: str, low: float, high: float) -> None:
+    folder = BOLTS[name] / name
+    if not folder.is_dir():
+        pytest.skip(f"{name}: TSFMSCOPE_WEIGHTS names no folder that holds it")
+    model = registry.load("chronos-bolt", folder, options={})
+    assert low < sine_error(model, **ASKED) < high
+
+
+def test_a_model_that_was_not_pretrained_here_has_its_sine_alone() -> None:
+    skill = {"windows": 100, "context": 64, "samples": 4, "bootstrap": 200}
+    spec = {"model": "theirs", "recipe": None, "seed": 3, "skill": skill}
+    (row,) = measure_skill(
+        Job(Task("skill", 1, "unused:unused"), spec), None, _Known(lambda windows: windows.future)
+    ).rows
+    assert row == {"model": "theirs", "recipe": None, "seed": 3, "sine_error": pytest.approx(0.0)}

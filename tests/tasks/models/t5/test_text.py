@@ -1,0 +1,173 @@
+"""T5 on text: ids of bytes by hand, the package's own states, logits and loss, and checkpoints with a tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.t5.text import EOS, PAD, T5Text
+from tsfmscope.tasks.models.types import TokenKind
+from tsfmscope.tasks.series.types import Windows
+
+Make = Callable[..., Windows]
+WORDS = ["<pad>", "</s>", "<unk>", *(chr(n) for n in range(32, 127)), "the", "whale", "é"]
+
+
+def text_windows(windows_of: Callable[..., Windows], context: list[bytes], future: list[bytes]) -> Windows:
+    parts = [np.stack([np.frombuffer(one, np.uint8) for one in of]).astype(float) for of in (context, future)]
+    return windows_of(*parts)
+
+
+def test_ids_are_those_of_byt5(t5_text: T5Text, windows_of: Callable[..., Windows]) -> None:
+    """ByT5 (Xue et al. 2022): a byte's id is the byte plus 3, 0 pads and 1 ends."""
+    made = text_windows(windows_of, [b"caf\xc3\xa9", b"whale"], [b" is", b"ish"])
+    tokens = t5_text.tokenize(made)
+    assert tokens.arrays["ids"].tolist() == [[102, 100, 105, 198, 172, 1], [122, 107, 100, 111, 104, 1]]
+    assert tokens.arrays["decoder_ids"].tolist() == [[0, 35, 108], [0, 108, 118]]
+    assert tokens.arrays["mask"].all()
+    assert tokens.kinds["encoder"].tolist() == [[TokenKind.OBSERVATION] * 5 + [TokenKind.EOS]] * 2
+    assert tokens.kinds["decoder"].tolist() == [[TokenKind.START, TokenKind.FUTURE, TokenKind.FUTURE]] * 2
+    for stack, name in (("encoder", "ids"), ("decoder", "decoder_ids")):
+        np.testing.assert_array_equal(tokens.types[stack], tokens.arrays[name])
+
+
+def test_missing_bytes_are_padding_and_others_are_rounded_into_their_range(
+    t5_text: T5Text, windows_of: Callable[..., Windows]
+) -> None:
+    made = windows_of(np.array([[np.nan, 64.4, 300.0, -3.0]]), np.array([[np.nan, 65.0, 66.0]]))
+    tokens = t5_text.tokenize(made)
+    assert tokens.arrays["ids"].tolist() == [[PAD, 67, 258, 3, EOS]]
+    assert tokens.kinds["encoder"][0, 0] == TokenKind.PADDING and not tokens.arrays["mask"][0, 0]
+    assert tokens.kinds["decoder"].tolist() == [[TokenKind.START, TokenKind.PADDING, TokenKind.FUTURE]]
+
+
+def test_states_logits_and_loss_are_the_package_s_own(t5_text: T5Text, items: Make) -> None:
+    made = items(t5_text, count=3)
+    tokens = t5_text.tokenize(made)
+    ids = torch.from_numpy(made.context.astype(np.int64) + 3)
+    ids = torch.cat((ids, torch.ones(3, 1, dtype=torch.int64)), dim=1)
+    labels = torch.from_numpy(made.future.astype(np.int64) + 3)
+    with torch.inference_mode():
+        whole = t5_text.network(input_ids=ids, labels=labels, output_hidden_states=True)
+    states = {(s.stack, s.layer, s.normed): s.states for s in t5_text.hidden_states(tokens)}
+    for stack, hidden in (("encoder", whole.encoder_hidden_states), ("decoder", whole.decoder_hidden_states)):
+        depth = t5_text.layers[stack]
+        for layer in range(depth):
+            np.testing.assert_allclose(states[stack, layer, False], hidden[layer].numpy(), atol=1e-4)
+        np.testing.assert_allclose(states[stack, depth, True], hidden[depth].numpy(), atol=1e-4)
+    np.testing.assert_allclose(np.concatenate(list(t5_text.forecast_logits(tokens))), whole.logits.numpy(), atol=1e-4)
+    with torch.no_grad():
+        loss = t5_text.loss(torch.from_numpy(made.context), torch.from_numpy(made.future))
+    by_hand = -torch.log_softmax(whole.logits, dim=-1).gather(2, labels[..., None]).mean()
+    assert float(loss) == pytest.approx(float(by_hand), abs=1e-5)
+
+
+def test_bytes_that_are_not_shown_are_not_in_the_loss(t5_text: T5Text, items: Make) -> None:
+    made = items(t5_text, count=3)
+    context = torch.from_numpy(made.context)
+    cut = made.future.copy()
+    cut[:, 4:] = np.nan
+    losses = [t5_text.loss(context, torch.from_numpy(future)).item() for future in (cut, made.future[:, :4])]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def test_a_head_is_given_what_the_inputs_say(t5_text: T5Text, items: Make) -> None:
+    given = list(t5_text.attention_inputs(t5_text.tokenize(items(t5_text, count=2))))
+    assert [(layer.stack, layer.layer) for layer in given] == [
+        (stack, n + 1) for stack in t5_text.stacks for n in range(t5_text.layers[stack])
+    ]
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """One of single letters and a few words, as a tokenizer.json."""
+    made = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
+    made.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+
+
+@pytest.fixture(scope="module")
+def worded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the hub has them: config.json, model.safetensors, tokenizer.json."""
+    folder = tmp_path_factory.mktemp("worded")
+    shape = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+    config = T5Config(**shape, vocab_size=len(WORDS), decoder_start_token_id=0)
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_a_folder_with_a_tokenizer_is_read_in_its_tokens(worded: Path, windows_of: Callable[..., Windows]) -> None:
+    family = T5Text.load(worded)
+    made = text_windows(windows_of, [b"the whale a", b"a b c d e f"], [b" the the w ", b"\xc3\xa9 the a b "])
+    tokens = family.tokenize(made)
+    at = {word: n for n, word in enumerate(WORDS)}
+    assert tokens.arrays["ids"].tolist() == [
+        [*(at[w] for w in ("the", " ", "whale", " ", "a")), EOS, *[PAD] * 6],
+        [*(at[w] for w in "a b c d e f"), EOS],
+    ]
+    assert tokens.arrays["decoder_ids"][1].tolist() == [0, *(at[w] for w in ("é", " ", "the", " ", "a", " ", "b"))]
+    assert tokens.kinds["encoder"][0].tolist() == [
+        *[TokenKind.OBSERVATION] * 5,
+        TokenKind.EOS,
+        *[TokenKind.PADDING] * 6,
+    ]
+    alone = family.tokenize(replace(made, context=made.context[:1], future=made.future[:1], series=["s0"]))
+    for both, one in zip(family.hidden_states(tokens), family.hidden_states(alone), strict=True):
+        rows = one.states.shape[1]  # what pads the other window changes nothing
+        np.testing.assert_allclose(both.states[0, :rows], one.states[0], atol=1e-5)
+
+
+def test_a_tokenizer_goes_with_its_model(worded: Path, windows_of: Callable[..., Windows], tmp_path: Path) -> None:
+    family = T5Text.load(worded)
+    family.save(tmp_path)
+    made = text_windows(windows_of, [b"the whale a"], [b" the the w"])
+    tokens, again = family.tokenize(made), T5Text.load(tmp_path).tokenize(made)
+    np.testing.assert_array_equal(tokens.arrays["ids"], again.arrays["ids"])
+    before = registry.fingerprint(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(path.read_text() + "\n")
+    assert registry.fingerprint(tmp_path) != before
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda config: config | {"vocab_size": 32128}, "got 32128 ids and no tokenizer, expected one of"),
+        (lambda config: config | {"vocab_size": 100}, "got 100 ids and no tokenizer"),
+        (lambda config: config | {"chronos_config": {}}, "got model_type 't5', chronos_config, expected 't5' of text"),
+        (lambda config: config | {"model_type": "bart"}, "got model_type 'bart', expected 't5' of text"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_as_bytes_says_why(
+    t5_text: T5Text, tmp_path: Path, change: Callable[[dict], dict], text: str
+) -> None:
+    t5_text.save(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(ModelError, match=text):
+        T5Text.load(tmp_path)
+
+
+def test_a_broken_tokenizer_is_named(worded: Path, tmp_path: Path) -> None:
+    family = T5Text.load(worded)
+    family.save(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match="its tokenizer cannot be read"):
+        T5Text.load(tmp_path)
+
+
+def test_too_few_ids_for_the_bytes_are_refused() -> None:
+    shape = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
+    with pytest.raises(ValueError, match="vocab_size: got 258, expected at least 259"):
+        T5Text.new(shape | {"vocab_size": 258}, seed=0)

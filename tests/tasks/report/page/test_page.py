@@ -1,0 +1,174 @@
+"""The page as text: what it holds, that it is the same twice, that names are escaped, that errors name the column."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from tsfmscope.tasks.report.page.html_table import csv_link, html_table
+from tsfmscope.tasks.report.page.page import render
+from tsfmscope.tasks.report.tables import Answer, ReportTables
+
+THEORY = 4  # pictures of the theorems, which name no model
+ADVICE = 1  # names no model either
+STAGES = 2  # whose timeline is drawn
+PICTURES = (
+    2 + ADVICE + THEORY + STAGES + 5
+)  # the last of the studies: by domain, by condition, layers, two models' islands
+HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"
+
+
+class _Outline(HTMLParser):
+    """Tags, ids, links and the text of script elements."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        found = dict(attributes)
+        self.ids += [found["id"] or ""] if "id" in found else []
+        self.links += [found[name] or "" for name in ("href", "src") if name in found]
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "script":
+            self.scripts[-1] += data
+
+
+@pytest.fixture(scope="module")
+def page(tables: ReportTables) -> str:
+    return render(tables)
+
+
+def test_the_page_is_the_same_twice(page: str, tables: ReportTables) -> None:
+    assert render(tables) == page
+
+
+def test_nothing_points_outside_and_every_link_inside_has_its_goal(page: str) -> None:
+    outline = _Outline(page)
+    assert len(outline.ids) == len(set(outline.ids))
+    for link in outline.links:
+        assert link.startswith(("data:", "#"))
+        assert not link.startswith("#") or link[1:] in outline.ids
+    assert len(page) < 15e6
+
+
+def test_the_policy_allows_the_two_scripts_by_hash_and_no_request(page: str) -> None:
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    scripts = [text for text in _Outline(page).scripts if not text.startswith("{")]
+    assert len(scripts) == 2
+    for text in scripts:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"sha256-{digest}" in policy.group(1)
+    assert policy.group(1).startswith("default-src 'none'")
+
+
+def test_figures_are_json_with_alt_texts(page: str) -> None:
+    figures = [json.loads(text) for text in _Outline(page).scripts if text.startswith("{")]
+    assert len(figures) == PICTURES
+    alts = re.findall(r'role="img" aria-label="([^"]+)"', page)
+    assert len(alts) == PICTURES
+    assert all(len(alt) > 40 for alt in alts)
+
+
+def test_every_section_shows_its_sql_and_its_data(page: str, tables: ReportTables) -> None:
+    assert page.count("<summary>SQL</summary>") == 20 + 2 * len(tables.studies)
+    assert csv_link(tables.nmse_against_isotropy.frame) in page
+    for study in tables.studies:
+        assert csv_link(study.published.frame) in page
+
+
+def test_hostile_names_make_no_element(hostile: ReportTables, page: str) -> None:
+    attacked = _Outline(render(hostile))
+    assert set(attacked.tags) == set(_Outline(page).tags)
+    assert attacked.tags.count("script") == PICTURES + 2
+    figures = [text for text in attacked.scripts if text.startswith("{")]
+    assert sum("&lt;img src=x onerror=" in str(json.loads(text)) for text in figures) == PICTURES - THEORY - ADVICE
+    for text in attacked.scripts:
+        if text.startswith("{"):
+            assert "<" not in text
+            assert "<img" not in str(json.loads(text))
+
+
+def test_a_lacking_column_is_named(tables: ReportTables) -> None:
+    answer = tables.nmse_against_isotropy
+    broken = replace(answer, frame=answer.frame.drop(columns="nmse"))
+    with pytest.raises(ValueError, match=r"Forecast error against isotropy: got columns model, .*; expected nmse too"):
+        render(replace(tables, nmse_against_isotropy=broken))
+    study = tables.studies[0]
+    broken = replace(study.published, frame=study.published.frame.drop(columns="why"))
+    with pytest.raises(ValueError, match=r"What the paper says.*; expected why too"):
+        render(replace(tables, studies=(replace(study, published=broken),)))
+
+
+def test_a_long_table_is_cut_in_the_page_and_whole_in_its_csv(tables: ReportTables) -> None:
+    frame = pd.concat([tables.skipped.frame] * 40, ignore_index=True)
+    text = render(replace(tables, skipped=Answer("Skipped", "select 1", frame)))
+    assert "The first 400 of 680 rows; the CSV holds all." in text
+    assert csv_link(frame) in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "number"),
+    [
+        (0.123456, "0.123", 0.123456),
+        (-0.5, "−0.5", -0.5),
+        (float("nan"), "–", None),
+        (None, "–", None),
+        (pd.NaT, "–", None),
+        (12_345, "12,345", 12_345.0),
+        (8174.6, "8,175", 8174.6),
+        (-1234.5, "−1,234", -1234.5),
+        (1.5e7 + 0.5, "1.5e+07", 1.5e7 + 0.5),
+        (3.0, "3", 3.0),
+        (1e-9, "1e−09", 1e-9),
+        (float("inf"), "inf", float("inf")),
+        (True, "yes", None),
+        ("<b>", "<b>", None),
+    ],
+)
+def test_cells_show_numbers_shortly_and_keep_them_to_sort_by(value: object, text: str, number: float | None) -> None:
+    (row,) = html_table(pd.DataFrame({"x": pd.Series([value], dtype=object)})).rows
+    assert (row[0].text, row[0].number) == (text, number)
+
+
+def test_a_study_is_found_by_its_figures_number_and_says_what_the_paper_says(page: str, tables: ReportTables) -> None:
+    for study in tables.studies:
+        start = page.index(f'id="study-{study.name}"')
+        part = page[start : page.index("</section>", start)]
+        assert f'<span class="kicker">{study.figure}</span> {study.title}' in part or study.figure is None
+        for verdict in ("agrees", "differs", "undecided", "not-comparable"):
+            assert f'<li class="{verdict}">The paper (section 5.1): isotropy is lower on all noisy data sets' in part
+        assert "0 of 2 printed numbers beside ours can be compared: a small checkpoint of ours (2), a stand-in" in part
+        assert ("params/paper.yaml" in part) == (study.figure is not None)
+        assert f'href="#study-{study.name}"' in page
+
+
+def test_a_still_picture_stands_in_for_figures_in_print_and_without_javascript(tables: ReportTables) -> None:
+    text = render(tables, {"domains": b"png"})
+    assert text.count('<img class="still" src="data:image/png;base64,cG5n" alt="8 scatter plots') == 1
+    assert text.count('class="pictures stilled"') == 1
+
+
+def test_a_study_without_rows_says_so(tables: ReportTables) -> None:
+    one = tables.studies[0]
+    none = {
+        name: replace(getattr(one, name), frame=getattr(one, name).frame.iloc[:0]) for name in ("points", "published")
+    }
+    text = render(replace(tables, studies=(replace(one, **none),)))
+    assert "Nothing of this study is at hand" in text

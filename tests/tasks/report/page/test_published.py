@@ -1,0 +1,68 @@
+"""The section of printed numbers: in the order of the figures, verdicts as words for CSS, and what to run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tsfmscope.tasks.report.page import published
+from tsfmscope.tasks.report.page.page import render
+from tsfmscope.tasks.report.page.summary import summarise
+from tsfmscope.tasks.report.tables import ReportTables
+
+
+def test_the_table_names_figure_number_verdict_and_reason(tables: ReportTables) -> None:
+    found = published.section(tables.printed)
+    (listing,) = found.listings
+    assert listing.table.heads == ["figure", "number", "model", "published", "ours", "interval", "verdict", "why"]
+    assert listing.table.filtered and listing.table.total == len(tables.printed.frame) == 13
+    first = [cell.text for cell in listing.table.rows[0]]
+    assert first[:2] == ["isotropy Table 1", "d(0.8) of chronos-t5 on finance-1, layer 1"]
+    assert first[3:] == [
+        "4", "3", "none: one covariance matrix", "not comparable", "a small checkpoint of ours",
+    ]  # fmt: skip
+    assert {row[-2].kind for row in listing.table.rows} == {"not-comparable", "not-measured"}
+
+
+def test_what_to_run_stands_once_with_how_many_numbers_it_is_for(tables: ReportTables) -> None:
+    assert published.remedies(["b", "a", "a", "c"]) == [
+        "What to run for a comparison, and of how many numbers: “a” (2), “b” (1), “c” (1)."
+    ]
+    assert published.remedies([]) == []
+    assert "“make profile NAME=paper; make repro” (12)" in published.section(tables.printed).notes[-1]
+
+
+def test_a_verdict_is_a_class_of_its_cell_in_the_page(tables: ReportTables) -> None:
+    frame = tables.printed.frame
+    verdicts = ["agrees", "differs", "undecided", *["not measured"] * (len(frame) - 3)]
+    page = render(replace(tables, printed=replace(tables.printed, frame=frame.assign(verdict=verdicts))))
+    start = page.index('id="printed-table"')
+    part = page[start : page.index("</table>", start)]
+    for verdict, count in (("agrees", 1), ("differs", 1), ("undecided", 1), ("not measured", len(frame) - 3)):
+        assert part.count(f'<td class="verdict {verdict.replace(" ", "-")}">{verdict}</td>') == count
+
+
+def test_without_rows_the_section_says_so(tables: ReportTables) -> None:
+    found = published.section(replace(tables.printed, frame=tables.printed.frame.iloc[:0]))
+    assert (found.rows, found.listings, found.notes) == (0, (), ())
+
+
+def test_a_lacking_column_is_named(tables: ReportTables) -> None:
+    broken = replace(tables.printed, frame=tables.printed.frame.drop(columns="run"))
+    with pytest.raises(ValueError, match="expected run too"):
+        published.section(broken)
+
+
+def test_a_run_of_ones_own_studies_does_not_list_what_papers_print(tables: ReportTables) -> None:
+    """163 rows, not measured, stood first in the report of a study that is of no figure."""
+    own = [replace(study, figure=None) for study in tables.studies]
+    frame = tables.printed.frame
+    unmeasured = replace(tables.printed, frame=frame.assign(verdict="not measured"))
+    assert published.is_asked(tables)
+    assert published.is_asked(replace(tables, printed=unmeasured)), "a study is of a figure"
+    assert published.is_asked(replace(tables, studies=own)), "numbers were measured"
+    whole, bare = (replace(tables, studies=studies, printed=unmeasured) for studies in (tables.studies, own))
+    assert ['id="printed-table"' in render(one) for one in (whole, bare)] == [True, False]
+    told = ["13 printed numbers were not measured" in str(summarise(one)) for one in (whole, bare)]
+    assert told == [True, False]

@@ -1,0 +1,73 @@
+"""The headline numbers and the plots' rows, against the catalogue that `store` makes and DVC's own renderer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+import yaml
+
+from tsfmscope import store
+from tsfmscope.store import catalogue
+from tsfmscope.tasks.report.dvc_metrics import HEADLINES, PLOTS, headlines, nested, plots
+
+ROOT = Path(__file__).parents[3]
+DRAWN = [one for one in yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"] if isinstance(one, dict)]
+CSV = {file: (name, how, y) for one in DRAWN for name, how in one.items() if isinstance(how["y"], dict)
+       for file, y in how["y"].items()}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    path = tmp_path_factory.mktemp("store") / "results.duckdb"
+    catalogue.build(path, {})
+    with store.open(path) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("name", sorted(HEADLINES))
+def test_a_headline_of_a_catalogue_without_rows_is_no_number_or_a_count(
+    name: str, empty: duckdb.DuckDBPyConnection
+) -> None:
+    asked = headlines("it's {x}")[name]
+    found = empty.sql(asked.sql)
+    assert set(nested(found.columns, found.fetchall(), asked.names).values()) <= {0}
+
+
+@pytest.mark.parametrize("file", sorted(CSV))
+def test_a_plot_of_dvc_yaml_has_its_columns_and_its_template(file: str, empty: duckdb.DuckDBPyConnection) -> None:
+    _, how, y = CSV[file]
+    columns = empty.sql(plots("it's", "a study")[Path(file).stem]).columns
+    assert {"line", how["x"], y} <= set(columns)
+    assert (ROOT / ".dvc" / "plots" / f"{how['template']}.json").exists()
+
+
+def test_dvc_yaml_draws_every_file_of_plots_and_no_other() -> None:
+    assert {Path(file).stem for file in CSV} == set(PLOTS)
+
+
+@pytest.mark.parametrize("name", ["lines", "points"])
+def test_a_template_of_dvc_plots_holds_data_axes_colours_and_revisions(name: str) -> None:
+    from dvc_render.vega import VegaRenderer
+
+    points = [
+        {"line": line, "x": n, "y": n * n, "rev": rev} for line in "ab" for n in range(3) for rev in ("old", "new")
+    ]
+    template = str(ROOT / ".dvc" / "plots" / f"{name}.json")
+    renderer = VegaRenderer(points, "p", x="x", y="y", x_label="X", y_label="Y", title="T", template=template)
+    drawn = renderer.get_filled_template()
+    assert drawn["data"]["values"] == points
+    encoding = drawn["encoding"]
+    assert (encoding["x"]["field"], encoding["y"]["field"], encoding["color"]["field"]) == ("x", "y", "line")
+    assert "rev" in json.dumps({key: one for key, one in encoding.items() if key in ("strokeDash", "shape")})
+    assert "DVC_METRIC" not in json.dumps(drawn)
+
+
+def test_rows_nest_by_their_names_and_what_is_no_number_is_left_out() -> None:
+    rows = [("a", "x", 1, 0.5), ("a", "y", 2, None), ("b", "x", None, None)]
+    assert nested(("one", "two", "n", "rho"), rows, 2) == {"a": {"x": {"n": 1, "rho": 0.5}, "y": {"n": 2}}}
+    assert nested(("n", "rho"), [(3, 0.1)], 0) == {"n": 3, "rho": 0.1}
+    assert nested(("one", "n"), [], 1) == {}
