@@ -48,18 +48,11 @@ from bench.geometry import ROOT, real_series
 from bench.memory import MIB, held, peak
 from tsfmscope.store.dumps import read_table, write_job_dump
 from tsfmscope.store.files import sync
-from tsfmscope.tasks.entries.embeddings import (
-    KINDS,
-    embed,
-    kept_rows,
-    pass_windows,
-    run_windows,
-    sample_seed,
-    window_tokens,
-)
-from tsfmscope.tasks.entries.tokens import IDENTITY, tokenize
-from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task, current_context
+from tsfmscope.tasks.entries.embeddings import embed, sample_seed
+from tsfmscope.tasks.entries.tokens import tokenize
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, IDENTITY, ExecutionContext, Job, Task, current_context
 from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.common.batches import KINDS, kept_rows, pass_windows, run_windows, window_tokens
 from tsfmscope.tasks.models.common.capture import even_batches
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.types import Tokens, tokens_from_table

@@ -7,15 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.stages import DATA
-from tsfmscope.stages.config import DATA_VARIABLE, DataSet
 from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.series_files import dataset_row, write_series, write_tables
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.files.bundled import load_bundled
-from tsfmscope.tasks.series.files.hub_datasets import load_hub
-from tsfmscope.tasks.series.files.parquet import Loaded, load_parquet, select
-from tsfmscope.tasks.series.other_modalities import SOURCES
-from tsfmscope.tasks.series.synthetic.signals import draw_signal
 from tsfmscope.tasks.series.types import Skip
 
 OUT = Path(DATA, "datasets")
@@ -33,7 +28,7 @@ def main(params: Params) -> None:
         if dataset.source == "kernelsynth":
             continue
         try:
-            found = loaded(name, dataset, params)
+            found = load_data_set(name, dataset, params)
         except DataError as error:
             skipped.append(_skip(name, str(error), 1))
             print(f"datasets: {name}: skipped: {error}")
@@ -45,36 +40,6 @@ def main(params: Params) -> None:
             write_series(OUT, name, found.series)
             rows.append(dataset_row(name, dataset, found.series, found.available + len(found.skipped)))
     write_tables(OUT, rows, skipped, keep={row["dataset"] for row in rows})
-
-
-def loaded(name: str, dataset: DataSet, params: Params, *, offline: bool = False) -> Loaded:
-    """Return the usable series of a data set whose source is not kernelsynth.
-
-    Raises DataError if the data cannot be obtained. offline: reads the hub's cache only, without the network.
-    """
-    how: dict[str, Any] = {
-        "min_length": params.datasets.min_length,
-        "sample": (params.datasets.max_series, params.seed),
-    }
-    if dataset.source == "bundled":
-        return select(load_bundled(name), **how)
-    # Signals are not filtered: a constant series, unusable elsewhere, is intended here.
-    if dataset.source == "signals":
-        drawn = draw_signal(name, str(dataset.signal), params.seed)
-        return Loaded(drawn, [], len(drawn))
-    if dataset.source == "hub":
-        return load_hub(name, allowed=not offline, domain=dataset.domain, **how)
-    path = None if dataset.file is None else _under_root(dataset.file, params)
-    if dataset.source in SOURCES:
-        return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=params.seed), **how)
-    return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **how)
-
-
-def _under_root(file: str, params: Params) -> Path:
-    root = params.data_root
-    if root is None:
-        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that holds {file}")
-    return root / file
 
 
 def _unusable(dataset: str, skipped: Iterable[Skip]) -> Iterator[dict[str, Any]]:

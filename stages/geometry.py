@@ -14,7 +14,7 @@ from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
 from tsfmscope.store.dumps import Place, last_layers, layers, read_states
 from tsfmscope.tasks.job import Job, Task
 
-TASK = Task("measure", 3, "tsfmscope.tasks.geometry.measure:entry", table="geometry")
+TASK = Task("measure", 3, "tsfmscope.tasks.entries.geometry:entry", table="geometry")
 
 
 def main(params: Params) -> None:

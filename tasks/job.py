@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Columns that name a cell: a model on a data set under one condition. Every result row begins with them.
+IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
+# Columns that name a layer of the cell's hidden states.
+LAYER = ("stack", "layer", "normed")
+
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.entries.embeddings import embed
-from tsfmscope.tasks.entries.tokens import IDENTITY, tokenize
+from tsfmscope.tasks.job import IDENTITY
+from tsfmscope.tasks.entries.tokens import tokenize
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 from tsfmscope.tasks.job import Job, Task

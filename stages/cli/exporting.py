@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tsfmscope.stages.config.model_reference import resolve
 from tsfmscope.stages.config.params import Params, ParamsError
+from tsfmscope.stages.pipeline.model_reference import resolve
 from tsfmscope.stages.pipeline.targets import check_new
 from tsfmscope.tasks.compression import export as exported
 from tsfmscope.tasks.models import registry

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from tsfmscope.stages import embeddings, geometry, kernelsynth, spectra, tokens
 from tsfmscope.stages.config import Condition, DataSet, DataSets, Model
-from tsfmscope.stages.config.model_reference import Source, resolve, slug
 from tsfmscope.stages.config.params import Params, ParamsError
-from tsfmscope.stages.datasets import loaded
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.contexts import Observed, longest_context
+from tsfmscope.stages.pipeline.load_series import load_data_set
+from tsfmscope.stages.pipeline.model_reference import Source, resolve, slug
 from tsfmscope.store.dumps import Place as LayerPlace
 from tsfmscope.store.dumps import batch_states
 from tsfmscope.tasks.errors import DataError, ModelError
@@ -265,7 +265,7 @@ def _series(params: Params, asked: InspectRequest, name: str, dataset: DataSet) 
         if found.missing:
             logger.warning(missing_times(found.missing))
     else:
-        found = loaded(name, dataset, params)
+        found = load_data_set(name, dataset, params)
         if len(found.series) < found.available:
             logger.warning(
                 f"{name}: {len(found.series)} of {found.available} series, a seeded sample; --max-series takes more"
@@ -331,7 +331,7 @@ def place_of(batch: pa.RecordBatch) -> LayerPlace:
 
 def isotropy(params: Params, cell: planning.Cell, table: pa.Table) -> dict[str, Any]:
     """Return the row of one layer, computed as in the stage geometry."""
-    from tsfmscope.tasks.geometry.measure import entry
+    from tsfmscope.tasks.entries.geometry import entry
 
     (batch,) = table.combine_chunks().to_batches()
     spec = geometry.spec(params, planning.identity(params, cell), place_of(batch), is_last=False)

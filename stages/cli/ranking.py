@@ -32,10 +32,10 @@ from tsfmscope.stages.cli.inspection import (
     token_dump,
     under,
 )
-from tsfmscope.stages.config.model_reference import resolve
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.contexts import Observed
+from tsfmscope.stages.pipeline.model_reference import resolve
 from tsfmscope.store.dumps import last_layers
 from tsfmscope.tasks.errors import DataError, HealthError, ModelError
 from tsfmscope.tasks.job import Job

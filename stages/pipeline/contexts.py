@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.datasets import loaded
 from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import modality
 from tsfmscope.tasks.series.synthetic.signals import draw_signal
@@ -110,7 +110,7 @@ def _at_hand(name: str, params: Params) -> list[Series]:
         return [Series(name, name, np.zeros(params.kernelsynth.length, np.float32), "", "")]
     if dataset.source == "signals":
         return draw_signal(name, "constant", params.seed)
-    found = loaded(name, dataset, params, offline=True).series
+    found = load_data_set(name, dataset, params, offline=True).series
     if not found:
         raise DataError(f"data set {name}: expected a usable series, found none")
     return found

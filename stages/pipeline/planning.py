@@ -14,12 +14,12 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.store.dumps import Place, last_layers
 from tsfmscope.store.files import fingerprint, verify
 from tsfmscope.store.published import read_dumps, read_rows
+from tsfmscope.tasks.job import IDENTITY
 from tsfmscope.tasks.series.catalog import modality
 
 # Share of every bundled series, at its end, in which targets lie: checkpoints are pretrained on the
 # first 80 %.
 BUNDLED_HELD_OUT = 0.2
-IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
 
 
 class Cell(NamedTuple):

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from tsfmscope.tasks.entries.embeddings import VALUED, in_batches, pass_windows
-from tsfmscope.tasks.entries.tokens import IDENTITY
-from tsfmscope.tasks.job import Job, Result, current_context
+from tsfmscope.tasks.job import IDENTITY, Job, Result, current_context
+from tsfmscope.tasks.models.common.batches import VALUED, in_batches, pass_windows
 from tsfmscope.tasks.models.registry import load_for_job
 from tsfmscope.tasks.models.types import TokenKind, Tokens
 from tsfmscope.tasks.series.synthetic.noise import with_noise

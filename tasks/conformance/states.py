@@ -12,8 +12,8 @@ import numpy as np
 
 from tsfmscope.tasks.conformance.subject import Subject, same_bits, states_of, windows_of
 from tsfmscope.tasks.conformance.verdict import SAME, NotApplicable, demand, distance
-from tsfmscope.tasks.entries.embeddings import in_batches
 from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.models.common.batches import in_batches
 from tsfmscope.tasks.models.common.capture import capture
 
 # Found in a key of config.json that counts blocks.

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from tsfmscope.tasks.entries.tokens import IDENTITY
-from tsfmscope.tasks.job import Job, Result, current_context
-from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens, tokens_from_table
+from tsfmscope.tasks.job import IDENTITY, Job, Result, current_context
+from tsfmscope.tasks.models.common.batches import KINDS, in_batches, kept_rows, pass_windows, run_windows, window_tokens
+from tsfmscope.tasks.models.types import LayerStates, Tokens, tokens_from_table
 from tsfmscope.tasks.producer_consumer import ProducerConsumer
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
 
-# Kinds of tokens that stand for values.
-KINDS = ("observation", "future")
-VALUED = [TokenKind[name.upper()] for name in KINDS]
 # float16 ends at 65,504, and T5's residual stream can exceed that.
 LARGEST_FLOAT16 = 6e4
-# Tokens of one forward pass where `batch` is None. They are constants, not timed during the run, so
-# that reruns give the same bytes.
-PASS_TOKENS = {
-    # Measured by bench/embedding.py: results/embedding.md has the rates from one window to all.
-    "cpu": 4096,
-    # Not measured, because no GPU was available: `python -m bench.embedding --device cuda` prints
-    # the rates.
-    "cuda": 32_768,
-}
 
 
 def schema(width: int, dtype: str) -> pa.Schema:
@@ -72,7 +59,7 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
     Windows without a kept token are not run. States are stored as float16 only if `store_dtype` asks for it
     and every state of the dump is below LARGEST_FLOAT16 in absolute value. If `store_dtype` is float32, the
     forward pass has not run when this function returns: it runs when the tables are consumed
-    (`feeding.used`).
+    (`ProducerConsumer.then`).
     Raises ValueError for an unknown kind, or if no stack has a token of these kinds.
     """
     tokens = tokens_from_table(data)
@@ -105,61 +92,12 @@ def sample_seed(job: Job) -> int:
     return Job(job.task, chosen | same).spec_seed
 
 
-def pass_windows(tokens: Tokens, device: str) -> int:
-    """Return the number of windows of one forward pass on a device ("cpu", "cuda:0").
-
-    It is PASS_TOKENS divided by the tokens of a window, and at least 1.
-    """
-    return max(1, PASS_TOKENS[device.partition(":")[0]] // window_tokens(tokens))
-
-
-def window_tokens(tokens: Tokens) -> int:
-    """Return the number of tokens of one window, summed over all stacks."""
-    return sum(kinds.shape[1] for kinds in tokens.kinds.values())
-
-
-def run_windows(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the windows that contain a kept token and are therefore run, ascending."""
-    return np.unique(np.concatenate([ids // tokens.kinds[stack].shape[1] for stack, ids in rows.items()]))
-
-
-def kept_rows(tokens: Tokens, kinds: tuple[str, ...] | list[str], rows: int, seed: int) -> Mapping[str, np.ndarray]:
-    """Return, for each stack, the ascending ids (window * T + position) of at most `rows` kept tokens.
-
-    kinds: names of TokenKind. Raises ValueError for an unknown kind, or if no stack has a token of these
-    kinds.
-    """
-    names = [kind.name.lower() for kind in TokenKind]
-    if unknown := sorted(set(kinds) - set(names)):
-        raise ValueError(f"kinds: got {unknown}, expected some of {names}")
-    wanted = [TokenKind[kind.upper()] for kind in kinds]
-    found = {}
-    for index, (stack, values) in enumerate(tokens.kinds.items()):
-        ids = np.flatnonzero(np.isin(values, wanted))
-        if len(ids) > rows:
-            ids = np.sort(np.random.default_rng([seed, index]).choice(ids, rows, replace=False))
-        found[stack] = ids
-    if not any(map(len, found.values())):
-        raise ValueError(f"kinds: no stack has a token of {list(kinds)}; ask for others")
-    return found
-
-
 def _kept_states(
     model: Family, tokens: Tokens, rows: Mapping[str, np.ndarray], batch: int
 ) -> ProducerConsumer[LayerStates, LayerStates]:
     """Return a feed of the kept rows [N, d] of every layer that has any."""
     with in_batches(model, batch):
         return model.fed_states(tokens, rows)
-
-
-@contextmanager
-def in_batches(model: Family, batch: int) -> Iterator[None]:
-    """Set the model's windows per forward pass while the context is open."""
-    usual, model.batch = model.batch, batch
-    try:
-        yield
-    finally:
-        model.batch = usual
 
 
 def _fit_float16(layers: list[LayerStates]) -> bool:
@@ -207,18 +145,3 @@ def _token_columns(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> dict[str, 
             "type": pa.nulls(len(ids), pa.int32()) if types is None else pa.array(types[window, position], pa.int32()),
         }
     return found
-
-
-def sample_windows(tokens: Tokens, rows: int, seed: int) -> Tokens:
-    """Return the fewest randomly chosen windows that have `rows` value tokens in every stack.
-
-    Value tokens are those that stand for values. Stacks with one token per window do not count. All windows
-    are returned if they have fewer such tokens, and at least one is returned. The result keeps the original
-    order of the windows.
-    """
-    order, needed = np.random.default_rng([seed, 4]).permutation(len(tokens)), 1
-    for kinds in tokens.kinds.values():
-        if kinds.shape[1] > 1:
-            reached = np.cumsum(np.isin(kinds, VALUED).sum(axis=1)[order])
-            needed = max(needed, int(np.searchsorted(reached, rows)) + 1)
-    return tokens.take(np.sort(order[:needed]))

@@ -10,7 +10,7 @@ import numpy as np
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.forecasting.scores import score
-from tsfmscope.tasks.job import Job, Result
+from tsfmscope.tasks.job import IDENTITY, Job, Result
 from tsfmscope.tasks.series.synthetic.noise import with_noise
 from tsfmscope.tasks.series.tables import table_series
 from tsfmscope.tasks.series.windows import last_windows
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # prefix of the reason of a window without a forecast
 UNSCORED = "not forecast: "
-IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
 
 
 def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:

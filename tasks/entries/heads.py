@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tsfmscope.tasks.entries.embeddings import KINDS, VALUED, in_batches, kept_rows, pass_windows, sample_windows
-from tsfmscope.tasks.entries.tokens import IDENTITY
 from tsfmscope.tasks.geometry.alignment import head_alignments
 from tsfmscope.tasks.geometry.head import log_partition, partition_spread
 from tsfmscope.tasks.geometry.jacobian import LARGEST, jacobian_bounds
-from tsfmscope.tasks.job import Job, Result, current_context
+from tsfmscope.tasks.job import IDENTITY, Job, Result, current_context
+from tsfmscope.tasks.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows, sample_windows
 from tsfmscope.tasks.models.types import TokenKind, Tokens, tokens_from_table
 
 if TYPE_CHECKING:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tsfmscope.tasks.job import IDENTITY, LAYER, Job, Result
 from tsfmscope.tasks.ranks.angles import line_angles
 from tsfmscope.tasks.ranks.spectrum import matrix_floor, rounding_floor, singular_values
 from tsfmscope.tasks.ranks.tall import TallQR
 
-if TYPE_CHECKING:
-    from tsfmscope.tasks.job import Job, Result
-
-IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
-PLACE = ("stack", "layer", "normed")
 NO_ROWS = "no token of these kinds"
 # Number of i.i.d. Gaussian vectors to compare with the models' (Yu et al. 2026, Fig. 3b).
 VECTORS = 64
@@ -30,12 +26,10 @@ def input_spectrum(job: Job, data: Mapping[str, Any], model: object = None) -> R
     is coarser than that of the activation file. data: states [N, d] and states_dtype, as returned by
     tsfmscope.store.dumps.read_states.
     """
-    from tsfmscope.tasks.job import Result
-
     states, rows = data["states"], job.spec.get("rows")
     if rows is not None and len(states) > rows:
         states = states[np.sort(np.random.default_rng([job.seed, 5]).choice(len(states), rows, replace=False))]
-    place = {name: job.spec[name] for name in PLACE}
+    place = {name: job.spec[name] for name in LAYER}
     row = input_row(
         states, dtype=job.spec.get("weights_dtype", data["states_dtype"]), tokens=job.spec.get("tokens", "valued")
     )
@@ -47,8 +41,6 @@ def gaussian_angles(job: Job, data: object, model: object = None) -> Result:
 
     job.spec: identity and `dimension`.
     """
-    from tsfmscope.tasks.job import Result
-
     vectors = np.random.default_rng(job.seed).standard_normal((VECTORS, job.spec["dimension"]))
     where = {"what": "gaussian", "matrix": None, "stack": None, "layer": None}
     return Result([identity(job) | where | row for row in angle_rows(vectors)])

@@ -11,7 +11,7 @@ import pyarrow as pa
 from jaxtyping import Int64
 
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.job import Job, Result
+from tsfmscope.tasks.job import IDENTITY, Job, Result
 from tsfmscope.tasks.models.types import TokenKind, Tokens, tokens_to_table
 from tsfmscope.tasks.series.synthetic.noise import with_noise
 from tsfmscope.tasks.series.tables import table_series
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.series.types import Series, Skip
 
-IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
 # A token dump without windows.
 NOTHING = pa.table({"series": pa.array([], pa.string()), "origin": pa.array([], pa.int64())})
 

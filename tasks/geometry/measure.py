@@ -1,9 +1,9 @@
-"""All geometry measures of one layer's states, and the job entry point of the sweep."""
+"""All geometry measures of one layer's states."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -18,11 +18,6 @@ from tsfmscope.tasks.geometry.partition import of_projections, uncentred_project
 from tsfmscope.tasks.geometry.repeats import MEASURES as REPEATED
 from tsfmscope.tasks.geometry.repeats import Rows, spread_over_halves
 
-if TYPE_CHECKING:
-    from tsfmscope.tasks.job import Job, Result
-
-IDENTITY = ("model", "base_model", "rank", "dataset", "condition", "context", "noise")
-PLACE = ("stack", "layer", "normed")
 MEASURES = (
     "zeta", "zeta_token", "k", "zeta_adjusted", "zeta_adjusted_weighted", "zeta_adjusted_floor",
     "zeta_adjusted_corrected", "zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p",
@@ -37,21 +32,6 @@ LEVEL = 0.05
 SMALL, LARGE = 1e-100, 1e100
 # A silhouette needs 2 clusters and at most N - 1 labels.
 LEAST_ROWS = 3
-
-
-def entry(job: Job, data: Mapping[str, Any], model: None) -> Result:
-    """Return one row of the table `geometry`, measured on the states of one layer.
-
-    job.spec: the columns of IDENTITY and PLACE, weights_dtype, `tokens` (maximum number of rows; more rows
-    are sampled with the job's seed) and `measure`, the keyword arguments of `measure_states`. data: states
-    [N, d], types [N] or None, n_series, states_dtype.
-    """
-    from tsfmscope.tasks.job import Result
-
-    states, types = subsample(data["states"], data["types"], job.spec["tokens"], seed=job.seed)
-    row = {name: job.spec[name] for name in (*IDENTITY, *PLACE, "weights_dtype")}
-    row |= {"n_series": data["n_series"], "states_dtype": data["states_dtype"], "job_key": job.key}
-    return Result([row | measure_states(states, types, **job.spec["measure"], seed=job.seed)])
 
 
 def subsample(

@@ -55,7 +55,7 @@ def test_a_killed_driver_loses_nothing_that_was_stored(smoke: Checkout, tmp_path
     (made.folder / "tasks/geometry/logged.py").write_text(LOGGED)
     stage = made.folder / "stages/geometry.py"
     stage.write_text(
-        stage.read_text().replace("tsfmscope.tasks.geometry.measure:entry", "tsfmscope.tasks.geometry.logged:entry")
+        stage.read_text().replace("tsfmscope.tasks.entries.geometry:entry", "tsfmscope.tasks.geometry.logged:entry")
     )
     raised, times = re.subn(r'Task\("measure", \d+', 'Task("measure", 1000', stage.read_text())
     assert times == 1

@@ -21,10 +21,11 @@ from tsfmscope.store.dumps import layer_states, layers, write_dump
 from tsfmscope.store.schema import TABLES
 from tsfmscope.tasks.entries.embeddings import embed
 from tsfmscope.tasks.entries.forecasts import evaluate
-from tsfmscope.tasks.entries.tokens import IDENTITY, tokenize
-from tsfmscope.tasks.geometry.measure import MEASURES, entry
+from tsfmscope.tasks.entries.geometry import entry
+from tsfmscope.tasks.entries.tokens import tokenize
+from tsfmscope.tasks.geometry.measure import MEASURES
 from tsfmscope.tasks.geometry.repeats import MEASURES as REPEATED
-from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.job import IDENTITY, Job, Task
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.tables import series_table

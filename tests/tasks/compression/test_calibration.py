@@ -12,10 +12,10 @@ import torch
 from tsfmscope.tasks.compression.calibration import centred, gather, white
 from tsfmscope.tasks.compression.products import outputs, scores, weighed_outputs, weighed_scores
 from tsfmscope.tasks.compression.truncation import compress
-from tsfmscope.tasks.entries.embeddings import in_batches
 from tsfmscope.tasks.errors import HealthError, ModelError
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
 from tsfmscope.tasks.models.common.attention import Projections
+from tsfmscope.tasks.models.common.batches import in_batches
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.types import Windows

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tsfmscope.tasks.entries.geometry import entry
 from tsfmscope.tasks.geometry.adjusted import adjusted_cosine
 from tsfmscope.tasks.geometry.cai import cai
 from tsfmscope.tasks.geometry.clusters import choose_clusters
 from tsfmscope.tasks.geometry.cosine import inter_token_cosine
 from tsfmscope.tasks.geometry.dimension import covariance_spectrum
 from tsfmscope.tasks.geometry.isoscore import isoscore
-from tsfmscope.tasks.geometry.measure import entry, measure_states, subsample
+from tsfmscope.tasks.geometry.measure import measure_states, subsample
 from tsfmscope.tasks.geometry.partition import log_isotropy
 from tsfmscope.tasks.job import Job, Task
 
@@ -199,7 +200,7 @@ def test_a_subsample_has_the_asked_size_in_the_old_order_and_every_row_the_same_
 
 @pytest.mark.parametrize("types", [None, np.arange(300) % 40])
 def test_the_entry_answers_one_row_with_its_identity_seeded_by_its_key(types: np.ndarray | None) -> None:
-    job = Job(Task("geometry", 1, "tsfmscope.tasks.geometry.measure:entry"), SPEC)
+    job = Job(Task("geometry", 1, "tsfmscope.tasks.entries.geometry:entry"), SPEC)
     data = {"states": _states(dtype=np.float16), "types": types, "n_series": 4, "states_dtype": "float16"}
     (row,) = entry(job, data, None).rows
     states, kinds = subsample(data["states"], types, 200, seed=job.seed)

@@ -12,11 +12,12 @@ import pytest
 import torch
 from scipy import stats
 
-from tsfmscope.tasks.entries.embeddings import PASS_TOKENS, embed, kept_rows, pass_windows, sample_seed, schema
-from tsfmscope.tasks.entries.tokens import IDENTITY, tokenize
+from tsfmscope.tasks.entries.embeddings import embed, sample_seed, schema
+from tsfmscope.tasks.entries.tokens import tokenize
 from tsfmscope.tasks.errors import DataError, HealthError
-from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, IDENTITY, ExecutionContext, Job, Task
 from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.common.batches import PASS_TOKENS, kept_rows, pass_windows
 from tsfmscope.tasks.models.common.capture import Pass
 from tsfmscope.tasks.models.types import TokenKind, Tokens, tokens_from_table
 from tsfmscope.tasks.series.tables import series_table

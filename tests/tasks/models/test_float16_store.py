@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tsfmscope.tasks.entries.embeddings import embed
-from tsfmscope.tasks.entries.tokens import IDENTITY, tokenize
+from tsfmscope.tasks.entries.tokens import tokenize
 from tsfmscope.tasks.geometry.dimension import effective_dimension
 from tsfmscope.tasks.geometry.measure import PRESETS, measure_states
-from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.job import IDENTITY, Job, Task
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.types import tokens_from_table
 from tsfmscope.tasks.series.files.bundled import load_bundled

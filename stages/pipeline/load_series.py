@@ -1,0 +1,45 @@
+"""Loading of the series of one data set of params.yaml, from whatever source it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.stages.config import DATA_VARIABLE, DataSet
+from tsfmscope.stages.config.params import Params
+from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.series.files.bundled import load_bundled
+from tsfmscope.tasks.series.files.hub_datasets import load_hub
+from tsfmscope.tasks.series.files.parquet import Loaded, load_parquet, select
+from tsfmscope.tasks.series.other_modalities import SOURCES
+from tsfmscope.tasks.series.synthetic.signals import draw_signal
+
+
+def load_data_set(name: str, dataset: DataSet, params: Params, *, offline: bool = False) -> Loaded:
+    """Return the usable series of a data set whose source is not kernelsynth.
+
+    Raises DataError if the data cannot be obtained. offline: reads the hub's cache only, without the network.
+    """
+    how: dict[str, Any] = {
+        "min_length": params.datasets.min_length,
+        "sample": (params.datasets.max_series, params.seed),
+    }
+    if dataset.source == "bundled":
+        return select(load_bundled(name), **how)
+    # Signals are not filtered: a constant series, unusable elsewhere, is intended here.
+    if dataset.source == "signals":
+        drawn = draw_signal(name, str(dataset.signal), params.seed)
+        return Loaded(drawn, [], len(drawn))
+    if dataset.source == "hub":
+        return load_hub(name, allowed=not offline, domain=dataset.domain, **how)
+    path = None if dataset.file is None else _under_root(dataset.file, params)
+    if dataset.source in SOURCES:
+        return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=params.seed), **how)
+    return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **how)
+
+
+def _under_root(file: str, params: Params) -> Path:
+    root = params.data_root
+    if root is None:
+        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that holds {file}")
+    return root / file
