@@ -1,4 +1,61 @@
 """Look inside time-series foundation models: isotropy, rank and compression.
 
-`stages`, `tasks` and `store` next to this file are links to the folders of these names.
+The names in `__all__` are the public Python API. Each is imported when it is first used, so that
+`import tsfmscope` loads neither torch nor Ray. `stages`, `tasks` and `store` next to this file are links to the
+folders of these names.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tsfmscope.any_module import states_of, weights
+    from tsfmscope.api import compress, embed, inspect, results, states
+    from tsfmscope.measures import effective_dimension, isotropy, numerical_rank, singular_values
+    from tsfmscope.model import load
+    from tsfmscope.tasks.models.base import Family, Forecaster
+    from tsfmscope.tasks.models.types import TokenKind, Tokens
+
+_API, _MODULE, _MEASURES = "tsfmscope.api", "tsfmscope.any_module", "tsfmscope.measures"
+# Name -> the module that defines it.
+_MODULES = {
+    **dict.fromkeys(("compress", "embed", "inspect", "results", "states"), _API),
+    "load": "tsfmscope.model",
+    **dict.fromkeys(("states_of", "weights"), _MODULE),
+    **dict.fromkeys(("effective_dimension", "isotropy", "numerical_rank", "singular_values"), _MEASURES),
+    **dict.fromkeys(("Family", "Forecaster"), "tsfmscope.tasks.models.base"),
+    **dict.fromkeys(("TokenKind", "Tokens"), "tsfmscope.tasks.models.types"),
+}
+
+__all__ = [
+    "Family",
+    "Forecaster",
+    "TokenKind",
+    "Tokens",
+    "compress",
+    "effective_dimension",
+    "embed",
+    "inspect",
+    "isotropy",
+    "load",
+    "numerical_rank",
+    "results",
+    "singular_values",
+    "states",
+    "states_of",
+    "weights",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

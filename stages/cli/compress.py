@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from tsfmscope.stages.cli.inspect import Precision, params_here, watched
+from tsfmscope.stages.cli.inspect import Precision, watched
 from tsfmscope.stages.cli.output import Json, say_json, say_left_out, say_table
 from tsfmscope.stages.config import LARGEST_SEED
+from tsfmscope.stages.config.defaults import params_here
 
 
 class Method(StrEnum):

@@ -13,7 +13,8 @@ import typer
 
 from tsfmscope.stages.cli.output import Json, console, say_json, say_left_out, say_table, with_spread
 from tsfmscope.stages.config import LARGEST_SEED
-from tsfmscope.stages.config.params import PARAMS_FILE, Params, ParamsError, load
+from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.stages.config.params import ParamsError
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.inspection import LayerReport, Watch
@@ -99,14 +100,6 @@ def inspect(
     say_left_out(found.skipped, aside=as_json)
     if out is not None and not as_json:
         typer.echo(f"picture: {out}")
-
-
-def params_here() -> Params:
-    """Return the params of this folder, else the package's default params, else params without any models."""
-    from tsfmscope.stages.cli.inspection import bare
-    from tsfmscope.stages.config import defaults
-
-    return load() if Path(PARAMS_FILE).exists() else defaults.params() or bare()
 
 
 @contextlib.contextmanager

@@ -46,11 +46,6 @@ logger = logging.getLogger(__name__)
 HORIZON = 24
 # Steps of context, if no condition of params.yaml states them.
 CONTEXT = 500
-STUDY = {"inspect": {"title": "inspect", "measures": ["weights"], "models": "all"}}
-# Replaces params.yaml in a folder without one.
-BARE: Mapping[str, Any] = {
-    "models": {}, "datasets": {"sets": {}}, "conditions": {}, "studies": STUDY, "report": {"study": "inspect"},
-}  # fmt: skip
 # Columns of the table `geometry` that the result leaves out.
 LISTS = ("eigenvalues", "silhouettes")
 # Callback for progress: the current step, how much of it is done, and of how much (0: not known).
@@ -95,11 +90,6 @@ class LayerReport:
     n_windows: int
     skipped: Mapping[str, int]
     observed: Observed
-
-
-def bare() -> Params:
-    """Return params without models, data sets and conditions, for a folder without params.yaml."""
-    return Params.model_validate(BARE)
 
 
 def inspect_layers(params: Params, asked: InspectRequest, watch: Watch = lambda what, done, total: None) -> LayerReport:

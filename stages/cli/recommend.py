@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tsfmscope.stages.cli.inspect import params_here, watched
+from tsfmscope.stages.cli.inspect import watched
 from tsfmscope.stages.cli.output import Json, say_json, say_left_out, say_table, with_spread
 from tsfmscope.stages.cli.ranking import RESULTS, Criteria, candidates, rank_candidates, what_varies
 from tsfmscope.stages.cli.ranking_trust import beats_chance, trust, verdict
 from tsfmscope.stages.config import LARGEST_SEED
+from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.pipeline.contexts import unfilled
 from tsfmscope.store.errors import QueryError

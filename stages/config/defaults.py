@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tsfmscope.stages.config.params import PARAMS_FILE, Params, load
 
@@ -13,6 +15,12 @@ PACKAGE = "tsfmscope"
 PACKAGED = Path(__file__).parents[1] / "default"
 # Exists in a checkout only.
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+
+STUDY = {"inspect": {"title": "inspect", "measures": ["weights"], "models": "all"}}
+# Replaces params.yaml in a folder without one.
+BARE: Mapping[str, Any] = {
+    "models": {}, "datasets": {"sets": {}}, "conditions": {}, "studies": STUDY, "report": {"study": "inspect"},
+}  # fmt: skip
 
 
 def folder() -> Path | None:
@@ -36,6 +44,11 @@ def params() -> Params | None:
     committed = found.checkpoints.committed
     kept = None if committed is None else str(where / committed)
     return found.model_copy(update={"checkpoints": found.checkpoints.model_copy(update={"committed": kept})})
+
+
+def params_here() -> Params:
+    """Return the params of this folder, else the package's default params, else params without any models."""
+    return load() if Path(PARAMS_FILE).exists() else params() or Params.model_validate(BARE)
 
 
 def version() -> str:

@@ -19,6 +19,7 @@ from tsfmscope.stages.pipeline.model_folders import recipe
 from tsfmscope.tasks import hub
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.config_family import family_of_folder
 from tsfmscope.tasks.models.registry import PRECISION
 
 # Kind of a reference -> the stage that makes its folder.
@@ -65,10 +66,13 @@ def resolve(params: Params, name: str, family: str | None = None) -> Source:
         return Source(name, named.family, folder, reference, dict(named.options), named.base_model, named.rank)
     family, reference = _split(params, name, family)
     try:
-        registry.check_name(family)
+        if family is not None:
+            registry.check_name(family)
     except ValueError as error:
         raise ParamsError(f"{name}: {error}") from error
     found = registry.resolve(reference, allow_hub=True)
+    if family is None and (family := family_of_folder(found.folder)) is None:
+        raise ParamsError(_unknown_family(name))
     last = reference.removeprefix(hub.PREFIX).partition("@")[0].rpartition("/")[2]
     short = slug(found.folder.resolve().name if found.source == "folder" else last)
     return Source(short or "model", family, found.folder, found.pinned(reference))
@@ -79,20 +83,21 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._@=+-]", "-", text).lstrip("._@=+-")
 
 
-def _split(params: Params, name: str, family: str | None) -> tuple[str, str]:
+def _split(params: Params, name: str, family: str | None) -> tuple[str | None, str]:
     """Return the family and the reference of a name that is not a model of params.yaml.
 
-    Raises ParamsError if the name is not a reference or a folder, or if its family is not known.
+    The family is None for a model of the hub, whose config.json is not here yet. Raises ParamsError if the
+    name is not a reference or a folder, or if its family is not known.
     """
     head, colon, rest = name.partition(":")
     if family is None and colon and head != hub.PREFIX.rstrip(":"):
         return head, rest
     if Path(name).is_dir():
-        family = family or _trained_family(Path(name))
+        family = family or _folder_family(Path(name))
         if family is None:
-            raise ParamsError(f"{name}: is a folder; say whose with --family, one of {', '.join(registry.families())}")
+            raise ParamsError(_unknown_family(name))
         return family, name
-    if family is not None and hub.looks_like_hub(name):
+    if hub.looks_like_hub(name) and (family is not None or head == hub.PREFIX.rstrip(":")):
         return family, name
     near = difflib.get_close_matches(name, params.models, 2)
     known = f"known: {', '.join(params.models)}" if params.models else "there is none here: write FAMILY:FOLDER"
@@ -102,11 +107,16 @@ def _split(params: Params, name: str, family: str | None) -> tuple[str, str]:
     )
 
 
-def _trained_family(folder: Path) -> str | None:
-    """Return the family that the recipe file of a folder names; None if there is none."""
+def _unknown_family(name: str) -> str:
+    known = ", ".join(registry.families())
+    return f"{name}: its config.json shows no known family; give it with --family, one of {known}"
+
+
+def _folder_family(folder: Path) -> str | None:
+    """Return the family that the recipe file or the config.json of a folder shows; None if neither does."""
     made = (recipe(folder) or {}).get("recipe")
     family = made.get("family") if isinstance(made, dict) else None
-    return family if isinstance(family, str) else None
+    return family if isinstance(family, str) else family_of_folder(folder)
 
 
 def _named(params: Params, name: str) -> Model | None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tsfmscope.tasks import lens
 from tsfmscope.tasks.job import IDENTITY, Job, Result, current_context
-from tsfmscope.tasks.models.common.batches import KINDS, in_batches, kept_rows, pass_windows, run_windows, window_tokens
+from tsfmscope.tasks.models.common.batches import KINDS, pass_windows, run_windows, window_tokens
 from tsfmscope.tasks.models.types import LayerStates, Tokens, tokens_from_table
 from tsfmscope.tasks.producer_consumer import ProducerConsumer
 
@@ -64,8 +65,10 @@ def embed(job: Job, data: pa.Table, model: Family) -> Result:
     """
     tokens = tokens_from_table(data)
     batch = current_context().batch(job.spec["batch"] or pass_windows(tokens, current_context().device))
-    rows = kept_rows(tokens, job.spec.get("kinds", KINDS), job.spec["rows"], sample_seed(job))
-    layers: Iterable[LayerStates] = _kept_states(model, tokens, rows, batch)
+    rows, _, producer = lens.hidden_states(
+        model, tokens, rows=job.spec["rows"], seed=sample_seed(job), kinds=job.spec.get("kinds", KINDS), batch=batch
+    )
+    layers: Iterable[LayerStates] = producer
     dtype = "float32"
     if job.spec["store_dtype"] == "float16":
         # All layers are needed before the dtype is known: the largest state may be in the last one.
@@ -90,14 +93,6 @@ def sample_seed(job: Job) -> int:
     without = {"batch", "store_dtype", "format", "sampled_as"} | ({"options"} if same else set())
     chosen = {name: value for name, value in job.spec.items() if name not in without}
     return Job(job.task, chosen | same).spec_seed
-
-
-def _kept_states(
-    model: Family, tokens: Tokens, rows: Mapping[str, np.ndarray], batch: int
-) -> ProducerConsumer[LayerStates, LayerStates]:
-    """Return a feed of the kept rows [N, d] of every layer that has any."""
-    with in_batches(model, batch):
-        return model.fed_states(tokens, rows)
 
 
 def _fit_float16(layers: list[LayerStates]) -> bool:

@@ -6,21 +6,23 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from tsfmscope.tasks import lens
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.forecasting.scores import score
 from tsfmscope.tasks.job import IDENTITY, Job, Result
-from tsfmscope.tasks.series.synthetic.noise import with_noise
 from tsfmscope.tasks.series.tables import table_series
-from tsfmscope.tasks.series.windows import last_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tsfmscope.tasks.models.base import Forecaster
-    from tsfmscope.tasks.series.types import Series, Windows
+    from tsfmscope.tasks.series.types import Series
 
+# Entries of the spec that `lens.score_forecasts` takes.
+FORECASTS = (
+    *("context", "horizon", "min_context", "held_out", "noise", "seed"),
+    *("levels", "samples", "batch", "keep_quantiles"),
+)
+OPTIONAL = ("history", "earlier")
 # prefix of the reason of a window without a forecast
 UNSCORED = "not forecast: "
 
@@ -35,28 +37,17 @@ def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:
     Optional in job.spec: history (steps before the context that lagged families read), max_series (the first
     ones), earlier (number of steps by which the window lies before the last one, for a score that was known
     before the last window) and seeded_as (the key that seeds samples; by default the job's).
-    The season is the one of the series (`season_of`). Noise is added to the context that the model sees. The
-    targets, and the mean and seasonal error in the denominators of scores, are clean, so that a condition
-    changes the forecast only. DataError if there are no series.
+    DataError if there are no series.
     """
     spec = job.spec
     series = table_series(data)[: spec.get("max_series")]
     if not series:
         raise DataError(f"data set {spec['dataset']}: expected at least one series, got none")
-    model, context = model.under(spec["context"], spec.get("history", 0))
-    windows, skipped = last_windows(
-        series,
-        context=context,
-        horizon=spec["horizon"],
-        min_context=spec["min_context"],
-        held_out=spec["held_out"],
-        earlier=spec.get("earlier", 0),
+    how = {name: spec[name] for name in FORECASTS} | {name: spec[name] for name in OPTIONAL if name in spec}
+    scored, skipped = lens.score_forecasts(
+        model, series, **how, seed_of=lambda name: window_seed(spec.get("seeded_as", job.key), name)
     )
-    rows = {skip.series: unscored(skip.reason) for skip in skipped}
-    histories = {one.series: one.values for one in series}
-    for start in range(0, len(windows), spec["batch"]):
-        part = _slice(windows, start, start + spec["batch"])
-        rows |= _scored(job, part, with_noise(part, series, noise=spec["noise"], seed=spec["seed"]), histories, model)
+    rows = {skip.series: unscored(skip.reason) for skip in skipped} | scored
     return Result([_row(job, model, one, rows[one.series]) for one in series])
 
 
@@ -67,29 +58,6 @@ def window_seed(key: str, series: str) -> int:
     """
     digest = hashlib.sha256(f"{key}/{series}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def _scored(
-    job: Job, clean: Windows, seen: Windows, histories: Mapping[str, np.ndarray], model: Forecaster
-) -> dict[str, dict[str, Any]]:
-    spec = job.spec
-    levels = tuple(spec["levels"])
-    seeds = [window_seed(spec.get("seeded_as", job.key), name) for name in seen.series]
-    forecast = model.forecast(seen, levels=levels, samples=spec["samples"], seeds=seeds)
-    past = [histories[name][:origin] for name, origin in zip(clean.series, clean.origin.tolist(), strict=True)]
-    scores = score(
-        clean.future,
-        forecast.values,
-        levels,
-        context=clean.context[:, -spec["context"] :],
-        past=past,
-        season=clean.season,
-    )
-    rows = {}
-    for place, name in enumerate(clean.series):
-        quantiles = forecast.values[place].tolist() if spec["keep_quantiles"] else None
-        rows[name] = {"origin": int(clean.origin[place]), **scores.row(place), "quantiles": quantiles}
-    return rows
 
 
 def unscored(reason: str) -> dict[str, Any]:
@@ -107,7 +75,3 @@ def _row(job: Job, model: Forecaster, one: Series, scored: Mapping[str, Any]) ->
         row["origin"] = max(0, len(one.values) - spec["horizon"] - spec.get("earlier", 0))
     samples = None if model.direct else spec["samples"]
     return row | {"levels": list(spec["levels"]), "samples": samples, "batch": spec["batch"]}
-
-
-def _slice(windows: Windows, start: int, stop: int) -> Windows:
-    return windows.take(slice(start, stop))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tsfmscope.tasks.entries.state_spectra import angle_rows, identity, input_row, weight_row
+from tsfmscope.tasks.entries.state_spectra import angle_rows, identity
 from tsfmscope.tasks.job import Job, Result, current_context
 from tsfmscope.tasks.models.common.batches import VALUED, in_batches, pass_windows, sample_windows, window_tokens
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix, tokens_from_table
 from tsfmscope.tasks.ranks.plane import leading_plane
+from tsfmscope.tasks.ranks.spectrum_columns import input_row, weight_row
 
 if TYPE_CHECKING:
     import pyarrow as pa

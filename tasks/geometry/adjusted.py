@@ -151,7 +151,9 @@ def permuted_cosines(
     zetas = np.empty(permutations)
     for at in range(permutations):
         moved = _shuffled(means, rng)
-        moved -= (moved @ shares.astype(np.float32))[:, None]
+        # BLAS reads whole vectors of memory, and what lies beyond the array may set the flag "invalid".
+        with np.errstate(invalid="ignore"):
+            moved -= (moved @ shares.astype(np.float32))[:, None]
         zetas[at] = _cosine(moved if within is None else moved[:, own] + within, counts, starts)
     clipped: np.ndarray = zetas.clip(-1, 1)
     return clipped

@@ -129,6 +129,20 @@ def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tup
     return Loaded(kept.series, skipped + kept.skipped, kept.available, missing, notes)
 
 
+def load_frame(
+    frame: pd.DataFrame, *, name: str, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None
+) -> Loaded:
+    """Read the usable series of a table with one row per time, in the layouts of `load_own`.
+
+    Raises DataError, naming the column, for a table that is not in one of these layouts.
+    """
+    pairs, notes = _of_frame(frame, Path("DataFrame"), name)
+    kept = select((one for one, _ in pairs), min_length=min_length, sample=sample)
+    names = {one.series for one in kept.series}
+    missing = {one.series: n for one, n in pairs if n and one.series in names}
+    return Loaded(kept.series, kept.skipped, kept.available, missing, notes)
+
+
 def _of_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip], list[str]]:
     """Read one file.
 

@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             2,
             "nothing: neither a model of params.yaml nor a folder",
         ),
-        (("inspect", "empty", "nile"), 2, "empty: is a folder; say whose with --family"),
+        (("inspect", "empty", "nile"), 2, "empty: its config.json shows no known family; give it with --family"),
         (("inspect", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the option out"),
         (("inspect", BOLT, "nille"), 2, "got 'nille', which is no file, no folder and no data set; did you mean nile"),
         (("inspect", BOLT, "missing.csv"), 2, "got 'missing.csv', which is no file"),

@@ -1,0 +1,257 @@
+"""Tokens, hidden states, forecasts and measures of one model on some series, with plain arguments.
+
+The entries of jobs and the Python API call these functions. None of them knows of jobs, files or Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int64, Integer
+
+from tsfmscope.tasks.forecasting.scores import score
+from tsfmscope.tasks.geometry.dimension import effective_dimension
+from tsfmscope.tasks.geometry.measure import measure_states, subsample
+from tsfmscope.tasks.geometry.repeats import EPSILON
+from tsfmscope.tasks.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
+from tsfmscope.tasks.models.types import LayerStates, Tokens
+from tsfmscope.tasks.producer_consumer import ProducerConsumer
+from tsfmscope.tasks.ranks.spectrum import numerical_rank
+from tsfmscope.tasks.ranks.spectrum_columns import input_row
+from tsfmscope.tasks.series.synthetic.noise import with_noise
+from tsfmscope.tasks.series.types import Series, Skip
+from tsfmscope.tasks.series.windows import MIN_CONTEXT, last_windows, spread_windows
+
+if TYPE_CHECKING:
+    from tsfmscope.tasks.models.base import Family, Forecaster
+
+
+class TokenSample(NamedTuple):
+    """Tokens of some windows; None where no series gives a window.
+
+    observed: number of observed steps of each context. skipped: series that gave no window, with the reason.
+    """
+
+    tokens: Tokens | None
+    observed: Int64[np.ndarray, " window"]
+    skipped: list[Skip]
+
+
+def tokenize(
+    model: Family,
+    series: Sequence[Series],
+    *,
+    context: int,
+    horizon: int,
+    rows: int,
+    seed: int,
+    min_context: int = MIN_CONTEXT,
+    held_out: float | None = None,
+    noise: float = 0.0,
+    history: int = 0,
+) -> TokenSample:
+    """Tokenise windows of some series until every stack has `rows` tokens that stand for values.
+
+    A stack gets fewer where the series do not suffice. Every series gives a window, if it can.
+
+    Args:
+        model: the model.
+        series: series of one data set, of one frequency.
+        context: steps of context that become tokens.
+        horizon: steps after the context; stacks that read the future see them.
+        rows: number of tokens in each stack.
+        seed: seed of windows and noise.
+        min_context: smallest number of observed steps in a context.
+        held_out: as in `spread_windows`.
+        noise: standard deviation of Gaussian noise on the context, in standard deviations of the series.
+        history: steps before the context that a lagged family reads.
+    """
+    model, steps = model.under(context, history)
+    wanted = {stack: n for stack, n in model.rows_per_window(steps, horizon).items() if n > 0}
+    count = max(len(series), -(-rows // min(wanted.values(), default=1)))
+    while True:
+        windows, skipped = spread_windows(
+            series,
+            context=steps,
+            horizon=horizon,
+            count=count,
+            min_context=min_context,
+            held_out=held_out,
+            seed=seed,
+        )
+        if not len(windows):
+            return TokenSample(None, np.zeros(0, np.int64), skipped)
+        tokens = model.tokenize(with_noise(windows, series, noise=noise, seed=seed))
+        valued = count_valued(tokens)
+        if len(windows) < count or all(valued[stack] >= rows for stack in wanted):
+            return TokenSample(tokens, windows.observed(context), skipped)
+        # Missing steps leave windows with fewer rows than a full one has.
+        count *= 2
+
+
+def count_valued(tokens: Tokens) -> dict[str, int]:
+    """Count the tokens of each stack that stand for values."""
+    return {stack: int(np.isin(kinds, VALUED).sum()) for stack, kinds in tokens.kinds.items()}
+
+
+class KeptStates(NamedTuple):
+    """Hidden states of some tokens.
+
+    rows: stack -> ascending ids (window * T + position) of the tokens. batch: windows of a forward pass.
+    layers: states [N, d] of these tokens, layer by layer; the forward pass runs when it is consumed.
+    """
+
+    rows: Mapping[str, np.ndarray]
+    batch: int
+    layers: ProducerConsumer[LayerStates, LayerStates]
+
+
+def hidden_states(
+    model: Family,
+    tokens: Tokens,
+    *,
+    rows: int,
+    seed: int,
+    kinds: Sequence[str] = KINDS,
+    batch: int | None = None,
+    device: str = "cpu",
+) -> KeptStates:
+    """Select at most `rows` tokens of every stack, the same in all its layers, and return their hidden states.
+
+    kinds: names of TokenKind. seed: seed of the sample, which is drawn without replacement. batch: windows of
+    a forward pass; None takes `pass_windows` of the device. Raises ValueError for an unknown kind, or if no
+    stack has a token of these kinds; HealthError, while the layers are consumed, for states that are not
+    finite.
+    """
+    batch = pass_windows(tokens, device) if batch is None else batch
+    kept = kept_rows(tokens, list(kinds), rows, seed)
+    with in_batches(model, batch):
+        return KeptStates(kept, batch, model.fed_states(tokens, kept))
+
+
+def measure_layer(
+    states: Float[np.ndarray, "token width"],
+    types: Integer[np.ndarray, " token"] | None = None,
+    *,
+    share: float = EPSILON,
+    epsilon: float = 0.01,
+    dtype: str = "float32",
+    rows: int | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> dict[str, Any]:
+    """Compute isotropy, effective dimension and numerical rank of one layer's states.
+
+    Args:
+        states: hidden states.
+        types: id of each token, for families with a vocabulary; None: every token is its own type.
+        share: share of the variance, the ε of the effective dimension d(ε).
+        epsilon: relative tolerance of the numerical rank.
+        dtype: coarsest type that the states were computed in; it sets the rounding error of singular values.
+        rows: largest number of tokens for isotropy and dimension, a seeded sample; None: all.
+        seed: seed of samples, clusters and permutations.
+        options: further arguments of `measure_states`.
+
+    Returns:
+        The columns of `measure_states`, and `width`, `share`, `effective_dimension`,
+        `effective_dimension_sd` (None for another share than EPSILON), `epsilon`, `numerical_rank` and
+        `meaningless`: whether epsilon is below the rounding error, so that the rank means nothing.
+        `effective_dimension` is None for constant states.
+
+    Raises:
+        ValueError: a wrong shape, NaN, infinity, or an argument out of range.
+    """
+    sampled, of_sample = (states, types) if rows is None else subsample(states, types, rows, seed=seed)
+    row = measure_states(sampled, of_sample, **options, seed=seed)
+    spectrum = input_row(states, dtype=dtype, tokens="valued")
+    variances = row["eigenvalues"]
+    return row | {
+        "width": spectrum["n_columns"],
+        "share": share,
+        "effective_dimension": effective_dimension(variances, share) if any(variances) else None,
+        "effective_dimension_sd": row["effective_dimension_sd"] if share == EPSILON else None,
+        "epsilon": epsilon,
+        "numerical_rank": numerical_rank(spectrum["singular_values"], epsilon),
+        "meaningless": epsilon < spectrum["floor"],
+    }
+
+
+class ScoredWindows(NamedTuple):
+    """Scores of the last window of every series.
+
+    rows: series -> `origin`, the columns of `Scores.row`, and `quantiles` [Q][H] or None. skipped: series
+    without a usable last window, with the reason.
+    """
+
+    rows: dict[str, dict[str, Any]]
+    skipped: list[Skip]
+
+
+def score_forecasts(
+    model: Forecaster,
+    series: Sequence[Series],
+    *,
+    context: int,
+    horizon: int,
+    levels: Sequence[float],
+    samples: int,
+    seed_of: Callable[[str], int],
+    seed: int,
+    min_context: int = MIN_CONTEXT,
+    held_out: float | None = None,
+    noise: float = 0.0,
+    history: int = 0,
+    earlier: int = 0,
+    batch: int = 32,
+    keep_quantiles: bool = False,
+) -> ScoredWindows:
+    """Forecast the last window of every series and score the forecasts.
+
+    Noise is added to the context that the model sees. The targets, and the mean and seasonal error in the
+    denominators of scores, are clean, so that a condition changes the forecast only. The season is that of
+    the series (`season_of`).
+
+    Args:
+        model: the forecasting model.
+        series: series of one data set, of one frequency.
+        context: steps of context.
+        horizon: steps to forecast.
+        levels: quantile levels, ascending, with 0.5.
+        samples: number of sample paths, for families that draw them.
+        seed_of: returns the seed of a series' samples.
+        seed: seed of the noise.
+        min_context: smallest number of observed steps in a context.
+        held_out: share at the end of a series in which the future must lie; None: the whole series.
+        noise: as in `tokenize`.
+        history: as in `tokenize`.
+        earlier: steps by which the window lies before the last one.
+        batch: windows per call of the model.
+        keep_quantiles: whether the rows contain the forecasts.
+    """
+    model, steps = model.under(context, history)
+    windows, skipped = last_windows(
+        series, context=steps, horizon=horizon, min_context=min_context, held_out=held_out, earlier=earlier
+    )
+    histories = {one.series: one.values for one in series}
+    rows: dict[str, dict[str, Any]] = {}
+    for start in range(0, len(windows), batch):
+        clean = windows.take(slice(start, start + batch))
+        seen = with_noise(clean, series, noise=noise, seed=seed)
+        forecast = model.forecast(
+            seen, levels=tuple(levels), samples=samples, seeds=[seed_of(name) for name in seen.series]
+        )
+        past = [histories[name][:origin] for name, origin in zip(clean.series, clean.origin.tolist(), strict=True)]
+        scores = score(
+            clean.future,
+            forecast.values,
+            tuple(levels),
+            context=clean.context[:, -context:],
+            past=past,
+            season=clean.season,
+        )
+        for place, name in enumerate(clean.series):
+            quantiles = forecast.values[place].tolist() if keep_quantiles else None
+            rows[name] = {"origin": int(clean.origin[place]), **scores.row(place), "quantiles": quantiles}
+    return ScoredWindows(rows, skipped)

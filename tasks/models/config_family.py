@@ -1,0 +1,68 @@
+"""Recognition of a checkpoint's family from its config.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.regular_files import read_text
+
+# Bytes of a config.json; the largest of the Hugging Face hub has a hundredth of that.
+LARGEST_CONFIG = 2**22
+# Class name under `architectures` -> family.
+ARCHITECTURES = {
+    "Chronos2Model": "chronos-2",
+    "ChronosBoltModelForForecasting": "chronos-bolt",
+    "PatchTSTForPrediction": "patchtst",
+    "PatchTSTForPretraining": "patchtst",
+    "TimeMoeForPrediction": "time-moe",
+    "TimesFm2_5ModelForPrediction": "timesfm-2.5",
+    "TimesFmModelForPrediction": "timesfm",
+    "TotemNetwork": "totem",
+    "ViTForImageClassification": "vit",
+    "ViTForMaskedImageModeling": "vit",
+    "ViTMAEForPreTraining": "visionts",
+    "ViTModel": "vit",
+}
+# `model_type` -> family, where no architecture is named.
+MODEL_TYPES = {"lag-llama": "lag-llama"}
+# Names of keys -> family, for packages whose config.json names no class. The first whose keys are
+# all present counts, so that a family whose config is that of another with a block comes first.
+KEYS = {
+    ("wavetoken_config",): "wavetoken",
+    ("chronos_config", "feed_forward_proj"): "chronos-t5",
+    ("feed_forward_proj", "num_decoder_layers"): "t5-text",
+    ("patch_sizes", "distr_output"): "moirai",
+    ("dim_output", "task"): "tabular",
+}
+
+
+def family_of_folder(folder: Path) -> str | None:
+    """Return the family that the config.json of a folder shows; None if there is no such file or no match.
+
+    Raises ModelError if the file is not a JSON object.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        return None
+    try:
+        config = json.loads(read_text(path, LARGEST_CONFIG))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: expected JSON ({error}); fetch or save the checkpoint again") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path}: expected an object, got {type(config).__name__}; fetch the checkpoint again")
+    return family_of_config(config)
+
+
+def family_of_config(config: Mapping[str, Any]) -> str | None:
+    """Return the family of a checkpoint with this config.json; None if it is not recognised."""
+    named = config.get("architectures")
+    for name in named if isinstance(named, list) else ():
+        if name in ARCHITECTURES:
+            return ARCHITECTURES[name]
+    if (found := MODEL_TYPES.get(str(config.get("model_type")))) is not None:
+        return found
+    return next((family for keys, family in KEYS.items() if all(key in config for key in keys)), None)

@@ -1,0 +1,47 @@
+"""The family of a checkpoint is recognised from its config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tsfmscope.tasks.conformance.examples import EXAMPLES, ready
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.config_family import ARCHITECTURES, KEYS, MODEL_TYPES, family_of_config, family_of_folder
+from tsfmscope.tasks.models.registry import FAMILIES, family_class
+
+CHECKPOINTS = Path(__file__).parents[3] / "checkpoints"
+
+
+@pytest.mark.parametrize("folder", sorted(CHECKPOINTS.glob("*/")), ids=lambda one: one.name)
+def test_every_committed_checkpoint_is_recognised(folder: Path) -> None:
+    recipe = json.loads((folder / "recipe.json").read_text())["recipe"]
+    assert family_of_folder(folder) == recipe["family"]
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_what_a_family_saves_is_recognised(family: str, tmp_path: Path) -> None:
+    found = family_class(family)
+    found.new(ready(EXAMPLES[family]), seed=0).save(tmp_path)
+    assert family_of_folder(tmp_path) == family
+
+
+def test_every_recognised_family_is_registered() -> None:
+    assert {*ARCHITECTURES.values(), *MODEL_TYPES.values(), *KEYS.values()} == set(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"architectures": None}, {"architectures": ["GPT2LMHeadModel"]}, {"model_type": []}]
+)
+def test_another_config_is_not_recognised(config: dict[str, object]) -> None:
+    assert family_of_config(config) is None
+
+
+def test_a_folder_without_a_readable_config(tmp_path: Path) -> None:
+    assert family_of_folder(tmp_path) is None
+    for text in ("{", "[]", "[" * 100_000):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ModelError, match=r"config\.json: expected"):
+            family_of_folder(tmp_path)

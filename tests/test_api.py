@@ -1,0 +1,243 @@
+"""The public Python API: its names and signatures, and each function on small models."""
+
+from __future__ import annotations
+
+import inspect as python_inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import tsfmscope as ts
+from tsfmscope.model import Model
+from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.store.errors import QueryError
+from tsfmscope.tasks.errors import DataError
+
+SIGNATURES = {
+    "compress": "model, data, *, keep, method, windows, context, horizon, max_series, seed",
+    "effective_dimension": "x, share",
+    "embed": "model, data, *, layer, stack, pool, context, max_series, seed",
+    "inspect": "model, data, *, context, horizon, noise, rows, max_series, share, epsilon, seed",
+    "isotropy": "x, types, *, seed",
+    "load": "name, *, family, device, precision",
+    "numerical_rank": "x, epsilon",
+    "results": "path",
+    "singular_values": "x",
+    "states": "model, data, *, context, horizon, rows, kinds, max_series, seed",
+    "states_of": "module, run, at",
+    "weights": "module, *, epsilon",
+}
+CLASSES = {"Family", "Forecaster", "TokenKind", "Tokens"}
+FORECASTERS = [
+    *("chronos-2", "chronos-bolt", "chronos-t5", "lag-llama", "moirai", "patchtst", "time-moe", "timesfm"),
+    *("totem", "visionts", "wavetoken"),
+]
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    rng, steps = np.random.default_rng(0), np.arange(300)
+    index = pd.date_range("2024-01-01", periods=300, freq="h")
+    return pd.DataFrame({"a": np.sin(steps / 4) + rng.normal(size=300) / 9, "b": rng.normal(size=300).cumsum()}, index)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return ts.load("chronos-bolt-nano")
+
+
+def _signature(name: str) -> str:
+    found, keyword_only = [], False
+    for one in python_inspect.signature(getattr(ts, name)).parameters.values():
+        if one.kind is one.KEYWORD_ONLY and not keyword_only:
+            found.append("*")
+            keyword_only = True
+        found.append(one.name)
+    return ", ".join(found)
+
+
+def test_names_and_signatures() -> None:
+    assert set(ts.__all__) == set(SIGNATURES) | CLASSES
+    assert {name: _signature(name) for name in SIGNATURES} == SIGNATURES
+    assert set(ts.__all__) <= set(dir(ts))
+    assert all(python_inspect.isclass(getattr(ts, name)) for name in CLASSES)
+    with pytest.raises(AttributeError, match="has no attribute 'lod'; it has Family"):
+        ts.lod  # noqa: B018
+
+
+def test_every_function_documents_what_it_raises_or_cannot_fail() -> None:
+    for name in SIGNATURES:
+        text = python_inspect.getdoc(getattr(ts, name)) or ""
+        assert "Raises" in text, name
+
+
+def test_the_import_loads_neither_torch_nor_ray() -> None:
+    code = (
+        "import sys, time; start = time.perf_counter(); import tsfmscope; "
+        "print(time.perf_counter() - start, *({'torch', 'ray', 'pandas', 'numpy'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert float(out[0]) < 0.2
+    assert out[1:] == []
+
+
+def test_inspect_measures_every_layer(model: Model, frame: pd.DataFrame, tmp_path: Path) -> None:
+    report = ts.inspect(model, frame, context=64, rows=200)
+    states = ts.states(model, frame, context=64, rows=200)
+    assert list(report.layers["stack"].unique()) == ["encoder", "decoder"]
+    assert len(report.layers) == len(states) == sum(n + 2 for n in model.layers.values())
+    for row in report.layers.to_dict("records"):
+        of_layer = states[row["stack"], "normed" if row["normed"] else row["layer"]]
+        assert of_layer.shape == (row["n_tokens"], model.width)
+        assert row["numerical_rank"] == ts.numerical_rank(of_layer)
+        assert row["zeta"] == pytest.approx(ts.isotropy(of_layer)["zeta"])
+        if not pd.isna(row["effective_dimension"]):
+            assert row["effective_dimension"] == ts.effective_dimension(of_layer)
+    assert "chronos-bolt-nano on data, context 64" in repr(report)
+    assert "<table" in report._repr_html_()
+    for suffix in ("html", "png", "svg", "csv", "parquet"):
+        assert report.save(tmp_path / f"look.{suffix}").stat().st_size > 500
+    assert report.plot("dimensions").data
+    with pytest.raises(ValueError, match=r"look\.pdf: expected a name that ends in \.html"):
+        report.save(tmp_path / "look.pdf")
+    with pytest.raises(ValueError, match="what: got 'cosine', expected one of isotropy, dimensions"):
+        report.plot("cosine")
+
+
+def _kinds_of_data(frame: pd.DataFrame, folder: Path) -> Iterator[pd.DataFrame | pd.Series | np.ndarray | str | Path]:
+    path = folder / "mine.csv"
+    frame.to_csv(path, index_label="time")
+    yield from (frame, frame["a"], frame["a"].to_numpy(), frame.to_numpy().T, path, str(path), "nile")
+
+
+def test_series_come_from_frames_arrays_files_and_names(model: Model, frame: pd.DataFrame, tmp_path: Path) -> None:
+    counts = [len(ts.embed(model, one, context=64)) for one in _kinds_of_data(frame, tmp_path)]
+    assert counts == [2, 1, 1, 2, 2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.zeros((2, 3, 4)), r"data: got an array \(2, 3, 4\) of float64, expected"),
+        (np.array(["a", "b"]), "expected numbers"),
+        (np.full(100, np.nan), "data: no usable series: 1 "),
+        (np.zeros(0), "data: no usable series"),
+        ("no-such-thing", "data: got 'no-such-thing', expected a file, a folder, or one of"),
+        (pd.DataFrame({"a": ["x"] * 50}), "expected at least one column of numbers"),
+    ],
+)
+def test_data_that_are_no_series_are_named(model: Model, data: pd.DataFrame, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ts.inspect(model, data)
+
+
+def test_a_series_too_short_for_the_horizon_is_named(model: Model) -> None:
+    with pytest.raises(DataError, match="no window of 64 steps of context and a horizon of 500"):
+        ts.states(model, np.random.default_rng(0).normal(size=100), context=64, horizon=500)
+
+
+@pytest.mark.parametrize("family", FORECASTERS)
+def test_embed_gives_one_finite_vector_per_series(family: str, frame: pd.DataFrame) -> None:
+    found = ts.embed(f"{family}-nano", frame, context=96)
+    assert list(found.index) == ["a", "b"]
+    assert np.isfinite(found.to_numpy()).all()
+    assert not np.allclose(found.loc["a"], found.loc["b"])
+
+
+def test_embed_pools_the_states_of_the_last_steps(model: Model, frame: pd.DataFrame) -> None:
+    mean, last, largest = (ts.embed(model, frame, pool=pool, layer=1, context=64) for pool in ("mean", "last", "max"))
+    assert (largest.to_numpy() >= mean.to_numpy()).all()
+    assert not np.allclose(last, mean)
+    # Only the last steps count.
+    longer = pd.concat([frame.iloc[:50] * 9, frame])
+    longer.index = pd.date_range("2024-01-01", periods=len(longer), freq="h")
+    np.testing.assert_allclose(ts.embed(model, longer, layer=1, context=64), mean, rtol=1e-5)
+    for wrong, message in (
+        ({"pool": "sum"}, "pool: got 'sum'"),
+        ({"layer": 9}, "layer: got 9"),
+        ({"stack": "x"}, "stack"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ts.embed(model, frame, context=64, **wrong)  # type: ignore[arg-type]
+
+
+def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.DataFrame, tmp_path: Path) -> None:
+    before = {name: one.clone() for name, one in model.family.network.state_dict().items()}
+    small = ts.compress(model, frame, keep=0.5, context=64, horizon=8, windows=8)
+    costs = small.costs.set_index("quantity")
+    assert costs.loc["attention_parameters", "ratio"] == pytest.approx(0.5, abs=0.05)
+    assert costs.loc["wql", "before"] > 0
+    for name, one in model.family.network.state_dict().items():
+        assert torch.equal(one, before[name])
+    again = ts.load(str(small.save(tmp_path / "out")))
+    np.testing.assert_allclose(ts.embed(again, frame, context=64), ts.embed(small, frame, context=64), atol=1e-5)
+    with pytest.raises(FileExistsError, match="expected a new or empty folder"):
+        small.save(tmp_path / "out")
+
+
+def test_weights_of_any_module() -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
+    with torch.no_grad():
+        network[2].weight[2] = network[2].weight[1]
+    rows = ts.weights(network)
+    assert list(rows["name"]) == ["0", "2"]
+    assert list(rows["numerical_rank"]) == [4, 2]
+    expected = np.linalg.svd(network[0].weight.detach().double().numpy(), compute_uv=False)
+    np.testing.assert_allclose(rows["singular_values"][0], expected, rtol=1e-6)
+    assert rows["stable_rank"][0] == pytest.approx((expected**2).sum() / expected[0] ** 2, rel=1e-6)
+    with torch.no_grad():
+        network[0].weight[0, 0] = torch.nan
+    with pytest.raises(ValueError, match="0: matrix: holds NaN"):
+        ts.weights(network)
+    with pytest.raises(ValueError, match=r"expected at least one torch\.nn\.Linear"):
+        ts.weights(torch.nn.ReLU())
+
+
+def test_states_of_any_module() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU())
+    batch = torch.randn(2, 5, 4)
+
+    def run() -> None:
+        network(batch)
+        network(batch[:1])
+
+    found = ts.states_of(network, run, at=["0", "1"])
+    assert found["0"].shape == (15, 6)
+    np.testing.assert_allclose(found["1"], np.maximum(found["0"], 0))
+    with pytest.raises(KeyError, match="no submodule 'blocks'"):
+        ts.states_of(network, run, at=["blocks"])
+    with pytest.raises(RuntimeError, match="submodules 0 were not called"):
+        ts.states_of(network, lambda: None, at=["0"])
+
+
+def test_measures_reject_what_they_cannot_measure() -> None:
+    for measure in (ts.isotropy, ts.effective_dimension, ts.numerical_rank, ts.singular_values):
+        for wrong in (np.zeros(3), np.full((4, 3), np.nan)):
+            with pytest.raises(ValueError, match=r"expected|NaN"):
+                measure(wrong)
+    x = np.random.default_rng(0).normal(size=(500, 4)) @ np.diag([9, 3, 1e-4, 0])
+    assert ts.numerical_rank(x) == 2
+    assert ts.effective_dimension(x) == 1
+    assert ts.effective_dimension(x, share=0.99) == 2
+
+
+def test_results_answer_in_sql(tmp_path: Path) -> None:
+    from tsfmscope.store import catalogue
+
+    catalogue.build(tmp_path / "results.duckdb", {})
+    with ts.results(tmp_path / "results.duckdb") as connection:
+        assert connection.sql("select 1 as one").df()["one"].tolist() == [1]
+    with pytest.raises(QueryError, match="no database at"):
+        ts.results(tmp_path / "other.duckdb")
+
+
+def test_a_wrong_name_is_answered_with_a_near_one() -> None:
+    with pytest.raises(ParamsError, match=r"did you mean .*chronos-bolt-nano"):
+        ts.load("chronos-bolt-nanoo")

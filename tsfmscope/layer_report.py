@@ -1,0 +1,95 @@
+"""Result of `tsfmscope.inspect`: a DataFrame with one row per layer, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pandas as pd
+
+from tsfmscope.measures import LISTS
+from tsfmscope.tasks.report.page.single_model_page import drawn, page
+from tsfmscope.tasks.report.render.mpl_render import render
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from tsfmscope.tasks.models.types import Tokens
+
+SUFFIXES = (".html", ".png", ".svg", ".csv", ".parquet")
+# Columns that a notebook shows first.
+SHOWN = ("stack", "layer", "normed", "n_tokens", "zeta", "zeta_adjusted", "effective_dimension", "numerical_rank")
+
+
+@dataclass(frozen=True, eq=False)
+class LayerReport:
+    """Measures of every layer of one model on some series.
+
+    layers: one row per layer, in the order of the stacks: stack, layer (0: the embedding), normed (whether
+    after the final norm), n_tokens, width, zeta, zeta_adjusted, effective_dimension, numerical_rank and the
+    other columns of the table `geometry` (docs/tables.md). n_windows, n_series: number of windows, and of the
+    series that they are from. skipped: reason -> number of series that gave no window.
+    """
+
+    layers: pd.DataFrame
+    title: str
+    n_windows: int
+    n_series: int
+    skipped: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        data: str,
+        context: int,
+        noise: float,
+        rows: Sequence[Mapping[str, Any]],
+        tokens: Tokens,
+        skipped: Mapping[str, int],
+    ) -> Self:
+        """Return the report of some measured layers. rows: columns of `lens.measure_layer`."""
+        layers = pd.DataFrame([{name: one for name, one in row.items() if name not in LISTS} for row in rows])
+        layers = layers.astype({"effective_dimension": "Int64"})
+        noisy = f", noise {noise:g}" if noise else ""
+        return cls(
+            layers, f"{model} on {data}, context {context}{noisy}", len(tokens), len(set(tokens.series)), skipped
+        )
+
+    def plot(self, what: str = "isotropy") -> go.Figure:
+        """Return a plotly figure of isotropy or dimensions by layer. ValueError for another name."""
+        figures = {title.lower(): figure for title, figure in drawn(self.layers)}
+        if what not in figures:
+            raise ValueError(f"what: got {what!r}, expected one of {', '.join(figures)}")
+        return figures[what]
+
+    def save(self, path: str | Path) -> Path:
+        """Write a page with both figures (.html), a picture (.png, .svg) or the layers (.csv, .parquet).
+
+        Returns the path. Raises ValueError for another suffix.
+        """
+        target = Path(path)
+        if target.suffix not in SUFFIXES:
+            raise ValueError(f"{target}: expected a name that ends in {', '.join(SUFFIXES)}")
+        if target.suffix == ".csv":
+            self.layers.to_csv(target, index=False)
+        elif target.suffix == ".parquet":
+            self.layers.to_parquet(target, index=False)
+        elif target.suffix == ".html":
+            target.write_text(page(self.title, drawn(self.layers), [self._windows()]), encoding="utf-8")
+        else:
+            target.write_bytes(render(drawn(self.layers))[target.suffix.removeprefix(".")])
+        return target
+
+    def _windows(self) -> str:
+        skipped = "".join(f"; {n} without a window: {reason}" for reason, n in self.skipped.items())
+        return f"{self.n_windows} windows of {self.n_series} series{skipped}."
+
+    def __repr__(self) -> str:
+        return f"{self.title}: {self._windows()}\n{self.layers[list(SHOWN)].to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        table = self.layers[list(SHOWN)].to_html(index=False, float_format="{:.3f}".format, na_rep="–")
+        return f"<p>{self.title}: {self._windows()}</p>\n{table}"

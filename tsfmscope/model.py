@@ -1,0 +1,102 @@
+"""A loaded model of the public Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+from transformers.utils.logging import disable_progress_bar
+
+from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.stages.pipeline.model_reference import Source, resolve
+from tsfmscope.tasks.compression.export import save
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.models.base import Family
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A loaded model.
+
+    name: as it was asked for, without characters that a file name cannot have. family: the model itself, with
+    its stacks, width, weights and forecasts. source: its checkpoint on this machine.
+    """
+
+    name: str
+    family: Family
+    source: Source
+    device: str = "cpu"
+
+    @property
+    def layers(self) -> Mapping[str, int]:
+        """Number of blocks of each stack; states exist for layers 0 (the embedding) to this number."""
+        return self.family.layers
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states."""
+        return self.family.width
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedModel(Model):
+    """A compressed model, in memory.
+
+    costs: DataFrame with the columns quantity, before, after and ratio. parts: DataFrame with the rank and
+    relative error of every compressed part of every layer.
+    """
+
+    costs: pd.DataFrame = field(default_factory=pd.DataFrame)
+    parts: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the checkpoint to a new or empty folder, which `load` reads; return the folder.
+
+        Raises FileExistsError if the folder holds files.
+        """
+        target = Path(folder)
+        if target.exists() and any(target.iterdir()):
+            raise FileExistsError(f"{target}: expected a new or empty folder, found files in it; name another")
+        target.mkdir(parents=True, exist_ok=True)
+        save(self.family, target)
+        return target
+
+
+def load(name: str, *, family: str | None = None, device: str = "cpu", precision: str | None = None) -> Model:
+    """Load a model.
+
+    Args:
+        name: a model of params.yaml or of the package (`chronos-bolt-nano`), a folder with config.json and
+            safetensors, `FAMILY:FOLDER`, or `hub:ORG/NAME[@REVISION]`.
+        family: family of a folder or hub model whose config.json does not show it.
+        device: torch device, such as cpu or cuda:0.
+        precision: float32 or bfloat16, for products with the model's matrices; None: as the model states.
+
+    Raises:
+        ParamsError: the name is unknown (with similar names), or the family is not recognised.
+        ModelError: the checkpoint cannot be read, or a package is missing.
+        HubError: the hub cannot be reached.
+    """
+    return load_source(resolve(params_here(), name, family).running_in(precision), device)
+
+
+def load_source(source: Source, device: str) -> Model:
+    """Load the model of a checkpoint on this machine. Raises ModelError if its family cannot read it."""
+    disable_progress_bar()
+    registry.check_options(source.family, source.options, f"models.{source.name}.options")
+    try:
+        found = registry.load(source.family, source.folder, device=device, options=source.options)
+    except (ValueError, KeyError, OSError) as error:
+        raise ModelError(
+            f"{source.folder}: expected a checkpoint of family {source.family}, which cannot read it "
+            f"({' '.join(str(error).split())[:300]}); pass another family, or fetch the checkpoint again"
+        ) from error
+    return Model(source.name, found, source, device)
+
+
+def as_model(model: Model | str) -> Model:
+    """Return the model, loaded first if it is a name."""
+    return load(model) if isinstance(model, str) else model
