@@ -185,13 +185,16 @@ def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
     found = registry.resolve(ref, allow_hub=True)
     registry.check_options(model.family, model.options, f"models.{name}.options")
     job = jobs[recipe] if kind == "checkpoint" else None
+    family = registry.family_class(model.family)
     heads = job.spec["recipe"].get("heads") if job else None
     kept = params.checkpoints.committed
     committed = bool(job and kept and key_of(Path(kept, recipe)) == job.key)
     return {
         "model": name,
         "family": model.family,
-        "modality": registry.family_class(model.family).modality,
+        "modality": family.modality,
+        "input_stack": family.stacks[0],
+        "output_stack": family.output_stack,
         "source": {True: "committed", False: "trained"}[committed] if job else found.source,
         "ref": found.pinned(ref),
         "fingerprint": registry.with_code(model.family, found.fingerprint, own.digest if own else ""),

@@ -148,7 +148,8 @@ def _checkpoint(bases: Mapping[str, Mapping[str, Any]], params: Params, name: st
     found, own = registry.resolve((MODELS / name).as_posix()), environments(params).get(name)
     base = bases[str(params.models[name].base_model)]
     return {
-        **{"model": name, "family": base["family"], "modality": base["modality"], "source": "compressed"},
+        **{"model": name, "source": "compressed"},
+        **{column: base[column] for column in ("family", "modality", "input_stack", "output_stack")},
         "ref": (MODELS / name).as_posix(),
         "fingerprint": registry.with_code(base["family"], found.fingerprint, own.digest if own else ""),
         "environment": own.described if own else None,

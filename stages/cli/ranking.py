@@ -49,8 +49,6 @@ Measure = Literal[
 ]
 # Measures of which a larger value is more isotropic; for the others, a value nearer to 0 is.
 LARGER = ("log_isotropy_scaled", "isoscore")
-# Families whose last layer is the decoder's, as in last_layer.sql.
-FROM_VOCABULARY = ("chronos-t5", "wavetoken")
 NO_HEAD = "log_partition_spread: no softmax head; chronos-t5 and wavetoken have one"
 VALUES = ("zeta_adjusted", "zeta_adjusted_corrected", "zeta", "log_isotropy_scaled", "isoscore")
 SPREADS = ("zeta_adjusted_sd", "zeta_adjusted_corrected_sd", "zeta_sd", "log_isotropy_scaled_sd")
@@ -231,7 +229,6 @@ def _seen(it: LoadedCase, model: str, context: int) -> Candidate:
     dump, skipped, observed = token_dump(it)
     layers = {place_of(table.to_batches()[0]): table for table in states(it, dump)}
     stacks = {stack: place for place in last_layers(layers) for stack in place[:1]}
-    stack = "decoder" if it.source.family in FROM_VOCABULARY else max(stacks)
     spread = None
     if it.model.softmax_head:
         block = {"rows": it.params.heads.rows, "batch": it.params.heads.batch}
@@ -239,7 +236,7 @@ def _seen(it: LoadedCase, model: str, context: int) -> Candidate:
         spread = partition(Job(heads.PARTITION, spec), dump, it.model).rows[0]["log_z_sd"]
     without = left_out(it.series, skipped)
     released: Any = replace(it, model=None)  # type: ignore[arg-type]
-    last = layers[stacks[stack]]
+    last = layers[stacks[it.model.output_stack]]
     return Candidate(model, context, released, last, spread, without, None, observed, observed.longest)
 
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 # Tokens of one plot: more would hide each other, and a page contains many plots.
 TOKENS = 400
-# Families whose decoder is drawn, as in last_layer.sql. For the others the encoder is taken, or the
-# decoder if there is no encoder.
-STACK = {"chronos-t5": "decoder", "wavetoken": "decoder"}
 SQL = """select path
 from dumps -- three components of the states of these files, {layer} layer, all tokens; {tokens} random ones are shown
 where model in ({models})
@@ -50,9 +47,9 @@ def states(params: Params, study: str) -> Answer:
     if params.studies[study].picture != "islands":
         return answer(pd.DataFrame())
     cells = set(planning.cells(params, ["isotropy"]))
-    families = {name: row["family"] for name, row in planning.checkpoints().items()}
+    stacks = {name: row["output_stack"] for name, row in planning.checkpoints().items()}
     frames = [
-        _cell(row, STACK.get(families[row["model"]]), which, params).assign(**_named(row))
+        _cell(row, stacks[row["model"]], which, params).assign(**_named(row))
         for row in planning.dumps("embeddings")
         if planning.Cell(row["model"], row["dataset"], row["condition"]) in cells
         and row["model"] in asked["models"]
@@ -66,7 +63,7 @@ def _named(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ("model", "dataset", "condition")}
 
 
-def _cell(row: dict[str, Any], stack: str | None, which: str, params: Params) -> pd.DataFrame:
+def _cell(row: dict[str, Any], stack: str, which: str, params: Params) -> pd.DataFrame:
     """Return the drawn tokens of one dump at one layer, a seeded sample of at most TOKENS.
 
     Components and clusters are computed from all rows of the layer, as in the table geometry.
@@ -75,8 +72,7 @@ def _cell(row: dict[str, Any], stack: str | None, which: str, params: Params) ->
     check(Path(DATA, "embeddings"), {row["path"]: row["fingerprint"]})
     held = layers(path)
     ends = {place[0]: place for place in last_layers(held)}
-    # The maximum is "encoder" if there is one, since it sorts after "decoder".
-    stack, layer, normed = ends[stack if stack in ends else max(ends)]
+    stack, layer, normed = ends[stack]
     if which == "middle":
         layer, normed = (layer + 1) // 2, False
     assert (stack, layer, normed) in held

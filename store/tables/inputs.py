@@ -219,6 +219,8 @@ TABLES = (
             MODEL,
             C("family", TEXT, "model family"),
             C("modality", TEXT, "of the data sets that it reads: series, text, image or table"),
+            C("input_stack", TEXT, "stack that reads the tokenised series"),
+            C("output_stack", TEXT, "stack whose last layer stands for the model: the forecast is read from it"),
             C("source", TEXT, "committed, trained, hub, folder or compressed"),
             C("ref", TEXT, "hub id, folder or name that it was loaded by"),
             C("fingerprint", TEXT, "SHA-256 of its files"),

@@ -29,6 +29,7 @@ def the_class_says_what_it_is(subject: Subject) -> str:
     model = subject.model
     demand(model.name == subject.name, f"got name {model.name!r}, the family was asked for as {subject.name!r}")
     demand(bool(model.stacks) and len(set(model.stacks)) == len(model.stacks), f"stacks {model.stacks} are no names")
+    demand(model.output_stack in model.stacks, f"output_stack {model.output_stack!r} is none of {model.stacks}")
     demand(model.modality in get_args(Modality), f"modality {model.modality!r}, expected one of {get_args(Modality)}")
     demand(type(model.batch) is int and model.batch > 0, f"batch {model.batch!r}, expected windows of a forward pass")
     demand(model.width > 0, f"width {model.width}, expected a positive one")

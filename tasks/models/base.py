@@ -40,7 +40,11 @@ class Family(ABC):
     """
 
     name: ClassVar[str]
+    # Names of the stacks, in the order of the forward pass. The first reads the tokenised series.
     stacks: ClassVar[tuple[str, ...]]
+    # Stack whose last layer stands for the model in studies of isotropy: the forecast is read from it.
+    # By default the last one. A family whose last stack has too few tokens to measure names another.
+    output_stack: ClassVar[str]
     # Whether each stack ends with a norm. If not, no state is normed.
     final_norm: ClassVar[bool] = True
     # Modality of the data sets that the family reads.
@@ -73,6 +77,12 @@ class Family(ABC):
     batch: int
     # Steps that become tokens, for a lagged family. None: the number that the checkpoint gives.
     asked_tokens: int | None = None
+
+    def __init_subclass__(cls) -> None:
+        """Set `output_stack` to the last stack where a subclass names its stacks and nothing else."""
+        super().__init_subclass__()
+        if "stacks" in vars(cls) and "output_stack" not in vars(cls):
+            cls.output_stack = cls.stacks[-1]
 
     # -- making, loading, saving -------------------------------------------------------------------
     @classmethod

@@ -42,6 +42,8 @@ class ChronosBolt(shared.T5Family):
     """
 
     name: ClassVar[str] = "chronos-bolt"
+    # The decoder has one token per window.
+    output_stack: ClassVar[str] = "encoder"
     direct: ClassVar[bool] = True
     idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset((("decoder", "self", "q"), ("decoder", "self", "k")))
     # A ChronosBoltModelForForecasting of the package chronos.

@@ -17,12 +17,14 @@ EMBEDDED = Query(
 inputs as (
     select *
     from spectra
+    semi join checkpoints
+        on checkpoints.model = spectra.model
+        and checkpoints.input_stack = spectra.stack
     where study = {{study}}
         and what = 'input'
         and layer = 0
         and not normed
         and tokens = 'valued'
-    qualify stack = max(stack) over (partition by model, dataset, condition)
 ),
 
 ratios as (

@@ -109,13 +109,15 @@ HISTOGRAM = Query(
         matrix,
         unnest(singular_values) / nullif(singular_values[1], 0) as ratio
     from spectra
+    semi join checkpoints
+        on checkpoints.model = spectra.model
+        and checkpoints.input_stack = spectra.stack
     where study = {{study}}
         and what = 'weight'
         and matrix in ('q', 'mlp_in')
         and attention is distinct from 'cross'
         and head is null
         and step is null
-    qualify stack = max(stack) over (partition by model)  -- of two stacks the encoder
 )
 
 select  -- n are in (10^low, 10^(low + 1/{_BINS})]
@@ -140,12 +142,14 @@ SNAPSHOTS = Query(
         layer,
         unnest(singular_values) as sigma
     from spectra
+    semi join checkpoints
+        on checkpoints.model = spectra.model
+        and checkpoints.input_stack = spectra.stack
     where study = {{study}}
         and what = 'weight'
         and matrix = 'q'
         and attention is distinct from 'cross'
         and head is null
-    qualify stack = max(stack) over (partition by model)  -- of two stacks the encoder
 )
 
 select  -- n are in (10^low, 10^(low + 1/{_BINS})]; step null is the finished model

@@ -55,6 +55,7 @@ ROWS: Mapping[str, dict[str, Any]] = {
     },
     "checkpoints": {
         "model": "m", "family": "chronos-bolt", "modality": "series", "source": "committed",
+        "input_stack": "encoder", "output_stack": "encoder",
         "ref": "m", "fingerprint": "0" * 64, "parameters": 10, "bytes": 40,
     },
     "compression": {

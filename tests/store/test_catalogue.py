@@ -121,24 +121,44 @@ def test_the_file_is_in_a_format_that_older_clients_open(build) -> None:
 
 
 def test_the_last_layer_is_the_family_s_own_also_for_compressed_models(build, row) -> None:
-    layers = [("encoder", True), ("encoder", False), ("decoder", True)]
-    models = [("t5", None), ("bolt", None), ("t5@half", "t5")]
+    layers = [("encoder", True), ("encoder", False), ("decoder", True), ("zoom", True)]
+    models = [("t5", None), ("bolt", None), ("t5@half", "t5"), ("mixer", None)]
     rows = [
         row("geometry", model=model, base_model=base, stack=stack, normed=normed)
         for model, base in models
         for stack, normed in layers
     ]
     rows += [row("geometry", model="flat", layer=layer, normed=False) for layer in range(3)]  # without a final norm
-    families = {"t5": "chronos-t5", "bolt": "chronos-bolt", "flat": "patchtst"}
-    checkpoints = [row("checkpoints", model=model, family=family) for model, family in families.items()]
+    # The output stack of a plug-in may have any name, and need not be the last of the alphabet.
+    families = {
+        "t5": ("chronos-t5", "decoder"), "bolt": ("chronos-bolt", "encoder"), "flat": ("patchtst", "encoder"),
+        "mixer": ("plug-in", "decoder"),
+    }  # fmt: skip
+    checkpoints = [
+        row("checkpoints", model=model, family=family, output_stack=stack)
+        for model, (family, stack) in families.items()
+    ]
     with store.open(build(geometry=rows, checkpoints=checkpoints)) as connection:
         got = connection.sql("select model, family, stack, layer, normed from last_layer order by all").fetchall()
     assert got == [
         ("bolt", "chronos-bolt", "encoder", 2, True),
         ("flat", "patchtst", "encoder", 2, False),
+        ("mixer", "plug-in", "decoder", 2, True),
         ("t5", "chronos-t5", "decoder", 2, True),
         ("t5@half", "chronos-t5", "decoder", 2, True),
     ]
+
+
+def test_embedded_tokens_are_those_of_the_stack_that_reads_the_series(build, row) -> None:
+    state = {"what": "input", "matrix": None, "attention": None, "layer": 0, "normed": False, "tokens": "valued"}
+    cell = {"dataset": "d", "condition": "c", "context": 512, "noise": 0.0, "job_key": "s"}
+    rows = [row("spectra", stack=stack, **state, **cell) for stack in ("alpha", "zoom")]
+    checkpoints = [row("checkpoints", input_stack="alpha", output_stack="zoom")]
+    with store.open(build(spectra=rows, checkpoints=checkpoints)) as connection:
+        measured = connection.sql("select distinct stack from flow_of_ranks order by all").fetchall()
+        embedded = connection.sql("select distinct stack from embedding_ranks").fetchall()
+    assert measured == [("alpha",), ("zoom",)]
+    assert embedded == [("alpha",)]
 
 
 def test_scores_are_the_mean_median_and_pooled_over_windows_and_nulls_are_counted(build, row) -> None:

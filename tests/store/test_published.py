@@ -14,7 +14,7 @@ import pytest
 
 from tsfmscope.store import catalogue
 
-T5 = {"model": "t5", "family": "chronos-t5", "source": "hub"}
+T5 = {"model": "t5", "family": "chronos-t5", "source": "hub", "output_stack": "decoder"}
 NMSE = (0.00010, 0.00012, 0.00014)
 Rows = list[dict[str, Any]]
 
@@ -193,7 +193,11 @@ def test_a_study_without_a_figure_of_the_paper_is_held_against_nothing(answer) -
 )
 def test_a_layer_of_table_1_has_no_interval(answer, changes: dict[str, Any], verdict: str, why: str) -> None:
     state = {"stack": "encoder", "normed": False, "eigenvalues": [4.0, 3.0, 2.0, 1.0]}
-    cell = {"checkpoint": {"family": "patchtst"}, "dataset": {"paper": "finance-1"}, "figure": "isotropy Table 1"}
+    cell = {
+        "checkpoint": {"family": "patchtst", "output_stack": "encoder"},
+        "dataset": {"paper": "finance-1"},
+        "figure": "isotropy Table 1",
+    }
     rows = [one for one in answer(**cell, geometry=state | changes) if one["model"]]
     assert [one["claim"] for one in rows] == [f"d(0.8) of patchtst on finance-1, layer {n}" for n in (1, 2)]
     found = rows[1]
@@ -204,7 +208,11 @@ def test_a_layer_of_table_1_has_no_interval(answer, changes: dict[str, Any], ver
 
 def test_the_variance_in_three_components_is_that_of_the_eigenvalues(answer) -> None:
     state = {"stack": "decoder", "layer": 8, "normed": False, "eigenvalues": [4.0, 3.0, 2.0, 1.0]}
-    cell = {"checkpoint": {"family": "lag-llama"}, "dataset": {"paper": "finance-1"}, "figure": "isotropy Fig. 2"}
+    cell = {
+        "checkpoint": {"family": "lag-llama"},
+        "dataset": {"paper": "finance-1"},
+        "figure": "isotropy Fig. 2",
+    }
     found = of(answer(**cell, geometry=state), "variance in 3 components", "lag-llama")
     assert (found["measured"], found["verdict"]) == (pytest.approx(0.9), "undecided")
     assert found["note"] == "no interval: one covariance matrix"

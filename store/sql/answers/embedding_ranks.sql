@@ -1,11 +1,13 @@
 -- What is the numerical rank of the embedded tokens, the input of the first block (rank_structure.md section 2)?
--- For a model with two stacks, the row is the encoder's, whose name comes later in the alphabet.
+-- For a model with several stacks, the row is that of the stack that reads the tokenised series.
 with final as (
-    select * exclude (layer, depth, tokens)
+    select flow_of_ranks.* exclude (layer, depth, tokens)
     from flow_of_ranks
-    where layer = 0
-        and tokens = 'valued'
-    qualify stack = max(stack) over (partition by study, model, dataset, condition)
+    semi join checkpoints
+        on checkpoints.model = flow_of_ranks.model
+        and checkpoints.input_stack = flow_of_ranks.stack
+    where flow_of_ranks.layer = 0
+        and flow_of_ranks.tokens = 'valued'
 )
 
 select * from final

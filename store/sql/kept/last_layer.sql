@@ -1,12 +1,10 @@
 -- How isotropic is the layer that stands for each model in the isotropy studies (science.md, section 1)?
--- The stack is the decoder for models that forecast from a vocabulary, else the encoder (or the only
--- stack). The state is the last block's, after the final norm if the family has one.
+-- The stack is the output stack of the model's family. The state is the last block's, after the final norm if the family has one.
 with models as (
     select
         study,
         model,
-        any_value(base_model) as base_model,
-        max(stack) as latest
+        any_value(base_model) as base_model
     from geometry
     group by
         study,
@@ -18,7 +16,7 @@ standing as (
         models.study,
         models.model,
         checkpoints.family,
-        case when checkpoints.family in ('chronos-t5', 'wavetoken') then 'decoder' else models.latest end as stack
+        checkpoints.output_stack as stack
     from models
     inner join checkpoints
         on checkpoints.model = coalesce(models.base_model, models.model)

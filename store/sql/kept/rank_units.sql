@@ -99,10 +99,12 @@ constants as (
     from matrix_ranks
     semi join tolerances
         using (epsilon)
+    semi join checkpoints
+        on checkpoints.model = matrix_ranks.model
+        and checkpoints.input_stack = matrix_ranks.stack
     where what = 'constant'
         and tokens = 'with_special'
         and not normed
-    qualify stack = max(stack) over (partition by study, model)
 ),
 
 model_means as (

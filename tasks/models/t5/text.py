@@ -44,6 +44,8 @@ class T5Text(shared.T5Ids):
     """
 
     name: ClassVar[str] = "t5-text"
+    # It forecasts nothing; its encoder is compared with those of the time-series models.
+    output_stack: ClassVar[str] = "encoder"
     modality: ClassVar[Modality] = "text"
     # transformers' T5ForConditionalGeneration.
     network: Any

@@ -55,7 +55,7 @@ def table(place: tuple[str, int, bool], n: int) -> pa.Table:
 
 def write(tokens: dict[tuple[str, str, str], int]) -> None:
     """Outs of `checkpoints` and `embeddings` under ./data: a dump a (model, data set, condition), of so many tokens."""
-    families = {T5: "chronos-t5", BOLT: "chronos-bolt"}
+    families = {T5: ("chronos-t5", "decoder"), BOLT: ("chronos-bolt", "encoder")}
     rows = []
     for model, dataset, condition in tokens:
         spec = {"model": model, "dataset": dataset, "condition": condition}
@@ -68,7 +68,10 @@ def write(tokens: dict[tuple[str, str, str], int]) -> None:
         series.parent.mkdir(parents=True, exist_ok=True)
         series.touch()  # only its being there is asked
     files.write_rows(Path("data/embeddings/dumps/00000.parquet"), "dumps", rows)
-    models = [ROWS["checkpoints"] | {"model": model, "family": family} for model, family in families.items()]
+    models = [
+        ROWS["checkpoints"] | {"model": model, "family": family, "output_stack": stack}
+        for model, (family, stack) in families.items()
+    ]
     files.write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", models)
 
 

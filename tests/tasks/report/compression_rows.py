@@ -188,7 +188,8 @@ def _pretrained(made: Made, rng: np.random.Generator) -> list[Cell]:
 
 def _checkpoint(model: str, family: str, heads: str | None = None) -> Row:
     where = {"source": "trained", "ref": model, "fingerprint": "0" * 64, "parameters": 10, "bytes": 40, "recipe": "r"}
-    return {"model": model, "family": family, "modality": "series", **where, "heads": heads}
+    stacks = {"input_stack": "encoder", "output_stack": "encoder"}
+    return {"model": model, "family": family, "modality": "series", **stacks, **where, "heads": heads}
 
 
 def _compression(name: str, made: Made) -> Row:

@@ -89,6 +89,7 @@ def made_up(rename: Callable[[str], str] = str) -> dict[str, list[Row]]:
     known = {**MODALITIES, **dict.fromkeys(GRID, "series")}
     checkpoints = [
         {"model": rename(model), "family": "chronos-bolt" if model in GRID else model, "modality": modality}
+        | {"input_stack": "encoder", "output_stack": "encoder"}
         | {"source": "committed", "ref": "r", "fingerprint": "0" * 64, "parameters": 10, "bytes": 40}
         for model, modality in known.items()
     ]
