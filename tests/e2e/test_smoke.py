@@ -183,7 +183,7 @@ def test_the_foot_of_the_page_lists_what_it_was_made_from_as_dvc_lock_has_it(smo
 def test_every_study_is_a_section_and_a_picture(smoke: Checkout) -> None:
     page = (smoke.folder / "data/report.html").read_text()
     studies = yaml.safe_load((smoke.folder / "params.yaml").read_text())["studies"]
-    assert {study.get("picture", "domains") for study in studies.values()} == KINDS
+    assert {study.get("plot", "domains") for study in studies.values()} == KINDS
     for name in studies:
         assert page.count(f'id="study-{name}"') == 1
         assert f'id="plot-{name}-0"' in page

@@ -18,7 +18,7 @@ def inputs(*lines: tuple[str, str, list[int]], epsilon: float = 0.01) -> pd.Data
     """Ranks of 100 at most, a line a (model, stack): one number a layer."""
     rows = [
         {"model": model, "modality": "series", "stack": stack, "layer": layer, "epsilon": epsilon, "full_rank": 100}
-        | {"meaningless": False, "rank": float(rank), "low": rank, "high": rank, "n": 1}
+        | {"below_noise_floor": False, "rank": float(rank), "low": rank, "high": rank, "n": 1}
         for model, stack, ranks in lines
         for layer, rank in enumerate(ranks)
     ]
@@ -50,7 +50,7 @@ def test_first_and_last_layer_are_medians_over_stacks_of_two_layers_or_more() ->
 
 def test_a_rank_below_roundings_floor_is_left_out() -> None:
     frame = inputs(*LINES)
-    frame.loc[(frame["stack"] == "encoder") & (frame["layer"] == 2), "meaningless"] = True
+    frame.loc[(frame["stack"] == "encoder") & (frame["layer"] == 2), "below_noise_floor"] = True
     found = rank_summary.ends(frame)
     assert found is not None and found.last == 0.2  # 10, 50 and 20
 
