@@ -18,6 +18,7 @@ from tsfmscope.stages.config.compression import Method
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.targets import check_new
+from tsfmscope.tasks.entries.compression import CalibrationSpec, CompressSpec, MethodSpec
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import Job, current_context
 
@@ -107,19 +108,24 @@ def compress(params: Params, asked: InspectRequest, how: CompressOptions, folder
     return CompressResult(rows, len(forecast) - unscored.total(), left_out(it.series, unscored))
 
 
-def _calibration(it: LoadedCase, how: CompressOptions, windows: int) -> dict[str, Any]:
+def _calibration(it: LoadedCase, how: CompressOptions, windows: int) -> CalibrationSpec:
     condition, dataset = it.params.conditions[it.cell.condition], it.params.datasets.sets[it.cell.dataset]
-    return {
-        "datasets": [it.cell.dataset], "windows": windows, "context": condition.context, "horizon": dataset.horizon,
-        "held_out": HELD_OUT, "seed": it.params.seed,
-    }  # fmt: skip
+    return CalibrationSpec(
+        datasets=(it.cell.dataset,),
+        windows=windows,
+        context=condition.context,
+        horizon=dataset.horizon,
+        held_out=HELD_OUT,
+        seed=it.params.seed,
+    )
 
 
 def _windows(it: LoadedCase, how: CompressOptions, table: pa.Table) -> Windows:
     """Return windows of the past, for timing forecasts. Raises DataError if there is none."""
-    from tsfmscope.tasks.entries.compression import calibration_windows
+    from tsfmscope.tasks.compression.calibration_windows import calibration_windows
 
-    return calibration_windows(it.model, {it.cell.dataset: table}, _calibration(it, how, TIMED))[0]
+    calibration = _calibration(it, how, TIMED).to_dict()
+    return calibration_windows(it.model, {it.cell.dataset: table}, **calibration)[0]
 
 
 def _compress(it: LoadedCase, how: CompressOptions, table: pa.Table, folder: Path) -> None:
@@ -132,14 +138,16 @@ def _compress(it: LoadedCase, how: CompressOptions, table: pa.Table, folder: Pat
     stored = it.source.stored()
     model = it.model if stored == it.source else load_model(stored, current_context().device)
     method = Method.model_validate({"method": how.method, "ranks": {"budget": how.to}})
-    spec = {
-        **{"model": f"{it.cell.model}@{how.method}-{how.to:g}", "base_model": it.cell.model, "rank": how.to},
-        **planning.stored_spec(it.row),
-        "method": method.plain(),
-        "calibration": _calibration(it, how, how.windows),
-    }
+    spec = CompressSpec(
+        model=f"{it.cell.model}@{how.method}-{how.to:g}",
+        base_model=it.cell.model,
+        rank=how.to,
+        source=planning.stored_source(it.row),
+        method=MethodSpec.parse(method.plain()),
+        calibration=_calibration(it, how, how.windows),
+    )
     try:
-        work(Job(compression.COMPRESS, spec), {"folder": folder, "series": {it.cell.dataset: table}}, model)
+        work(Job(compression.COMPRESS, spec.to_dict()), {"folder": folder, "series": {it.cell.dataset: table}}, model)
     # Raised for ranks that are not possible.
     except ValueError as error:
         raise ParamsError(f"--to {how.to:g} --method {how.method}: {error}") from None
@@ -147,19 +155,21 @@ def _compress(it: LoadedCase, how: CompressOptions, table: pa.Table, folder: Pat
 
 def _forecast(it: LoadedCase, model: Family, table: pa.Table) -> Sequence[Mapping[str, Any]]:
     """Return one row of `forecasts` per series, for its last window."""
-    from tsfmscope.tasks.entries.forecasts import evaluate
+    from tsfmscope.tasks.entries.forecasts import ForecastSpec, evaluate
     from tsfmscope.tasks.models.base import Forecaster
 
     assert isinstance(model, Forecaster)
-    spec = forecasts.spec(it.params, it.cell) | planning.model_spec(it.row) | {"held_out": HELD_OUT}
-    return evaluate(Job(forecasts.TASK, spec), table, model).rows
+    spec = forecasts.spec(it.params, it.cell)
+    spec = replace(spec, windows=replace(spec.windows, held_out=HELD_OUT))
+    of_model = ForecastSpec(scored=spec, source=planning.model_source(it.row))
+    return evaluate(Job(forecasts.TASK, of_model.to_dict()), table, model).rows
 
 
 def _quantities(
     it: LoadedCase, model: Family, forecast: Sequence[Mapping[str, Any]], windows: Windows
 ) -> dict[str, float]:
+    from tsfmscope.tasks.compression.compress import sizes
     from tsfmscope.tasks.compression.timing import forecast_seconds
-    from tsfmscope.tasks.entries.compression import sizes
     from tsfmscope.tasks.models.base import Forecaster
 
     assert isinstance(model, Forecaster)

@@ -288,7 +288,8 @@ def token_dump(it: LoadedCase) -> tuple[pa.Table, dict[str, int], Observed]:
     from tsfmscope.tasks.series.tables import series_table
 
     params, cell = it.params, it.cell
-    result = tokenize(Job(tokens.TASK, tokens.spec(params, cell, it.row)), series_table(it.series.series), it.model)
+    spec = tokens.spec(params, cell, it.row).to_dict()
+    result = tokenize(Job(tokens.TASK, spec), series_table(it.series.series), it.model)
     assert result.dump is not None
     (table,) = result.dump
     skipped: dict[str, int] = json.loads(table.schema.metadata[b"skipped"])
@@ -308,7 +309,7 @@ def states(it: LoadedCase, table: pa.Table) -> Iterator[pa.Table]:
     from tsfmscope.tasks.entries.embeddings import embed
 
     spec = embeddings.spec(it.params, planning.identity(it.params, it.cell), {it.cell.model: it.row})
-    result = embed(Job(embeddings.TASK, spec), table, it.model)
+    result = embed(Job(embeddings.TASK, spec.to_dict()), table, it.model)
     assert result.dump is not None
     return iter(result.dump)
 
@@ -325,22 +326,27 @@ def isotropy(params: Params, cell: planning.Cell, table: pa.Table) -> dict[str, 
 
     (batch,) = table.combine_chunks().to_batches()
     spec = geometry.spec(params, planning.identity(params, cell), place_of(batch), is_last=False)
-    (row,) = entry(Job(geometry.TASK, spec), batch_states(batch), None).rows
+    (row,) = entry(Job(geometry.TASK, spec.to_dict()), batch_states(batch), None).rows
     return {name: value for name, value in row.items() if name != "job_key"}
 
 
 def _measured(it: LoadedCase, table: pa.Table, asked: InspectRequest) -> dict[str, Any]:
     """Return the row of one layer: columns of `geometry`, d(ε), and the numerical rank of its tokens."""
-    from tsfmscope.tasks.entries.state_spectra import input_spectrum
+    from tsfmscope.tasks.entries.parts import LayerPlace
+    from tsfmscope.tasks.entries.state_spectra import InputSpec, input_spectrum
     from tsfmscope.tasks.geometry.dimension import effective_dimension
     from tsfmscope.tasks.geometry.repeats import EPSILON
     from tsfmscope.tasks.ranks.spectrum import numerical_rank
 
     (batch,) = table.combine_chunks().to_batches()
     row = isotropy(it.params, it.cell, table)
-    where = zip(("stack", "layer", "normed"), place_of(batch), strict=True)
-    spec = planning.identity(it.params, it.cell) | dict(where) | planning.rounding(it.params, it.cell.model)
-    (spectrum,) = input_spectrum(Job(spectra.INPUT, spec), batch_states(batch)).rows
+    stack, layer, normed = place_of(batch)
+    spec = InputSpec(
+        cell=planning.identity(it.params, it.cell),
+        place=LayerPlace(stack=stack, layer=layer, normed=normed),
+        weights_dtype=planning.rounding(it.params, it.cell.model),
+    )
+    (spectrum,) = input_spectrum(Job(spectra.INPUT, spec.to_dict()), batch_states(batch)).rows
     variances = row["eigenvalues"]
     found = {name: value for name, value in row.items() if name not in LISTS}
     return found | {

@@ -224,16 +224,21 @@ def _seen(it: LoadedCase, model: str, context: int) -> Candidate:
 
     A model with a softmax head gets a second pass, for its log Z.
     """
-    from tsfmscope.tasks.entries.heads import partition
+    from tsfmscope.tasks.entries.heads import HeadsSpec, partition
 
     dump, skipped, observed = token_dump(it)
     layers = {place_of(table.to_batches()[0]): table for table in states(it, dump)}
     stacks = {stack: place for place in last_layers(layers) for stack in place[:1]}
     spread = None
     if it.model.softmax_head:
-        block = {"rows": it.params.heads.rows, "batch": it.params.heads.batch}
-        spec = planning.identity(it.params, it.cell) | block | {"seed": it.params.seed}
-        spread = partition(Job(heads.PARTITION, spec), dump, it.model).rows[0]["log_z_sd"]
+        spec = HeadsSpec(
+            cell=planning.identity(it.params, it.cell),
+            source=planning.model_source(it.row),
+            rows=it.params.heads.rows,
+            batch=it.params.heads.batch,
+            seed=it.params.seed,
+        )
+        spread = partition(Job(heads.PARTITION, spec.to_dict()), dump, it.model).rows[0]["log_z_sd"]
     without = left_out(it.series, skipped)
     released: Any = replace(it, model=None)  # type: ignore[arg-type]
     last = layers[stacks[it.model.output_stack]]
