@@ -68,6 +68,7 @@ def checkpoint() -> None:
     ref = "data/checkpoints/models/chronos-t5-nano"
     facts = registry.facts(Path(ref)) | {"fingerprint": registry.fingerprint(Path(ref))}
     row = {"model": "chronos-t5-nano", "family": "chronos-t5", "modality": "series", "source": "committed", "ref": ref}
+    row |= {"input_stack": "encoder", "output_stack": "decoder"}
     write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", [row | facts])
 
 
