@@ -89,10 +89,10 @@ def _studies(connection: duckdb.DuckDBPyConnection, params: Params) -> list[Stud
             name,
             params.studies[name].title,
             params.studies[name].figure,
-            params.studies[name].picture,
+            params.studies[name].plot,
             tuple(params.asked(name, "conditions")),
             states=states(params, name),
-            ranks=_answers(connection, rank_queries(name, params.studies[name].picture)),
+            ranks=_answers(connection, rank_queries(name, params.studies[name].plot)),
             **_answers(connection, study_queries(name)),
         )
         for name in ordered
@@ -144,9 +144,9 @@ def _metrics(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Any
 def _plots(connection: duckdb.DuckDBPyConnection, params: Params) -> dict[str, pd.DataFrame]:
     """Return the data of `dvc plots` by name.
 
-    The effective dimension by layer is that of the first study with picture `dimension`, else of the report's
+    The effective dimension by layer is that of the first study with plot `dimension`, else of the report's
     study.
     """
-    pictured = [name for name, study in params.studies.items() if study.picture == "dimension"]
-    asked = plots(params.report.study, dimension=[*pictured, params.report.study][0])
+    drawing = [name for name, study in params.studies.items() if study.plot == "dimension"]
+    asked = plots(params.report.study, dimension=[*drawing, params.report.study][0])
     return {name: connection.sql(sql).df() for name, sql in asked.items()}

@@ -30,8 +30,8 @@ def plan(params: Params) -> Iterator[Planned]:
     options: dict[str, Any] = {name: getattr(block, name).model_dump() for name in ("rank", "width", "sketch", "flow")}
     for experiment, given in (options | {"repeated": {}, "rates": {}}).items():
         for number in range(block.seeds):
-            pictured = {"spectra": number == 0} if experiment in ("sketch", "flow") else {}
-            points = PointsSpec(experiment=experiment, seed=params.seed + number, options=given | pictured)
+            drawing = {"spectra": number == 0} if experiment in ("sketch", "flow") else {}
+            points = PointsSpec(experiment=experiment, seed=params.seed + number, options=given | drawing)
             yield Planned(Job(POINTS, points.to_dict()))
     for statement in STATEMENTS:
         for first in range(0, block.instances, block.batch):

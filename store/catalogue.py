@@ -60,7 +60,7 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
 
     sources: table name -> its Parquet files, from any number of outs; a table without files is empty. The
     files of `embeddings` are dump files, of which a seeded sample is stored. sql: a folder with the
-    subfolders `views`, `answers` and `checks`, by default store/sql. An optional subfolder `kept` contains
+    subfolders `views`, `answers` and `checks`, by default store/sql. An optional subfolder `materialized` contains
     queries that are stored as tables, because many views read them and they take more than a second at ten
     million rows of geometry. seed: seed of the sample.
 
@@ -117,7 +117,7 @@ def _verify(sources: Mapping[str, Sequence[File]]) -> None:
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[File]], seed: int) -> None:
-    """Create and fill every table of the catalogue; tables that are joined with `studies` come last."""
+    """Create and fill every table of the catalogue; tables that are joined with `study_jobs` come last."""
     for table in sorted((t for t in TABLES.values() if t.in_catalogue), key=lambda t: t.by_study):
         _create(connection, table)
         if table.name == "embeddings_sample":
@@ -152,9 +152,10 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
     query = f"select * from {rows}"
     if table.by_study:
         query = f"""
-            select studies.study, found.*
+            select study_jobs.study, found.*
             from {rows} as found
-            inner join studies on studies.job_key = found.job_key and studies.stage = '{table.stage or table.name}'
+            inner join study_jobs
+                on study_jobs.job_key = found.job_key and study_jobs.stage = '{table.stage or table.name}'
         """
     held = {column.name for column in table.columns} | ({"study"} if table.by_study else set())
     order = ", ".join(name for name in ORDER if name in held)
@@ -162,18 +163,18 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
 
 
 def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
-    """Create views (from views/ and answers/) and tables (from kept/) in dependency order."""
-    kept = dict(queries(sql / "kept")) if (sql / "kept").is_dir() else {}
-    texts = kept | {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
+    """Create views (from views/ and answers/) and tables (from materialized/) in dependency order."""
+    materialized = dict(queries(sql / "materialized")) if (sql / "materialized").is_dir() else {}
+    texts = materialized | {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
     reads = {name: texts.keys() & set(SOURCE.findall(text)) for name, text in texts.items()}
     try:
         order = list(TopologicalSorter(reads).static_order())
     except CycleError as error:
         raise StoreError(f"views read each other in a circle: {' reads '.join(error.args[1])}") from error
-    # With one thread, sums in kept tables have the same last digits each time.
+    # With one thread, sums in materialized tables have the same last digits each time.
     connection.execute("set threads = 1")
     for name in order:
-        kind = "table" if name in kept else "view"
+        kind = "table" if name in materialized else "view"
         try:
             connection.execute(f"create {kind} {name} as {texts[name]}")
         except duckdb.Error as error:
@@ -181,7 +182,7 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
         connection.execute(f"comment on {kind} {name} is {_text(question(texts[name]))}")
     connection.execute("reset threads")
     _describe(connection, reads, {name: set(SOURCE.findall(text)) & set(TABLES) for name, text in texts.items()})
-    for name, text in kept.items():
+    for name, text in materialized.items():
         _comment_rest(connection, name, question(text))
 
 
@@ -205,7 +206,7 @@ def _describe(
 
 
 def _comment_rest(connection: duckdb.DuckDBPyConnection, name: str, asked: str) -> None:
-    """Set the comment of each column of a kept table that has none yet to the table's question."""
+    """Set the comment of each column of a materialized table that has none yet to the table's question."""
     rest = "select column_name from duckdb_columns() where table_name = $1 and comment is null order by column_index"
     for (column,) in connection.execute(rest, [name]).fetchall():
         connection.execute(f'comment on column {name}."{column}" is {_text(f"answers: {asked}")}')

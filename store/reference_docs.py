@@ -16,7 +16,7 @@ STUDY = ("study", "string", "", "study that asked for the row, by its name in pa
 FOLDERS = {
     "answers": "Answers",
     "views": "Views that answers are made of",
-    "kept": "The same, kept as tables because they take long",
+    "materialized": "Queries that take long, stored as tables",
     "checks": "Checks",
 }
 HEAD = """\

@@ -4,7 +4,7 @@ It contains rows and dump files by job. A run can be resumed, and its end prunes
 
 <root>/<table>/part-*.parquet   rows while the stage runs; 00000.parquet and so on once it has finished
 <root>/dumps/...                dump files, written by workers
-<root>/failures, <root>/studies tables of the same form
+<root>/failures, <root>/study_jobs tables of the same form
 <companion>/timings, runs       wall-clock times, for which the same content need not give the same bytes
 
 If a `place` is given, all of this lies there, and root and companion each contain a manifest of it
@@ -311,8 +311,8 @@ class StageStore:
         self._place.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
 
     def _write_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> None:
-        self._beside.add("studies")
-        TableParts(self._place.folder("studies"), arrow_schema("studies")).replace(
+        self._beside.add("study_jobs")
+        TableParts(self._place.folder("study_jobs"), arrow_schema("study_jobs")).replace(
             job_rows.of_studies(self.stage, studies)
         )
 

@@ -158,7 +158,7 @@ def measure_layer(
     Returns:
         The columns of `measure_states`, and `width`, `share`, `effective_dimension`,
         `effective_dimension_sd` (None for another share than EPSILON), `epsilon`, `numerical_rank` and
-        `meaningless`: whether epsilon is below the rounding error, so that the rank means nothing.
+        `below_noise_floor`: whether epsilon is below the rounding error, so that the rank means nothing.
         `effective_dimension` is None for constant states.
 
     Raises:
@@ -175,7 +175,7 @@ def measure_layer(
         "effective_dimension_sd": row["effective_dimension_sd"] if share == EPSILON else None,
         "epsilon": epsilon,
         "numerical_rank": numerical_rank(spectrum["singular_values"], epsilon),
-        "meaningless": epsilon < spectrum["floor"],
+        "below_noise_floor": epsilon < spectrum["floor"],
     }
 
 

@@ -141,7 +141,7 @@ def sqls(page: Page) -> list[tuple[str, str]]:
     if page.block is None:
         name = "theory_violations" if page.name == "theory-bounds" else page.name.replace("-", "_")
         return [(QUERIES[name].title, QUERIES[name].sql)]
-    drawn = page.block.get("picture", "domains")
+    drawn = page.block.get("plot", "domains")
     asked = {key: one for key, one in rank_queries(page.name, drawn).items() if key != "tests"}
     if drawn == "islands":
         title, names = "The files whose states the picture shows", ", ".join(f"'{one}'" for one in page.block["models"])

@@ -46,7 +46,7 @@ class CompressOptions:
     """
 
     to: float
-    method: str = "aware-both"
+    method: str = "activation-aware-2step"
     windows: int = 32
     precision: str | None = None
 

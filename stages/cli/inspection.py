@@ -80,7 +80,7 @@ class LayerReport:
     """Result of `inspect`.
 
     rows: one per layer, with columns of the table `geometry` and with width, share, effective_dimension,
-    epsilon, numerical_rank and meaningless (whether epsilon is below the rounding error). n_series: number of
+    epsilon, numerical_rank and below_noise_floor (whether epsilon is below the rounding error). n_series: number of
     series that gave windows. skipped: reason -> number of series that gave none. observed: steps of context
     in the windows.
     """
@@ -356,5 +356,5 @@ def _measured(it: LoadedCase, table: pa.Table, asked: InspectRequest) -> dict[st
         "effective_dimension_sd": row["effective_dimension_sd"] if asked.share == EPSILON else None,
         "epsilon": asked.epsilon,
         "numerical_rank": numerical_rank(spectrum["singular_values"], asked.epsilon),
-        "meaningless": asked.epsilon < spectrum["floor"],
+        "below_noise_floor": asked.epsilon < spectrum["floor"],
     }

@@ -9,7 +9,7 @@ import typer
 
 from tsfmscope.stages.cli.output import Json, say_json
 from tsfmscope.stages.config.params import PARAMS_FILE
-from tsfmscope.stages.config.study import Measure, Picture
+from tsfmscope.stages.config.study import Measure, Plot
 
 Names = Annotated[list[str] | None, typer.Option(help="Names with commas, or the option again; or all.")]
 
@@ -22,7 +22,7 @@ def study(
     title: Annotated[str | None, typer.Option(help="Its question, as the report heads it; default: the name.")] = None,
     measures: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(get_args(Measure))}.")] = None,
     layers: Annotated[str | None, typer.Option(help="all, first or last.")] = None,
-    picture: Annotated[str | None, typer.Option(help=f"Of {', '.join(get_args(Picture))}.")] = None,
+    plot: Annotated[str | None, typer.Option(help=f"Of {', '.join(get_args(Plot))}.")] = None,
     params: Annotated[Path, typer.Option(help="The file that it is added to.")] = Path(PARAMS_FILE),
     as_json: Json = False,
 ) -> None:
@@ -30,7 +30,7 @@ def study(
 
     \b
     tsfmscope new study rivers --models chronos-bolt-nano --datasets nile,co2 --conditions context-500
-    tsfmscope new study weights --models all --measures weights --picture growth
+    tsfmscope new study weights --models all --measures weights --plot growth
     """
     from tsfmscope.stages.config.new_study import add_study
 
@@ -41,7 +41,7 @@ def study(
         "datasets": _names(datasets),
         "conditions": _names(conditions),
         "layers": layers,
-        "picture": picture,
+        "plot": plot,
     }
     line = add_study(params, name, {key: value for key, value in block.items() if value})
     if as_json:

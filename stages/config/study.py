@@ -27,7 +27,7 @@ Measure = Literal[
 Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]
 # How the report draws a study. The trailing comments are copied into the documentation, as those of
 # Measure.
-Picture = Literal[
+Plot = Literal[
     "domains",  # NMSE against isotropy, one panel per domain
     "conditions",  # change of NMSE and isotropy from one condition to another
     "islands",  # hidden states on three principal components
@@ -36,7 +36,7 @@ Picture = Literal[
     "plane",  # embedded tokens on two singular directions
     "angles",  # angles between tokens, or between rows of a projection
     "growth",  # numerical rank of inputs and weights by layer
-    "along",  # numerical rank against the quantity that a grid of models varies
+    "trend",  # numerical rank against the quantity that a grid of models varies
     "constant",  # singular values of every layer's input for a constant series
     "histogram",  # singular values of a matrix, one panel per layer
     "snapshots",  # singular values of a matrix at steps of a training
@@ -63,9 +63,9 @@ class Study(Strict):
     layers: Literal["all", "first", "last"] = Field(
         "all", description="all layers, the first stack's embedding, or each stack's last state"
     )
-    along: dict[str, float] = Field({}, description="model -> x: what a grid of models varies, such as its patch size")
-    picture: Picture = Field("domains", description="how the report draws it: see Picture")
-    pictured: Literal["middle", "last"] = Field("last", description="layer of the islands")
+    x_axis: dict[str, float] = Field({}, description="model -> x: what a grid of models varies, such as its patch size")
+    plot: Plot = Field("domains", description="how the report draws it: see Plot")
+    islands_layer: Literal["middle", "last"] = Field("last", description="layer of the islands")
 
     @model_validator(mode="after")
     def _data_where_needed(self) -> Study:

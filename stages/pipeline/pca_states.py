@@ -33,18 +33,18 @@ order by path"""
 
 
 def states(params: Params, study: str) -> Answer:
-    """Return the tokens that a study with picture `islands` draws.
+    """Return the tokens that a study with plot `islands` draws.
 
     Columns: those of `project`, and `n_tokens`, the number of tokens before sampling. Every cell of the study
-    gives a sample of at most TOKENS tokens. A study with another picture gives no rows.
+    gives a sample of at most TOKENS tokens. A study with another plot gives no rows.
     """
     import pandas as pd
 
     asked = {block: params.asked(study, block) for block in ("models", "datasets", "conditions")}
-    which = params.studies[study].pictured
+    which = params.studies[study].islands_layer
     quoted = {block: ", ".join(f"'{name}'" for name in names) for block, names in asked.items()}
     answer = functools.partial(Answer, "Tokens on three components", SQL.format(layer=which, tokens=TOKENS, **quoted))
-    if params.studies[study].picture != "islands":
+    if params.studies[study].plot != "islands":
         return answer(pd.DataFrame())
     cells = set(planning.cells(params, ["isotropy"]))
     stacks = {name: row["output_stack"] for name, row in planning.checkpoints().items()}

@@ -30,9 +30,9 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     "forecasts": ("forecasts",),
     "validation": ("forecasts",),
     "theory": ("theory",),
-    "studies": ("compression", "geometry", "spectra", "forecasts"),
+    "study_jobs": ("compression", "geometry", "spectra", "forecasts"),
     "inference": ("statistics",),
-    "questions": ("statistics",),
+    "studies": ("statistics",),
     "failures": tuple(stage.name for stage in STAGES if stage.sweeps),
 }
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.series.types import Series
 
 # log perplexity in nats: below it the base is certain of every token, and a ratio to it is
-# meaningless
+# below_noise_floor
 CERTAIN = 1e-9
 NO_HEAD = "no softmax over ids: next tokens and perplexity are not defined"
 

@@ -243,7 +243,7 @@ ours as (
 
 figures as (
     select figure
-    from questions
+    from studies
     where study = {study}
 )
 
@@ -273,7 +273,7 @@ where figure in (select figure from figures)
     and size is not null
 order by quantity desc, family, whose, line, size, model""",
 )
-OF_PICTURE = {
+OF_PLOT = {
     "frontier": {"frontier": FRONTIER},
     "compressed": {"compressed": COMPRESSED},
     "pretrained": {"pretrained": PRETRAINED},

@@ -150,7 +150,7 @@ from (
     select distinct model || ' ' || stack as line, dataset, condition, layer, share
     from flow_of_ranks
     where epsilon = {TOLERANCE}
-        and not meaningless
+        and not below_noise_floor
         and tokens = 'valued'
 )
 group by all

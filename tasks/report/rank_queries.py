@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tsfmscope.tasks.report import compression_queries
 from tsfmscope.tasks.report.query import Query, filled
-from tsfmscope.tasks.report.weight_queries import ALONG, GRID, HISTOGRAM, SNAPSHOTS, WEIGHTS
+from tsfmscope.tasks.report.weight_queries import GRID, HISTOGRAM, SNAPSHOTS, TREND, WEIGHTS
 
 # Number of leading singular values that are all drawn. After them, the spectra of embedded tokens
 # show every eighth value, and those of constant series none.
@@ -62,7 +62,7 @@ PLANES = Query(
 select
     planes.model,
     checkpoints.modality,
-    grid.x as along,
+    grid.x as x_axis,
     planes.dataset,
     planes.condition,
     planes.token,
@@ -113,7 +113,7 @@ INPUTS = Query(
     layer,
     epsilon,
     any_value(width) as full_rank,
-    bool_or(meaningless) as meaningless,
+    bool_or(below_noise_floor) as below_noise_floor,
     median(numerical_rank) as rank,
     min(numerical_rank) as low,
     max(numerical_rank) as high,
@@ -173,20 +173,20 @@ where study = {study}
 order by "grouping", measure, block""",
 )
 
-OF_PICTURE: dict[str, dict[str, Query]] = {
+OF_PLOT: dict[str, dict[str, Query]] = {
     "spectrum": {"embedded": EMBEDDED, "planes": PLANES},
     "plane": {"planes": PLANES},
     "angles": {"angles": ANGLES, "embedded": EMBEDDED},
     "growth": {"inputs": INPUTS, "weights": WEIGHTS},
-    "along": {"along": ALONG},
+    "trend": {"trend": TREND},
     "constant": {"constant": CONSTANT},
     "histogram": {"histogram": HISTOGRAM},
     "snapshots": {"snapshots": SNAPSHOTS},
-    **compression_queries.OF_PICTURE,
+    **compression_queries.OF_PLOT,
 }
 
 
-def rank_queries(study: str, picture: str) -> dict[str, Query]:
+def rank_queries(study: str, plot: str) -> dict[str, Query]:
     """Return the queries of a plot of ranks, and `tests`, for this study; empty for any other plot."""
-    asked = OF_PICTURE.get(picture)
+    asked = OF_PLOT.get(plot)
     return {name: filled(query, study) for name, query in {**asked, "tests": TESTS}.items()} if asked else {}

@@ -23,7 +23,7 @@ LEADS = {
     "angles": "The angle between every pair of vectors, from 0 (dark) to a right angle (bright): the brighter, the "
     "higher the rank.",
     "growth": "Numerical rank by layer: how many singular values are above ε of the largest.",
-    "along": "Numerical rank, averaged over layers or data sets, against what a grid of models varies.",
+    "trend": "Numerical rank, averaged over layers or data sets, against what a grid of models varies.",
     "constant": "A constant series is one token over and over, a matrix of rank 1; a layer is given special tokens "
     "too.",
     "histogram": "How many singular values of a matrix, relative to the largest, lie where; layers from left to right.",
@@ -32,7 +32,7 @@ LEADS = {
 }
 COLUMNS = {
     "embedded": ("model", "modality", "x", "dataset", "condition", "n_rows", "floor", "j", "ratio"),
-    "planes": ("model", "along", "dataset", "condition", "token", "type", "value", "x", "y"),
+    "planes": ("model", "x_axis", "dataset", "condition", "token", "type", "value", "x", "y"),
     "angles": (*heatmaps.PANEL, "x", "dimension", "row", "head", "degrees"),
     "inputs": (
         "model",
@@ -41,13 +41,13 @@ COLUMNS = {
         "layer",
         "epsilon",
         "full_rank",
-        "meaningless",
+        "below_noise_floor",
         "rank",
         "low",
         "high",
         "n",
     ),
-    "along": ("model", "family", "quantity", "x", "epsilon", "width", "meaningless", "rank", "n"),
+    "trend": ("model", "family", "quantity", "x", "epsilon", "width", "below_noise_floor", "rank", "n"),
     "constant": ("model", "stack", "layer", "tokens", "floor", "j", "ratio"),
     "histogram": ("model", "stack", "matrix", "layer", "low", "n"),
     "snapshots": ("model", "step", "stack", "layer", "low", "n"),
@@ -186,13 +186,13 @@ def _weights(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
     yield growth.growth(frame, offset=0), alt, caption, "Query projections"
 
 
-def _along(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
+def _trend(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
     if not (frame["x"] > 0).any():
         return
     alt = f"Line charts of mean numerical rank against what varies, {frame['quantity'].nunique()} quantities."
     same = (frame["width"] == frame["x"]).groupby(frame["quantity"]).all().any()
     caption = "Dotted: the width, its half, quarter and eighth." if same else ""
-    yield growth.along(frame), alt, (caption + _hollow(frame)).strip(), ""
+    yield growth.trend(frame), alt, (caption + _hollow(frame)).strip(), ""
 
 
 def _constant(frame: pd.DataFrame, models: Sequence[str]) -> Iterator[Made]:
@@ -227,7 +227,7 @@ DRAW: dict[str, Callable[[Any, Sequence[str]], Iterator[Made]]] = {
     "angles": _angles,
     "inputs": _inputs,
     "weights": _weights,
-    "along": _along,
+    "trend": _trend,
     "constant": _constant,
     "histogram": _histogram,
     "snapshots": _snapshots,
@@ -245,7 +245,7 @@ def _names(frame: pd.DataFrame) -> str:
 
 
 def _hollow(frame: pd.DataFrame) -> str:
-    return " Hollow: below the floor that rounding leaves." if frame["meaningless"].any() else ""
+    return " Hollow: below the floor that rounding leaves." if frame["below_noise_floor"].any() else ""
 
 
 def _range(values: pd.Series) -> str:

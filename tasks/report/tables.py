@@ -23,17 +23,17 @@ class Answer:
 class StudyTables:
     """One study: its name, title and figure as in params.yaml, and its results.
 
-    picture: kind of the study's plot, as in params.yaml.
+    plot: kind of the study's plot, as in params.yaml.
     conditions: names, in the study's order.
     points, layers, published: columns as in `queries.STUDY_QUERIES`.
-    states: columns of `islands.project`, and `n_tokens`; empty unless `picture` is `islands`.
+    states: columns of `islands.project`, and `n_tokens`; empty unless `plot` is `islands`.
     ranks: the answers of `rank_queries`, by name.
     """
 
     name: str
     title: str
     figure: str | None
-    picture: str
+    plot: str
     conditions: tuple[str, ...]
     points: Answer
     layers: Answer

@@ -8,10 +8,10 @@ GRID = """grid as (  -- what a grid of models varies
     select
         entry.key as model,
         entry.value::double as x
-    from questions,
-        lateral (select unnest(map_entries(along::json::map(varchar, double)), recursive := false) as entry)
+    from studies,
+        lateral (select unnest(map_entries(x_axis::json::map(varchar, double)), recursive := false) as entry)
     where study = {study}
-        and along is not null
+        and x_axis is not null
 )"""
 # Histogram bins per decade.
 _BINS = 5
@@ -24,7 +24,7 @@ WEIGHTS = Query(
     layer,
     epsilon,
     max(full_rank) as full_rank,
-    bool_or(meaningless) as meaningless,
+    bool_or(below_noise_floor) as below_noise_floor,
     avg(numerical_rank) as rank,
     min(numerical_rank) as low,
     max(numerical_rank) as high,
@@ -38,7 +38,7 @@ where study = {study}
 group by all
 order by model, stack, epsilon desc, layer""",
 )
-ALONG = Query(
+TREND = Query(
     "Numerical rank along the grid of models",
     f"""with {GRID},
 
@@ -47,7 +47,7 @@ ranks as (
         model,
         'embedded tokens' as quantity,
         epsilon,
-        meaningless,
+        below_noise_floor,
         width,
         numerical_rank as rank
     from embedding_ranks
@@ -57,7 +57,7 @@ ranks as (
         model,
         'query projections',
         epsilon,
-        meaningless,
+        below_noise_floor,
         n_columns,
         numerical_rank
     from weight_ranks
@@ -69,7 +69,7 @@ ranks as (
         model,
         'their heads',
         epsilon,
-        meaningless,
+        below_noise_floor,
         head_width,
         head_rank
     from head_ranks
@@ -87,7 +87,7 @@ select
     grid.x,
     ranks.epsilon,
     max(ranks.width) as width,
-    bool_or(ranks.meaningless) as meaningless,
+    bool_or(ranks.below_noise_floor) as below_noise_floor,
     avg(ranks.rank) as rank,
     count(*) as n
 from ranks

@@ -60,7 +60,7 @@ def test_the_outs_hold_manifests_and_dvc_versions_them(remote: Checkout) -> None
 
 
 def test_the_rows_are_those_of_a_disk_to_the_byte(remote: Checkout, local: Checkout) -> None:
-    places = (("geometry", "geometry"), ("geometry", "studies"), ("tokens", "dumps"), ("embeddings", "dumps"))
+    places = (("geometry", "geometry"), ("geometry", "study_jobs"), ("tokens", "dumps"), ("embeddings", "dumps"))
     for stage, table in places:
         there, here = (one.folder / "data" / stage for one in (remote, local))
         assert [files.fingerprint(path) for path in table_files(there, table)] == [

@@ -109,7 +109,7 @@ def _with_baselines(made: Tables) -> Tables:
             key = f"{name}-{row['dataset']}-{row['condition']}"
             added.append({**row, "model": name, "nmse": 1e-4, "reason": None, "job_key": key})
             studies.append({"study": STUDY, "stage": "forecasts", "job_key": key})
-    return {**made, "forecasts": made["forecasts"] + added, "studies": made["studies"] + studies}
+    return {**made, "forecasts": made["forecasts"] + added, "study_jobs": made["study_jobs"] + studies}
 
 
 def test_no_statistic_and_no_count_of_models_takes_a_baseline_in(tmp_path: Path) -> None:

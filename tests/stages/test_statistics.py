@@ -48,7 +48,7 @@ Tables = dict[str, list[dict[str, Any]]]
 
 def tables(names: list[str]) -> Tables:
     """Tables of these studies. Data sets `a-1` and `a-2` share domain `a`; one measure is rounded, two are constant."""
-    made: Tables = {name: [] for name in ("geometry", "forecasts", "validation", "partition", "studies")}
+    made: Tables = {name: [] for name in ("geometry", "forecasts", "validation", "partition", "study_jobs")}
     for study in names:
         past = np.random.default_rng(len(study))
         for n, (identity, zeta, nmse) in enumerate(units(seed=len(study), **STUDIES[study])):
@@ -63,7 +63,7 @@ def tables(names: list[str]) -> Tables:
             measures |= {"zeta_adjusted_corrected": 0.5, "log_isotropy_scaled": -1.0}
             made["geometry"].append(ROWS["geometry"] | identity | measures | why | {"job_key": keys["geometry"]})
             made["forecasts"].append(ROWS["forecasts"] | identity | why | {"nmse": nmse, "job_key": keys["forecasts"]})
-            made["studies"] += [{"study": study, "stage": stage, "job_key": key} for stage, key in keys.items()]
+            made["study_jobs"] += [{"study": study, "stage": stage, "job_key": key} for stage, key in keys.items()]
     made["checkpoints"] = [ROWS["checkpoints"] | {"model": f"m{n}"} for n in range(22)]
     facts = {"source": "bundled", "freq": "D", "horizon": 4, "season": 7, "n_series": 1, "n_available": 1}
     facts |= {"n_steps": 99, "provenance": "made up"}
@@ -208,7 +208,7 @@ def test_the_stage_writes_the_same_bytes_again_and_the_same_numbers_whatever_els
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, lines in tables(["few-holes"]).items():
-        stage = HOLDERS[name][0] if name != "studies" else "geometry"
+        stage = HOLDERS[name][0] if name != "study_jobs" else "geometry"
         files.write_rows(tmp_path / "data" / stage / f"{name}.parquet", name, lines)
     params = load(ROOT / "params.yaml")
     quick = params.statistics.model_copy(update={"permutations": QUICK.permutations, "bootstrap": QUICK.resamples})

@@ -75,7 +75,7 @@ ROWS: Mapping[str, dict[str, Any]] = {
         "dataset": "d", "source": "folder", "domain": "finance", "freq": "B", "horizon": 30, "season": 5, "n_series": 8,
         "n_available": 8, "n_steps": 60000, "provenance": "a file", "paper": "finance-1", "stands_in_for": None,
     },
-    "questions": {"study": "s", "title": "What?", "figure": "isotropy Fig. 3", "picture": "domains"},
+    "studies": {"study": "s", "title": "What?", "figure": "isotropy Fig. 3", "plot": "domains"},
     "inference": {
         "study": "s", "answer": "mixed_model", "measure": "zeta", "grouping": "all", "block": "all",
         "statistic": "slope", "n": 9, "n_clusters": 3, "estimate": 0.5, "low": 0.1, "high": 0.9, "p": 0.01,

@@ -30,7 +30,7 @@ def build(tmp_path: Path, row) -> Callable[..., Path]:
                 one.setdefault("job_key", f"{name}-{n}")
         asked = [("s", stage, one["job_key"]) for name, stage in stages.items() for one in tables.get(name, [])]
         keys = ("study", "stage", "job_key")
-        tables.setdefault("studies", [dict(zip(keys, line, strict=True)) for line in dict.fromkeys(asked)])
+        tables.setdefault("study_jobs", [dict(zip(keys, line, strict=True)) for line in dict.fromkeys(asked)])
         sources = {}
         for name, rows in tables.items():
             sources[name] = [tmp_path / "sources" / f"{name}.parquet"]
@@ -51,10 +51,10 @@ def test_the_catalogue_holds_every_table_and_view_with_its_comment(build) -> Non
         ).fetchall()
         study = connection.sql("select column_name from duckdb_columns() where table_name = 'geometry'").fetchall()[0]
         empty = {name: connection.sql(f"select * from {name}").fetchall() for name in views}
-    kept = {path.stem for path in (Path(catalogue.__file__).parent / "sql" / "kept").glob("*.sql")}
-    assert {name for name, _ in tables} == {name for name, table in TABLES.items() if table.in_catalogue} | kept
+    materialized = {path.stem for path in (Path(catalogue.__file__).parent / "sql" / "materialized").glob("*.sql")}
+    assert {name for name, _ in tables} == {name for name, table in TABLES.items() if table.in_catalogue} | materialized
     assert dict(tables)["training"] == "A row is one logged step of one pretraining run."
-    assert dict(tables)["scores"].startswith("How well does each model forecast") and len(kept) == 12
+    assert dict(tables)["scores"].startswith("How well does each model forecast") and len(materialized) == 12
     assert columns == [("inter-token cosine, every type weighing the same [cosine] (isotropy.md eq. 1)",)]
     assert study == ("study",)
     assert {"correlation", "correlation_by_model", "effective_dimension"} <= set(views)
@@ -90,7 +90,7 @@ def test_every_column_of_every_answer_says_what_it_means(build) -> None:
 def test_a_row_stands_once_for_each_study_that_asks_and_not_where_none_does(build, row) -> None:
     path = build(
         geometry=[row("geometry", job_key="a"), row("geometry", job_key="b", layer=1), row("geometry", job_key="c")],
-        studies=[
+        study_jobs=[
             {"study": "two", "stage": "geometry", "job_key": "a"},
             {"study": "one", "stage": "geometry", "job_key": "a"},
             {"study": "one", "stage": "geometry", "job_key": "b"},

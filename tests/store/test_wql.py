@@ -41,7 +41,7 @@ def scored(made: dict[str, Any], folder: Path, reasons: dict[int, str] | None = 
         for n in range(len(made["target"]))
     ]  # fmt: skip
     studies = [{"study": "s", "stage": "forecasts", "job_key": "j"}]
-    tables = {"forecasts": rows, "studies": studies, "checkpoints": [ROWS["checkpoints"]]}
+    tables = {"forecasts": rows, "study_jobs": studies, "checkpoints": [ROWS["checkpoints"]]}
     for name, lines in tables.items():
         files.write_rows(folder / name, name, lines)
     catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})

@@ -51,15 +51,15 @@ with claims (figure, source, claim, answer, measure, "grouping", statistic, cent
         ),
         (
             'ranks Fig. 3a', 'section 2', 'The rank of the embedding grows with the patch size',
-            'rank_tests', 'embedding rank@0.01', 'along', 'trend', 0.0, 1
+            'rank_tests', 'embedding rank@0.01', 'x_axis', 'trend', 0.0, 1
         ),
         (
             'ranks Fig. 4', 'section 3', 'The wider a Chronos model, the smaller the share of the width that its queries use',
-            'rank_tests', 'query@0.01', 'along', 'trend', 0.0, -1
+            'rank_tests', 'query@0.01', 'x_axis', 'trend', 0.0, -1
         ),
         (
             'ranks Fig. 4c', 'section 3', 'The rank of the queries grows with that of the vocabulary',
-            'rank_tests', 'query@0.01', 'along', 'trend', 0.0, 1
+            'rank_tests', 'query@0.01', 'x_axis', 'trend', 0.0, 1
         ),
         (
             'ranks Fig. 5', 'section 4', 'Attention matrices have higher ranks in deeper layers',
@@ -79,7 +79,7 @@ with claims (figure, source, claim, answer, measure, "grouping", statistic, cent
         ),
         (
             'ranks Fig. 9', 'Appendix E', 'The rank of the queries grows with the number of heads',
-            'rank_tests', 'query@0.1', 'along', 'trend', 0.0, 1
+            'rank_tests', 'query@0.1', 'x_axis', 'trend', 0.0, 1
         ),
         (
             'ranks Fig. 10', 'Appendix G.1', 'Attention matrices of time-series models have lower ranks than those of text models',

@@ -82,7 +82,7 @@ def ends(rows: pd.DataFrame) -> Ends | None:
     rows: columns of `ranks.COLUMNS["inputs"]`. Ranks below the floor that rounding leaves are left out. None
     if no stack has two layers.
     """
-    rows = rows[((rows["epsilon"] - TOLERANCE).abs() < TOLERANCE / 1e3) & ~rows["meaningless"].astype(bool)]
+    rows = rows[((rows["epsilon"] - TOLERANCE).abs() < TOLERANCE / 1e3) & ~rows["below_noise_floor"].astype(bool)]
     shares = rows.assign(share=rows["rank"].astype(float) / rows["full_rank"].astype(float)).sort_values("layer")
     found = shares.groupby(["model", "stack"])["share"].agg(["first", "last", "count"])
     found = found[found["count"] > 1]

@@ -44,7 +44,7 @@ def drawn(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
     """
     if study.ranks:
         return ranks.drawn(study, models)
-    draw = {"domains": _panels, "conditions": _panels, "islands": _islands, "dimension": _layers}.get(study.picture)
+    draw = {"domains": _panels, "conditions": _panels, "islands": _islands, "dimension": _layers}.get(study.plot)
     return draw(study, models) if draw else ()
 
 
@@ -58,12 +58,12 @@ def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], sti
     published = require(study.published, verdicts.COLUMNS)
     shown = drawn(study, models)
     listings = []
-    if study.picture == "dimension" and len(study.layers.frame):
+    if study.plot == "dimension" and len(study.layers.frame):
         table = html_table(paper_table(require(study.layers, LAYERS), published))
         listings.append(TableBlock(f"{study.name}-layers", f"{DIMENSION} by layer, the paper's below ours", table))
     # Printed numbers without a measurement are shown only in the section of all printed numbers.
     beside = published[published["verdict"] != "not measured"]
-    if study.picture == "dimension":
+    if study.plot == "dimension":
         beside = beside[beside["quantity"] != DIMENSION]
     numbers = verdicts.numbers(beside).drop(columns=["figure", "condition", "n"], errors="ignore")
     if len(numbers):
@@ -74,7 +74,7 @@ def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], sti
     return Section(
         f"study-{study.name}",
         study.title,
-        LEADS.get(study.picture, ""),
+        LEADS.get(study.plot, ""),
         tuple(_behind(study)),
         ranks.rows(study) if study.ranks else len(_main(study).frame),
         tuple(map(picture, shown)),
@@ -130,7 +130,7 @@ def _panels(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
     rows = panels.placed(frame, of_paper=of_paper)
     if rows.empty:
         return ()
-    draw = panels.by_domain if study.picture == "domains" else panels.by_condition
+    draw = panels.by_domain if study.plot == "domains" else panels.by_condition
     left = len(frame) - len(rows)
     caption = _captions(rows, study)
     if left:
@@ -152,7 +152,7 @@ def _captions(rows: pd.DataFrame, study: StudyTables) -> str:
     It names the data sets whose names are not already domain and number.
     """
     here = [name for name in study.conditions if name in set(rows["condition"])]
-    if study.picture == "conditions":
+    if study.plot == "conditions":
         text = (
             f"Filled: {here[0]}" + "".join(f"; then {name}" for name in here[1:]) + "; numbers: the domain's data sets."
         )
@@ -215,7 +215,7 @@ def _layers(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
 
 def _main(study: StudyTables) -> Answer:
     """Return the answer that the study's plot is drawn from."""
-    return {"islands": study.states, "dimension": study.layers}.get(study.picture, study.points)
+    return {"islands": study.states, "dimension": study.layers}.get(study.plot, study.points)
 
 
 def _behind(study: StudyTables) -> list[Provenance]:

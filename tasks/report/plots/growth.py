@@ -56,7 +56,7 @@ def growth(frame: pd.DataFrame, *, offset: int) -> go.Figure:
     return calm(figure).update_layout(**grid.layout(_titles(frame, models), x_axis, y_axis, shape))
 
 
-def along(frame: pd.DataFrame) -> go.Figure:
+def trend(frame: pd.DataFrame) -> go.Figure:
     """Draw the mean numerical rank against the quantity that a grid of models varies.
 
     frame: columns of `rank_queries.ALONG`; rows with x ≤ 0 are left out. There is one panel per quantity and
@@ -125,7 +125,7 @@ def _line(x: Sequence[float], part: pd.DataFrame, epsilon: float, dash: str) -> 
     import plotly.graph_objects as go
 
     colour = _colour(epsilon)
-    symbols = ["circle-open" if hollow else "circle" for hollow in part["meaningless"]]
+    symbols = ["circle-open" if hollow else "circle" for hollow in part["below_noise_floor"]]
     return go.Scatter(
         x=x,
         y=part["rank"].tolist(),

@@ -82,7 +82,7 @@ def planes(frame: pd.DataFrame) -> go.Figure:
 
     figure, titles = go.Figure(), []
     several = frame.groupby("model")["dataset"].nunique().max() > 1
-    cells = frame.sort_values(["along", "model", "dataset", "token"], kind="stable")
+    cells = frame.sort_values(["x_axis", "model", "dataset", "token"], kind="stable")
     for place, ((model, dataset, _), part) in enumerate(
         cells.groupby(["model", "dataset", "condition"], sort=False, dropna=False)
     ):

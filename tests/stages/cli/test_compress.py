@@ -139,7 +139,7 @@ def test_a_model_of_thin_factors_is_named_with_what_to_compress_instead() -> Non
         (
             ("chronos-bolt-nano", "out", *HOW, "--to", "0.01"),
             2,
-            "--to 0.01 --method aware-both: ranks budget: got 0.01, expected at least 0.03",
+            "--to 0.01 --method activation-aware-2step: ranks budget: got 0.01, expected at least 0.03",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

@@ -105,7 +105,7 @@ def both() -> None:
 def test_points_are_those_of_the_asked_layer_and_the_share_is_that_of_numpys_components(
     which: Literal["middle", "last"], model: str, place: tuple[str, int, bool]
 ) -> None:
-    frame = states(asked(pictured=which), STUDY).frame
+    frame = states(asked(islands_layer=which), STUDY).frame
     found = frame[frame["model"] == model]
     values = made(place, 60).astype(np.float64)
     variances, axes = np.linalg.eigh(np.cov(values.T))
@@ -119,7 +119,7 @@ def test_points_are_those_of_the_asked_layer_and_the_share_is_that_of_numpys_com
 def test_no_more_tokens_are_drawn_than_a_picture_shows_and_all_make_its_components() -> None:
     n = TOKENS + 150
     write({(T5, "linear-2", "noisy"): n})
-    found = states(asked(pictured="last"), STUDY).frame
+    found = states(asked(islands_layer="last"), STUDY).frame
     values = made(("decoder", 5, True), n).astype(np.float64)
     variances, axes = np.linalg.eigh(np.cov(values.T))
     points = (values - values.mean(axis=0)) @ axes[:, ::-1][:, :3]
@@ -154,9 +154,9 @@ def test_only_cells_of_the_study_are_drawn_and_its_query_names_their_files(tmp_p
 
 
 @pytest.mark.usefixtures("both")
-@pytest.mark.parametrize("picture", ["domains", "conditions", "dimension", "none"])
-def test_a_study_of_another_picture_reads_no_states(picture: str) -> None:
-    assert states(asked(picture=picture), STUDY).frame.empty
+@pytest.mark.parametrize("plot", ["domains", "conditions", "dimension", "none"])
+def test_a_study_of_another_plot_reads_no_states(plot: str) -> None:
+    assert states(asked(plot=plot), STUDY).frame.empty
 
 
 def test_without_dumps_there_is_nothing_to_draw() -> None:

@@ -119,7 +119,7 @@ def rows(made: Made = Made()) -> dict[str, list[Row]]:
         studies += [{"study": study, "stage": "forecasts", "job_key": key} for study in asked]
     fidelity = [one for one in _fidelity(made, rng) if one["model"].startswith("t5")]
     studies += [{"study": "table2", "stage": "compression", "job_key": one["job_key"]} for one in fidelity]
-    along = json.dumps({model: int(model.removesuffix(made.rename).rpartition("-")[2]) + 1 for model in nets})
+    x_axis = json.dumps({model: int(model.removesuffix(made.rename).rpartition("-")[2]) + 1 for model in nets})
     return {
         "forecasts": [row for _, part, _ in cells for row in part],
         "timings": [
@@ -131,10 +131,10 @@ def rows(made: Made = Made()) -> dict[str, list[Row]]:
         "checkpoints": checkpoints,
         "compression": [_compression(name, made) for name in CUT if name in factors],
         "fidelity": fidelity,
-        "studies": studies,
-        "questions": [
-            {"study": study, "title": study, "figure": QUESTIONS[study], "picture": picture}
-            | {"along": along if study == "table3" else None}
+        "study_jobs": studies,
+        "studies": [
+            {"study": study, "title": study, "figure": QUESTIONS[study], "plot": picture}
+            | {"x_axis": x_axis if study == "table3" else None}
             for study, picture in PICTURES.items()
         ],
     }

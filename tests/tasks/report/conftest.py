@@ -215,7 +215,7 @@ def study_tables(picture: str, frames: dict[str, pd.DataFrame]) -> StudyTables:
         name=picture,
         title=f"A study of {picture}",
         figure=None if picture == "none" else f"isotropy {picture}",
-        picture=picture,
+        plot=picture,
         conditions=("context-500", "context-100"),
         states=Answer("Islands of hidden states", "select path\nfrom dumps", states),
         **{

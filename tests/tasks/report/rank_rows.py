@@ -27,7 +27,7 @@ STUDIES = {  # study -> its picture and the groups of rows that it asks for
     "fig3a": ("spectrum", ["grid"]),
     "fig3b": ("angles", ["angles"]),
     "fig5c": ("constant", ["constant"]),
-    "fig9": ("along", ["grid"]),
+    "fig9": ("trend", ["grid"]),
     "fig10": ("histogram", ["weights"]),
     "fig11": ("snapshots", ["snapshots"]),
     "fig12": ("angles", ["rows"]),
@@ -93,18 +93,18 @@ def made_up(rename: Callable[[str], str] = str) -> dict[str, list[Row]]:
         | {"source": "committed", "ref": "r", "fingerprint": "0" * 64, "parameters": 10, "bytes": 40}
         for model, modality in known.items()
     ]
-    along = json.dumps({rename(model): size for model, size in GRID.items()})
+    x_axis = json.dumps({rename(model): size for model, size in GRID.items()})
     return {
         "spectra": [{**row, "job_key": name} for name, rows in groups.items() for row in rows],
         "planes": [{**row, "job_key": "planes"} for row in planes],
         "angles": [{**row, "job_key": "angles"} for row in angles] + [{**row, "job_key": "rows"} for row in heads],
         "checkpoints": checkpoints,
-        "studies": [
+        "study_jobs": [
             {"study": s, "stage": "spectra", "job_key": key} for s, (_, keys) in STUDIES.items() for key in keys
         ],
-        "questions": [
-            {"study": study, "title": study, "figure": FIGURES.get(study), "picture": picture}
-            | {"along": along if study in ("fig3a", "fig9", "fig12") else None}
+        "studies": [
+            {"study": study, "title": study, "figure": FIGURES.get(study), "plot": picture}
+            | {"x_axis": x_axis if study in ("fig3a", "fig9", "fig12") else None}
             for study, (picture, _) in STUDIES.items()
         ],
     }

@@ -18,7 +18,7 @@ from tests.tasks.report.compression_rows import FACTORS, LOCAL, PICTURES, Made, 
 from tests.tasks.report.conftest import HOSTILE
 from tsfmscope.store import catalogue
 from tsfmscope.tasks.report import colorscale, compression, ranks
-from tsfmscope.tasks.report.compression_queries import OF_PICTURE
+from tsfmscope.tasks.report.compression_queries import OF_PLOT
 from tsfmscope.tasks.report.page import studies
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.render.mpl_render import render
@@ -59,7 +59,7 @@ def claim(found: Found, study: str, words: str) -> str:
 
 
 def test_every_picture_has_its_words_and_its_columns_are_asked_for(found: Found) -> None:
-    assert set(compression.DRAW) == set(compression.LEADS) == set(OF_PICTURE) == set(compression.COLUMNS)
+    assert set(compression.DRAW) == set(compression.LEADS) == set(OF_PLOT) == set(compression.COLUMNS)
     for study, picture in PICTURES.items():
         assert set(compression.COLUMNS[picture]) <= set(found[study].ranks[picture].frame.columns)
 

@@ -18,7 +18,7 @@ from tsfmscope.tasks.report.page import studies, verdicts
 from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.page.sections import Figure
 from tsfmscope.tasks.report.plots import growth, heatmaps, histograms, spectra
-from tsfmscope.tasks.report.rank_queries import OF_PICTURE, rank_queries
+from tsfmscope.tasks.report.rank_queries import OF_PLOT, rank_queries
 from tsfmscope.tasks.report.render.mpl_render import render as still
 from tsfmscope.tasks.report.tables import ReportTables, StudyTables
 
@@ -53,13 +53,13 @@ def sigma(what: str, **where: Any) -> np.ndarray:
 
 
 def test_every_answer_of_a_picture_is_drawn_and_every_picture_has_its_words() -> None:
-    assert set(ranks.DRAW) == {name for queries in OF_PICTURE.values() for name in queries}
-    assert set(ranks.LEADS) == set(OF_PICTURE) == {picture for picture, _ in STUDIES.values()} | set(compression.DRAW)
+    assert set(ranks.DRAW) == {name for queries in OF_PLOT.values() for name in queries}
+    assert set(ranks.LEADS) == set(OF_PLOT) == {picture for picture, _ in STUDIES.values()} | set(compression.DRAW)
     assert rank_queries("s", "domains") == {}
 
 
 @pytest.mark.parametrize(
-    ("study", "answer"), [(study, name) for study, (picture, _) in STUDIES.items() for name in OF_PICTURE[picture]]
+    ("study", "answer"), [(study, name) for study, (picture, _) in STUDIES.items() for name in OF_PLOT[picture]]
 )
 def test_a_query_has_the_columns_that_its_picture_needs(study: str, answer: str, found: dict[str, StudyTables]) -> None:
     assert set(ranks.COLUMNS[answer]) <= set(found[study].ranks[answer].frame.columns)
@@ -141,19 +141,19 @@ def test_panels_stand_series_first_and_a_stack_alone_needs_no_dash(found: dict[s
 
 def test_a_tolerance_below_the_floor_is_hollow(found: dict[str, StudyTables]) -> None:
     frame = found["flow"].ranks["weights"].frame
-    figure = growth.growth(frame.assign(meaningless=frame["epsilon"] < 0.005), offset=0)
+    figure = growth.growth(frame.assign(below_noise_floor=frame["epsilon"] < 0.005), offset=0)
     for trace in figure.data:
         if trace.marker.symbol is not None:
             assert set(trace.marker.symbol) == {"circle-open" if "10⁻³" in trace.name else "circle"}
 
 
 def test_a_grid_runs_along_what_varies_and_the_width_shows_its_fractions(found: dict[str, StudyTables]) -> None:
-    frame = found["fig9"].ranks["along"].frame
-    figure = growth.along(frame)
+    frame = found["fig9"].ranks["trend"].frame
+    figure = growth.trend(frame)
     assert titles(figure) == [f"{name}<br>chronos-bolt" for name in growth.QUANTITIES]
     assert list(figure.layout.xaxis.ticktext) == ["1", "2", "4", "8", "16", "32"]
     assert not [trace for trace in figure.data if trace.name == growth.FULL]
-    wide = growth.along(frame.assign(width=frame["x"]))
+    wide = growth.trend(frame.assign(width=frame["x"]))
     thin = [trace for trace in wide.data if trace.name == growth.FULL]
     assert len(thin) == 3 * len(growth.FRACTIONS) and thin[1].y == (0.5, 16.0)
 

@@ -13,7 +13,7 @@ from tsfmscope.tasks.report.tables import ReportTables, StudyTables
 
 
 def study(tables: ReportTables, picture: str) -> StudyTables:
-    return next(one for one in tables.studies if one.picture == picture)
+    return next(one for one in tables.studies if one.plot == picture)
 
 
 def test_the_papers_row_of_table_1_stands_under_its_familys_ours(tables: ReportTables) -> None:

@@ -48,7 +48,7 @@ def test_deep_models_get_a_dozen_ticks_at_most() -> None:
 
 
 def test_islands_show_each_token_once_a_view(tables: ReportTables) -> None:
-    frame = next(study for study in tables.studies if study.picture == "islands").states.frame
+    frame = next(study for study in tables.studies if study.plot == "islands").states.frame
     part = frame[frame["model"] == frame["model"].iloc[0]]
     figure = figures.islands(part)
     for visible in figure.layout.meta["views"].values():

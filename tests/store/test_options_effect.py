@@ -13,14 +13,14 @@ from tsfmscope.store import catalogue, files
 
 BASE, ROUNDED, TRAINED, SAME = "t5", "t5-bfloat16", "t5-narrow", "t5-same"
 OPTIONS = '{"precision": "bfloat16"}'
-ASKED = "select * from reading_effect"
+ASKED = "select * from options_effect"
 
 
 @pytest.fixture(scope="module")
 def made(rows) -> dict[str, list[dict[str, Any]]]:
     """A base on d0 to d2, the same weights otherwise on d0, d1 and one more, the same again, and other weights."""
     rng = np.random.default_rng(3)
-    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ("forecasts", "geometry", "studies")}
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ("forecasts", "geometry", "study_jobs")}
     for model, datasets in {
         BASE: ["d0", "d1", "d2"],
         ROUNDED: ["d0", "d1", "d9"],
@@ -42,10 +42,10 @@ def made(rows) -> dict[str, list[dict[str, Any]]]:
                 tables["geometry"].append(rows["geometry"] | which | state)
                 first = {"layer": 0, "normed": False, "zeta_adjusted_corrected": rng.uniform(-1, 1)}
                 tables["geometry"].append(rows["geometry"] | which | first | {"job_key": f"h/{model}/{dataset}"})
-                tables["studies"].append({"study": "a", "stage": "geometry", "job_key": f"h/{model}/{dataset}"})
+                tables["study_jobs"].append({"study": "a", "stage": "geometry", "job_key": f"h/{model}/{dataset}"})
             for stage in ("forecasts", "geometry"):
                 keys = f"{stage[0]}/{model}/{dataset}"
-                tables["studies"] += [{"study": study, "stage": stage, "job_key": keys} for study in ("s", "t")]
+                tables["study_jobs"] += [{"study": study, "stage": stage, "job_key": keys} for study in ("s", "t")]
     plain = rows["checkpoints"] | {"fingerprint": "0" * 64}
     tables["checkpoints"] = [
         plain | {"model": BASE},

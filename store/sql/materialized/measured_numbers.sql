@@ -9,7 +9,7 @@ with asked as (
     select
         study,
         figure
-    from questions
+    from studies
     where figure in (select figure from published_numbers)
 ),
 

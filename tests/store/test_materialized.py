@@ -41,7 +41,7 @@ def dimension(values: list[float] | None, share: float) -> int | None:
 
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory, rows):
-    folder = tmp_path_factory.mktemp("kept")
+    folder = tmp_path_factory.mktemp("materialized")
     geometry = [
         rows["geometry"]
         | {"dataset": name, "eigenvalues": values, "job_key": "k"}
@@ -53,7 +53,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory, rows):
         for name, s in SPECTRA.items()
     ]
     studies = [{"study": "s", "stage": stage, "job_key": "k"} for stage in ("geometry", "spectra")]
-    tables = {"geometry": geometry, "spectra": spectra, "studies": studies, "checkpoints": [rows["checkpoints"]]}
+    tables = {"geometry": geometry, "spectra": spectra, "study_jobs": studies, "checkpoints": [rows["checkpoints"]]}
     for name, lines in tables.items():
         files.write_rows(folder / name, name, lines)
     catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})

@@ -245,9 +245,9 @@ grid as (
         study,
         entry.key as model,
         entry.value::double as x
-    from questions,
-        lateral (select unnest(map_entries(along::json::map(varchar, double)), recursive := false) as entry)
-    where along is not null
+    from studies,
+        lateral (select unnest(map_entries(x_axis::json::map(varchar, double)), recursive := false) as entry)
+    where x_axis is not null
 ),
 
 grid_values as (
@@ -292,7 +292,7 @@ grid_values as (
 trends as (
     select
         found.study,
-        'along' as "grouping",
+        'x_axis' as "grouping",
         found.family as block,
         found.quantity,
         found.epsilon,
