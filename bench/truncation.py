@@ -31,7 +31,7 @@ import torch
 
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.budget import BudgetError
-from tsfmscope.tasks.entries.compression import cut
+from tsfmscope.tasks.compression.compress import compress_model
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.files.bundled import load_bundled
@@ -88,8 +88,8 @@ def more(name: str, after: float, before: float) -> float:
 
 def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any]) -> None:
     """Truncate a model in place to a share of its attention parameters."""
-    law = {"method": method, "ranks": {"budget": size}}
-    cut(model, {"base_model": model.name, "method": law, "calibration": CALIBRATION}, tables)
+    asked = {"method": method, "ranks": {"budget": size}}
+    compress_model(model, asked, base_model=model.name, tables=tables, calibration=CALIBRATION)
 
 
 def main() -> None:

@@ -29,7 +29,8 @@ import torch
 
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.entries.compression import calibration_tokens, cut
+from tsfmscope.tasks.compression.calibration_windows import calibration_tokens
+from tsfmscope.tasks.compression.compress import compress_model
 from tsfmscope.tasks.models.base import QUANTILES, Forecaster
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.catalog import CATALOG
@@ -107,10 +108,12 @@ def main() -> None:
             for method in METHODS:
                 model = copy.deepcopy(base)
                 how = {"method": method, "ranks": {"budget": size}}
-                cut(
+                compress_model(
                     model,
-                    {"base_model": base.name, "method": how, "calibration": CALIBRATION | {"datasets": fitted}},
-                    tables,
+                    how,
+                    base_model=base.name,
+                    tables=tables,
+                    calibration=CALIBRATION | {"datasets": fitted},
                 )
                 found[method] = errors(model, unseen)
             cells = {method: ratio(logs) for method, logs in found.items()}
@@ -119,7 +122,7 @@ def main() -> None:
             rows.append(
                 {"calibration": fitted, "size": size, **{name: round(one[0], 4) for name, one in cells.items()}}
             )
-            parts = calibration_tokens(base, tables, CALIBRATION | {"datasets": fitted})
+            parts = calibration_tokens(base, tables, **CALIBRATION | {"datasets": fitted})
             worst = max(
                 worst,
                 worst_lower_limit(base, size, parts, found[two_step.METHOD], lambda one, to=unseen: errors(one, to)),

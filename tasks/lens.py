@@ -5,6 +5,7 @@ The entries of jobs and the Python API call these functions. None of them knows 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -276,3 +277,12 @@ def score_forecasts(
             quantiles = forecast.values[place].tolist() if keep_quantiles else None
             rows[name] = {"origin": int(clean.origin[place]), **scores.row(place), "quantiles": quantiles}
     return ScoredWindows(rows, skipped)
+
+
+def window_seed(key: str, series: str) -> int:
+    """Return a 63-bit seed for the samples of one series, from a key, such as a job's, and the series' id.
+
+    It does not depend on the position of the series in a batch.
+    """
+    digest = hashlib.sha256(f"{key}/{series}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

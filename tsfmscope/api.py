@@ -15,8 +15,7 @@ from tsfmscope.model import CompressedModel, Model, as_model, load_source
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.store.query import connect
 from tsfmscope.tasks import lens
-from tsfmscope.tasks.entries.compression import cut, sizes
-from tsfmscope.tasks.entries.forecasts import window_seed
+from tsfmscope.tasks.compression.compress import compress_model, sizes
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.tasks.models.types import TokenKind, Tokens
@@ -225,8 +224,8 @@ def compress(
         "seed": seed,
     }  # fmt: skip
     before = _costs(smaller.family, loaded.series, context, horizon, seed)
-    spec = {"base_model": model.name, "method": asked, "calibration": calibration}
-    parts = cut(smaller.family, spec, {name: series_table(loaded.series)})
+    tables = {name: series_table(loaded.series)}
+    parts = compress_model(smaller.family, asked, base_model=model.name, tables=tables, calibration=calibration)
     after = _costs(smaller.family, loaded.series, context, horizon, seed)
     costs = pd.DataFrame(
         {"quantity": list(before), "before": list(before.values()), "after": [after[one] for one in before]}
@@ -275,7 +274,7 @@ def _costs(model: Family, series: Sequence[Series], context: int, horizon: int, 
         return found
     scored = lens.score_forecasts(
         model, series, context=context, horizon=horizon, levels=QUANTILES, samples=20,
-        seed_of=lambda name: window_seed(str(seed), name), seed=seed, held_out=HELD_OUT,
+        seed_of=lambda name: lens.window_seed(str(seed), name), seed=seed, held_out=HELD_OUT,
     )  # fmt: skip
     rows = list(scored.rows.values())
     target = sum(row["target_abs"] for row in rows)

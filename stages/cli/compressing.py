@@ -27,6 +27,8 @@ from tsfmscope.stages.config.compression import Method
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.targets import check_new
+from tsfmscope.tasks.entries.compression import CalibrationSpec, CompressSpec, MethodSpec
+from tsfmscope.tasks.entries.parts import ModelSource
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import Job, current_context
 
@@ -84,7 +86,7 @@ def compress(
     Raises ParamsError for a folder that is not empty or a model that does not forecast; DataError if no
     series has a window before its last fifth, or none has one in it; and the errors of `inspect_layers`.
     """
-    from tsfmscope.tasks.entries.compression import calibration_windows
+    from tsfmscope.tasks.compression.calibration_windows import calibration_windows
     from tsfmscope.tasks.models.base import Forecaster
     from tsfmscope.tasks.series.tables import series_table
 
@@ -98,7 +100,8 @@ def compress(
             )
         table = series_table(case.series.series)
         # Windows of the past, for timing forecasts.
-        windows = calibration_windows(case.model, {case.dataset: table}, _calibration(case, TIMED))[0]
+        calibration = _calibration(case, TIMED).to_dict()
+        windows = calibration_windows(case.model, {case.dataset: table}, **calibration)[0]
         watch("forecasting before", 0, 0)
         scored = _forecast(case, case.model, params.forecasts)
         before = _quantities(case, case.model, scored, windows, len(params.forecasts.levels))
@@ -123,11 +126,15 @@ def compress(
     return CompressResult(rows, n_scored, count_left_out(case.series, unscored))
 
 
-def _calibration(case: LoadedCase, windows: int) -> dict[str, Any]:
-    return {
-        "datasets": [case.dataset], "windows": windows, "context": case.context, "horizon": case.horizon,
-        "held_out": HELD_OUT, "seed": case.seed,
-    }  # fmt: skip
+def _calibration(case: LoadedCase, windows: int) -> CalibrationSpec:
+    return CalibrationSpec(
+        datasets=(case.dataset,),
+        windows=windows,
+        context=case.context,
+        horizon=case.horizon,
+        held_out=HELD_OUT,
+        seed=case.seed,
+    )
 
 
 def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folder: Path) -> None:
@@ -140,18 +147,16 @@ def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folde
     stored = case.source.stored()
     model = case.model if stored == case.source else load_model(stored, current_context().device)
     method = Method.model_validate({"method": options.method, "ranks": {"budget": options.to}})
-    spec = {
-        "model": f"{stored.name}@{options.method}-{options.to:g}",
-        "base_model": stored.name,
-        "rank": options.to,
-        "family": stored.family,
-        "ref": stored.reference,
-        **({"options": dict(stored.options)} if stored.options else {}),
-        "method": method.plain(),
-        "calibration": _calibration(case, options.windows),
-    }
+    spec = CompressSpec(
+        model=f"{stored.name}@{options.method}-{options.to:g}",
+        base_model=stored.name,
+        rank=options.to,
+        source=ModelSource(family=stored.family, ref=stored.reference, options=dict(stored.options)),
+        method=MethodSpec.parse(method.plain()),
+        calibration=_calibration(case, options.windows),
+    )
     try:
-        work(Job(compression.COMPRESS, spec), {"folder": folder, "series": {case.dataset: table}}, model)
+        work(Job(compression.COMPRESS, spec.to_dict()), {"folder": folder, "series": {case.dataset: table}}, model)
     # Raised for ranks that are not possible.
     except ValueError as error:
         raise ParamsError(f"--to {options.to:g} --method {options.method}: {error}") from None
@@ -183,8 +188,8 @@ def _forecast(case: LoadedCase, model: Family, options: Forecasts) -> ScoredWind
 def _quantities(
     case: LoadedCase, model: Family, scored: ScoredWindows, windows: Windows, levels: int
 ) -> dict[str, float]:
+    from tsfmscope.tasks.compression.compress import sizes
     from tsfmscope.tasks.compression.timing import forecast_seconds
-    from tsfmscope.tasks.entries.compression import sizes
     from tsfmscope.tasks.models.base import Forecaster
 
     assert isinstance(model, Forecaster)

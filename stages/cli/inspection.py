@@ -212,7 +212,7 @@ def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCa
     seed = params.seed if request.seed is None else request.seed
     label, condition = _choose_condition(params, request, kind)
     counts = TokenCounts(params.tokens.rows, params.embeddings.rows, params.geometry.rows)
-    windows = planning.window_options(dataset, condition, params.tokens.min_context, seed)
+    windows = planning.cut_windows(dataset, condition, params.tokens.min_context, seed)
     return LoadedCase(
         model=model,
         source=source,
@@ -220,9 +220,9 @@ def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCa
         dataset=name,
         condition=label,
         context=condition.context,
-        horizon=windows["horizon"],
-        min_context=windows["min_context"],
-        held_out=windows["held_out"],
+        horizon=windows.horizon,
+        min_context=windows.min_context,
+        held_out=windows.held_out,
         noise=condition.noise,
         counts=counts if request.rows is None else TokenCounts(*[request.rows] * 3),
         batch=params.embeddings.batch,

@@ -23,7 +23,7 @@ Measure = Literal[
     "baselines",  # forecasts of forecasts.baselines on the same windows
     "fidelity",  # distance of a compressed model's forecasts and states from those of its base
 ]
-# The models of tasks/entries/baselines.py.
+# The models of tasks/forecasting/local_baselines.py.
 Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]
 # How the report draws a study. The trailing comments are copied into the documentation, as those of
 # Measure.

@@ -8,9 +8,9 @@ import numpy as np
 
 from tsfmscope.tasks.conformance.subject import Subject, same_bits, states_of
 from tsfmscope.tasks.conformance.verdict import SAME, NotApplicable, demand, distance
-from tsfmscope.tasks.entries.spectra import head_counts
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.common.batches import in_batches
+from tsfmscope.tasks.models.common.head_matrices import head_counts
 from tsfmscope.tasks.models.common.precision import run_in
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks import hub
 from tsfmscope.tasks.errors import HubError, ModelError, StaleInputError
-from tsfmscope.tasks.job import current_context
 from tsfmscope.tasks.models import plugins
 from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, file_sum, verify_sums
 from tsfmscope.tasks.regular_files import open_regular
@@ -24,7 +23,6 @@ from tsfmscope.tasks.regular_files import open_regular
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from tsfmscope.tasks.job import Job
     from tsfmscope.tasks.models.base import Family
 
 FAMILIES = {
@@ -299,20 +297,28 @@ def _license(folder: Path) -> str | None:
     return found[1].strip("'\"") if found else None
 
 
-def load_for_job(job: Job) -> Any:
-    """Load the model of a job, spec["family"] from spec["ref"], on the actor's device.
+def load_planned(
+    family: str,
+    ref: str,
+    *,
+    planned: str | None,
+    environment: str = "",
+    device: str = "cpu",
+    options: Mapping[str, Any],
+) -> Family:
+    """Load the model that a reference names, if it is the one that was planned.
 
-    StaleInputError where the checkpoint is not the one that the job was planned with.
+    planned: fingerprint that `with_code` returned when the job was planned; None for any. environment: digest
+    of the environment that the model runs in. options: as in `load`. StaleInputError where the fingerprint is
+    another one.
     """
-    ref = job.spec["ref"]
     found = resolve(ref, allow_hub=True)
-    planned = job.inputs.get(f"model:{ref}")
-    now = with_code(job.spec["family"], found.fingerprint, current_context().environment)
+    now = with_code(family, found.fingerprint, environment)
     if planned is not None and planned != now:
         raise StaleInputError(
             f"model {ref}: planned with {planned[:12]}, its files and packages are now {now[:12]}; run the stage again"
         )
-    return load(job.spec["family"], found.folder, device=current_context().device, options=job.spec.get("options", {}))
+    return load(family, found.folder, device=device, options=options)
 
 
 def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str, Any]) -> Family:

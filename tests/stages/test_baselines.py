@@ -88,7 +88,7 @@ def test_a_planned_job_answers_rows_of_forecasts_under_the_baselines_name(
     for one in planned:
         (path,) = one.job.inputs
         (row,) = baselines.evaluate_locally(
-            one.job, files.read_parquet(Path(path)), baselines.load_for_job(one.job)
+            one.job, files.read_parquet(Path(path)), baselines.load_baseline(one.job)
         ).rows
         found = files.to_arrow("forecasts", [{**row, "job_key": one.job.key}]).to_pylist()[0]
         assert (found["model"], found["base_model"], found["rank"]) == (one.job.group, None, None)

@@ -40,7 +40,10 @@ FAMILIES = [
     *(pytest.param(name, marks=[pytest.mark.slow, pytest.mark.long]) for name in ("timesfm", "totem", "visionts")),
 ]
 LARGEST = float(np.finfo(np.float32).max)
-MEASURE = {"k_max": 3, "restarts": 1, "min_cluster": 10, "permutations": 3, "presets": ["isoscore", "cai"]}
+MEASURE = {
+    "k_max": 3, "restarts": 1, "min_silhouette": 0.1, "min_cluster": 10, "silhouette_rows": 20_000, "permutations": 3,
+    "repeats": 5, "presets": ["isoscore", "cai"],
+}  # fmt: skip
 RNG = np.random.default_rng(0)
 WALK = RNG.standard_normal(160).cumsum()
 STEP = np.arange(160)
@@ -146,24 +149,28 @@ def model(family: str) -> Forecaster:
 
 def job(case: Case, **more: Any) -> Job:
     cell = dict(zip(IDENTITY, ("m", None, None, "d", "c", case.context, case.noise), strict=True))
-    return Job(Task("t", 1, "m:f"), cell | more)
+    return Job(Task("t", 1, "m:f"), cell | {"seed": 0} | more)
+
+
+# The model that a job's spec names; the tests pass it to the entries.
+MODEL = {"family": "f", "ref": "r"}
 
 
 def cut(case: Case) -> dict[str, Any]:
-    return {"horizon": case.horizon, "min_context": 16, "held_out": None, "seed": 0}
+    return {"horizon": case.horizon, "min_context": 16, "held_out": None}
 
 
 def measured(case: Case, family: str, folder: Path) -> tuple[dict[str, int], list[dict[str, Any]]]:
     """Counted reasons, and the row of every layer: three jobs, with files between them as in the pipeline."""
     network = model(family)
-    result = tokenize(job(case, **cut(case), rows=64), series_table(case.series), network)
+    result = tokenize(job(case, **cut(case), **MODEL, rows=64, format="arrow"), series_table(case.series), network)
     write_dump(folder, "tokens.parquet", result.dump or [])
     data = pq.read_table(folder / "tokens.parquet")
     skipped: dict[str, int] = json.loads((data.schema.metadata or {})[b"skipped"])
     assert result.rows[0]["n_windows"] == len(data)
     if not len(data):
         return skipped, []
-    result = embed(job(case, rows=64, batch=4, store_dtype="float16"), data, network)
+    result = embed(job(case, **MODEL, rows=64, batch=4, store_dtype="float16", format="arrow"), data, network)
     write_dump(folder, "states.arrow", result.dump or [])
     rows = []
     for stack, layer, normed in layers(folder / "states.arrow"):
@@ -176,7 +183,7 @@ def measured(case: Case, family: str, folder: Path) -> tuple[dict[str, int], lis
 def scored(case: Case, family: str) -> list[dict[str, Any]]:
     """The row of every series."""
     how = {"levels": [0.1, 0.5, 0.9], "samples": 4, "batch": 8, "keep_quantiles": True}
-    result = evaluate(job(case, **cut(case), **how), series_table(case.series), model(family))
+    result = evaluate(job(case, **cut(case), **MODEL, **how), series_table(case.series), model(family))
     return [dict(row) for row in result.rows]
 
 

@@ -23,7 +23,7 @@ from tsfmscope.tasks.series.types import Series, Windows
 Make = Callable[..., Windows]
 VALUED = (TokenKind.OBSERVATION, TokenKind.FUTURE)
 CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "noise": 0.0}
-SPEC = {"seed": 0, "held_out": None}
+MODEL = {"family": "f", "ref": "r", "seed": 0, "format": "arrow"}
 others = pytest.mark.parametrize("any_family", ["t5_text", "vit", "tabular"], indirect=True)
 of_items = pytest.mark.parametrize("any_family", ["vit", "tabular"], indirect=True)
 
@@ -42,8 +42,9 @@ def test_items_go_the_whole_way_to_states_of_every_layer(any_family: Family, ite
     whole = np.concatenate((made.context, made.future), axis=1)
     data = series_table([Series("d", f"s{n}", values) for n, values in enumerate(whole)])
     context = made.context.shape[1]
-    cell = CELL | SPEC | {"context": context, "horizon": made.horizon, "min_context": context, "rows": 40}
-    tokenized = tokenize(Job(Task("t", 1, "m:f"), cell), data, any_family)
+    cell = CELL | MODEL | {"context": context}
+    windows = {"horizon": made.horizon, "min_context": context, "held_out": None, "rows": 40}
+    tokenized = tokenize(Job(Task("t", 1, "m:f"), cell | windows), data, any_family)
     assert tokenized.rows[0]["n_windows"] == 4
     dump = (tokenized.dump or [])[0]
     assert json.loads((dump.schema.metadata or {})[b"skipped"]) == {}
@@ -61,7 +62,7 @@ def test_part_of_an_item_stands_for_nothing_and_is_counted(any_family: Family, i
     made = items(any_family, count=3)
     whole = np.concatenate((made.context, made.future), axis=1)
     data = series_table([Series("d", f"s{n}", values) for n, values in enumerate(whole)])
-    cell = CELL | SPEC | {"context": 77, "horizon": 1, "min_context": 77, "rows": 40}
+    cell = CELL | MODEL | {"context": 77, "horizon": 1, "min_context": 77, "held_out": None, "rows": 40}
     dump = (tokenize(Job(Task("t", 1, "m:f"), cell), data, any_family).dump or [])[0]
     assert len(dump) == 0
     skipped = json.loads((dump.schema.metadata or {})[b"skipped"])

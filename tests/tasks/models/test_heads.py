@@ -19,6 +19,7 @@ from tsfmscope.tasks.geometry.jacobian import Bounds
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import base
 from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.common.head_matrices import projections
 from tsfmscope.tasks.models.patchtst import PatchTST
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
@@ -31,6 +32,7 @@ from tsfmscope.tasks.series.types import Windows
 Make = Callable[..., Windows]
 ROOT = Path(__file__).parents[3]
 CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 48, "noise": 0.0}
+MODEL = {"family": "f", "ref": "r", "seed": 0}
 LEMMA = {"tokens": [2, 8], "windows": 1, "layers": "all"}
 PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
 PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
@@ -43,7 +45,7 @@ rotary = pytest.mark.parametrize(
 
 
 def rows_of(entry: Callable[..., Any], family: Family, tokens: Tokens, /, **spec: Any) -> list[dict[str, Any]]:
-    job = Job(Task("t", 1, "m:f"), CELL | spec)
+    job = Job(Task("t", 1, "m:f"), CELL | MODEL | spec)
     return list(entry(job, tokens_to_table(tokens), family).rows)
 
 
@@ -105,7 +107,7 @@ def _normed(module: Any, kind: str, states: np.ndarray) -> np.ndarray:
 def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(family: Any, windows: Make) -> None:
     """W_Q times the input is what the query projection answers, bias apart: input and weights are of one block."""
     tokens = family.tokenize(windows(count=2))
-    weights = heads.projections(family)
+    weights = projections(family)
     for (stack, layer), states in inputs_of(family, tokens).items():
         network, scale = family.network, np.ones(1)
         if isinstance(family, TimesFM):
@@ -205,7 +207,7 @@ def test_inputs_that_are_not_finite_or_not_of_the_tokens_are_refused(
 def test_there_is_a_row_a_head_and_it_is_that_of_the_kept_tokens(family: Any, windows: Make) -> None:
     tokens = family.tokenize(windows(count=9))
     rows = align(family, tokens, rows=10_000)
-    weights = heads.projections(family)
+    weights = projections(family)
     seen = {where: one for where, one in weights.items() if where[0] in family.stacks}  # VisionTS' decoder is no stack
     wanted = [(*where, head) for where, one in seen.items() for head in range(one.heads)]
     assert [(row["stack"], row["layer"], row["head"]) for row in rows] == wanted

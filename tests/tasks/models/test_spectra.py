@@ -11,8 +11,10 @@ import pytest
 
 from tsfmscope.store.schema import to_arrow
 from tsfmscope.tasks.entries import spectra
+from tsfmscope.tasks.entries.parts import ModelIdentity
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.common.head_matrices import split_heads
 from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix, tokens_to_table
 from tsfmscope.tasks.ranks.angles import line_angles
@@ -29,7 +31,15 @@ def rows_of(
     entry: Callable[..., Any], family: Any, tokens: Tokens | None = None, /, table: str = "spectra", **spec: Any
 ) -> list[dict[str, Any]]:
     """The entry's rows, which are rows of the table."""
-    identity = CELL if tokens is not None else {"model": "m"}
+    identity = {**(CELL if tokens is not None else ModelIdentity.of("m").to_dict()), "family": "f", "ref": "r"}
+    if entry is spectra.weight_spectra:
+        identity["step"] = None
+    elif entry is spectra.row_angles:
+        identity["rows"] = 256
+    elif entry is spectra.token_angles:
+        identity["tokens"] = 64
+    elif entry is spectra.token_plane:
+        identity |= {"tokens": 1000, "seed": 0}
     data = None if tokens is None else tokens_to_table(tokens)
     rows = list(entry(Job(Task("t", 1, "m:f"), identity | spec), data, family).rows)
     to_arrow(table, [{**row, "job_key": "k"} for row in rows])
@@ -89,7 +99,7 @@ def test_values_are_numpy_s_of_the_matrix_and_of_its_part_that_is_the_head(famil
 def test_a_head_of_the_output_projection_is_what_its_value_head_goes_through(t5: ChronosT5) -> None:
     """W_O W_V of a head is the part of W_O that reads the head, times the head's W_V: their sum is the whole."""
     found = {one.what: one for one in t5.weights() if (one.stack, one.layer, one.attention) == ("encoder", 1, "self")}
-    parts = zip(spectra.split_heads(found["o"], 3), spectra.split_heads(found["v"], 3), strict=True)
+    parts = zip(split_heads(found["o"], 3), split_heads(found["v"], 3), strict=True)
     np.testing.assert_allclose(sum(o @ v for o, v in parts), found["o"].matrix @ found["v"].matrix, atol=1e-5)
 
 
@@ -198,7 +208,7 @@ def test_with_eos_rank_grows_through_the_layers(t5: ChronosT5, constant: Windows
 
 
 def test_several_windows_are_stacked(t5: ChronosT5, windows: Make) -> None:
-    rows = rows_of(spectra.constant_spectra, t5, t5.tokenize(windows(count=4)), windows=3, batch=2)
+    rows = rows_of(spectra.constant_spectra, t5, t5.tokenize(windows(count=4)), windows=3)
     assert {row["n_rows"] for row in rows if (row["stack"], row["tokens"]) == ("encoder", "valued")} == {3 * 48}
 
 
