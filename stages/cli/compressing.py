@@ -164,8 +164,7 @@ def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folde
 
 def _forecast(case: LoadedCase, model: Family, options: Forecasts) -> ScoredWindows:
     """Forecast and score the last window of every series."""
-    from tsfmscope.tasks.entries.forecasts import window_seed
-    from tsfmscope.tasks.lens import score_forecasts
+    from tsfmscope.tasks.lens import score_forecasts, window_seed
     from tsfmscope.tasks.models.base import Forecaster
 
     assert isinstance(model, Forecaster)
