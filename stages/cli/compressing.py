@@ -63,7 +63,9 @@ class CompressResult:
     skipped: Mapping[str, int]
 
 
-def compress(params: Params, asked: InspectRequest, how: CompressOptions, folder: Path, watch: Watch) -> CompressResult:
+def compress_attention(
+    params: Params, asked: InspectRequest, how: CompressOptions, folder: Path, watch: Watch
+) -> CompressResult:
     """Save the compressed model to a new or empty folder and return what the compression costs.
 
     The values after compression are those of the model as loaded from the folder. Quantities: parameters,
