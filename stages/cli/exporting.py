@@ -29,7 +29,7 @@ class Exported:
 
     @property
     def loader(self) -> str:
-        """What loads the checkpoint, as text for the user."""
+        """Function or package that loads the checkpoint, as text for the user."""
         if not self.is_compressed:
             return f"as any {self.family} checkpoint, with its own package"
         return f"tsfmscope.tasks.compression.export.pipeline({str(self.folder)!r}, {self.family!r})"

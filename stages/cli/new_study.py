@@ -14,7 +14,7 @@ from tsfmscope.stages.config.study import Measure, Picture
 
 
 def study(
-    name: Annotated[str, typer.Argument(help="Name of the study: letters, digits and . _ @ = + -")],
+    name: Annotated[str, typer.Argument(help="Name of the study, of letters, digits and the characters ._@=+- only.")],
     models: Annotated[list[str], typer.Option(help="Model names with commas, or the option again; or all.")],
     datasets: Annotated[
         list[str] | None, typer.Option(help="Data set names with commas, or the option again; or all.")

@@ -47,12 +47,15 @@ def sql(
     """
     from tsfmscope.store import query, rows_output
 
-    if statement is None and sys.stdin.isatty():
+    if statement is None and stdin_is_terminal():
         typer.echo(context.get_help())
         return
     chosen = Format.json if as_json else form
-    with query.connect(db) as connection:
-        tables = list(query.statements(connection, query.read_sql(statement)))
+    text = query.read_sql(statement)
+    connection = query.connect(db)
+    tables = list(query.statements(connection, text))
+    # Not closed after Ctrl-C, since closing waits for a statement that still runs.
+    connection.close()
     if out is not None:
         rows_output.write(rows_output.single(tables), chosen.value, out)
     elif chosen is Format.parquet:
@@ -62,6 +65,11 @@ def sql(
     else:
         for rows in tables:
             print_rows(rows, chosen)
+
+
+def stdin_is_terminal() -> bool:
+    """Return whether standard input is a terminal, so that nothing was piped into the command."""
+    return sys.stdin.isatty()
 
 
 def print_rows(rows: pa.Table, form: Format) -> None:

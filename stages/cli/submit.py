@@ -10,6 +10,7 @@ import typer
 
 from tsfmscope.stages.cli.options import Json
 from tsfmscope.stages.cli.output import print_json, stdout_for_json
+from tsfmscope.stages.config.params import ParamsError
 
 # Environment variables whose names begin with these go with a submitted job: paths and retries, no
 # credentials.
@@ -32,19 +33,17 @@ def submit(
     The nodes of the cluster share the folder; see docs/cluster.md. The exit code is that of the command. With
     --json the job's log is printed on stderr.
     """
+    from tsfmscope.tasks.errors import SweepError
     from tsfmscope.tasks.sweep.submit import Submission
     from tsfmscope.tasks.sweep.submit import submit as submit_job
 
     folder = folder or str(Path.cwd())
-    submission = Submission(
-        address,
-        folder,
-        python or f"{folder}/.venv/bin/python",
-        command or ["dvc", "repro"],
-        name or None,
-        {variable: value for variable, value in os.environ.items() if variable.startswith(PASSED)},
-        follow,
-    )
+    variables = {variable: value for variable, value in os.environ.items() if variable.startswith(PASSED)}
+    python = python or f"{folder}/.venv/bin/python"
+    try:
+        submission = Submission(address, folder, python, command or ["dvc", "repro"], name or None, variables, follow)
+    except SweepError as error:
+        raise ParamsError(f"--{error}") from None
     with stdout_for_json(as_json):
         status = submit_job(submission)
     if as_json:

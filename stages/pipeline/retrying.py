@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 from tsfmscope.stages.pipeline.run_stage import run_stage
 from tsfmscope.stages.pipeline.sweeping import RETRY_VARIABLE, stages_with_failures
+from tsfmscope.tasks.sweep.cluster import environment
 
 
 def retry_failures() -> list[str]:
     """Run every stage that has failed jobs, including those jobs, and return the names of these stages."""
-    os.environ[RETRY_VARIABLE] = "1"
     stages = stages_with_failures()
     if stages:
         print(f"retrying {', '.join(stages)}", flush=True)
-    for name in stages:
-        run_stage(name)
+    with environment({RETRY_VARIABLE: "1"}):
+        for name in stages:
+            run_stage(name)
     return stages

@@ -65,7 +65,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
 def check(
     family: str, *, checkpoint: str | None = None, config: Mapping[str, Any] | None = None, context: int, horizon: int
 ) -> list[Finding]:
-    """Run every check of a family on a model of its checkpoint, else on a small random model of the config.
+    """Run every check of a family on a checkpoint, else on a small random model of the config.
 
     ValueError for an unknown family or config, ModelError for what cannot be imported or loaded.
     """
