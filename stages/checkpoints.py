@@ -104,9 +104,7 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
     # The file determines every series of the corpus.
     law = Path(recipe.corpus, LAW_FILE)
     if not law.exists():
-        raise ModelError(
-            f"recipe {name}: corpus {recipe.corpus} has no {LAW_FILE}; make it with `python -m tsfmscope.stages corpus`"
-        )
+        raise ModelError(f"recipe {name}: corpus {recipe.corpus} has no {LAW_FILE}; make it with `tsfmscope corpus`")
     check_whole(law.parent)
     return Job(TRAINING, spec, {law.as_posix(): fingerprint(law)})
 
@@ -120,17 +118,19 @@ def training_jobs(recipes: Mapping[str, Recipe]) -> dict[str, Job]:
     }
 
 
-def keep(params: Params, folder: Path) -> None:
-    """Copy the pretrained checkpoints, with their logs, to a folder that is committed to git.
+def commit(params: Params, folder: Path) -> list[str]:
+    """Copy the pretrained checkpoints, with their logs, to a folder that is committed to git; return their names.
 
     Raises ModelError for a checkpoint that is not made by the recipe in params.yaml, or whose files are
     damaged.
     """
-    for name, job in training_jobs(recipes(params)).items():
+    jobs = training_jobs(recipes(params))
+    for name, job in jobs.items():
         if key_of(MODELS / name) != job.key:
             raise ModelError(f"{MODELS / name} is not made by the recipe in params.yaml; run `dvc repro checkpoints`")
         verify_sums(MODELS / name)
         shutil.copytree(MODELS / name, folder / name, dirs_exist_ok=True)
+    return list(jobs)
 
 
 def _install(out: StageStore, name: str, job: Job, committed: str | None) -> None:

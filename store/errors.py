@@ -55,3 +55,7 @@ class CheckFailed(StoreError):
 
 class QueryError(StoreError):
     """A query, or the database that it reads, cannot be used."""
+
+
+class StillRunning(KeyboardInterrupt):
+    """Interrupt of a statement that DuckDB did not stop in time; its connection stays busy."""

@@ -13,6 +13,7 @@ from blake3 import blake3
 from tsfmscope.store import checksums, files, manifests
 from tsfmscope.store.backend import StorageBackend
 from tsfmscope.store.errors import PlaceError
+from tsfmscope.store.job_rows import in_a_line
 from tsfmscope.store.key_set import KeySet
 from tsfmscope.store.manifests import File
 from tsfmscope.store.object_store import manifest
@@ -95,6 +96,19 @@ def read_failures(data: Path) -> pa.Table:
     rows = pa.concat_tables([arrow_schema("failures").empty_table(), *(read_rows(out, "failures") for out in outs)])
     last = {key: n for n, key in enumerate(rows["key"].to_pylist())}
     return rows.take(pa.array(sorted(last.values()), pa.int64()))
+
+
+def list_failures(data: Path, *, full: bool = False) -> pa.Table:
+    """Return the failed jobs of every stage, one row each.
+
+    data: folder of the stages' outs. full: whole messages and tracebacks instead of one line.
+    """
+    rows = read_failures(data)
+    if full:
+        return rows.select(["stage", "task", "error", "message", "spec", "attempts", "transient", "traceback"])
+    texts = zip(rows["message"].to_pylist(), rows["traceback"].to_pylist(), strict=True)
+    lines = pa.array([in_a_line(message, traceback) for message, traceback in texts], pa.string())
+    return rows.select(["stage", "task", "error", "spec"]).add_column(3, "message", lines)
 
 
 def read_dumps(out: Path) -> list[dict[str, Any]]:

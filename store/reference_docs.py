@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files as resources
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from tsfmscope.store import query
 from tsfmscope.store.catalogue import queries, question
+from tsfmscope.store.errors import QueryError
 from tsfmscope.store.schema import TABLES
 from tsfmscope.store.tables.columns import Table
 
@@ -22,7 +26,7 @@ FOLDERS = {
 HEAD = """\
 # Tables and views
 
-Made by `python -m tsfmscope.store tables --markdown > docs/tables.md` from the schema in
+Made by `tsfmscope tables --markdown > docs/tables.md` from the schema in
 [store/tables](../store/tables) and the queries in [store/sql](../store/sql); a test compares this page with them.
 """
 
@@ -36,6 +40,30 @@ def columns(table: Table) -> list[tuple[str, ...]]:
     """Return one tuple per column of the table, in the order of HEADINGS."""
     found: list[tuple[str, ...]] = [(c.name, _type(c.type), c.unit, c.meaning, c.source) for c in table.columns]
     return [STUDY, *found] if table.by_study else found
+
+
+def describe(table: Table) -> dict[str, Any]:
+    """Return name, meaning and columns of a table as plain data."""
+    described = [dict(zip(HEADINGS, cells, strict=True)) for cells in columns(table)]
+    return {"name": table.name, "kind": "table", "meaning": about(table), "columns": described}
+
+
+def describe_view(name: str, database: Path) -> dict[str, Any]:
+    """Return name, question and columns of a view of a catalogue as plain data.
+
+    Raises QueryError, with near names, if there is no such view.
+    """
+    comments: dict[str, str] = {}
+    if database.is_file():
+        with query.connect(database) as connection:
+            relations = connection.execute(query.RELATIONS).fetchall()
+            comments = {relation: comment for relation, kind, comment in relations if kind == "view"}
+            if name in comments:
+                rows = connection.sql(query.COLUMNS, params=[name]).to_arrow_table().to_pylist()
+                return {"name": name, "kind": "view", "meaning": comments[name], "columns": rows}
+    alike = ", ".join(query.near(name, [*TABLES, *comments]))
+    hint = f"near: {alike}" if alike else f"expected one of {', '.join(TABLES)}, or a view"
+    raise QueryError(f"unknown table {name!r}, {hint}")
 
 
 def _type(kind: pa.DataType) -> str:

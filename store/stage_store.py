@@ -91,7 +91,7 @@ class StageStore:
     def __enter__(self) -> Self:
         published.expect(self.root, self._place.uri, self.tables)
         with ExitStack() as held:
-            # `python -m tsfmscope.store status` checks this lock, also if the rows are stored elsewhere.
+            # `tsfmscope status` checks this lock, also if the rows are stored elsewhere.
             if self._place.uri:
                 self._lock.acquire()
                 held.callback(self._lock.release)

@@ -113,17 +113,17 @@ def test_the_page_names_every_matrix_kind_and_field_that_a_plug_in_may_use() -> 
 
 @pytest.mark.slow
 def test_params_may_name_its_family_and_a_plan_counts_its_cells(target: Path, tmp_path: Path) -> None:
-    done = run(target, profile(tmp_path, "patch-line"), "-m", "tsfmscope.stages", "plan")
+    done = run(target, profile(tmp_path, "patch-line"), "-m", "tsfmscope", "plan")
     assert done.returncode == 0, done.stderr
     assert "4 models, 4 data sets, 2 conditions" in done.stdout  # one is a compressed model
-    done = run(target, profile(tmp_path, "patch-lime"), "-m", "tsfmscope.stages", "plan")
+    done = run(target, profile(tmp_path, "patch-lime"), "-m", "tsfmscope", "plan")
     assert done.returncode == 2
     assert "models.mine.family: unknown family 'patch-lime'; did you mean patch-line?" in done.stderr
     done = run(target, profile(tmp_path, "patch-line"), "-m", "tsfmscope.stages", "external_inputs")
     assert done.returncode == 0, done.stderr
     (code,) = json.loads((tmp_path / "data" / "plugins.json").read_text())["patch-line"]
     assert code.startswith("patch-line 0.1.0 ")
-    done = run(None, profile(tmp_path, "patch-line"), "-m", "tsfmscope.stages", "plan")
+    done = run(None, profile(tmp_path, "patch-line"), "-m", "tsfmscope", "plan")
     assert done.returncode == 2
     assert "unknown family 'patch-line'" in done.stderr
     assert done.stderr.endswith("install the package that adds another\n")
@@ -131,7 +131,7 @@ def test_params_may_name_its_family_and_a_plan_counts_its_cells(target: Path, tm
 
 @pytest.mark.slow
 def test_it_passes_the_conformance_suite(target: Path, tmp_path: Path) -> None:
-    done = run(target, tmp_path, "-m", "tsfmscope.tasks.conformance", "patch-line")
+    done = run(target, tmp_path, "-m", "tsfmscope", "check-family", "patch-line")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "37 pass, 0 fail, 1 not applicable" in done.stdout
 

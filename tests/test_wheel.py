@@ -93,13 +93,13 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
         assert json.loads(call(lens, "inspect", model, "nile", "--json", at=here))
     call(lens, "inspect", "chronos-bolt-nano", "nile", "--out", "look.html", at=here)
     call(lens, "compress", "chronos-bolt-nano", "small", "--to", "0.5", "--data", "nile", "--context", "64", at=here)
-    assert "zeta" in call(python, "-m", "tsfmscope.store", "tables", "geometry", at=here)
-    assert "no database at" in call(python, "-m", "tsfmscope.store", "select 1", at=here, code=2)
+    assert "zeta" in call(python, "-m", "tsfmscope", "tables", "geometry", at=here)
+    assert "no database at" in call(python, "-m", "tsfmscope", "sql", "select 1", at=here, code=2)
     assert "run from the repository's root" in call(
         lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here, code=2
     )
     (default,) = (tmp_path / "venv").rglob("stages/default/params.yaml")
     (here / "params.yaml").write_text(default.read_text())
     call(lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here)
-    assert "mine" in call(python, "-m", "tsfmscope.stages", "plan", at=here)
+    assert "mine" in call(python, "-m", "tsfmscope", "plan", at=here)
     assert {path.name for path in here.iterdir()} == FOREIGN_NAMES | {"look.html", "small", "params.yaml"}

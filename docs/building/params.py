@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 LEAD = """# Every key of params.yaml
 
 Made from the blocks that parse it, `stages/config`. A key that is unknown, a value of a wrong type, a name
-that leads nowhere are one line that says what to mend, from `python -m tsfmscope.stages plan`, before any work.
+that leads nowhere are one line that says what to mend, from `tsfmscope plan`, before any work.
 
 A key with a default may be left out, unless DVC watches it: {watched}. Each of these has to stand, `NAME: {{}}` where
 every key of a block shall have its default; `plan` names those that are missing, with what to write.

@@ -75,7 +75,7 @@ class CompressResult:
     skipped: Mapping[str, int]
 
 
-def compress(
+def compress_attention(
     params: Params, request: InspectRequest, options: CompressOptions, folder: Path, watch: Watch
 ) -> CompressResult:
     """Save the compressed model to a new or empty folder and return what the compression costs.

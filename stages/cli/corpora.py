@@ -1,4 +1,4 @@
-"""Generation of a corpus for pretraining, for `python -m tsfmscope.stages corpus`.
+"""Generation of a corpus for pretraining, for `tsfmscope corpus`.
 
 Shards are generated in parallel, and an interrupted run can be resumed. No stage of the pipeline reads the
 corpus unless a recipe names its folder.
@@ -23,6 +23,7 @@ from tsfmscope.tasks.regular_files import read_text
 from tsfmscope.tasks.series.files.parquet import opened
 from tsfmscope.tasks.series.synthetic.shards import LAW_FILE, REAL_PREFIX
 from tsfmscope.tasks.sweep.cluster import Resources
+from tsfmscope.tasks.sweep.engine import Summary
 
 # Bytes of the file with a corpus' specification; ours has a few hundred.
 LARGEST_LAW = 2**20
@@ -35,8 +36,8 @@ TASK = Task(
 )
 
 
-def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources) -> int:
-    """Write `series` series under `folder`/dumps and return the number of failed jobs.
+def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources) -> Summary:
+    """Write `series` series under `folder`/dumps and return the numbers of jobs.
 
     law: the specification of the corpus, with the keys seed, length, max_kernels, tsmixup, pool, real, shard
     (series per file), format.
@@ -53,7 +54,7 @@ def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources
     ) as out:
         summary = run_and_finish(out, plan(law, series), resources, _nothing, seed=law["seed"])
         account(out, summary, 0.0)
-    return summary.failed
+    return summary
 
 
 def plan(law: Mapping[str, Any], series: int) -> Iterator[Planned]:

@@ -13,10 +13,8 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tsfmscope.stages import DATA
 from tsfmscope.stages.cli.inspection import (
     CONTEXT,
     InspectRequest,
@@ -52,7 +50,6 @@ SHOWN = (*VALUES, *SPREADS, "repeats", "k", "n_tokens")
 # about 5 % of cases.
 TIE = 2.0
 OBSERVED = ("n_context_min", "n_context_median")
-RESULTS = Path(DATA, "results.duckdb")
 
 
 @dataclass(frozen=True)

@@ -94,9 +94,7 @@ class Recipe(Strict):
     embedding_from: str | None = Field(
         None, description="a recipe whose trained embedding of ids is taken over (Fig. 7, reuse embedding); null: drawn"
     )
-    corpus: str | None = Field(
-        None, description="mixture {shards: 1}: a folder that `python -m tsfmscope.stages corpus` made"
-    )
+    corpus: str | None = Field(None, description="mixture {shards: 1}: a folder that `tsfmscope corpus` made")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
 
     def spec(self) -> dict[str, Any]:

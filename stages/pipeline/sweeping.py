@@ -24,6 +24,7 @@ from tsfmscope.store.object_store import place
 from tsfmscope.store.published import table_files
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.status import Status, write_status
+from tsfmscope.tasks.errors import TsfmscopeError
 from tsfmscope.tasks.job import Job, StoreCallbacks
 from tsfmscope.tasks.sweep import engine, progress
 from tsfmscope.tasks.sweep.cluster import Resources
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 # Number of kinds of failures, the most common ones, that a stage prints at its end.
 KINDS = 5
-# Environment variable set by `stages retry`: jobs that failed permanently are tried again.
+# Environment variable set by `tsfmscope retry`: jobs that failed permanently are tried again.
 RETRY_VARIABLE = "TSFMSCOPE_RETRY_FAILED"
 
 
@@ -46,7 +47,7 @@ class Planned(NamedTuple):
     studies: Sequence[str] = ()
 
 
-class TooManyFailures(Exception):
+class TooManyFailures(TsfmscopeError):
     """More jobs of a stage failed than resources.max_failed_share allows; the others are stored."""
 
 
@@ -242,7 +243,7 @@ def judge(out: StageStore, failures: pa.Table, planned: int, max_share: float) -
         where = "" if out.root.parent == Path(DATA).absolute() else f" --data {out.root.parent}"
         raise TooManyFailures(
             f"{out.stage}: {len(kinds)} of {planned} jobs failed, more than resources.max_failed_share = {max_share:g} "
-            f"allows; what finished is stored. `python -m tsfmscope.store failures{where}` lists them, "
+            f"allows; what finished is stored. `tsfmscope failures{where}` lists them, "
             f"with --full their tracebacks. Fix the cause: `dvc repro` then tries again the {again} that came of the "
             "machine, and what "
             "has other params or inputs by then; `make retry` tries all again"

@@ -31,7 +31,7 @@ class Column:
     def comment(self) -> str:
         """Meaning, unit and source in one line.
 
-        The catalogue's comments and `python -m tsfmscope.store tables VIEW` show this text.
+        The catalogue's comments and `tsfmscope tables VIEW` show this text.
         """
         unit = f" [{self.unit}]" if self.unit else ""
         return f"{self.meaning}{unit}" + (f" ({self.source})" if self.source else "")

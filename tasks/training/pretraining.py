@@ -252,7 +252,7 @@ def _resume(folder: Path, network: Any, optimizer: Any, schedule: Any) -> list[d
 
 
 def _progress(folder: Path, row: Mapping[str, Any], steps: int, seconds_per_step: float) -> None:
-    """Append a line to the progress log, which `python -m tsfmscope.store status` reads during a training."""
+    """Append a line to the progress log, which `tsfmscope status` reads during a training."""
     folder.mkdir(parents=True, exist_ok=True)
     left = (steps - row["step"]) * seconds_per_step
     line = {**row, "steps": steps, "steps_per_s": 1 / seconds_per_step, "seconds_left": left}

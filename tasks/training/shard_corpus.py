@@ -1,4 +1,4 @@
-"""Training batches from the Parquet shards that `python -m tsfmscope.stages corpus` writes, one row group at a time."""
+"""Training batches from the Parquet shards that `tsfmscope corpus` writes, one row group at a time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check_whole(folder: Path) -> None:
         raise DataError(
             f"corpus {folder}: {sum(held.values())} of the {law['series']} series of its {LAW_FILE}; missing or short: "
             f"{len(short)} of {len(asked)} shards, {', '.join(short[:3])}{' ...' if len(short) > 3 else ''}; run "
-            "`python -m tsfmscope.stages corpus` again as before, which goes on"
+            "`tsfmscope corpus` again as before, which goes on"
         )
 
 
@@ -83,9 +83,7 @@ def _shards(folder: Path) -> list[Path]:
     # The folder dumps itself contains the table that lists the shards.
     found = sorted(folder.glob("dumps/*/[!.]*.parquet"))
     if not found:
-        raise DataError(
-            f"corpus {folder}: no Parquet shard in it; make one with `python -m tsfmscope.stages corpus {folder}`"
-        )
+        raise DataError(f"corpus {folder}: no Parquet shard in it; make one with `tsfmscope corpus {folder}`")
     return found
 
 

@@ -16,11 +16,11 @@ import yaml
 from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
 from tsfmscope.stages import STAGES
-from tsfmscope.stages.__main__ import read
 from tsfmscope.stages.checkpoints import recipes, training_job, training_jobs
 from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.bounded_yaml import load_yaml
 from tsfmscope.stages.config.params import LARGEST_FILE, ParamsError, load, parse
+from tsfmscope.stages.pipeline.run_stage import read_params
 from tsfmscope.tasks.compression import schedules
 from tsfmscope.tasks.job import Job
 
@@ -438,8 +438,8 @@ def test_a_family_that_no_package_adds_is_named_before_any_work(
     file = tmp_path / "params.yaml"
     file.write_text(yaml.safe_dump(block))
     with pytest.raises(ParamsError, match=f"{file}: .*{expected}.*install the package that adds"):
-        read(file)
-    assert read(ROOT / "params.yaml").models
+        read_params(file)
+    assert read_params(ROOT / "params.yaml").models
 
 
 @pytest.mark.parametrize(
@@ -468,9 +468,7 @@ def test_a_key_that_occurs_twice_is_refused_where_dvc_refuses_it(text: str) -> N
         assert load_yaml(text) == yaml.safe_load(text)
 
 
-@pytest.mark.parametrize(
-    "command", [["-m", "tsfmscope.stages", "plan"], ["-m", "tsfmscope.stages.cli", "new", "study", "mine"]]
-)
+@pytest.mark.parametrize("command", [["-m", "tsfmscope", "plan"], ["-m", "tsfmscope", "new", "study", "mine"]])
 def test_commands_refuse_a_params_file_with_a_key_twice(tmp_path: Path, command: list[str]) -> None:
     text = (ROOT / "params" / "smoke.yaml").read_text() + "\nresources: {actors: 1}\nresources: {actors: 2}\n"
     (tmp_path / "params.yaml").write_text(text)

@@ -153,7 +153,7 @@ def test_shards_stand_alone_in_a_mixture_and_with_a_corpus(changes: dict[str, An
             60,
             12,
             r"4 of 5 shards, 000001\.parquet, 000002\.parquet, 000003\.parquet \.\.\.; run "
-            r"`python -m tsfmscope\.stages corpus`",
+            r"`tsfmscope corpus`",
         ),
     ],
 )

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from tests.tasks.models.broken import BROKEN, PatchLine
 from tests.tasks.models.wrong_numbers import WRONG_NUMBERS, LevelsReversed
+from tsfmscope.stages.cli.app import app
 from tsfmscope.tasks.conformance import CHECKS, answers, findings
-from tsfmscope.tasks.conformance.__main__ import app
 from tsfmscope.tasks.conformance.examples import EXAMPLES
 from tsfmscope.tasks.conformance.subject import Subject
 from tsfmscope.tasks.conformance.verdict import Failed, demand_of, distance, judge, name_of
@@ -154,11 +154,11 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
 
 def test_the_command_exits_0_where_all_is_kept_and_1_where_not(named: Any) -> None:
     named("patch-line", PatchLine)
-    done = CliRunner().invoke(app, ["patch-line"])
+    done = CliRunner().invoke(app, ["check-family", "patch-line"])
     assert done.exit_code == 0, done.output
     assert "37 pass, 0 fail, 1 not applicable" in done.output
     named("patch-line", type("Deaf", (PatchLine,), {"direct": False}))
-    done = CliRunner().invoke(app, ["patch-line", "--json"])
+    done = CliRunner().invoke(app, ["check-family", "patch-line", "--json"])
     assert done.exit_code == 1
     found = {one["check"]: one for one in json.loads(done.stdout)["checks"]}
     assert len(found) == len(CHECKS)
@@ -169,13 +169,13 @@ def test_the_command_exits_0_where_all_is_kept_and_1_where_not(named: Any) -> No
 def test_the_command_takes_a_checkpoint_and_a_config(named: Any, tmp_path: Path) -> None:
     named("patch-line", PatchLine)
     PatchLine.new({**PatchLine.example, "blocks": 1}, seed=0).save(tmp_path)
-    done = CliRunner().invoke(app, ["patch-line", "--checkpoint", str(tmp_path), "--json"])
+    done = CliRunner().invoke(app, ["check-family", "patch-line", "--checkpoint", str(tmp_path), "--json"])
     seen = {one["check"]: one for one in json.loads(done.stdout)["checks"]}
     assert done.exit_code == 0, done.output
     assert seen["layers-come-in-order"]["detail"] == "encoder: 1 blocks"
     assert "no config for `new`" in seen["a-seed-decides-the-weights"]["detail"]
     config = json.dumps({**PatchLine.example, "width": 6})
-    done = CliRunner().invoke(app, ["patch-line", "--config", config, "--json"])
+    done = CliRunner().invoke(app, ["check-family", "patch-line", "--config", config, "--json"])
     assert "width 6" in done.output
 
 
@@ -192,6 +192,6 @@ def test_the_command_takes_a_checkpoint_and_a_config(named: Any, tmp_path: Path)
 def test_the_command_exits_2_where_there_is_no_model(named: Any, arguments: list[str], words: str) -> None:
     cls = type("Bare", (PatchTST,), {"name": "bare"}) if arguments == ["bare"] else PatchLine
     named("bare" if arguments == ["bare"] else "patch-line", cls)
-    done = CliRunner().invoke(app, arguments)
+    done = CliRunner().invoke(app, ["check-family", *arguments])
     assert done.exit_code == 2
     assert re.search(words, done.output), done.output

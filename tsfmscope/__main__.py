@@ -1,4 +1,4 @@
-"""Entry point of `python -m tsfmscope.stages.cli`, the same as `tsfmscope`."""
+"""Run the command: `python -m tsfmscope`, the same as `tsfmscope`."""
 
 from tsfmscope.stages.cli.app import main
 
