@@ -9,7 +9,8 @@ import typer
 
 from tsfmscope.stages.cli.output import Json, say_json
 from tsfmscope.stages.config.params import PARAMS_FILE
-from tsfmscope.stages.config.study import Measure, Plot
+from tsfmscope.stages.config.study import Measure
+from tsfmscope.tasks.report.plots import plot_names
 
 Names = Annotated[list[str] | None, typer.Option(help="Names with commas, or the option again; or all.")]
 
@@ -22,7 +23,7 @@ def study(
     title: Annotated[str | None, typer.Option(help="Its question, as the report heads it; default: the name.")] = None,
     measures: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(get_args(Measure))}.")] = None,
     layers: Annotated[str | None, typer.Option(help="all, first or last.")] = None,
-    plot: Annotated[str | None, typer.Option(help=f"Of {', '.join(get_args(Plot))}.")] = None,
+    plot: Annotated[str | None, typer.Option(help=f"Of {', '.join(plot_names())}.")] = None,
     params: Annotated[Path, typer.Option(help="The file that it is added to.")] = Path(PARAMS_FILE),
     as_json: Json = False,
 ) -> None:
