@@ -9,9 +9,9 @@ the sum of absolute targets) divided by the dense model's. Its 95 % interval, in
 data sets. `size` is the share of attention parameters that is left; `none` has every attention matrix set to
 zero. Only the methods that read data depend on the calibration sets.
 
-Last line JSON: the numbers by calibration, size and method, and `worst_candidate`. That is the largest lower
-limit of the interval of aware-both's error over the error of one of its own candidates; above 1, aware-both
-is significantly worse than that candidate.
+Last line JSON: the numbers by calibration, size and method, and `worst_candidate`: the largest lower limit
+of the interval of activation-aware-2step's error over the error of one of its own candidates. Above 1, it is
+significantly worse than that candidate.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SETS += ["traffic_weekly", "weather_rain", "weather_solar", "weather_sunshine"]
 CALIBRATIONS = [["hospital"], ["pedestrian"], ["exchange_rate"], ["covid_deaths", "nn5_weekly", "pedestrian"]]
 CALIBRATIONS += [["dominick", "fred_md"], ["hospital", "metr_la_week", "solar_weekly", "weather_sunshine"]]
 SIZES = (0.5, 0.25, 0.1)
-METHODS = ("svd", "aware-svd", "aware", two_step.METHOD)
+METHODS = ("svd", "activation-aware-svd", "activation-aware", two_step.METHOD)
 SERIES, CONTEXT = 32, 512
 CALIBRATION = {"windows": 32, "context": CONTEXT, "horizon": 24, "held_out": 0.2, "seed": 0}
 

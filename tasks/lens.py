@@ -13,10 +13,11 @@ from jaxtyping import Float, Int64, Integer
 
 from tsfmscope.tasks.forecasting.scores import score
 from tsfmscope.tasks.geometry.dimension import effective_dimension
+from tsfmscope.tasks.geometry.head import log_partition
 from tsfmscope.tasks.geometry.measure import measure_states, subsample
 from tsfmscope.tasks.geometry.repeats import EPSILON
 from tsfmscope.tasks.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
-from tsfmscope.tasks.models.types import LayerStates, Tokens
+from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens
 from tsfmscope.tasks.producer_consumer import ProducerConsumer
 from tsfmscope.tasks.ranks.spectrum import numerical_rank
 from tsfmscope.tasks.ranks.spectrum_columns import input_row
@@ -26,6 +27,9 @@ from tsfmscope.tasks.series.windows import MIN_CONTEXT, last_windows, spread_win
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family, Forecaster
+
+# Kinds of tokens whose own input is known and that forecast the next step.
+FORECASTING = (TokenKind.START, TokenKind.FUTURE)
 
 
 class TokenSample(NamedTuple):
@@ -176,6 +180,23 @@ def measure_layer(
         "numerical_rank": numerical_rank(spectrum["singular_values"], epsilon),
         "below_noise_floor": epsilon < spectrum["floor"],
     }
+
+
+def log_partition_values(
+    model: Family, tokens: Tokens, *, batch: int | None = None, device: str = "cpu"
+) -> tuple[Float[np.ndarray, " position"], int]:
+    """Return log Z of a softmax head at its forecast positions, and the size of its vocabulary.
+
+    Positions of the kinds FORECASTING count, whose own input is known; Z does not depend on the target. batch
+    and device: as in `hidden_states`. Source: Shelim et al. 2025, section 2.
+    """
+    batch = pass_windows(tokens, device) if batch is None else batch
+    values, n_ids = [], 0
+    with in_batches(model, batch):
+        for logits in model.forecast_logits(tokens):
+            values.append(log_partition(logits))
+            n_ids = logits.shape[-1]
+    return np.concatenate(values)[np.isin(tokens.kinds[model.output_stack], FORECASTING)], n_ids
 
 
 class ScoredWindows(NamedTuple):

@@ -186,7 +186,7 @@ def compress(
     data: Data,
     *,
     keep: float = 0.25,
-    method: str = "aware-both",
+    method: str = "activation-aware-2step",
     windows: int = 32,
     context: int = CONTEXT,
     horizon: int = HORIZON,

@@ -17,11 +17,11 @@ from tsfmscope.stages.config.defaults import params_here
 class Method(StrEnum):
     """Compression methods of docs/compression.md that take a budget."""
 
-    aware_both = "aware-both"
-    aware = "aware"
+    activation_aware_2step = "activation-aware-2step"
+    activation_aware = "activation-aware"
     joint = "joint"
     svd = "svd"
-    aware_svd = "aware-svd"
+    activation_aware_svd = "activation-aware-svd"
 
 
 def compress(
@@ -31,7 +31,7 @@ def compress(
     to: Annotated[
         float, typer.Option(min=0.01, max=1, help="Share of the attention's parameters that is left.")
     ] = 0.25,
-    method: Annotated[Method, typer.Option(help="See docs/compression.md.")] = Method.aware_both,
+    method: Annotated[Method, typer.Option(help="See docs/compression.md.")] = Method.activation_aware_2step,
     windows: Annotated[int, typer.Option(min=1, help="That calibrate.")] = 32,
     family: Annotated[str | None, typer.Option(help="Of a model that is a folder.")] = None,
     context: Annotated[

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tsfmscope.stages import DATA
-from tsfmscope.stages.config import PRECISION
+from tsfmscope.stages.config import PRECISION, Condition, DataSet
 from tsfmscope.stages.config.params import Params
 from tsfmscope.store.dumps import Place, last_layers
 from tsfmscope.store.files import fingerprint, verify
@@ -103,18 +103,21 @@ def windows_spec(params: Params, cell: Cell, min_context: int) -> dict[str, Any]
 
     min_context: fewest observed steps of a window.
     """
-    dataset = params.datasets.sets[cell.dataset]
     condition = params.conditions[cell.condition]
-    history = condition.history
+    history = {"history": condition.history} if condition.history else {}
+    return history | window_options(params.datasets.sets[cell.dataset], condition, min_context, params.seed)
+
+
+def window_options(dataset: DataSet, condition: Condition, min_context: int, seed: int) -> dict[str, Any]:
+    """Return horizon, min_context, held_out and seed of the windows of a data set under a condition."""
     # The one window of an image or a table is the whole item; a part of an image is no input.
     if modality(dataset.source) in ("image", "table"):
         min_context = condition.context
     return {
-        **({"history": history} if history else {}),
         "horizon": dataset.horizon,
         "min_context": min_context,
         "held_out": BUNDLED_HELD_OUT if dataset.source == "bundled" else None,
-        "seed": params.seed,
+        "seed": seed,
     }
 
 

@@ -21,7 +21,7 @@ TABLES = (
             C(
                 "method",
                 TEXT,
-                "svd (every matrix alone), joint (products of a head), aware, aware-svd (on data), aware-both, project",
+                "svd, joint, activation-aware, activation-aware-svd, activation-aware-2step or project",
             ),
             C("ranks", TEXT, "how ranks were chosen (JSON): epsilon, budget, time, share, flat or flow"),
             C("parameters", I64, "parameters of the network, shared ones once", "parameters"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
 
 # methods that need second moments of calibration data
-WEIGHED = ("aware", "aware-svd", "project")
+WEIGHED = ("activation-aware", "activation-aware-svd", "project")
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,9 +176,9 @@ def _matrices(layer: AttentionLayer, whole: dict[str, np.ndarray], found: list[F
 Maker = Callable[[AttentionLayer, Projections, "Moments | None"], Iterator[Candidate]]
 METHODS: dict[str, Maker] = {
     "svd": _single,
-    "aware-svd": _single,
+    "activation-aware-svd": _single,
     "joint": _joint,
-    "aware": _joint,
+    "activation-aware": _joint,
     "project": _project,
 }
 

@@ -108,7 +108,8 @@ def test_ranks_of_every_layer_matrix_and_head_are_there(smoke: Checkout) -> None
 
 def test_a_compressed_model_is_measured_like_any_other_and_beside_its_base(smoke: Checkout) -> None:
     (made,) = smoke.sql("select * from compression_frontier")
-    assert (made["base_model"], made["model"], made["method"], made["rank"]) == ("chronos-t5-nano", SMALL, "aware", 0.5)
+    assert (made["base_model"], made["model"]) == ("chronos-t5-nano", SMALL)
+    assert (made["method"], made["rank"]) == ("activation-aware", 0.5)
     assert made["attention_ratio"] == 0.5 < made["size_ratio"] < 1
     assert made["n_cells"] == 1
     assert min(made["wql_ratio"], made["mase_ratio"], made["lppl"]) > 0

@@ -144,7 +144,7 @@ def test_a_method_without_data_reads_none(params) -> None:
 
 
 def test_a_promise_of_single_series_is_part_of_what_is_asked() -> None:
-    block = {"method": "aware-both", "ranks": {"budget": 0.5}}
+    block = {"method": "activation-aware-2step", "ranks": {"budget": 0.5}}
     assert Method.model_validate(block).plain() == Method.model_validate(block | {"univariate": False}).plain() == block
     assert Method.model_validate(block | {"univariate": True}).plain() == block | {"univariate": True}
 

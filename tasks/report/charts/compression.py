@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 METHODS = (
     "svd",
     "joint",
-    "aware",
-    "aware-svd",
+    "activation-aware",
+    "activation-aware-svd",
     "project",
-    "aware-both",
+    "activation-aware-2step",
     "other",
 )
 # Kind of a dense model whose weights are read with other options, such as bfloat16.

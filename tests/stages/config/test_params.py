@@ -162,7 +162,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         (
             "compression/methods/timed",
             {"method": "svd", "ranks": {"time": 0.5}},
-            ["compression.methods.timed", "ranks.time: got method svd, expected one of joint, aware"],
+            ["compression.methods.timed", "ranks.time: got method svd, expected one of joint, activation-aware"],
         ),
         ("compression/methods/joint-0.5/ranks", {}, ["compression.methods.joint-0.5.ranks", "got none"]),
         ("compression/methods/joint-0.5/ranks", {"share": 1.5}, ["ranks.share", "got 1.5"]),
@@ -173,7 +173,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ),
         (
             "compression/methods/two",
-            {"method": "aware-both", "ranks": {"flat": 4}},
+            {"method": "activation-aware-2step", "ranks": {"flat": 4}},
             ["compression.methods.two", "ranks: got flat, expected budget"],
         ),
         ("compression/methods/a b", {"method": "svd", "ranks": {"flat": 4}}, ["compression.methods", "invalid name"]),
