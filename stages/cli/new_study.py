@@ -10,7 +10,8 @@ import typer
 from tsfmscope.stages.cli.options import Json
 from tsfmscope.stages.cli.output import print_json
 from tsfmscope.stages.config.params import PARAMS_FILE
-from tsfmscope.stages.config.study import Measure, Plot
+from tsfmscope.stages.config.study import Measure
+from tsfmscope.tasks.report.plots import plot_names
 
 
 def study(
@@ -27,7 +28,7 @@ def study(
         list[str] | None, typer.Option(help=f"Measures with commas: {', '.join(get_args(Measure))}.")
     ] = None,
     layers: Annotated[str | None, typer.Option(help="Layers that are measured: all, first or last.")] = None,
-    plot: Annotated[str | None, typer.Option(help=f"Plot of its section: {', '.join(get_args(Plot))}.")] = None,
+    plot: Annotated[str | None, typer.Option(help=f"Plot of its section: {', '.join(plot_names())}.")] = None,
     params: Annotated[Path, typer.Option(help="Params file that the study is added to.")] = Path(PARAMS_FILE),
     as_json: Json = False,
 ) -> None:

@@ -129,7 +129,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("forecasts/baselines", [], ["studies.compression-frontier.measures", "name some of seasonal-naive"]),
         ("datasets/sets/mine", {"source": "folder", "horizn": 4}, ["mine.horizn", "did you mean 'horizon'?", "1 more"]),
         ("checkpoints/recipes/chronos-t5-nano/horizon", 320, ["horizon 320: expected at most 64, config.prediction"]),
-        ("studies/isotropy/plot", "pie", ["studies.isotropy.plot", "'pie'", "'islands'"]),
+        ("studies/isotropy/plot", "pie", ["studies.isotropy.plot", "'pie'", "islands"]),
         (
             "studies/grid/models",
             ["chronos-t5-nan@joint-0.5"],

@@ -28,8 +28,8 @@ def inputs(*lines: tuple[str, str, list[int]], epsilon: float = 0.01) -> pd.Data
 def study(tables: ReportTables, *, claims: pd.DataFrame | None = None, **answers: pd.DataFrame) -> StudyTables:
     one = tables.studies[0]
     published = one.published.frame.iloc[:0] if claims is None else claims
-    ranks = {name: Answer(name, "select 1", frame) for name, frame in answers.items()}
-    return replace(one, ranks=ranks, published=replace(one.published, frame=published))
+    named = {name: Answer(name, "select 1", frame) for name, frame in answers.items()}
+    return replace(one, answers=named, published=replace(one.published, frame=published))
 
 
 def claim(verdict: str, model: str | None) -> dict[str, Any]:
