@@ -95,7 +95,7 @@ def inert(model: Family, *, univariate: bool) -> frozenset[tuple[str, str, str]]
     several series together. Its queries and keys therefore count as inert only if `univariate` is true, which
     means that every forecast is of a single series.
     """
-    return frozenset(one for one in model.idle if univariate or one[1] != "group")
+    return frozenset(one for one in model.inert_projections if univariate or one[1] != "group")
 
 
 def _separate_idle(choice: Candidate, idle: Container[tuple[str, str, str]]) -> Iterator[Candidate]:

@@ -64,8 +64,8 @@ def measure(job: Job, data: pa.Table, models: Pair) -> Result:
     window gives a row with the reason and no measures.
     """
     spec, block = job.spec, job.spec["fidelity"]
-    base, context = models.base.under(spec["context"], spec.get("history", 0))
-    compressed, _ = models.compressed.under(spec["context"], spec.get("history", 0))
+    base, context = models.base.with_condition(spec["context"], spec.get("history", 0))
+    compressed, _ = models.compressed.with_condition(spec["context"], spec.get("history", 0))
     series = table_series(data)[: block["windows"]]
     windows, skipped = last_windows(
         series,

@@ -43,7 +43,7 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
             "or declare modules that are neither attention nor MLP in `unnamed`",
         )
         rows = {row for _, layouts in held for row in row_hashes(layouts[0])}
-        twice = [one.what for one in left if rows.intersection(row_hashes(one.matrix))]
+        twice = [one.name for one in left if rows.intersection(row_hashes(one.matrix))]
         demand(not twice, f"{stack} block {layer}: {twice} hold numbers that another name has already")
         count += len(held)
     if not count:
@@ -55,12 +55,12 @@ def matrices_have_the_width_of_the_states(subject: Subject) -> str:
     """Matrices that read states (q, mlp_in, mlp_gate) have `width` columns, those that write them `width` rows."""
     model, seen = subject.model, 0
     for one in model.weights():
-        role = one.what.partition(".")[0]
+        role = one.name.partition(".")[0]
         if one.stack not in model.layers or role not in READERS + WRITERS:
             continue
         axis = role in READERS
         found = one.matrix.shape[axis]
-        where = f"{one.stack} block {one.layer} {one.what}, shape {one.matrix.shape}"
+        where = f"{one.stack} block {one.layer} {one.name}, shape {one.matrix.shape}"
         demand(found == model.width, f"{where}: {'columns' if axis else 'rows'}, expected the width {model.width}")
         seen += 1
     if not seen:

@@ -118,7 +118,7 @@ def summed(parts: Sequence[Mapping[str, Any]], idle: Container[tuple[str, str, s
 
 def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], spec: Mapping[str, Any]) -> list[Tokens]:
     """Return the tokens of `calibration_windows`, one item per data set."""
-    model, _ = model.under(spec["context"], 0)
+    model, _ = model.with_condition(spec["context"], 0)
     return [model.tokenize(windows) for windows in calibration_windows(model, tables, spec)]
 
 
@@ -129,7 +129,7 @@ def calibration_windows(model: Family, tables: Mapping[str, pa.Table], spec: Map
     number of windows. spec: datasets, windows (at most, per data set), context, horizon, held_out, seed.
     DataError, with the reasons why series were skipped, if no series yields a window.
     """
-    _, context = model.under(spec["context"], 0)
+    _, context = model.with_condition(spec["context"], 0)
     spread = partial(spread_windows, context=context, horizon=spec["horizon"], min_context=MIN_CONTEXT)
     found, passed = [], Counter[str]()
     for dataset in spec["datasets"]:

@@ -73,5 +73,5 @@ def _row(job: Job, model: Forecaster, one: Series, scored: Mapping[str, Any]) ->
     # Without a window, the origin that it would have had.
     if row["origin"] is None:
         row["origin"] = max(0, len(one.values) - spec["horizon"] - spec.get("earlier", 0))
-    samples = None if model.direct else spec["samples"]
+    samples = None if model.direct_quantiles else spec["samples"]
     return row | {"levels": list(spec["levels"]), "samples": samples, "batch": spec["batch"]}

@@ -123,8 +123,8 @@ def projections(model: Family) -> dict[tuple[str, int], Projections]:
     """Return, for each (stack, layer), W_Q and W_K of its self-attention in float64."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for one in model.weights():
-        if one.attention == "self" and one.what in ("q", "k"):
-            found.setdefault((one.stack, one.layer), {})[one.what] = one
+        if one.attention == "self" and one.name in ("q", "k"):
+            found.setdefault((one.stack, one.layer), {})[one.name] = one
     return {
         where: Projections(pair["q"].matrix.astype(np.float64), pair["k"].matrix.astype(np.float64), pair["q"].heads)
         for where, pair in found.items()

@@ -39,14 +39,14 @@ def weight_spectra(job: Job, data: object, model: Family) -> Result:
 
     job.spec: identity (its data set and condition are null), and optionally `step`, of a snapshot of
     training, and `weights_dtype`, the dtype that the model's weights were rounded to. Rows of matrices in
-    `model.idle` have a `reason`.
+    `model.inert_projections` have a `reason`.
     """
     rows, counts, dtype = [], head_counts(model), job.spec.get("weights_dtype")
     for one in model.weights():
         where = {name: getattr(one, name) for name in ("attention", "stack", "layer", "heads")}
-        what, _, expert = one.what.partition(".")
+        what, _, expert = one.name.partition(".")
         where |= {"matrix": what, "expert": expert or None, "step": job.spec.get("step")}
-        idle = (one.stack, one.attention, what) in model.idle
+        idle = (one.stack, one.attention, what) in model.inert_projections
         for head, matrix in _parts(one, counts):
             row = identity(job) | where | {"head": head} | weight_row(matrix, dtype=dtype or str(one.matrix.dtype))
             rows.append(row | ({"reason": IDLE} if idle else {}))
@@ -60,12 +60,12 @@ def head_counts(model: Family) -> dict[Place, int]:
     head. ValueError where that is not a whole number.
     """
     found: dict[Place, int] = {}
-    widths = {(one.stack, one.layer, one.attention): _width(one) for one in model.weights() if one.what == "q"}
+    widths = {(one.stack, one.layer, one.attention): _width(one) for one in model.weights() if one.name == "q"}
     for one in model.weights():
         where, rows = (one.stack, one.layer, one.attention), len(one.matrix)
-        if one.heads and one.what in ("q", "o"):
-            found[*where, one.what] = one.heads
-        elif one.heads and one.what == "k":
+        if one.heads and one.name in ("q", "o"):
+            found[*where, one.name] = one.heads
+        elif one.heads and one.name == "k":
             width = widths[where]
             if rows % width or not rows:
                 raise ValueError(f"{_name(one)}: got {rows} rows, expected heads of {width} rows")
@@ -78,7 +78,7 @@ def split_heads(one: WeightMatrix, count: int) -> list[np.ndarray]:
 
     ValueError where `count` does not divide the rows (or the columns of o).
     """
-    axis = 1 if one.what == "o" else 0
+    axis = 1 if one.name == "o" else 0
     if one.matrix.shape[axis] % count:
         raise ValueError(f"{_name(one)}: got {one.matrix.shape[axis]} {SIDES[axis]}, expected a multiple of {count}")
     return np.split(one.matrix, count, axis=axis)
@@ -133,7 +133,7 @@ def row_angles(job: Job, data: object, model: Family) -> Result:
     number (ANGLE_ROWS by default). Every head gives the same number of rows, at least one, evenly spaced in
     it.
     """
-    query = next(one for one in model.weights() if one.what == "q" and one.stack == model.stacks[0])
+    query = next(one for one in model.weights() if one.name == "q" and one.stack == model.stacks[0])
     heads = query.heads or 1
     width = len(query.matrix) // heads
     each = min(width, max(1, job.spec.get("rows", ANGLE_ROWS) // heads))
@@ -189,7 +189,7 @@ def embedded(model: Family, tokens: Tokens, stack: str, kept: np.ndarray) -> np.
 def _parts(one: WeightMatrix, counts: Mapping[Place, int]) -> Iterator[tuple[int | None, np.ndarray]]:
     """Yield the whole matrix, as head None, and then its heads."""
     yield None, one.matrix
-    if count := counts.get((one.stack, one.layer, one.attention, one.what)):
+    if count := counts.get((one.stack, one.layer, one.attention, one.name)):
         yield from enumerate(split_heads(one, count))
 
 
@@ -199,7 +199,7 @@ def _width(query: WeightMatrix) -> int:
 
 
 def _name(one: WeightMatrix) -> str:
-    return f"{one.stack} block {one.layer} {one.what}"
+    return f"{one.stack} block {one.layer} {one.name}"
 
 
 def _batch(job: Job, tokens: Tokens) -> int:

@@ -60,8 +60,10 @@ class Chronos2(Forecaster):
 
     name: ClassVar[str] = "chronos-2"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
-    direct: ClassVar[bool] = True
-    idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset((("encoder", "group", "q"), ("encoder", "group", "k")))
+    direct_quantiles: ClassVar[bool] = True
+    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+        (("encoder", "group", "q"), ("encoder", "group", "k"))
+    )
     # A Chronos2Model of the package chronos.
     network: Any
 

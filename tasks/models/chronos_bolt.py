@@ -44,8 +44,10 @@ class ChronosBolt(shared.T5Family):
     name: ClassVar[str] = "chronos-bolt"
     # The decoder has one token per window.
     output_stack: ClassVar[str] = "encoder"
-    direct: ClassVar[bool] = True
-    idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset((("decoder", "self", "q"), ("decoder", "self", "k")))
+    direct_quantiles: ClassVar[bool] = True
+    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+        (("decoder", "self", "q"), ("decoder", "self", "k"))
+    )
     # A ChronosBoltModelForForecasting of the package chronos.
     network: Any
 

@@ -67,7 +67,7 @@ class PatchTST(Forecaster):
     name: ClassVar[str] = "patchtst"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     plain_attention: ClassVar[bool] = True
     # transformers' PatchTSTForPrediction.
     network: Any

@@ -76,7 +76,7 @@ class AttentionLayer:
     parts: q, k, v, o -> name of the torch Linear in `module`.
     query_scale(module): factors by which `module` multiplies the dimensions of a query after W_Q. `read`
     folds them into W_Q, and `resize` sets them to 1.
-    laid_out(mask, shape): map a token mask [W, T] to the row layout `shape` of the projections' inputs; given
+    reorder_mask(mask, shape): map a token mask [W, T] to the row layout `shape` of the projections' inputs; given
     only where attention does not run along the tokens of a window.
     """
 
@@ -91,7 +91,7 @@ class AttentionLayer:
     resize: Callable[[Any, Widths], None]
     parts: Mapping[str, str]
     query_scale: Callable[[Any], np.ndarray] | None = None
-    laid_out: Callable[[np.ndarray, tuple[int, ...]], np.ndarray] | None = None
+    reorder_mask: Callable[[np.ndarray, tuple[int, ...]], np.ndarray] | None = None
 
     @property
     def name(self) -> str:

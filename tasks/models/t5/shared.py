@@ -49,7 +49,7 @@ class T5Stacks(Family):
         """Yield q, k, v, o (self and cross), mlp_in, mlp_out of both stacks, and mlp_gate of gated MLPs.
 
         Where the decoder reads one token (Chronos-Bolt), its self-attention's q and k have no effect on the
-        output; the family lists them in `idle`.
+        output; the family lists them in `inert_projections`.
         """
         for name, stack in self._stacks().items():
             yield from _stack_weights(name, stack)

@@ -126,9 +126,9 @@ def attentions(network: Tab2D) -> Iterator[AttentionLayer]:
     parts = {what: what for what in ("q", "k", "v", "o")}
     for layer, block in enumerate(network.blocks, start=1):
         module: Any = block.attention
-        heads, scale, laid_out = module.heads, module.scale, _down if block.down else _along
+        heads, scale, reorder_mask = module.heads, module.scale, _down if block.down else _along
         yield AttentionLayer(
-            "encoder", layer, "self", module, heads, heads, scale, True, any_width, parts, laid_out=laid_out
+            "encoder", layer, "self", module, heads, heads, scale, True, any_width, parts, reorder_mask=reorder_mask
         )
 
 

@@ -64,7 +64,7 @@ class TimeMoE(Forecaster):
 
     name: ClassVar[str] = "time-moe"
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     zero_states: ClassVar[bool] = True
     # Routers.
     unnamed: ClassVar[frozenset[str]] = frozenset({"ffn_layer.gate", "ffn_layer.shared_expert_gate"})

@@ -47,7 +47,7 @@ class TimesFMFamily(Forecaster):
 
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     final_norm: ClassVar[bool] = False
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     # model_type of config.json.
     model_type: ClassVar[str]
     defaults: ClassVar[Mapping[str, Any]]

@@ -63,11 +63,11 @@ class Totem(Forecaster):
     name: ClassVar[str] = "totem"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     plain_attention: ClassVar[bool] = True
     # A code depends on steps on both sides, and a swap of steps may not change it.
     in_time_order: ClassVar[bool] = False
-    apart: ClassVar[str] = "a step puts unused codes on tokens of its batch, beside their gradients"
+    no_ddp_reason: ClassVar[str] = "a step puts unused codes on tokens of its batch, beside their gradients"
     # TotemNetwork.
     network: Any
 

@@ -51,7 +51,7 @@ class VisionTS(Forecaster):
 
     name: ClassVar[str] = "visionts"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     # Rows are patches of an image: a period is a column of pixels.
     in_time_order: ClassVar[bool] = False
     plain_attention: ClassVar[bool] = True

@@ -81,7 +81,7 @@ def test_writing_what_was_read_changes_nothing(model: Any, items: Make) -> None:
 def test_every_attention_matrix_of_weights_is_a_part_of_a_layer(model: Any, full: bool) -> None:
     if not full:
         narrow(model)
-    matrices = {(w.stack, w.layer, w.attention, w.what): w.matrix for w in model.weights() if w.attention}
+    matrices = {(w.stack, w.layer, w.attention, w.name): w.matrix for w in model.weights() if w.attention}
     read = {(a.stack, a.layer, a.kind): a.read() for a in model.attentions()}
     assert {key[:3] for key in matrices} == set(read)
     assert len(matrices) == 4 * len(read)

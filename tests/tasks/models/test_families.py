@@ -171,11 +171,11 @@ def test_every_attention_and_mlp_matrix_of_a_t5_is_named_once(name: str, request
     family: Family = request.getfixturevalue(name)
     found = list(family.weights())
     parameters = dict(family.network.named_parameters())
-    names = {(w.stack, w.layer, w.what, w.attention) for w in found}
+    names = {(w.stack, w.layer, w.name, w.attention) for w in found}
     assert len(names) == len(found)
     of_blocks = [n for n in parameters if ".block." in n and "norm" not in n and "relative" not in n]
     assert len(of_blocks) == len(found)
-    by_name = {(w.stack, w.layer, w.what, w.attention): w.matrix for w in found}
+    by_name = {(w.stack, w.layer, w.name, w.attention): w.matrix for w in found}
     for key, name in {
         ("encoder", 1, "q", "self"): "encoder.block.0.layer.0.SelfAttention.q.weight",
         ("decoder", 2, "o", "cross"): "decoder.block.1.layer.1.EncDecAttention.o.weight",

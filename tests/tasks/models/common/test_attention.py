@@ -71,7 +71,7 @@ def answers(items: Callable[..., Windows]) -> Callable[[Any], list[np.ndarray]]:
         windows = items(model)
         tokens = model.tokenize(windows)
         found = [layer.states for layer in (*model.hidden_states(tokens), *model.attention_inputs(tokens))]
-        if isinstance(model, Forecaster) and model.direct:
+        if isinstance(model, Forecaster) and model.direct_quantiles:
             found.append(model.forecast(windows, seeds=list(range(len(windows)))).values)
         return found
 
@@ -105,7 +105,7 @@ def test_reads_what_was_written(model: Any, key: float, value: float) -> None:
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_every_attention_matrix_of_weights_is_a_part_of_a_layer(model: Any, share: float) -> None:
     narrow(model, share, 0.7 * share)
-    matrices = {(w.stack, w.layer, w.attention, w.what): w for w in model.weights() if w.attention}
+    matrices = {(w.stack, w.layer, w.attention, w.name): w for w in model.weights() if w.attention}
     layers = {(a.stack, a.layer, a.kind): a for a in model.attentions()}
     assert {key[:3] for key in matrices} == set(layers)
     for (stack, layer, kind, what), weight in matrices.items():

@@ -50,7 +50,7 @@ def test_factors_where_they_are_thinner_and_a_dense_matrix_where_they_are_not(mo
         assert isinstance(layer.linear(what), LowRank) is (what == "q")
         assert np.allclose(getattr(layer.read(), what).reshape(8, 8), left @ right, atol=1e-5)
     assert factors(model.attentions()) == {layer.name: {"q": 3}}
-    matrices = {(w.stack, w.layer, w.attention, w.what): w.matrix for w in model.weights()}
+    matrices = {(w.stack, w.layer, w.attention, w.name): w.matrix for w in model.weights()}
     assert np.array_equal(matrices["encoder", 1, "self", "q"].reshape(2, 4, 8).astype(float), layer.read().q)
 
 

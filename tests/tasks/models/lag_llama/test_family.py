@@ -256,7 +256,7 @@ def test_a_batch_without_an_observed_step_has_a_loss_of_zero(lag_llama: LagLlama
 
 
 def test_every_attention_and_mlp_matrix_is_named_once(lag_llama: LagLlama) -> None:
-    found = {(w.layer, w.what): w for w in lag_llama.weights()}
+    found = {(w.layer, w.name): w for w in lag_llama.weights()}
     assert len(found) == len(list(lag_llama.weights())) == 2 * 7
     state = {name: value.numpy() for name, value in lag_llama.network.state_dict().items()}
     for layer in (1, 2):
@@ -290,9 +290,9 @@ def test_constant_contexts_with_gaps_are_forecast_as_themselves(windows_of: Make
 
 def test_a_condition_with_history_makes_tokens_of_its_whole_context(windows: Make) -> None:
     plain = model()
-    seen, steps = plain.under(32, 23)
+    seen, steps = plain.with_condition(32, 23)
     assert (seen.tokens, seen.max_context, steps) == (32, 55, 55)
-    assert (plain.tokens, *plain.under(32, 0)) == (16, plain, 32)  # the model of other jobs stays as it was
+    assert (plain.tokens, *plain.with_condition(32, 0)) == (16, plain, 32)  # the model of other jobs stays as it was
     made = windows(context=55)
     got, expected = seen.tokenize(made), model(tokens=32).tokenize(made)
     assert got.kinds["decoder"].shape == (5, 32)
@@ -301,10 +301,10 @@ def test_a_condition_with_history_makes_tokens_of_its_whole_context(windows: Mak
 
 
 def test_rope_scaling_stretches_as_far_as_the_condition_asks() -> None:
-    seen, _ = model(rope_scaling="linear").under(144, 1092)
+    seen, _ = model(rope_scaling="linear").with_condition(144, 1092)
     assert seen.rope_factor(30) == (144 + 30) / 16
-    assert model().under(144, 1092)[0].rope_factor(30) == 1.0
+    assert model().with_condition(144, 1092)[0].rope_factor(30) == 1.0
 
 
 def test_other_families_see_no_history(bolt: ChronosBolt) -> None:
-    assert bolt.under(144, 1092) == (bolt, 144)
+    assert bolt.with_condition(144, 1092) == (bolt, 144)

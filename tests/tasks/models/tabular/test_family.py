@@ -238,7 +238,7 @@ def test_a_tensor_that_the_layout_does_not_have_is_named(tabular: Tabular, tmp_p
 
 
 def test_every_attention_and_mlp_matrix_is_named_once(tabular: Tabular) -> None:
-    found = {(w.layer, w.what): w for w in tabular.weights()}
+    found = {(w.layer, w.name): w for w in tabular.weights()}
     assert len(found) == 4 * 6 == len(list(tabular.weights()))
     matrices = [p for n, p in tabular.network.blocks.named_parameters() if p.dim() == 2]
     assert len(matrices) == len(found)

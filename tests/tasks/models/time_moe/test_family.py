@@ -303,9 +303,9 @@ def test_no_more_steps_are_read_than_the_model_was_trained_on(model: TimeMoE, wi
 
 def test_every_attention_and_expert_matrix_is_named_once(model: TimeMoE) -> None:
     found = list(model.weights())
-    assert len({(w.layer, w.what) for w in found}) == len(found) == 2 * (4 + 3 * 6)
+    assert len({(w.layer, w.name) for w in found}) == len(found) == 2 * (4 + 3 * 6)
     parameters = dict(model.network.named_parameters())
-    by_name = {(w.layer, w.what): w for w in found}
+    by_name = {(w.layer, w.name): w for w in found}
     for key, name in {
         (1, "q"): "self_attn.q_proj",
         (2, "mlp_gate.4"): "ffn_layer.experts.4.gate_proj",

@@ -287,8 +287,8 @@ def test_nothing_observed_in_a_batch_is_no_loss(model: VisionTS) -> None:
 
 def test_every_attention_and_mlp_matrix_of_encoder_and_decoder_is_named_once(model: VisionTS) -> None:
     found = list(model.weights())
-    assert len({(w.stack, w.layer, w.what) for w in found}) == len(found) == 4 * 6
-    by_name = {(w.stack, w.layer, w.what): w for w in found}
+    assert len({(w.stack, w.layer, w.name) for w in found}) == len(found) == 4 * 6
+    by_name = {(w.stack, w.layer, w.name): w for w in found}
     parameters = dict(model.network.named_parameters())
     for key, name in {
         ("encoder", 1, "q"): "vit.layers.0.attention.q_proj",
