@@ -9,12 +9,13 @@ their number is printed.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tsfmscope.stages import DATA, heads
 from tsfmscope.stages.cli.inspection import (
@@ -37,22 +38,23 @@ from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.contexts import Observed
 from tsfmscope.stages.pipeline.model_reference import resolve
 from tsfmscope.store.dumps import last_layers
+from tsfmscope.store.schema import arrow_schema
+from tsfmscope.store.tables.results import isotropy_measures
 from tsfmscope.tasks.errors import DataError, HealthError, ModelError
 from tsfmscope.tasks.job import Job
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Names as in the views `isotropy` and `advice_regret`.
-Measure = Literal[
-    "zeta_adjusted_corrected", "zeta_adjusted", "zeta", "log_isotropy_scaled", "isoscore", "log_partition_spread"
-]
-# Measures of which a larger value is more isotropic; for the others, a value nearer to 0 is.
-LARGER = ("log_isotropy_scaled", "isoscore")
-NO_HEAD = "log_partition_spread: no softmax head; chronos-t5 and wavetoken have one"
-VALUES = ("zeta_adjusted", "zeta_adjusted_corrected", "zeta", "log_isotropy_scaled", "isoscore")
-SPREADS = ("zeta_adjusted_sd", "zeta_adjusted_corrected_sd", "zeta_sd", "log_isotropy_scaled_sd")
-SHOWN = (*VALUES, *SPREADS, "repeats", "k", "n_tokens")
+# Measures of the last layer's states, as in the view `isotropy`.
+MEASURES = {column.name: column.more_isotropic for column in isotropy_measures()}
+# Measure of a softmax head, of which a value nearer to 0 is more isotropic.
+HEAD_MEASURE = "log_partition_spread"
+DEFAULT_MEASURE = "zeta_adjusted_corrected"
+NO_HEAD = f"{HEAD_MEASURE}: the model has no softmax head; rank by another measure"
+# Measure -> the column of its standard deviation, for measures that have one.
+SPREADS = {name: f"{name}_sd" for name in MEASURES if f"{name}_sd" in arrow_schema("geometry").names}
+SHOWN = (*MEASURES, *SPREADS.values(), "repeats", "k", "n_tokens")
 # Two candidates tie within this many standard deviations of their difference; chance exceeds it in
 # about 5 % of cases.
 TIE = 2.0
@@ -69,7 +71,7 @@ class Criteria:
 
     models: Sequence[str]
     contexts: Sequence[int] | None = None
-    by: Measure = "zeta_adjusted_corrected"
+    by: str = DEFAULT_MEASURE
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,15 @@ def _contexts(params: Params, choice: Criteria) -> list[int]:
     return list(dict.fromkeys(one.context for one in plain)) or [CONTEXT]
 
 
+def check_measure(name: str) -> None:
+    """Raise ParamsError, with the list, for a measure that candidates cannot be ranked by."""
+    known = (*MEASURES, HEAD_MEASURE)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ParamsError(f"--by {name}: expected one of {', '.join(known)}{hint}")
+
+
 def what_varies(pairs: Sequence[tuple[str, int]]) -> str:
     """Return the grouping of advice_regret that matches the candidates.
 
@@ -257,11 +268,12 @@ def _left_out(seen: Sequence[Candidate]) -> dict[str, int]:
     return found
 
 
-def _row(one: Candidate, fewest: int, by: Measure) -> dict[str, Any]:
+def _row(one: Candidate, fewest: int, by: str) -> dict[str, Any]:
     row: dict[str, Any] = {"model": one.model, "context": one.context, "score": None} | dict.fromkeys(
         (*OBSERVED, *SHOWN)
     )
-    row |= {"log_partition_spread": one.log_z_sd, "isoscore_sd": None, "log_partition_spread_sd": None, "reason": None}
+    row |= dict.fromkeys(f"{name}_sd" for name in (*MEASURES, HEAD_MEASURE) if name not in SPREADS)
+    row |= {HEAD_MEASURE: one.log_z_sd, "reason": None}
     if one.it is None or one.last is None or one.observed is None:
         return row | {"reason": str(one.error)}
     row |= one.observed.columns
@@ -271,12 +283,12 @@ def _row(one: Candidate, fewest: int, by: Measure) -> dict[str, Any]:
     row |= {name: found[name] for name in SHOWN} | {"stack": found["stack"], "layer": found["layer"]}
     value = row[by]
     if value is None:
-        why = NO_HEAD if by == "log_partition_spread" else found["reason"]
+        why = NO_HEAD if by == HEAD_MEASURE else found["reason"]
         return row | {"reason": next((one for one in why.split("; ") if one.startswith(f"{by}:")), why)}
-    return row | {"score": value if by in LARGER else -abs(value)}
+    return row | {"score": value if MEASURES.get(by) == "larger" else -abs(value)}
 
 
-def _in_order(rows: list[dict[str, Any]], by: Measure) -> list[dict[str, Any]]:
+def _in_order(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
     """Return the rows sorted by rank, then by value; rows without a score come last.
 
     A rank is one more than the number of candidates that are clearly more isotropic, so candidates of one
@@ -294,7 +306,7 @@ def _in_order(rows: list[dict[str, Any]], by: Measure) -> list[dict[str, Any]]:
     return sorted(listed, key=lambda row: (math.inf, 0.0) if row["rank"] is None else (row["rank"], -row["score"]))
 
 
-def _is_above(one: Mapping[str, Any], other: Mapping[str, Any], by: Measure, unknown: float) -> bool:
+def _is_above(one: Mapping[str, Any], other: Mapping[str, Any], by: str, unknown: float) -> bool:
     """Return whether a candidate is clearly more isotropic than another.
 
     Clearly: by more than TIE standard deviations over token samples and cluster starts.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,25 +11,21 @@ import typer
 
 from tsfmscope.stages.cli.inspect import watched
 from tsfmscope.stages.cli.output import Json, say_json, say_left_out, say_table, with_spread
-from tsfmscope.stages.cli.ranking import RESULTS, Criteria, candidates, rank_candidates, what_varies
+from tsfmscope.stages.cli.ranking import (
+    DEFAULT_MEASURE,
+    RESULTS,
+    Criteria,
+    candidates,
+    check_measure,
+    rank_candidates,
+    what_varies,
+)
 from tsfmscope.stages.cli.ranking_trust import beats_chance, trust, verdict
 from tsfmscope.stages.config import LARGEST_SEED
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.stages.pipeline.contexts import unfilled
 from tsfmscope.store.errors import QueryError
-
-
-class By(StrEnum):
-    """Measure to rank by: a column of the view `isotropy`, or the spread of a head's log-partition."""
-
-    zeta_adjusted_corrected = "zeta_adjusted_corrected"
-    zeta_adjusted = "zeta_adjusted"
-    zeta = "zeta"
-    log_isotropy_scaled = "log_isotropy_scaled"
-    isoscore = "isoscore"
-    log_partition_spread = "log_partition_spread"
-
 
 # Heading of the table -> column of the ranking.
 COLUMNS = {
@@ -62,8 +57,11 @@ def recommend(
     models: Annotated[list[str], typer.Option(help="As of `inspect`: names with commas, or the option again.")],
     contexts: Annotated[str | None, typer.Option(help="Steps, with commas; default: those of params.yaml.")] = None,
     by: Annotated[
-        By, typer.Option(help="What isotropy is; the last: of softmax heads only.")
-    ] = By.zeta_adjusted_corrected,
+        str,
+        typer.Option(
+            help="Measure of isotropy, as in the view `isotropy`; or log_partition_spread, for softmax heads."
+        ),
+    ] = DEFAULT_MEASURE,
     results: Annotated[Path | None, typer.Option(help=f"Where trust is from; default: {RESULTS}.")] = None,
     study: Annotated[str | None, typer.Option(help="Of the results; default: that of the most data sets.")] = None,
     horizon: Annotated[
@@ -91,8 +89,9 @@ def recommend(
     """
     from tsfmscope.stages.cli.inspection import InspectRequest
 
+    check_measure(by)
     names = [name.strip() for one in models for name in one.split(",") if name.strip()]
-    choice = Criteria(names, _steps(contexts), by.value)
+    choice = Criteria(names, _steps(contexts), by)
     asked = InspectRequest("", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device)
     if results is not None and not results.is_file():
         raise ParamsError(f"--results {results}: no such file; `make repro` makes {RESULTS}, or leave the option out")

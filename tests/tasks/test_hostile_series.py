@@ -23,7 +23,7 @@ from tsfmscope.tasks.entries.embeddings import embed
 from tsfmscope.tasks.entries.forecasts import evaluate
 from tsfmscope.tasks.entries.geometry import entry
 from tsfmscope.tasks.entries.tokens import tokenize
-from tsfmscope.tasks.geometry.measure import MEASURES
+from tsfmscope.tasks.geometry.measures import MEASURES
 from tsfmscope.tasks.geometry.repeats import MEASURES as REPEATED
 from tsfmscope.tasks.job import IDENTITY, Job, Task
 from tsfmscope.tasks.models.base import Forecaster
@@ -49,7 +49,7 @@ NEVER_EXPLAINED = (  # nor standard deviations: null under two repeats that have
     *("reason", "base_model", "rank", "samples"),
     *(f"{name}_sd" for name in REPEATED),
 )
-ADJUSTED = tuple(name for name in MEASURES if name.startswith("zeta_adjusted"))
+ADJUSTED = tuple(name for one in MEASURES for name in one.columns if name.startswith("zeta_adjusted"))
 WORDS: dict[str, tuple[str, ...]] = {  # of a reason -> the column that it speaks of
     "zeta": ("zeta:",),
     "zeta_token": ("zeta:",),

@@ -157,7 +157,7 @@ def test_the_command_exits_0_where_all_is_kept_and_1_where_not(named: Any) -> No
     done = CliRunner().invoke(app, ["patch-line"])
     assert done.exit_code == 0, done.output
     assert "37 pass, 0 fail, 1 not applicable" in done.output
-    named("patch-line", type("Deaf", (PatchLine,), {"direct": False}))
+    named("patch-line", type("Deaf", (PatchLine,), {"direct_quantiles": False}))
     done = CliRunner().invoke(app, ["patch-line", "--json"])
     assert done.exit_code == 1
     found = {one["check"]: one for one in json.loads(done.stdout)["checks"]}
