@@ -18,6 +18,7 @@ from tsfmscope.stages.pipeline.sweeping import Planned, environments, open_store
 from tsfmscope.store.dumps import read_table
 from tsfmscope.store.files import read_parquet
 from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.series.catalog import modality
@@ -77,7 +78,7 @@ def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, 
         files = [planning.series_file(params, dataset) for dataset in datasets]
         block = params.compression.calibration.model_dump(exclude={"datasets"})
         spec["calibration"] = block | {"datasets": datasets, "seed": params.seed}
-        spec["calibration"]["held_out"] = planning.BUNDLED_HELD_OUT
+        spec["calibration"]["held_out"] = HELD_OUT
     # The job changes the model in place, so two jobs must not share a loaded model: each has a
     # group of its own.
     return Job(COMPRESS, spec, planning.inputs(base, *files), group=name)

@@ -98,7 +98,8 @@ class PatchLine(Forecaster):
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Load a checkpoint that `save` wrote. Raises ModelError for any other folder."""
-        config = checkpoint_folder.read_config(Path(folder), cls.name)
+        config = dict(checkpoint_folder.read_config(Path(folder), cls.name))
+        config.pop("model_type", None)
         try:
             model = cls.new(config, seed=0)
             model.network.load_state_dict(load_file(Path(folder, checkpoint_folder.STOCK)))
@@ -110,7 +111,7 @@ class PatchLine(Forecaster):
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors."""
         Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, "config.json").write_text(json.dumps(self.config, indent=2) + "\n")
+        Path(folder, "config.json").write_text(json.dumps({"model_type": self.name, **self.config}, indent=2) + "\n")
         save_file(self.network.state_dict(), Path(folder, checkpoint_folder.STOCK))
 
     @property

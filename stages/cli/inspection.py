@@ -27,6 +27,7 @@ from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.model_reference import Source, resolve, slug
 from tsfmscope.store.dumps import Place as LayerPlace
 from tsfmscope.store.dumps import batch_states
+from tsfmscope.tasks.defaults import CONTEXT, HORIZON
 from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job
 from tsfmscope.tasks.series.catalog import CATALOG, modality
@@ -41,11 +42,6 @@ if TYPE_CHECKING:
 # Logger of what a user should know about the data.
 logger = logging.getLogger(__name__)
 
-# Steps after the context in a user's own data, if none are requested; stacks that read the future
-# see them.
-HORIZON = 24
-# Steps of context, if no condition of params.yaml states them.
-CONTEXT = 500
 # Columns of the table `geometry` that the result leaves out.
 LISTS = ("eigenvalues", "silhouettes")
 # Callback for progress: the current step, how much of it is done, and of how much (0: not known).

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from tsfmscope.stages import DATA, heads
 from tsfmscope.stages.cli.inspection import (
-    CONTEXT,
     InspectRequest,
     LoadedCase,
     Watch,
@@ -40,6 +39,7 @@ from tsfmscope.stages.pipeline.model_reference import resolve
 from tsfmscope.store.dumps import last_layers
 from tsfmscope.store.schema import arrow_schema
 from tsfmscope.store.tables.results import isotropy_measures
+from tsfmscope.tasks.defaults import CONTEXT
 from tsfmscope.tasks.errors import DataError, HealthError, ModelError
 from tsfmscope.tasks.job import Job
 

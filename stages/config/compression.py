@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.stages.config.training import FlowRanks
+from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT
 
 # Methods of compression that use calibration data.
 CALIBRATED = {"aware", "aware-svd", "aware-both", "project"}
@@ -93,7 +94,7 @@ class Calibration(Strict):
 
     datasets: list[str] = Field([], description="those of the model's modality are used, others left out")
     windows: int = Field(32, ge=1, description="of each data set")
-    context: int = Field(500, ge=16)
+    context: int = Field(CONTEXT, ge=MIN_CONTEXT)
     horizon: int = Field(64, ge=1)
 
 

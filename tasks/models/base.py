@@ -36,7 +36,7 @@ class Family(ABC):
     """One loaded model of one family.
 
     A subclass contains model code only. It implements the abstract methods and overrides nothing concrete,
-    except `id_values` and `attentions` where their defaults do not hold.
+    except `id_values`, `attentions` and `stock_model` where their defaults do not hold.
     """
 
     name: ClassVar[str]
@@ -153,6 +153,13 @@ class Family(ABC):
         override this method.
         """
         return None
+
+    def stock_model(self) -> Any:
+        """Return the model as the class that its own package forecasts with; by default this model.
+
+        A family may take keyword arguments here, which `export` passes on.
+        """
+        return self
 
     # -- work --------------------------------------------------------------------------------------
     @final

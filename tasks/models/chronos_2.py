@@ -153,6 +153,12 @@ class Chronos2(Forecaster):
         padded = -(-min(context, self.max_context) // config.input_patch_size) * config.input_patch_size
         return {"encoder": (padded - config.input_patch_size) // config.input_patch_stride + 1}
 
+    def stock_model(self) -> Any:
+        """Return a Chronos2Pipeline of the package chronos."""
+        from chronos import Chronos2Pipeline
+
+        return Chronos2Pipeline(model=self.network)
+
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o of time and of group attention, mlp_in and mlp_out of every block.
 

@@ -99,6 +99,12 @@ class ChronosBolt(shared.T5Family):
         padded = -(-min(context, self.max_context) // size) * size
         return {"encoder": (padded - size) // stride + 1, "decoder": 1}
 
+    def stock_model(self) -> Any:
+        """Return a ChronosBoltPipeline of the package chronos."""
+        from chronos import ChronosBoltPipeline
+
+        return ChronosBoltPipeline(model=self.network)
+
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the quantile loss of the scaled future from the package's own forward pass.
 

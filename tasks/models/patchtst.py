@@ -143,6 +143,10 @@ class PatchTST(Forecaster):
         observed = np.arange(self.max_context) >= self.max_context - context
         return {"encoder": int(self._patches(observed[None]).any(axis=-1).sum())}
 
+    def stock_model(self) -> Any:
+        """Return the transformers network."""
+        return self.network
+
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
 

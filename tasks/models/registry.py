@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks import hub
+from tsfmscope.tasks.defaults import PRECISION, PRECISIONS
 from tsfmscope.tasks.errors import HubError, ModelError, StaleInputError
 from tsfmscope.tasks.job import current_context
 from tsfmscope.tasks.models import plugins
@@ -49,9 +50,6 @@ FAMILIES = {
 REVISIONS = {
     "lag-llama": "calendar features of dates",
 }
-# Option of a model of any family: how its Linears multiply.
-PRECISION = "precision"
-PRECISIONS = ("float32", "bfloat16")
 # Package -> the extra of this project that installs what it needs.
 EXTRAS = {"uni2ts": "moirai"}
 # Family -> packages that it imports and that this project does not depend on.

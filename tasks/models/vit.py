@@ -139,6 +139,10 @@ class ViT(Family):
         """Return the number of patches, 0 where the context cannot be an image."""
         return {"encoder": 0 if context % 3 or horizon != 1 else self._patches**2}
 
+    def stock_model(self) -> Any:
+        """Return the transformers network."""
+        return self.network
+
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
 

@@ -107,6 +107,21 @@ class Moirai(Forecaster):
         """
         return {"encoder": -(-context // min(self.patch_size(freq) for freq in ("", *RANGES)))}
 
+    def stock_model(self, **options: Any) -> Any:
+        """Return a MoiraiForecast of the package uni2ts.
+
+        options: its arguments, at least prediction_length and context_length; the default of patch_size is
+        the model's own, if it has one. Raises ValueError for unknown or missing options.
+        """
+        from uni2ts.model.moirai import MoiraiForecast
+
+        fixed = {"target_dim": 1, "feat_dynamic_real_dim": 0, "past_feat_dynamic_real_dim": 0}
+        size = {} if self.config["patch_size"] is None else {"patch_size": self.config["patch_size"]}
+        try:
+            return MoiraiForecast(module=self.network, **{**fixed, **size, **options}).eval()
+        except TypeError as error:
+            raise ValueError(f"pipeline of {self.name}: {error}") from error
+
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in, mlp_gate (the input of the SiLU) and mlp_out of every block.
 

@@ -151,6 +151,14 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
         """
         return {"encoder": min(context, self.max_context), "decoder": horizon - 1}
 
+    def stock_model(self) -> Any:
+        """Return a ChronosPipeline of the package chronos."""
+        from chronos import ChronosPipeline
+        from chronos.chronos import ChronosModel
+
+        network = ChronosModel(config=self.chronos, model=self.network)
+        return ChronosPipeline(tokenizer=self.chronos.create_tokenizer(), model=network)
+
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the cross entropy of the future's ids and EOS; missing steps are left out.
 

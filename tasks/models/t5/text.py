@@ -115,6 +115,10 @@ class T5Text(shared.T5Ids):
         each = 1 if self._tokenizer is None else BYTES_A_TOKEN
         return {"encoder": -(-context // each), "decoder": (horizon - 1) // each}
 
+    def stock_model(self) -> Any:
+        """Return the transformers network."""
+        return self.network
+
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the cross entropy of the continuation's ids; missing ones are left out."""
         import torch

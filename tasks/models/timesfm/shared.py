@@ -114,6 +114,10 @@ class TimesFMFamily(Forecaster):
         """Return the number of patches that the context fills; the first may be filled in part."""
         return {"decoder": -(-min(context, self.max_context) // self._size)}
 
+    def stock_model(self) -> Any:
+        """Return the transformers network."""
+        return self.network
+
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block."""
         return self._layers(self.network)
