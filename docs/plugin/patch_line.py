@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from tsfmscope.tasks.errors import ModelError
@@ -98,13 +97,14 @@ class PatchLine(Forecaster):
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Load a checkpoint that `save` wrote. Raises ModelError for any other folder."""
-        config = dict(checkpoint_folder.read_config(Path(folder), cls.name))
-        config.pop("model_type", None)
-        try:
+        folder = Path(folder)
+        config = checkpoint_folder.read_config(folder, cls.name)
+        if (kind := config.pop("model_type", None)) != cls.name:
+            got = f"{folder / 'config.json'}: got model_type {kind!r}, expected {cls.name!r}"
+            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
+        with checkpoint_folder.bounded(folder):
             model = cls.new(config, seed=0)
-            model.network.load_state_dict(load_file(Path(folder, checkpoint_folder.STOCK)))
-        except (SafetensorError, OSError, ValueError, RuntimeError, TypeError) as error:
-            raise ModelError(f"{folder}: no {cls.name} checkpoint ({error}); save it again") from error
+            model.network.load_state_dict(checkpoint_folder.read_weights(folder))
         model.network.to(device)
         return model
 

@@ -108,10 +108,8 @@ class Chronos2(Forecaster):
         folder = Path(folder)
         chronos = checkpoint_folder.read_config(folder, cls.name).get("chronos_config")
         if not isinstance(chronos, dict) or "max_output_patches" not in chronos:
-            raise ModelError(
-                f"{folder / 'config.json'}: holds no chronos_config with max_output_patches, so this is no {cls.name} "
-                "checkpoint; name the family that the checkpoint belongs to"
-            )
+            got = f"{folder / 'config.json'}: contains no chronos_config with max_output_patches"
+            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
         if not chronos.get("use_reg_token"):
             raise ModelError(
                 f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "

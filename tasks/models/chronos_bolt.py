@@ -85,9 +85,9 @@ class ChronosBolt(shared.T5Family):
         return ChronosBoltModelForForecasting
 
     @classmethod
-    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+    def _mismatch(cls, block: Mapping[str, Any]) -> str | None:
         missing = {"input_patch_size", "input_patch_stride", "quantiles"} - set(block)
-        return f"chronos_config lacks {sorted(missing)}, so this is no {cls.name} checkpoint" if missing else None
+        return f"chronos_config lacks {sorted(missing)}" if missing else None
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context patches, and one decoder row.

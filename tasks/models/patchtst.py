@@ -104,11 +104,9 @@ class PatchTST(Forecaster):
         config = checkpoint_folder.read_config(folder, cls.name)
         wrong = _unusable(config)
         if config.get("model_type") != "patchtst" or "PatchTSTForPrediction" not in config.get("architectures", []):
-            wrong = (
-                f"got model_type {config.get('model_type')!r}, architectures {config.get('architectures')}, expected "
-                f"'patchtst', ['PatchTSTForPrediction'], so this is no {cls.name} checkpoint; name the family that the "
-                "checkpoint belongs to"
-            )
+            got = f"got model_type {config.get('model_type')!r}, architectures {config.get('architectures')}"
+            expected = "expected 'patchtst', ['PatchTSTForPrediction']"
+            wrong = checkpoint_folder.of_other_family(f"{got}, {expected}", cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
         network_class = narrowed(PatchTSTForPrediction, _attentions)

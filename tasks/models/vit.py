@@ -105,11 +105,11 @@ class ViT(Family):
         config = checkpoint_folder.read_config(folder, cls.name)
         kind = next(iter(config.get("architectures") or ["ViTModel"]))
         if config.get("model_type") != "vit" or kind not in LOADABLE:
-            raise ModelError(
+            got = (
                 f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, architecture {kind!r}, "
-                f"expected 'vit' and one of {list(LOADABLE)}, so this is no {cls.name} checkpoint; "
-                "name the family that the checkpoint belongs to"
+                f"expected 'vit' and one of {list(LOADABLE)}"
             )
+            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
         mean, deviation = _read_processor(folder)
         whole = kind == MASKED_IMAGE_MODELING
         network_class = transformers.ViTForMaskedImageModeling if whole else transformers.ViTModel

@@ -185,10 +185,8 @@ def _written(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor], Any
     told = checkpoint_folder.read_config(folder, NAME)
     path = folder / "config.json"
     if (kind := told.pop("model_type", None)) != NAME:
-        raise ModelError(
-            f"{path}: got model_type {kind!r}, expected {NAME!r}, so this is no {NAME} checkpoint; name the family "
-            "that the checkpoint belongs to"
-        )
+        got = f"{path}: got model_type {kind!r}, expected {NAME!r}"
+        raise ModelError(checkpoint_folder.of_other_family(got, NAME))
     block = told.pop(attention.BLOCK, None)
     try:
         config = made_config(told, str(folder))

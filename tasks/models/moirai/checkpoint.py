@@ -65,10 +65,7 @@ def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
     config = checkpoint_folder.read_config(folder, FAMILY)
     path = folder / "config.json"
     if missing := sorted({*REQUIRED, "distr_output", "max_seq_len"} - set(config)):
-        raise ModelError(
-            f"{path}: keys {missing} are missing, so this is no {FAMILY} checkpoint; name the family that the "
-            "checkpoint belongs to"
-        )
+        raise ModelError(checkpoint_folder.of_other_family(f"{path}: keys {missing} are missing", FAMILY))
     full = {**DEFAULTS, **{key: value for key, value in config.items() if key in DEFAULTS or key in REQUIRED}}
     with checkpoint_folder.bounded(folder):
         if wrong := _unusable(full):

@@ -132,7 +132,7 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
         return shared.untied(T5ForConditionalGeneration) if "chebyshev_rank" in config else T5ForConditionalGeneration
 
     @classmethod
-    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+    def _mismatch(cls, block: Mapping[str, Any]) -> str | None:
         got, wanted = (block.get("model_type"), block.get("tokenizer_class")), ("seq2seq", "MeanScaleUniformBins")
         return None if got == wanted else f"got model_type, tokenizer_class {got}, expected {wanted}"
 

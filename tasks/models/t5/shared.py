@@ -121,11 +121,10 @@ class T5Family(T5Stacks, Forecaster):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         if not isinstance(own := config.get(cls.block), dict):
-            raise ModelError(
-                f"{folder / 'config.json'}: key {cls.block!r} is missing, so this is no {cls.name} checkpoint"
-            )
-        if wrong := cls._foreign(own):
-            raise ModelError(f"{folder / 'config.json'}: {wrong}; name the family that the checkpoint belongs to")
+            got = f"{folder / 'config.json'}: key {cls.block!r} is missing"
+            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
+        if got := cls._mismatch(own):
+            raise ModelError(checkpoint_folder.of_other_family(f"{folder / 'config.json'}: {got}", cls.name))
         ids, words = own.get("n_tokens", 0), config.get("vocab_size")
         if isinstance(ids, int) and isinstance(words, int) and ids > words:
             raise ModelError(
@@ -138,7 +137,7 @@ class T5Family(T5Stacks, Forecaster):
 
     @classmethod
     @abstractmethod
-    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+    def _mismatch(cls, block: Mapping[str, Any]) -> str | None:
         """Return why the block belongs to another family, or None."""
 
     @classmethod

@@ -87,10 +87,9 @@ class T5Text(shared.T5Ids):
         words = any((folder / name).is_file() for name in TOKENIZERS)
         got, vocabulary = (config.get("model_type"), "chronos_config" in config), config.get("vocab_size", 0)
         if got != ("t5", False):
-            raise ModelError(
-                f"{folder / 'config.json'}: got model_type {got[0]!r}{', chronos_config' if got[1] else ''}, expected "
-                f"'t5' of text, so this is no {cls.name} checkpoint; name the family that the checkpoint belongs to"
-            )
+            kind = f"model_type {got[0]!r}{', chronos_config' if got[1] else ''}"
+            problem = f"{folder / 'config.json'}: got {kind}, expected 't5' of text"
+            raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
         if not words and not FIRST_BYTE + 256 <= vocabulary <= BYTE_IDS:
             raise ModelError(
                 f"{folder}: got {vocabulary} ids and no tokenizer, expected one of {list(TOKENIZERS)}, or 259 to "

@@ -89,11 +89,11 @@ class Tabular(Family):
         config = checkpoint_folder.read_config(folder, cls.name)
         names = (*REQUIRED, *DEFAULTS)
         if str(config.get("task")).upper() != CLASSIFICATION or not set(names) <= set(config):
-            raise ModelError(
+            got = (
                 f"{folder / 'config.json'}: got task {config.get('task')!r} and keys {sorted(config)}, expected "
-                f"{CLASSIFICATION!r} and {list(names)}, so this is no {cls.name} checkpoint; name the family that the "
-                "checkpoint belongs to, or take a classifier"
+                f"{CLASSIFICATION!r} and {list(names)}"
             )
+            raise ModelError(f"{checkpoint_folder.of_other_family(got, cls.name)}, or take a classifier")
         shape = {name: config[name] for name in names}
         if wrong := _unusable(shape):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")

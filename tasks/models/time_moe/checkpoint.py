@@ -102,10 +102,8 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
     """Return the shape, and the `compression` block of a compressed model (else None)."""
     told, path = checkpoint_folder.read_config(folder, NAME), folder / "config.json"
     if told.get("model_type") != MODEL_TYPE:
-        raise ModelError(
-            f"{path}: got model_type {told.get('model_type')!r}, expected {MODEL_TYPE!r}, so this is no {NAME} "
-            "checkpoint; name the family that the checkpoint belongs to"
-        )
+        got = f"{path}: got model_type {told.get('model_type')!r}, expected {MODEL_TYPE!r}"
+        raise ModelError(checkpoint_folder.of_other_family(got, NAME))
     fixed = FIXED | {"num_key_value_heads": told.get("num_attention_heads")}
     if wrong := {key: told[key] for key, value in fixed.items() if told.get(key, value) != value}:
         raise ModelError(f"{path}: got {wrong}, expected { ({key: fixed[key] for key in wrong}) } as released")

@@ -78,10 +78,8 @@ class TimesFMFamily(Forecaster):
         config = checkpoint_folder.read_config(folder, cls.name)
         wrong = cls._unusable(config)
         if config.get("model_type") != cls.model_type:
-            wrong = (
-                f"got model_type {config.get('model_type')!r}, expected {cls.model_type!r}, so this is no {cls.name} "
-                "checkpoint; name the family that the checkpoint belongs to"
-            )
+            got = f"got model_type {config.get('model_type')!r}, expected {cls.model_type!r}"
+            wrong = checkpoint_folder.of_other_family(got, cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
         return cls(checkpoint_folder.load_network(narrowed(cls._classes()[1], cls._layers), folder, device))

@@ -98,10 +98,8 @@ class Totem(Forecaster):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         if config.get("model_type") != cls.name:
-            raise ModelError(
-                f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, expected {cls.name!r}, so "
-                f"this is no {cls.name} checkpoint; name the family that the checkpoint belongs to"
-            )
+            got = f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, expected {cls.name!r}"
+            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
         known = {key: config.get(key, default) for key, default in (dict.fromkeys(REQUIRED) | DEFAULTS).items()}
         if wrong := _unusable(known):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")

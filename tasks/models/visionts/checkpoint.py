@@ -36,11 +36,8 @@ def read(folder: Path, device: str, periodicity: int | None) -> Any:
         told["periodicity"] = periodicity
     wrong = unusable(told)
     if told.get("model_type") != MODEL_TYPE or ARCHITECTURE not in told.get("architectures", []):
-        wrong = (
-            f"got model_type {told.get('model_type')!r}, architectures {told.get('architectures')}, expected "
-            f"{MODEL_TYPE!r}, {[ARCHITECTURE]}, so this is no {NAME} checkpoint; name the family that the checkpoint "
-            "belongs to"
-        )
+        got = f"got model_type {told.get('model_type')!r}, architectures {told.get('architectures')}"
+        wrong = checkpoint_folder.of_other_family(f"{got}, expected {MODEL_TYPE!r}, {[ARCHITECTURE]}", NAME)
     if wrong:
         raise ModelError(f"{folder / 'config.json'}: {wrong}")
     network = checkpoint_folder.load_network(narrowed(ViTMAEForPreTraining, attentions), folder, device)

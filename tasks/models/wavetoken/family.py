@@ -129,9 +129,9 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         return T5ForConditionalGeneration
 
     @classmethod
-    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+    def _mismatch(cls, block: Mapping[str, Any]) -> str | None:
         missing = sorted({*OWN, *SAMPLING} - set(block))
-        return f"{cls.block} lacks {missing}, so this is no {cls.name} checkpoint" if missing else _unusable(block)
+        return f"{cls.block} lacks {missing}" if missing else _unusable(block)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context steps, and the horizon minus 1 for the decoder.

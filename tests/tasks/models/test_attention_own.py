@@ -13,6 +13,7 @@ import pytest
 import torch
 from uni2ts.module.attention import GroupedQueryAttention
 
+from tests.tasks.models.families import COMPRESSED
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family, Forecaster
@@ -175,6 +176,7 @@ def test_keys_and_values_of_lag_llama_are_one_matrix_in_a_file_where_they_are_al
     copied.load_state_dict(model.network.state_dict())
 
 
+@pytest.mark.parametrize("any_family", COMPRESSED, indirect=True)
 def test_the_stacks_of_every_family_are_as_deep_as_their_attention(any_family: Family) -> None:
     """Rank schedules count a stack's layers off its attention, since VisionTS' decoder is none of `layers`."""
     depths: dict[str, int] = {}
@@ -185,6 +187,7 @@ def test_the_stacks_of_every_family_are_as_deep_as_their_attention(any_family: F
     assert next(iter(depths)) == next(iter(any_family.layers)), "cross-attention asks the first"
 
 
+@pytest.mark.parametrize("any_family", COMPRESSED, indirect=True)
 def test_every_family_keeps_and_saves_a_block_and_forgets_it(any_family: Family, tmp_path: Path) -> None:
     block = {"widths": shapes(any_family.attentions()), "method": "svd"}
     assert any_family.compression is None

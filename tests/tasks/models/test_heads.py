@@ -120,8 +120,10 @@ def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(
             module = network.encoder[layer - 1].q
         elif isinstance(family, VisionTS):
             module = network.vit.layers[layer - 1].attention.q_proj
-        else:
+        elif isinstance(family, T5Stacks):
             module = getattr(network, stack).block[layer - 1].layer[0].SelfAttention.q
+        else:
+            module = family._pass(tokens).queries[stack][layer - 1]
         answer = module(torch.from_numpy(states)).detach().numpy()
         bias = 0.0 if module.bias is None else module.bias.detach().numpy()
         made = states @ weights[stack, layer].query.T + bias * scale
