@@ -74,7 +74,7 @@ def download(
         "cache_dir": str(cache or _default_cache()),
     }
     pinned = COMMIT.fullmatch(match["revision"] or "") is not None
-    folder = _cached(what) if pinned or not allowed else None
+    folder = _find_cached(what) if pinned or not allowed else None
     if folder is None and not allowed:
         raise HubError(
             f"{reference}: not in the hub's cache, and the hub may not be asked; allow it where models are named, "
@@ -92,7 +92,7 @@ def _default_cache() -> str:
     return str(constants.HF_HUB_CACHE)
 
 
-def _cached(what: Mapping[str, Any]) -> Path | None:
+def _find_cached(what: Mapping[str, Any]) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -232,7 +232,7 @@ def _snapshot(what: Mapping[str, Any]) -> str:
     except HostileResponse:
         raise
     except Exception:
-        if cached := _cached(what):
+        if cached := _find_cached(what):
             return str(cached)
         raise
     commit = checked_commit(found.sha)

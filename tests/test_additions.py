@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,9 +54,10 @@ with store.open(path) as connection:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of this repository without its history."""
+    """A copy of this repository without its history. contents: path -> content, when it was made."""
 
     folder: Path
+    contents: Mapping[str, bytes]
 
     def run(self, *arguments: str, cwd: Path | None = None) -> str:
         """Run the copy's Python and return what it printed."""
@@ -82,15 +84,16 @@ class Copy:
         self.run("-m", "tsfmscope.stages.pipeline.dvc_file")
 
     def touched(self) -> set[str]:
-        """Return the files that differ from this repository's, the generated ones left out."""
-        paths = [path for name in FOLDERS for path in (self.folder / name).rglob("*") if path.is_file()]
-        paths = [path for path in paths if "__pycache__" not in path.parts and "tsfmscope" not in path.parts[-3:-1]]
-        names = [path.relative_to(self.folder).as_posix() for path in paths] + list(FILES)
-        return {name for name in names if not _is_same(self.folder / name, ROOT / name)} - GENERATED
+        """Return the files that were added or changed, the generated ones left out."""
+        now = read_files(self.folder)
+        return {name for name, content in now.items() if self.contents.get(name) != content} - GENERATED
 
 
-def _is_same(path: Path, other: Path) -> bool:
-    return other.is_file() and path.read_bytes() == other.read_bytes()
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Return path -> content of the files of a copy; links to folders are not followed."""
+    paths = [path for name in FOLDERS for path in (folder / name).rglob("*")]
+    paths = [path for path in paths if path.is_file() and "__pycache__" not in path.parts]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in [*paths, *map(folder.joinpath, FILES)]}
 
 
 @pytest.fixture
@@ -105,7 +108,7 @@ def repository(tmp_path: Path) -> Copy:
     for name in FILES:
         shutil.copy2(ROOT / name, folder / name)
     (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
-    return Copy(folder)
+    return Copy(folder, read_files(folder))
 
 
 def snippets(title: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tsfmscope.tasks.conformance.examples import EXAMPLES, ready
+from tsfmscope.tasks.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.tasks.conformance.verdict import Failed, NotApplicable
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.registry import family_class, resolve
@@ -68,7 +68,7 @@ class Subject:
         if checkpoint is not None:
             return cls(name, family.load(resolve(checkpoint).folder), None, scratch, **steps)
         config = config or EXAMPLES.get(name) or family.example
-        return cls(name, ready(family.new(config, seed=SEED)), config, scratch, **steps)
+        return cls(name, prepare_model(family.new(config, seed=SEED)), config, scratch, **steps)
 
     @property
     def family(self) -> type[Family]:

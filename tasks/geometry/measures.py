@@ -20,7 +20,7 @@ from tsfmscope.tasks.geometry.clusters import ClusterOptions, choose_among, dist
 from tsfmscope.tasks.geometry.cosine import Cosine
 from tsfmscope.tasks.geometry.dimension import Spectrum, covariance_spectrum, principal_coordinates
 from tsfmscope.tasks.geometry.isoscore import isoscore, isoscore_star
-from tsfmscope.tasks.geometry.partition import of_projections, uncentred_projections
+from tsfmscope.tasks.geometry.partition import partition_isotropy, uncentred_projections
 from tsfmscope.tasks.geometry.repeats import MEASURES as REPEATED
 from tsfmscope.tasks.geometry.repeats import Rows, spread_over_halves
 
@@ -139,7 +139,7 @@ def _clusters(states: States) -> dict[str, Any]:
 
 def _partition(states: States) -> dict[str, Any]:
     """Return the partition isotropy, of the states and of the states with root mean square norm √d."""
-    isotropy = of_projections(states.projections)
+    isotropy = partition_isotropy(states.projections)
     return {"log_isotropy": isotropy.given, "log_isotropy_scaled": isotropy.scaled}
 
 

@@ -192,7 +192,7 @@ class Family(ABC):
             yield from self.stream_hidden_states(tokens, rows)
             return
         for layer in run_captured(self._pass(tokens), len(tokens), self.batch):
-            yield self._checked(layer, tokens.kinds[layer.stack].shape)
+            yield self._check_states(layer, tokens.kinds[layer.stack].shape)
 
     @final
     def stream_hidden_states(
@@ -209,10 +209,10 @@ class Family(ABC):
         def work(give: Callable[[LayerStates], None]) -> None:
             run_kept(self._pass(tokens), len(tokens), batch, wanted, give)
 
-        def checked(layers: Iterable[LayerStates]) -> Iterator[LayerStates]:
-            return (self._checked(layer, wanted[layer.stack].ids.shape) for layer in layers)
+        def check_layers(layers: Iterable[LayerStates]) -> Iterator[LayerStates]:
+            return (self._check_states(layer, wanted[layer.stack].ids.shape) for layer in layers)
 
-        return ProducerConsumer(work, checked)
+        return ProducerConsumer(work, check_layers)
 
     @final
     def attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
@@ -245,7 +245,7 @@ class Family(ABC):
                 raise HealthError(f"{self.name} logits hold NaN or infinity; check the weights and their dtype")
             yield logits
 
-    def _checked(self, layer: LayerStates, shape: tuple[int, ...]) -> LayerStates:
+    def _check_states(self, layer: LayerStates, shape: tuple[int, ...]) -> LayerStates:
         if problem := _unhealthy(layer.states, (*shape, self.width), self.zero_states):
             raise HealthError(f"{self.name} {layer.stack} layer {layer.layer}: {problem}")
         return layer

@@ -15,7 +15,7 @@ import numpy as np
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
-from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
@@ -115,7 +115,7 @@ class Chronos2(Forecaster):
                 f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "
                 "chronos-forecasting runs no other; train it with the token"
             )
-        return cls(checkpoint_folder.load_network(narrowed(Chronos2Model, _attentions), folder, device))
+        return cls(checkpoint_folder.load_network(with_compression_block(Chronos2Model, _attentions), folder, device))
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors.

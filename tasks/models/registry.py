@@ -115,7 +115,7 @@ def family_class(name: str) -> type[Family]:
     entry = plugins.entry_of(name, FAMILIES)
     try:
         if entry is not None:
-            return _theirs(entry)
+            return _load_plugin_class(entry)
         module, _, attribute = FAMILIES[name].partition(":")
         found: type[Family] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
@@ -159,7 +159,7 @@ def with_code(family: str, fingerprint: str, environment: str = "") -> str:
     return fingerprint
 
 
-def _theirs(entry: EntryPoint) -> type[Family]:
+def _load_plugin_class(entry: EntryPoint) -> type[Family]:
     """Return the class of an entry point.
 
     ModelError, naming the package and the fix, where its module does not import or the class is not a usable

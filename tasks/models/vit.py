@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
-from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.catalog import Modality
@@ -114,7 +114,9 @@ class ViT(Family):
         whole = kind == MASKED_IMAGE_MODELING
         network_class = transformers.ViTForMaskedImageModeling if whole else transformers.ViTModel
         options = {} if whole else {"add_pooling_layer": False}
-        network = checkpoint_folder.load_network(narrowed(network_class, _attentions), folder, device, **options)
+        network = checkpoint_folder.load_network(
+            with_compression_block(network_class, _attentions), folder, device, **options
+        )
         return cls(network, mean=mean, deviation=deviation)
 
     def save(self, folder: Path) -> None:
@@ -180,7 +182,7 @@ class ViT(Family):
         pixels = torch.from_numpy(_planes(values, columns.pop()))
         order = torch.rand(len(context), self._patches**2).argsort(dim=1)
         masked = (order < max(1, round(MASKED_SHARE * order.shape[1]))).to(self.network.device)
-        loss: torch.Tensor = self.network(self._resized(pixels), bool_masked_pos=masked).loss
+        loss: torch.Tensor = self.network(self._resize_pixels(pixels), bool_masked_pos=masked).loss
         return loss
 
     @property
@@ -206,7 +208,7 @@ class ViT(Family):
         pixels[whole] = planes
         kinds = np.full((len(windows), 1 + self._patches**2), TokenKind.PADDING, dtype=np.int8)
         kinds[:, 0] = TokenKind.REG
-        kinds[:, 1:][self._observed(pixels)] = TokenKind.OBSERVATION
+        kinds[:, 1:][self._has_observed_pixel(pixels)] = TokenKind.OBSERVATION
         return Tokens({"pixels": pixels}, {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
@@ -215,12 +217,12 @@ class ViT(Family):
         vit = self._vit.eval()
 
         def forward(part: slice) -> None:
-            vit(self._resized(torch.from_numpy(np.array(tokens.arrays["pixels"][part]))))
+            vit(self._resize_pixels(torch.from_numpy(np.array(tokens.arrays["pixels"][part]))))
 
         queries = {"encoder": [block.attention.q_proj for block in vit.layers]}
         return Pass({"encoder": Stack(vit.layers, vit.layernorm)}, forward, queries)
 
-    def _observed(self, pixels: Float32[np.ndarray, "image 3 row column"]) -> np.ndarray:
+    def _has_observed_pixel(self, pixels: Float32[np.ndarray, "image 3 row column"]) -> np.ndarray:
         """Return whether a patch [W, T] has an observed pixel."""
         import torch
 
@@ -228,7 +230,7 @@ class ViT(Family):
         grown = torch.nn.functional.adaptive_max_pool2d(found, self._patches)
         return grown.flatten(1).numpy() > 0
 
-    def _resized(self, pixels: torch.Tensor) -> torch.Tensor:
+    def _resize_pixels(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return pixels [B, 3, n, n] as the network reads them, missing ones at the mean."""
         import torch
 

@@ -196,7 +196,7 @@ def apply_shapes(layers: Iterable[AttentionLayer], said: Mapping[str, Mapping[st
         raise ModelError(f"{where}: {BLOCK} names layers {unknown[:3]}, the network has {sorted(known)[:3]} ...")
     for name, shape in said.items():
         layer = known[name]
-        if wrong := _misfit(layer.widths, layer.plain, shape):
+        if wrong := _describe_misfit(layer.widths, layer.plain, shape):
             raise ModelError(f"{where}: {BLOCK} says {shape} of {name}, expected {wrong}")
         layer.widen(Widths(shape["key"], shape["value"]), shape.get("biases", ()))
 
@@ -214,9 +214,9 @@ def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, wher
     layers = list(layers)
     apply_shapes(layers, widths, where)
     if factors := block.get("factors"):
-        from tsfmscope.tasks.models.common.low_rank import factored_as
+        from tsfmscope.tasks.models.common.low_rank import apply_factors
 
-        factored_as(layers, factors, where)
+        apply_factors(layers, factors, where)
     set_block(network, block)
 
 
@@ -225,20 +225,20 @@ def block_of(network: Any) -> dict[str, Any] | None:
 
     It is stored in the network's transformers config, or in the network itself if it has no config.
     """
-    found: dict[str, Any] | None = getattr(_teller(network), BLOCK, None)
+    found: dict[str, Any] | None = getattr(_config_of(network), BLOCK, None)
     return found
 
 
 def set_block(network: Any, block: Mapping[str, Any] | None) -> None:
     """Set the `compression` block of a network, which is saved with it; None removes the block."""
-    teller = _teller(network)
+    teller = _config_of(network)
     if block is not None:
         setattr(teller, BLOCK, dict(block))
     elif block_of(network) is not None:
         delattr(teller, BLOCK)
 
 
-def narrowed(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> Any:
+def with_compression_block(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> Any:
     """Return a subclass of a transformers network that applies the `compression` block of its config, if any.
 
     network: the network's class. attentions: function from a network to its attention layers.
@@ -265,7 +265,7 @@ def config_block(network: Any) -> dict[str, Any]:
     return {} if block is None else {BLOCK: block}
 
 
-def _misfit(full: Widths, plain: bool, shape: Any) -> str | None:
+def _describe_misfit(full: Widths, plain: bool, shape: Any) -> str | None:
     """Return a description of the shapes that are expected, or None if the shape fits."""
     least = Widths(1 if plain else full.key, 1)
     if isinstance(shape, Mapping):
@@ -276,7 +276,7 @@ def _misfit(full: Widths, plain: bool, shape: Any) -> str | None:
     return f"widths of {tuple(least)} to {tuple(full)} (key, value) and biases among {list(NAMES)}"
 
 
-def _teller(network: Any) -> Any:
+def _config_of(network: Any) -> Any:
     return getattr(network, "config", network)
 
 

@@ -44,7 +44,7 @@ class LowRank(nn.Module):
         return answer
 
 
-def cost(layer: AttentionLayer, what: str, rank: int) -> int:
+def count_numbers(layer: AttentionLayer, what: str, rank: int) -> int:
     """Return how many numbers a matrix of this rank needs, as two factors or dense, whichever is less."""
     old = layer.linear(what)
     rows, columns = int(old.out_features), int(old.in_features)
@@ -59,7 +59,7 @@ def put_product(layer: AttentionLayer, what: str, left: np.ndarray, right: np.nd
     old = layer.linear(what)
     (rows, rank), columns = left.shape, right.shape[1]
     bias, place = old.bias, {"device": old.weight.device, "dtype": old.weight.dtype}
-    if cost(layer, what, rank) < rows * columns:
+    if count_numbers(layer, what, rank) < rows * columns:
         new: Any = LowRank(columns, rows, rank, bias=bias is not None, **place)
         values = [(new.narrow.weight, right), (new.wide.weight, left)]
     else:
@@ -73,7 +73,7 @@ def put_product(layer: AttentionLayer, what: str, left: np.ndarray, right: np.nd
     layer.put(what, new.train(old.training))
 
 
-def fitting(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
+def compression_entries(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
     """Return the `compression` entries with which `apply_block` prepares a network for these layers."""
     layers = list(layers)
     thin = factors(layers)
@@ -83,7 +83,7 @@ def fitting(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
 def factors(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, int]]:
     """Return the ranks of all matrices that are stored as factors: layer -> q, k, v or o -> rank.
 
-    `factored_as` reads the result.
+    `apply_factors` reads the result.
     """
     found = {
         layer.name: {what: one.rank for what in NAMES if isinstance(one := layer.linear(what), LowRank)}
@@ -92,7 +92,7 @@ def factors(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, int]]:
     return {name: ranks for name, ranks in found.items() if ranks}
 
 
-def factored_as(layers: Iterable[AttentionLayer], said: Any, where: str) -> None:
+def apply_factors(layers: Iterable[AttentionLayer], said: Any, where: str) -> None:
     """Replace Linears by unset factors of the ranks of a compressed checkpoint.
 
     said: ranks, as `factors` returns them. Raises ModelError, which names `where`, if a layer, matrix or rank

@@ -129,7 +129,11 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
     def _network_class(cls, config: Mapping[str, Any]) -> Any:
         from transformers import T5ForConditionalGeneration
 
-        return shared.untied(T5ForConditionalGeneration) if "chebyshev_rank" in config else T5ForConditionalGeneration
+        return (
+            shared.with_own_head(T5ForConditionalGeneration)
+            if "chebyshev_rank" in config
+            else T5ForConditionalGeneration
+        )
 
     @classmethod
     def _mismatch(cls, block: Mapping[str, Any]) -> str | None:

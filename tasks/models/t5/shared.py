@@ -12,7 +12,7 @@ import numpy as np
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.types import Tokens, WeightMatrix
 
@@ -123,14 +123,16 @@ class T5Family(T5Stacks, Forecaster):
         if not isinstance(own := config.get(cls.block), dict):
             got = f"{folder / 'config.json'}: key {cls.block!r} is missing"
             raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
-        if got := cls._mismatch(own):
-            raise ModelError(checkpoint_folder.of_other_family(f"{folder / 'config.json'}: {got}", cls.name))
+        if mismatch := cls._mismatch(own):
+            raise ModelError(checkpoint_folder.of_other_family(f"{folder / 'config.json'}: {mismatch}", cls.name))
         ids, words = own.get("n_tokens", 0), config.get("vocab_size")
         if isinstance(ids, int) and isinstance(words, int) and ids > words:
             raise ModelError(
                 f"{folder / 'config.json'}: got n_tokens {ids} of {cls.block}, more than vocab_size {words}"
             )
-        network = checkpoint_folder.load_network(narrowed(cls._network_class(config), attentions), folder, device)
+        network = checkpoint_folder.load_network(
+            with_compression_block(cls._network_class(config), attentions), folder, device
+        )
         # The package's tokeniser checks the rest of its block.
         with checkpoint_folder.bounded(folder):
             return cls(network)
@@ -173,7 +175,7 @@ def attentions(network: Any) -> Iterator[AttentionLayer]:
                 )
 
 
-def untied(network: Any) -> Any:
+def with_own_head(network: Any) -> Any:
     """Return a subclass of transformers' T5ForConditionalGeneration with an output head of its own.
 
     It is saved under the original name. T5Config sets `tie_word_embeddings` to true whatever config.json

@@ -10,7 +10,7 @@ import numpy as np
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import narrowed
+from tsfmscope.tasks.models.common.attention import with_compression_block
 from tsfmscope.tasks.models.t5 import shared
 from tsfmscope.tasks.models.types import TokenKind, Tokens
 from tsfmscope.tasks.series.catalog import Modality
@@ -96,7 +96,7 @@ class T5Text(shared.T5Ids):
                 f"{BYTE_IDS} ids of bytes; fetch the tokenizer's file too"
             )
         network = checkpoint_folder.load_network(
-            narrowed(T5ForConditionalGeneration, shared.attentions), folder, device
+            with_compression_block(T5ForConditionalGeneration, shared.attentions), folder, device
         )
         return cls(network, _read_tokenizer(folder) if words else None)
 

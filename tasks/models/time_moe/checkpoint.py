@@ -40,7 +40,7 @@ COUNTS = (*REQUIRED, "num_experts", "num_experts_per_tok", "max_position_embeddi
 LARGEST = 1 << 16
 
 
-def made_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+def make_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the config with defaults filled in.
 
     ValueError names keys that are missing, unknown or of a wrong value.
@@ -109,6 +109,6 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
         raise ModelError(f"{path}: got {wrong}, expected { ({key: fixed[key] for key in wrong}) } as released")
     try:
         known = {key: value for key, value in told.items() if key in (*REQUIRED, *DEFAULTS)}
-        return made_config(known, str(folder)), told.get(attention.BLOCK)
+        return make_config(known, str(folder)), told.get(attention.BLOCK)
     except ValueError as error:
         raise ModelError(f"{error}; fetch or save the checkpoint again") from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.tasks.conformance.examples import EXAMPLES, ready
+from tsfmscope.tasks.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.registry import FAMILIES, family_class
 
@@ -18,7 +18,7 @@ CLASSES: Mapping[str, type[Family]] = {name: family_class(name) for name in FAMI
 @functools.cache
 def example_model(name: str) -> Any:
     """Return the small random model that a family's conformance is checked on; tests share it and do not change it."""
-    return ready(CLASSES[name].new(EXAMPLES.get(name) or CLASSES[name].example, seed=1))
+    return prepare_model(CLASSES[name].new(EXAMPLES.get(name) or CLASSES[name].example, seed=1))
 
 
 def names(condition: Callable[[type[Family]], bool] = lambda cls: True) -> list[str]:

@@ -318,7 +318,7 @@ def test_paths_of_narrow_lag_llama_are_those_of_a_pass_without_caches(windows: M
     model: LagLlama = made("lag-llama")
     narrow(model)
     past = model._past(torch.from_numpy(windows(count=2).context))
-    scaled = model._standardised(past, torch.ones(2, dtype=torch.float64))
+    scaled = model._standardise(past, torch.ones(2, dtype=torch.float64))
     lags = torch.tensor(model.config.lags)
     calendar = torch.rand(2, model.tokens + 4, 6, generator=torch.Generator().manual_seed(0)) - 0.5
     got = sample_paths(model.network, scaled, lags, model.tokens, calendar, np.full((2, 3, 4), 0.5), 1.0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common.low_rank import LowRank, factored_as, factors, fitting, put_product
+from tsfmscope.tasks.models.common.low_rank import LowRank, apply_factors, compression_entries, factors, put_product
 from tsfmscope.tasks.models.registry import family_class
 
 CONFIG: dict[str, Any] = {"d_model": 8, "d_ff": 16, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
@@ -58,7 +58,7 @@ def test_a_folder_holds_the_factors_and_loads_them(model: Any, tmp_path: Path) -
     rng = np.random.default_rng(1)
     for layer in model.attentions():
         put_product(layer, "v", rng.normal(size=(8, 2)), rng.normal(size=(2, 8)))
-    model.compression = fitting(model.attentions())
+    model.compression = compression_entries(model.attentions())
     model.save(tmp_path)
     again = type(model).load(tmp_path)
     assert again.compression == model.compression and again.compression["factors"]["decoder.1.cross"] == {"v": 2}
@@ -81,4 +81,4 @@ def test_a_folder_holds_the_factors_and_loads_them(model: Any, tmp_path: Path) -
 )
 def test_a_block_that_does_not_fit_is_named(model: Any, said: Any, wrong: str) -> None:
     with pytest.raises(ModelError, match=wrong):
-        factored_as(model.attentions(), said, "config.json")
+        apply_factors(model.attentions(), said, "config.json")

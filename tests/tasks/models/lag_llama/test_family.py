@@ -171,7 +171,7 @@ def test_paths_are_those_of_a_loop_that_keeps_nothing(windows: Make, changes: di
     made = dated(gappy(windows(count=3, horizon=6)))
     calendar = torch.from_numpy(official_features(made)).float()[:, -family.tokens - 6 :]
     past = family._past(torch.from_numpy(made.context))
-    scaled = family._standardised(past, torch.ones(3, dtype=torch.float64))
+    scaled = family._standardise(past, torch.ones(3, dtype=torch.float64))
     uniforms = np.random.default_rng(0).random((3, 4, 6))
     lags = torch.tensor(family.config.lags)
     rope_factor = family.rope_factor(6)
@@ -219,7 +219,7 @@ def test_a_window_s_samples_do_not_depend_on_the_others(
 
 def test_a_uniform_of_zero_gives_a_finite_value() -> None:
     answer = StudentT(*(torch.tensor([[value]]) for value in (2.0, 0.0, 1.0)))
-    drawn = sampling._drawn(answer, np.zeros((1, 1)))
+    drawn = sampling._quantiles_at(answer, np.zeros((1, 1)))
     assert -1e9 < drawn.item() < -1e6
 
 
@@ -229,7 +229,7 @@ def test_the_loss_is_the_mean_log_likelihood_of_what_is_observed(lag_llama: LagL
     dates = torch.from_numpy(window_dates(made, 48).astype(np.int64))
     calendar = torch.from_numpy(official_features(made)).float()[:, 48 - 16 : -1]
     context, future = torch.from_numpy(made.context), torch.from_numpy(made.future)
-    scaled = lag_llama._standardised(lag_llama._past(context), torch.ones(4, dtype=torch.float64))
+    scaled = lag_llama._standardise(lag_llama._past(context), torch.ones(4, dtype=torch.float64))
     steps = torch.cat((scaled.steps, scaled.apply(future)), dim=1)
     inputs = features(steps, scaled.static, torch.tensor(LAGS), torch.arange(23, 23 + 16 + 11), calendar)
     with torch.no_grad():

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tsfmscope.tasks.conformance.examples import ready
+from tsfmscope.tasks.conformance.examples import prepare_model
 from tsfmscope.tasks.models.totem.family import DEFAULTS, Totem
 from tsfmscope.tasks.models.totem.network import TotemNetwork, positions
 from tsfmscope.tasks.models.types import TokenKind
@@ -27,7 +27,7 @@ SHAPE |= {"context_length": 96, "prediction_length": 96}
 
 @pytest.fixture
 def tiny() -> Totem:
-    return ready(Totem.new(TINY, seed=0))
+    return prepare_model(Totem.new(TINY, seed=0))
 
 
 def convolved(x: np.ndarray, layer: Any, stride: int, padding: int) -> np.ndarray:
