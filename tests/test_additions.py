@@ -19,6 +19,8 @@ FOLDERS = ("docs", "params", "stages", "store", "tasks", "tests", "tsfmscope")
 FILES = ("CONTRIBUTING.md", "README.md", "dvc.yaml", "params.yaml", "pyproject.toml")
 # Files that a command of CONTRIBUTING.md writes.
 GENERATED = {"docs/tables.md", "dvc.yaml", "tests/task_versions.json"}
+# Modules of tests that run on every family of the registry.
+SHARED = ("conformance", "config_family", "families", "heads", "spectra", "stacks")
 SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
 PYTHON = re.compile(r"^ {4}```python\n(.*?)^ {4}```$", re.MULTILINE | re.DOTALL)
 # Measures a layer as the stage geometry does, stores the row, and reads the view `isotropy`.
@@ -64,7 +66,7 @@ class Copy:
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "COLUMNS": "200", "NO_COLOR": "1"}
         done = subprocess.run(
             [sys.executable, *arguments],
-            cwd=cwd or self.folder, env=environment, capture_output=True, text=True, timeout=600,
+            cwd=cwd or self.folder, env=environment, capture_output=True, text=True, timeout=1500,
         )  # fmt: skip
         assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
@@ -122,6 +124,7 @@ def indented(text: str, spaces: int) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_family_is_its_module_one_line_and_one_example(repository: Copy) -> None:
     line, example = snippets("Add a family")
     shutil.copy2(repository.folder / "docs/plugin/patch_line.py", repository.folder / "tasks/models/patch_line.py")
@@ -129,11 +132,11 @@ def test_a_family_is_its_module_one_line_and_one_example(repository: Copy) -> No
     repository.insert("tasks/conformance/examples.py", indented(example, 8), '        "patchtst"')
     repository.generate()
     repository.run("-m", "tsfmscope.tasks.conformance", "patch-line")
-    tests = ("tests/tasks/models", "tests/test_task_versions.py", "tests/stages/test_pipeline.py")
-    said = repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests[:1], "-k", "patch-line")
+    files = [f"tests/tasks/models/test_{name}.py" for name in SHARED]
+    said = repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", "patch-line")
     found = re.search(r"(\d+) passed", said)
     assert found and int(found[1]) > 25, said
-    repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests[1:])
+    repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_task_versions.py")
     assert repository.touched() == {
         "tasks/models/patch_line.py",
         "tasks/models/registry.py",
@@ -142,8 +145,10 @@ def test_a_family_is_its_module_one_line_and_one_example(repository: Copy) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_measure_is_its_function_and_its_column(repository: Copy, tmp_path: Path) -> None:
-    function, measure, column = snippets("Add a measure")
+    function, *entries = snippets("Add a measure")
+    measure, column = (entry.rstrip() + ",\n" for entry in entries)
     file = "tasks/geometry/measures.py"
     repository.insert(file, f"{function}\n\n", "MEASURES: ")
     text = (repository.folder / file).read_text()

@@ -54,22 +54,22 @@ def main(
         except (ModelError, ValueError) as error:
             print(error, file=sys.stderr)
             raise typer.Exit(2) from None
-        found = list(findings(subject))
+        results = list(findings(subject))
     if as_json:
-        print(json.dumps({"family": family, "checks": [one.json() for one in found]}, indent=1))
+        print(json.dumps({"family": family, "checks": [finding.json() for finding in results]}, indent=1))
     else:
-        _print(family, found)
-    raise typer.Exit(any(one.verdict == "fail" for one in found))
+        _print(family, results)
+    raise typer.Exit(any(finding.verdict == "fail" for finding in results))
 
 
-def _print(family: str, found: list[Finding]) -> None:
+def _print(family: str, results: list[Finding]) -> None:
     console = Console()
     table = Table("check", "", "what was seen", title=f"{family}: what every family keeps", title_justify="left")
-    for one in found:
-        seen = one.detail if one.verdict != "fail" else f"{one.detail}\nDemanded: {one.demand}"
-        table.add_row(one.check.replace("-", " "), Text(one.verdict, STYLES[one.verdict]), Text(seen))
+    for finding in results:
+        seen = finding.detail if finding.verdict != "fail" else f"{finding.detail}\nDemanded: {finding.demand}"
+        table.add_row(finding.check.replace("-", " "), Text(finding.verdict, STYLES[finding.verdict]), Text(seen))
     console.print(table)
-    counts = Counter[str](one.verdict for one in found)
+    counts = Counter[str](finding.verdict for finding in results)
     console.print(", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES), highlight=False)
 
 

@@ -140,7 +140,7 @@ def _clusters(states: States) -> dict[str, Any]:
 def _partition(states: States) -> dict[str, Any]:
     """Return the partition isotropy, of the states and of the states with root mean square norm √d."""
     isotropy = partition_isotropy(states.projections)
-    return {"log_isotropy": isotropy.given, "log_isotropy_scaled": isotropy.scaled}
+    return {"log_isotropy": isotropy.unscaled, "log_isotropy_scaled": isotropy.scaled}
 
 
 def _isoscores(states: States) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tsfmscope.tasks.geometry.parallel import blas_workers
 class LogIsotropy(NamedTuple):
     """log I of the states as given, and of the states scaled to root mean square norm √d."""
 
-    given: float
+    unscaled: float
     scaled: float
 
 

@@ -172,12 +172,12 @@ class Totem(Forecaster):
         cells = seen.unflatten(1, (-1, FACTOR)).any(dim=-1)
         found = network.vqvae.quantise(scaled)
         if network.training and cells.any():
-            network.vqvae.place(found.given.detach()[cells])
+            network.vqvae.place(found.encoded.detach()[cells])
         # The gradient passes the choice of a code.
-        through = found.given + (found.codes - found.given).detach()
+        through = found.encoded + (found.codes - found.encoded).detach()
         decoded = network.vqvae.decode(through)
-        towards = (found.codes - found.given.detach()).square()
-        commitment = (found.codes.detach() - found.given).square() * network.config.commitment_cost
+        towards = (found.codes - found.encoded.detach()).square()
+        commitment = (found.codes.detach() - found.encoded).square() * network.config.commitment_cost
         vqvae = _mean((decoded - scaled).square(), seen) + _mean(towards + commitment, cells[..., None])
         wanted = (future.cpu().numpy().astype(np.float64) - loc[:, None]) / scale[:, None]
         wanted = np.clip(np.nan_to_num(wanted), -HUGE, HUGE).astype(np.float32)
