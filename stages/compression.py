@@ -18,6 +18,7 @@ from tsfmscope.stages.pipeline.sweeping import Planned, environments, open_store
 from tsfmscope.store.dumps import read_table
 from tsfmscope.store.files import read_parquet
 from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.entries.compression import (
     CalibrationSpec,
     CompressSpec,
@@ -83,7 +84,7 @@ def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, 
             horizon=block.horizon,
             datasets=tuple(datasets),
             seed=params.seed,
-            held_out=planning.BUNDLED_HELD_OUT,
+            held_out=HELD_OUT,
         )
     spec = CompressSpec(
         model=name,

@@ -13,9 +13,10 @@ from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
 from tsfmscope.store.dumps import Place, last_layers, layers, read_states
 from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions
 from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
+from tsfmscope.tasks.geometry import measures
 from tsfmscope.tasks.job import Job, Task
 
-TASK = Task("measure", 3, "tsfmscope.tasks.entries.geometry:entry", table="geometry")
+TASK = Task("measure", measures.VERSION, "tsfmscope.tasks.entries.geometry:entry", table="geometry")
 
 
 def main(params: Params) -> None:

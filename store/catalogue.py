@@ -24,7 +24,7 @@ from tsfmscope.store import files, sample
 from tsfmscope.store.errors import CheckFailed, StoreError
 from tsfmscope.store.manifests import File
 from tsfmscope.store.schema import TABLES
-from tsfmscope.store.tables import answers
+from tsfmscope.store.tables import answers, results
 from tsfmscope.store.tables.columns import Table
 
 logger = logging.getLogger(__name__)
@@ -184,6 +184,14 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
     _describe(connection, reads, {name: set(SOURCE.findall(text)) & set(TABLES) for name, text in texts.items()})
     for name, text in materialized.items():
         _comment_rest(connection, name, question(text))
+
+
+def _with_measures(text: str) -> str:
+    """Replace the parameters of a query that stand for the isotropy measures by names of columns."""
+    measures = results.isotropy_measures()
+    larger = ", ".join(_text(column.name) for column in measures if column.more_isotropic == "larger")
+    names = ", ".join(column.name for column in measures)
+    return text.replace("$measures", names).replace("$larger_is_isotropic", larger)
 
 
 def _describe(

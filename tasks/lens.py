@@ -73,7 +73,7 @@ def tokenize(
         noise: standard deviation of Gaussian noise on the context, in standard deviations of the series.
         history: steps before the context that a lagged family reads.
     """
-    model, steps = model.under(context, history)
+    model, steps = model.with_condition(context, history)
     wanted = {stack: n for stack, n in model.rows_per_window(steps, horizon).items() if n > 0}
     count = max(len(series), -(-rows // min(wanted.values(), default=1)))
     while True:
@@ -133,7 +133,7 @@ def hidden_states(
     batch = pass_windows(tokens, device) if batch is None else batch
     kept = kept_rows(tokens, list(kinds), rows, seed)
     with in_batches(model, batch):
-        return KeptStates(kept, batch, model.fed_states(tokens, kept))
+        return KeptStates(kept, batch, model.stream_hidden_states(tokens, kept))
 
 
 def measure_layer(
@@ -252,7 +252,7 @@ def score_forecasts(
         batch: windows per call of the model.
         keep_quantiles: whether the rows contain the forecasts.
     """
-    model, steps = model.under(context, history)
+    model, steps = model.with_condition(context, history)
     windows, skipped = last_windows(
         series, context=steps, horizon=horizon, min_context=min_context, held_out=held_out, earlier=earlier
     )

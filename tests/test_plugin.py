@@ -97,7 +97,7 @@ def test_the_install_command_of_the_page_adds_the_package_to_this_environment(tm
 
 
 def test_the_page_names_every_matrix_kind_and_field_that_a_plug_in_may_use() -> None:
-    from tsfmscope.tasks.conformance.answers import WHAT
+    from tsfmscope.tasks.conformance.answers import MATRIX_NAMES
     from tsfmscope.tasks.models.base import Forecaster
     from tsfmscope.tasks.models.common.capture import Pass
     from tsfmscope.tasks.models.types import TokenKind, Tokens
@@ -105,8 +105,16 @@ def test_the_page_names_every_matrix_kind_and_field_that_a_plug_in_may_use() -> 
     page = (ROOT / "docs" / "plugins.md").read_text()
     cells = {cell.strip() for line in page.splitlines() if line.startswith("| ") for cell in line.split("|")}
     words = {word.strip() for cell in cells for word in cell.split(",")}
-    assert {*WHAT, *Tokens.__dataclass_fields__, *Pass._fields, *TokenKind.__members__} <= words
-    checked = ("equivariant", "in_time_order", "unnamed", "idle", "direct", "plain_attention", "softmax_head")
+    assert {*MATRIX_NAMES, *Tokens.__dataclass_fields__, *Pass._fields, *TokenKind.__members__} <= words
+    checked = (
+        "equivariant",
+        "in_time_order",
+        "unnamed",
+        "inert_projections",
+        "direct_quantiles",
+        "plain_attention",
+        "softmax_head",
+    )
     assert set(checked) <= words
     assert all(hasattr(Forecaster, name) for name in checked)
 

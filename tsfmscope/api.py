@@ -16,6 +16,7 @@ from tsfmscope.stages.config.compression import Method
 from tsfmscope.store.query import connect
 from tsfmscope.tasks import lens
 from tsfmscope.tasks.compression.compress import compress_model, sizes
+from tsfmscope.tasks.defaults import CONTEXT, HELD_OUT, HORIZON, ROWS
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.tasks.models.types import TokenKind, Tokens
@@ -27,10 +28,8 @@ from tsfmscope.user_data import Data, counted, last_contexts, usable_series
 if TYPE_CHECKING:
     import duckdb
 
-# Steps of context and horizon, tokens of a layer and series, unless asked otherwise.
-CONTEXT, HORIZON, ROWS, MAX_SERIES = 512, 24, 2048, 100
-# Share of every series, at its end, that measures what a compression costs.
-HELD_OUT = 0.2
+# Largest number of series that are measured, a seeded sample of more.
+MAX_SERIES = 100
 POOLS = ("mean", "last", "max")
 
 

@@ -25,8 +25,8 @@ from tsfmscope.stages.cli.inspection import (
 from tsfmscope.stages.config import Forecasts
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.stages.config.params import Params, ParamsError
-from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.targets import check_new
+from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.entries.compression import CalibrationSpec, CompressSpec, MethodSpec
 from tsfmscope.tasks.entries.parts import ModelSource
 from tsfmscope.tasks.errors import DataError
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.series.types import Windows
 
 # Share of every series, at its end, that calibration does not see.
-HELD_OUT = planning.BUNDLED_HELD_OUT
 # Timed forecasts, of which the fastest is reported: other work on the machine can only add time.
 ROUNDS = 3
 # Windows of a timed forecast.

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tsfmscope.stages import kernelsynth
-from tsfmscope.stages.config import PRECISION, Condition, DataSet, DataSets
+from tsfmscope.stages.config import Condition, DataSet, DataSets
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.contexts import Observed, longest_context
 from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.model_reference import Source, resolve, slug
+from tsfmscope.tasks.defaults import CONTEXT, HORIZON, PRECISION
 from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext
 from tsfmscope.tasks.series.catalog import CATALOG, modality
@@ -38,11 +39,6 @@ if TYPE_CHECKING:
 # Logger of what a user should know about the data.
 logger = logging.getLogger(__name__)
 
-# Steps after the context in a user's own data, if none are requested; stacks that read the future
-# see them.
-HORIZON = 24
-# Steps of context, if no condition of params.yaml states them.
-CONTEXT = 500
 # Columns of `measure_states` that the result leaves out.
 LISTS = ("eigenvalues", "silhouettes")
 # Callback for progress: the current step, how much of it is done, and of how much (0: not known).

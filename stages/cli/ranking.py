@@ -9,14 +9,14 @@ their number is printed.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tsfmscope.stages.cli.inspection import (
-    CONTEXT,
     InspectRequest,
     LoadedCase,
     Watch,
@@ -31,21 +31,23 @@ from tsfmscope.stages.cli.inspection import (
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline.contexts import Observed
 from tsfmscope.stages.pipeline.model_reference import resolve
+from tsfmscope.store.schema import arrow_schema
+from tsfmscope.store.tables.results import isotropy_measures
+from tsfmscope.tasks.defaults import CONTEXT
 from tsfmscope.tasks.errors import DataError, HealthError, ModelError
 
 if TYPE_CHECKING:
     import numpy as np
 
-# Names as in the views `isotropy` and `advice_regret`.
-Measure = Literal[
-    "zeta_adjusted_corrected", "zeta_adjusted", "zeta", "log_isotropy_scaled", "isoscore", "log_partition_spread"
-]
-# Measures of which a larger value is more isotropic; for the others, a value nearer to 0 is.
-LARGER = ("log_isotropy_scaled", "isoscore")
-NO_HEAD = "log_partition_spread: no softmax head; chronos-t5 and wavetoken have one"
-VALUES = ("zeta_adjusted", "zeta_adjusted_corrected", "zeta", "log_isotropy_scaled", "isoscore")
-SPREADS = ("zeta_adjusted_sd", "zeta_adjusted_corrected_sd", "zeta_sd", "log_isotropy_scaled_sd")
-SHOWN = (*VALUES, *SPREADS, "repeats", "k", "n_tokens")
+# Measures of the last layer's states, as in the view `isotropy`.
+MEASURES = {column.name: column.more_isotropic for column in isotropy_measures()}
+# Measure of a softmax head, of which a value nearer to 0 is more isotropic.
+HEAD_MEASURE = "log_partition_spread"
+DEFAULT_MEASURE = "zeta_adjusted_corrected"
+NO_HEAD = f"{HEAD_MEASURE}: the model has no softmax head; rank by another measure"
+# Measure -> the column of its standard deviation, for measures that have one.
+SPREADS = {name: f"{name}_sd" for name in MEASURES if f"{name}_sd" in arrow_schema("geometry").names}
+SHOWN = (*MEASURES, *SPREADS.values(), "repeats", "k", "n_tokens")
 # Two candidates tie within this many standard deviations of their difference; chance exceeds it in
 # about 5 % of cases.
 TIE = 2.0
@@ -61,7 +63,7 @@ class Criteria:
 
     models: Sequence[str]
     contexts: Sequence[int] | None = None
-    by: Measure = "zeta_adjusted_corrected"
+    by: str = DEFAULT_MEASURE
 
 
 class LastLayer(NamedTuple):
@@ -191,6 +193,15 @@ def _contexts(params: Params, choice: Criteria) -> list[int]:
     return list(dict.fromkeys(one.context for one in plain)) or [CONTEXT]
 
 
+def check_measure(name: str) -> None:
+    """Raise ParamsError, with the list, for a measure that candidates cannot be ranked by."""
+    known = (*MEASURES, HEAD_MEASURE)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ParamsError(f"--by {name}: expected one of {', '.join(known)}{hint}")
+
+
 def what_varies(pairs: Sequence[tuple[str, int]]) -> str:
     """Return the grouping of advice_regret that matches the candidates.
 
@@ -268,14 +279,14 @@ def _left_out(seen: Sequence[Candidate]) -> dict[str, int]:
     return found
 
 
-def _row(candidate: Candidate, tokens: int, by: Measure, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
+def _row(candidate: Candidate, tokens: int, by: str, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ranking's row of a candidate. options: keyword arguments of `measure_states`."""
     from tsfmscope.tasks.geometry.measure import measure_states, subsample
 
     row: dict[str, Any] = {"model": candidate.model, "context": candidate.context, "score": None}
     row |= dict.fromkeys((*OBSERVED, *SHOWN))
-    row |= {"log_partition_spread": candidate.log_z_sd, "isoscore_sd": None, "log_partition_spread_sd": None}
-    row["reason"] = None
+    row |= dict.fromkeys(f"{name}_sd" for name in (*MEASURES, HEAD_MEASURE) if name not in SPREADS)
+    row |= {HEAD_MEASURE: candidate.log_z_sd, "reason": None}
     if candidate.last is None or candidate.observed is None:
         return row | {"reason": str(candidate.error)}
     row |= candidate.observed.columns
@@ -284,12 +295,12 @@ def _row(candidate: Candidate, tokens: int, by: Measure, seed: int, options: Map
     row |= {name: measured[name] for name in SHOWN} | {"stack": last.stack, "layer": last.layer}
     value = row[by]
     if value is None:
-        why = NO_HEAD if by == "log_partition_spread" else measured["reason"]
+        why = NO_HEAD if by == HEAD_MEASURE else measured["reason"]
         return row | {"reason": next((part for part in why.split("; ") if part.startswith(f"{by}:")), why)}
-    return row | {"score": value if by in LARGER else -abs(value)}
+    return row | {"score": value if MEASURES.get(by) == "larger" else -abs(value)}
 
 
-def _in_order(rows: list[dict[str, Any]], by: Measure) -> list[dict[str, Any]]:
+def _in_order(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
     """Return the rows sorted by rank, then by value; rows without a score come last.
 
     A rank is one more than the number of candidates that are clearly more isotropic, so candidates of one
@@ -307,7 +318,7 @@ def _in_order(rows: list[dict[str, Any]], by: Measure) -> list[dict[str, Any]]:
     return sorted(listed, key=lambda row: (math.inf, 0.0) if row["rank"] is None else (row["rank"], -row["score"]))
 
 
-def _is_above(one: Mapping[str, Any], other: Mapping[str, Any], by: Measure, unknown: float) -> bool:
+def _is_above(one: Mapping[str, Any], other: Mapping[str, Any], by: str, unknown: float) -> bool:
     """Return whether a candidate is clearly more isotropic than another.
 
     Clearly: by more than TIE standard deviations over token samples and cluster starts.

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.stages.config.training import FlowRanks
+from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT
 
 MethodName = Literal["svd", "activation-aware-svd", "joint", "activation-aware", "activation-aware-2step", "project"]
 # Methods of compression that use calibration data.
@@ -95,7 +96,7 @@ class Calibration(Strict):
 
     datasets: list[str] = Field([], description="those of the model's modality are used, others left out")
     windows: int = Field(32, ge=1, description="of each data set")
-    context: int = Field(500, ge=16)
+    context: int = Field(CONTEXT, ge=MIN_CONTEXT)
     horizon: int = Field(64, ge=1)
 
 

@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tsfmscope.stages import DATA
-from tsfmscope.stages.config import PRECISION, Condition, DataSet
+from tsfmscope.stages.config import Condition, DataSet
 from tsfmscope.stages.config.params import Params
 from tsfmscope.store.dumps import Place, last_layers
 from tsfmscope.store.files import fingerprint, verify
 from tsfmscope.store.published import read_dumps, read_rows
+from tsfmscope.tasks.defaults import HELD_OUT, PRECISION
 from tsfmscope.tasks.entries.parts import CellIdentity, ModelIdentity, ModelSource, WindowOptions
 from tsfmscope.tasks.series.catalog import modality
-
-# Share of every bundled series, at its end, in which targets lie: checkpoints are pretrained on the
-# first 80 %.
-BUNDLED_HELD_OUT = 0.2
 
 
 class Cell(NamedTuple):
@@ -112,7 +109,7 @@ def cut_windows(dataset: DataSet, condition: Condition, min_context: int, seed: 
     return WindowOptions(
         horizon=dataset.horizon,
         min_context=min_context,
-        held_out=BUNDLED_HELD_OUT if dataset.source == "bundled" else None,
+        held_out=HELD_OUT if dataset.source == "bundled" else None,
         seed=seed,
         history=condition.history,
     )

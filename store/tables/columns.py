@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 
@@ -17,7 +18,8 @@ class Column:
     """One column of a table.
 
     unit: "" if there is none. source: paper with section or equation, or section of docs/science.md; "" if
-    the column needs none. null: whether values may be null.
+    the column needs none. null: whether values may be null. more_isotropic: for a measure of isotropy, which
+    values mean more isotropic states; the view `isotropy` and `tsfmscope recommend` then offer it.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Column:
     unit: str = ""
     source: str = ""
     null: bool = False
+    more_isotropic: Literal["larger", "near_zero"] | None = None
 
     @property
     def comment(self) -> str:

@@ -18,6 +18,7 @@ from tsfmscope.store.tables.columns import (
     SEED,
     STACK,
     TEXT,
+    Column,
     Table,
 )
 from tsfmscope.store.tables.columns import Column as C
@@ -64,7 +65,15 @@ TABLES = (
             C("n_zero", I32, "rows of norm 0, left out", "tokens"),
             C("states_dtype", TEXT, "type that the states were stored in"),
             C("weights_dtype", TEXT, "type of the weights of the model's Linears, as it runs"),
-            C("zeta", F64, "inter-token cosine, every type weighing the same", "cosine", "isotropy.md eq. 1", True),
+            C(
+                "zeta",
+                F64,
+                "inter-token cosine, every type weighing the same",
+                "cosine",
+                "isotropy.md eq. 1",
+                True,
+                more_isotropic="near_zero",
+            ),
             C(
                 "zeta_token",
                 F64,
@@ -84,6 +93,7 @@ TABLES = (
                 "cosine",
                 "isotropy.md eq. 6",
                 True,
+                more_isotropic="near_zero",
             ),
             C("zeta_adjusted_weighted", F64, "the same, weighted by cluster size", "cosine", "science.md 2", True),
             C(
@@ -101,6 +111,7 @@ TABLES = (
                 "cosine",
                 "science.md 2",
                 True,
+                more_isotropic="near_zero",
             ),
             C(
                 "zeta_adjusted_null",
@@ -150,8 +161,17 @@ TABLES = (
                 "nats",
                 "isotropy.md eq. 5",
                 True,
+                more_isotropic="larger",
             ),
-            C("isoscore", F64, "IsoScore of the covariance", "", "Rudman et al. 2022", True),
+            C(
+                "isoscore",
+                F64,
+                "IsoScore of the covariance",
+                "",
+                "Rudman et al. 2022",
+                True,
+                more_isotropic="larger",
+            ),
             C(
                 "isoscore_star",
                 F64,
@@ -286,3 +306,8 @@ TABLES = (
         ),
     ),
 )
+
+
+def isotropy_measures() -> tuple[Column, ...]:
+    """Return the columns of `geometry` that order states by isotropy."""
+    return tuple(column for column in TABLES[0].columns if column.more_isotropic)

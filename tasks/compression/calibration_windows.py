@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def calibration_tokens(model: Family, tables: Mapping[str, pa.Table], **options: Any) -> list[Tokens]:
     """Return the tokens of `calibration_windows`, which describes the options, one item per data set."""
-    model, _ = model.under(options["context"], 0)
+    model, _ = model.with_condition(options["context"], 0)
     return [model.tokenize(windows) for windows in calibration_windows(model, tables, **options)]
 
 
@@ -45,7 +45,7 @@ def calibration_windows(
     number of windows. tables: series by data set. windows: largest number of windows per data set.
     DataError, with the reasons why series were skipped, if no series yields a window.
     """
-    _, steps = model.under(context, 0)
+    _, steps = model.with_condition(context, 0)
     spread = partial(spread_windows, context=steps, horizon=horizon, min_context=MIN_CONTEXT)
     found, passed = [], Counter[str]()
     for dataset in datasets:

@@ -72,8 +72,8 @@ def measure(
         top: number of most likely next tokens whose overlap is measured.
         batch_of: returns the windows of a forward pass for some tokens.
     """
-    base, steps = models.base.under(context, history)
-    compressed, _ = models.compressed.under(context, history)
+    base, steps = models.base.with_condition(context, history)
+    compressed, _ = models.compressed.with_condition(context, history)
     windows, skipped = last_windows(
         series,
         context=steps,

@@ -14,7 +14,7 @@ from tsfmscope.tasks.compression.products import absorbed
 from tsfmscope.tasks.compression.schedules import of_attention
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.attention import AttentionLayer
-from tsfmscope.tasks.models.common.low_rank import factors, fitting, put_product
+from tsfmscope.tasks.models.common.low_rank import compression_entries, factors, put_product
 from tsfmscope.tasks.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def compress(
     ranks = _ranks(method, found, layers, saved)
     for layer in layers:
         _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
-    model.compression = {**method, **fitting(layers)}
+    model.compression = {**method, **compression_entries(layers)}
     return [row for one, rank in zip(found, ranks, strict=True) for row in _rows(one, rank)]
 
 

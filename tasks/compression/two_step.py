@@ -18,7 +18,7 @@ from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.candidates import stored
 from tsfmscope.tasks.compression.fidelity import last_states, window_errors
-from tsfmscope.tasks.models.common.low_rank import fitting
+from tsfmscope.tasks.models.common.low_rank import compression_entries
 from tsfmscope.tasks.statistics import means
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) 
     parts = [tokens for tokens in parts if len(tokens)]
     heads = _chosen(model, method, parts)
     rows = cut(model, method, heads, gather(model, *parts), parts)
-    model.compression = {**method, "method": METHOD, **fitting(model.attentions())}
+    model.compression = {**method, "method": METHOD, **compression_entries(model.attentions())}
     return rows
 
 

@@ -108,5 +108,5 @@ def _row(spec: ScoreSpec, model: Forecaster, one: Series, scored: Mapping[str, A
     # Without a window, the origin that it would have had.
     if row["origin"] is None:
         row["origin"] = max(0, len(one.values) - horizon - earlier)
-    samples = None if model.direct else spec.samples
+    samples = None if model.direct_quantiles else spec.samples
     return row | {"levels": list(spec.levels), "samples": samples, "batch": spec.batch}

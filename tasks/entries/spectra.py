@@ -92,15 +92,15 @@ class PlaneSpec(Spec):
 def weight_spectra(job: Job, data: object, model: Family) -> Result:
     """Return rows of `spectra`: one per attention and MLP matrix, and one per head of q, k, v and o.
 
-    Rows of matrices in `model.idle` have a `reason`.
+    Rows of matrices in `model.inert_projections` have a `reason`.
     """
     spec = WeightsSpec.from_job(job)
     rows, counts = [], head_counts(model)
     for one in model.weights():
         where = {name: getattr(one, name) for name in ("attention", "stack", "layer", "heads")}
-        what, _, expert = one.what.partition(".")
+        what, _, expert = one.name.partition(".")
         where |= {"matrix": what, "expert": expert or None, "step": spec.step}
-        idle = (one.stack, one.attention, what) in model.idle
+        idle = (one.stack, one.attention, what) in model.inert_projections
         for head, matrix in _parts(one, counts):
             row = (
                 spec.cell.to_dict()
@@ -160,7 +160,7 @@ def row_angles(job: Job, data: object, model: Family) -> Result:
     evenly spaced in it.
     """
     spec = RowAnglesSpec.from_job(job)
-    query = next(one for one in model.weights() if one.what == "q" and one.stack == model.stacks[0])
+    query = next(one for one in model.weights() if one.name == "q" and one.stack == model.stacks[0])
     heads = query.heads or 1
     width = len(query.matrix) // heads
     each = min(width, max(1, spec.rows // heads))
@@ -216,7 +216,7 @@ def embedded(model: Family, tokens: Tokens, stack: str, kept: np.ndarray) -> np.
 def _parts(one: WeightMatrix, counts: Mapping[Place, int]) -> Iterator[tuple[int | None, np.ndarray]]:
     """Yield the whole matrix, as head None, and then its heads."""
     yield None, one.matrix
-    if count := counts.get((one.stack, one.layer, one.attention, one.what)):
+    if count := counts.get((one.stack, one.layer, one.attention, one.name)):
         yield from enumerate(split_heads(one, count))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks import hub
+from tsfmscope.tasks.defaults import PRECISION, PRECISIONS
 from tsfmscope.tasks.errors import HubError, ModelError, StaleInputError
 from tsfmscope.tasks.models import plugins
 from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, file_sum, verify_sums
@@ -47,9 +48,6 @@ FAMILIES = {
 REVISIONS = {
     "lag-llama": "calendar features of dates",
 }
-# Option of a model of any family: how its Linears multiply.
-PRECISION = "precision"
-PRECISIONS = ("float32", "bfloat16")
 # Package -> the extra of this project that installs what it needs.
 EXTRAS = {"uni2ts": "moirai"}
 # Family -> packages that it imports and that this project does not depend on.
@@ -115,7 +113,7 @@ def family_class(name: str) -> type[Family]:
     entry = plugins.entry_of(name, FAMILIES)
     try:
         if entry is not None:
-            return _theirs(entry)
+            return _load_plugin_class(entry)
         module, _, attribute = FAMILIES[name].partition(":")
         found: type[Family] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
@@ -159,7 +157,7 @@ def with_code(family: str, fingerprint: str, environment: str = "") -> str:
     return fingerprint
 
 
-def _theirs(entry: EntryPoint) -> type[Family]:
+def _load_plugin_class(entry: EntryPoint) -> type[Family]:
     """Return the class of an entry point.
 
     ModelError, naming the package and the fix, where its module does not import or the class is not a usable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tsfmscope.tasks.defaults import HELD_OUT, MIN_CONTEXT
 from tsfmscope.tasks.forecasting.skill import skill_row
 from tsfmscope.tasks.models.base import QUANTILES
 from tsfmscope.tasks.series.catalog import CATALOG
@@ -11,7 +12,6 @@ from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
 from tsfmscope.tasks.series.synthetic.kernelsynth import SYNTHETIC, kernelsynth_series, synthetic_set
 from tsfmscope.tasks.series.types import Series, Windows
 from tsfmscope.tasks.series.windows import spread_windows
-from tsfmscope.tasks.training.corpora import HELD_OUT
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Forecaster
@@ -67,7 +67,7 @@ def _cut(series: list[Series], context: int, horizon: int, count: int, held_out:
         context=context,
         horizon=horizon,
         count=count,
-        min_context=16,
+        min_context=MIN_CONTEXT,
         held_out=held_out,
     )
     return windows

@@ -54,8 +54,8 @@ class Share:
         """
         if self.of == 1:
             return family.loss
-        if family.apart:
-            raise ValueError(f"processes: got {self.of}, expected 1 for {family.name}: {family.apart}")
+        if family.no_ddp_reason:
+            raise ValueError(f"processes: got {self.of}, expected 1 for {family.name}: {family.no_ddp_reason}")
         import torch
         from torch import distributed
 

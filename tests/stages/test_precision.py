@@ -10,13 +10,10 @@ import pytest
 import yaml
 
 from tsfmscope.stages import checkpoints, compression, embeddings, forecasts, spectra
-from tsfmscope.stages.config import PRECISION
-from tsfmscope.stages.config.data import PRECISIONS
 from tsfmscope.stages.config.params import Params, ParamsError, load
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.store.files import write_parquet
 from tsfmscope.tasks.entries.parts import CellIdentity
-from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
 from tsfmscope.tasks.series.tables import series_table
 
@@ -114,8 +111,3 @@ def test_a_precision_that_there_is_not_is_refused_with_the_params(params: Params
         ParamsError, match=r"models.t5-rounded.*precision: got 'half', expected one of float32, bfloat16"
     ):
         load("params.yaml")
-
-
-def test_two_lists_of_precisions_are_one() -> None:
-    """The params that every stage reads do not depend on the code of models."""
-    assert (PRECISION, PRECISIONS) == (registry.PRECISION, registry.PRECISIONS)

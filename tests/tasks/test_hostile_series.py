@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.tasks.models.families import FORECASTERS, has_checkpoint
 from tsfmscope.store.dumps import layer_states, layers, write_dump
 from tsfmscope.store.schema import TABLES
 from tsfmscope.tasks.entries.embeddings import embed
 from tsfmscope.tasks.entries.forecasts import evaluate
 from tsfmscope.tasks.entries.geometry import entry
 from tsfmscope.tasks.entries.tokens import tokenize
-from tsfmscope.tasks.geometry.measure import MEASURES
+from tsfmscope.tasks.geometry.measures import MEASURES
 from tsfmscope.tasks.geometry.repeats import MEASURES as REPEATED
 from tsfmscope.tasks.job import IDENTITY, Job, Task
 from tsfmscope.tasks.models.base import Forecaster
@@ -32,12 +33,13 @@ from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
+# Families of `make test`; the others take longer, since each reads 96 series.
+FAST = {"chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"}
+# Families of networks that read images or find nearest codes: minutes each.
+LONG = {"timesfm", "totem", "visionts"}
+MARKS = {name: [pytest.mark.slow, pytest.mark.long] if name in LONG else [pytest.mark.slow] for name in FORECASTERS}
 FAMILIES = [
-    *("chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"),
-    *(  # 96 series each: by make test-slow
-        pytest.param(name, marks=pytest.mark.slow) for name in ("chronos-2", "time-moe", "wavetoken")
-    ),
-    *(pytest.param(name, marks=[pytest.mark.slow, pytest.mark.long]) for name in ("timesfm", "totem", "visionts")),
+    pytest.param(name, marks=[] if name in FAST else MARKS[name]) for name in FORECASTERS if has_checkpoint(name)
 ]
 LARGEST = float(np.finfo(np.float32).max)
 MEASURE = {
@@ -52,7 +54,7 @@ NEVER_EXPLAINED = (  # nor standard deviations: null under two repeats that have
     *("reason", "base_model", "rank", "samples"),
     *(f"{name}_sd" for name in REPEATED),
 )
-ADJUSTED = tuple(name for name in MEASURES if name.startswith("zeta_adjusted"))
+ADJUSTED = tuple(name for one in MEASURES for name in one.columns if name.startswith("zeta_adjusted"))
 WORDS: dict[str, tuple[str, ...]] = {  # of a reason -> the column that it speaks of
     "zeta": ("zeta:",),
     "zeta_token": ("zeta:",),

@@ -29,8 +29,8 @@ def projections(model: Family) -> dict[tuple[str, int], Projections]:
     """Return, for each (stack, layer), W_Q and W_K of its self-attention in float64."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for one in model.weights():
-        if one.attention == "self" and one.what in ("q", "k"):
-            found.setdefault((one.stack, one.layer), {})[one.what] = one
+        if one.attention == "self" and one.name in ("q", "k"):
+            found.setdefault((one.stack, one.layer), {})[one.name] = one
     return {
         where: Projections(pair["q"].matrix.astype(np.float64), pair["k"].matrix.astype(np.float64), pair["q"].heads)
         for where, pair in found.items()
@@ -44,12 +44,12 @@ def head_counts(model: Family) -> dict[Place, int]:
     head. ValueError where that is not a whole number.
     """
     found: dict[Place, int] = {}
-    widths = {(one.stack, one.layer, one.attention): _width(one) for one in model.weights() if one.what == "q"}
+    widths = {(one.stack, one.layer, one.attention): _width(one) for one in model.weights() if one.name == "q"}
     for one in model.weights():
         where, rows = (one.stack, one.layer, one.attention), len(one.matrix)
-        if one.heads and one.what in ("q", "o"):
-            found[*where, one.what] = one.heads
-        elif one.heads and one.what == "k":
+        if one.heads and one.name in ("q", "o"):
+            found[*where, one.name] = one.heads
+        elif one.heads and one.name == "k":
             width = widths[where]
             if rows % width or not rows:
                 raise ValueError(f"{_name(one)}: got {rows} rows, expected heads of {width} rows")
@@ -62,7 +62,7 @@ def split_heads(one: WeightMatrix, count: int) -> list[np.ndarray]:
 
     ValueError where `count` does not divide the rows (or the columns of o).
     """
-    axis = 1 if one.what == "o" else 0
+    axis = 1 if one.name == "o" else 0
     if one.matrix.shape[axis] % count:
         raise ValueError(f"{_name(one)}: got {one.matrix.shape[axis]} {SIDES[axis]}, expected a multiple of {count}")
     return np.split(one.matrix, count, axis=axis)
@@ -74,4 +74,4 @@ def _width(query: WeightMatrix) -> int:
 
 
 def _name(one: WeightMatrix) -> str:
-    return f"{one.stack} block {one.layer} {one.what}"
+    return f"{one.stack} block {one.layer} {one.name}"

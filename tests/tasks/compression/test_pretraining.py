@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.job import WATCHER, Job, Task
 from tsfmscope.tasks.models import registry
@@ -22,7 +23,7 @@ from tsfmscope.tasks.series.calendar import start_of, step_dates
 from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
 from tsfmscope.tasks.series.synthetic.kernelsynth import draw_many
 from tsfmscope.tasks.training import pretraining
-from tsfmscope.tasks.training.corpora import HELD_OUT, Corpus
+from tsfmscope.tasks.training.corpora import Corpus
 from tsfmscope.tasks.training.held_out import UNSEEN, unseen_windows
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}

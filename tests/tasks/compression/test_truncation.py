@@ -133,7 +133,7 @@ def test_more_budget_errs_less_and_all_of_it_changes_nothing(toy: Any, windows: 
     for share in (0.15, 0.3, 0.6, 1.0):
         one = copy.deepcopy(toy)
         rows = compress(one, {"method": "joint", "ranks": {"budget": share}})
-        seen = [row for row in rows if (row["stack"], row["attention"], row["part"][0]) not in toy.idle]
+        seen = [row for row in rows if (row["stack"], row["attention"], row["part"][0]) not in toy.inert_projections]
         errors.append(sum(row["relative_error"] ** 2 for row in seen))
     assert errors == sorted(errors, reverse=True) and errors[-1] == 0
     for ours, theirs in zip(one.hidden_states(tokens), states, strict=True):
@@ -204,7 +204,12 @@ def test_a_budget_of_svd_is_one_tolerance_for_all_matrices_that_have_effect(toys
     """The rule `epsilon` (Yu et al. 2026, Table 2) at a tolerance just below the one found breaks the budget."""
     model, before = copied(toys, "chronos-bolt")
     rows = compress(model, {"method": "svd", "ranks": {"budget": share}})
-    idle = [(layer.name, what) for layer in before for what in NAMES if (layer.stack, layer.kind, what) in model.idle]
+    idle = [
+        (layer.name, what)
+        for layer in before
+        for what in NAMES
+        if (layer.stack, layer.kind, what) in model.inert_projections
+    ]
     values = {
         (layer.name, what): np.linalg.svd(layer.linear(what).weight.detach().double().numpy(), compute_uv=False)
         for layer in before

@@ -173,9 +173,9 @@ def test_baselines_and_models_are_scored_on_the_same_windows() -> None:
     from tsfmscope.tasks.models.types import Forecast
 
     class Naive:
-        direct = True
+        direct_quantiles = True
 
-        def under(self, context: int, history: int) -> tuple[Any, int]:
+        def with_condition(self, context: int, history: int) -> tuple[Any, int]:
             return self, context
 
         def forecast(self, windows: Any, *, levels: Any, samples: int, seeds: Any) -> Forecast:

@@ -32,9 +32,9 @@ class _Median:
     """Forecasts the median of the context that it sees, and keeps what it was asked."""
 
     name = "chronos-t5"
-    direct = False
+    direct_quantiles = False
     lagged = False
-    under = Forecaster.under
+    with_condition = Forecaster.with_condition
 
     def __init__(self) -> None:
         self.seen: dict[str, np.ndarray] = {}

@@ -170,7 +170,7 @@ def test_every_matrix_is_named_once_and_time_is_told_from_group(model: Chronos2)
     found = list(model.weights())
     parameters = dict(model.network.named_parameters())
     of_blocks = [name for name in parameters if ".block." in name and "norm" not in name]
-    by_name = {(w.layer, w.what, w.attention): w.matrix for w in found}
+    by_name = {(w.layer, w.name, w.attention): w.matrix for w in found}
     assert len(by_name) == len(found) == len(of_blocks) == 2 * 10
     for key, name in {
         (1, "q", "time"): "encoder.block.0.layer.0.self_attention.q.weight",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.tasks.models.families import OTHERS, names
 from tsfmscope.tasks.entries.embeddings import embed
 from tsfmscope.tasks.entries.tokens import tokenize
 from tsfmscope.tasks.job import Job, Task
@@ -24,8 +25,8 @@ Make = Callable[..., Windows]
 VALUED = (TokenKind.OBSERVATION, TokenKind.FUTURE)
 CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "noise": 0.0}
 MODEL = {"family": "f", "ref": "r", "seed": 0, "format": "arrow"}
-others = pytest.mark.parametrize("any_family", ["t5_text", "vit", "tabular"], indirect=True)
-of_items = pytest.mark.parametrize("any_family", ["vit", "tabular"], indirect=True)
+others = pytest.mark.parametrize("any_family", OTHERS, indirect=True)
+of_items = pytest.mark.parametrize("any_family", names(lambda cls: cls.modality in ("image", "table")), indirect=True)
 
 
 @pytest.mark.parametrize(("name", "modality"), [("t5-text", "text"), ("vit", "image"), ("tabular", "table")])

@@ -12,7 +12,8 @@ import pytest
 from tsfmscope.tasks.entries.embeddings import embed
 from tsfmscope.tasks.entries.tokens import tokenize
 from tsfmscope.tasks.geometry.dimension import effective_dimension
-from tsfmscope.tasks.geometry.measure import PRESETS, measure_states
+from tsfmscope.tasks.geometry.measure import measure_states
+from tsfmscope.tasks.geometry.measures import presets
 from tsfmscope.tasks.job import IDENTITY, Job, Task
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.types import tokens_from_table
@@ -103,7 +104,7 @@ def bounds(states: np.ndarray, full: dict[str, Any], half: dict[str, Any]) -> di
 def test_float16_changes_every_measure_within_its_bound_and_no_k_nor_dimension(name: str) -> None:
     for place, states, rounded, types in stored(name):
         np.testing.assert_array_equal(rounded, states.astype(np.float16).astype(np.float32))
-        options: dict[str, Any] = {"k_max": 6, "restarts": 4, "permutations": 9, "repeats": 0, "presets": PRESETS}
+        options: dict[str, Any] = {"k_max": 6, "restarts": 4, "permutations": 9, "repeats": 0, "presets": presets()}
         options["seed"] = 0
         full, half = (measure_states(one, types, **options) for one in (states, rounded))
         assert {key: full[key] for key in EXACT} == {key: half[key] for key in EXACT}, place
