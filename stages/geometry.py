@@ -19,7 +19,7 @@ TASK = Task("measure", 3, "tsfmscope.tasks.entries.geometry:entry", table="geome
 
 def main(params: Params) -> None:
     """Write data/geometry."""
-    with open_store("geometry", ["geometry"], params) as out:
+    with open_store("geometry", params) as out:
         sweep(out, plan(params), params, functools.partial(read_states, Path.cwd()))
 
 

@@ -29,7 +29,7 @@ NO_DATA = dict.fromkeys(("dataset", "condition", "context", "noise"))
 
 def main(params: Params) -> None:
     """Write data/spectra."""
-    with open_store("spectra", ["spectra", "planes", "angles"], params) as out:
+    with open_store("spectra", params) as out:
         sweep(out, plan(params), params, read)
 
 

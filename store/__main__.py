@@ -26,7 +26,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tsfmscope.store import files, published, reference_docs, render, terminal_table
+from tsfmscope.store import files, reference_docs, render, stage_outputs, terminal_table
 from tsfmscope.store import query as face
 from tsfmscope.store import status as progress
 from tsfmscope.store.errors import StoreError
@@ -213,7 +213,7 @@ def failures(
     """
     if not any(path.is_dir() for path in data.glob("[!.]*")):
         raise StoreError(f"no results in {data}; `make repro` (or `dvc repro`) makes them, `dvc pull` brings them")
-    rows = published.read_failures(data)
+    rows = stage_outputs.read_failures(data)
     if full:
         rows = rows.select(["stage", "task", "error", "message", "spec", "attempts", "transient", "traceback"])
     else:

@@ -13,7 +13,7 @@ from tsfmscope.stages.config import PRECISION
 from tsfmscope.stages.config.params import Params
 from tsfmscope.store.dumps import Place, last_layers
 from tsfmscope.store.files import fingerprint, verify
-from tsfmscope.store.published import read_dumps, read_rows
+from tsfmscope.store.stage_outputs import read_dumps, read_rows
 from tsfmscope.tasks.job import IDENTITY
 from tsfmscope.tasks.series.catalog import modality
 
