@@ -19,7 +19,7 @@ from tsfmscope.stages.pipeline.model_folders import WORK, key_of, prune, publish
 from tsfmscope.stages.pipeline.sweeping import Planned, environments, nothing, open_store, resources, run, sweep
 from tsfmscope.store.errors import DamagedFile
 from tsfmscope.store.files import fingerprint, write_text
-from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.entries.checkpoints import SkillOptions, SkillSpec
 from tsfmscope.tasks.entries.pretraining import EmbeddingSource, PretrainSpec
@@ -46,7 +46,7 @@ def main(params: Params) -> None:
     """Write data/checkpoints: models/NAME and curves/NAME per recipe; tables checkpoints, training, skill."""
     named = recipes(params)
     jobs = training_jobs(named)
-    with open_store("checkpoints", ["training", "skill"]) as out:
+    with open_store("checkpoints") as out:
         for name, job in jobs.items():
             _install(out, name, job, params.checkpoints.committed)
         trained: dict[str, Job] = {}

@@ -54,7 +54,7 @@ def main(params: Params) -> None:
     whole = (name for name, model in params.compressed.items() if model.base_model in bases)
     jobs = {name: compression_job(params, name, bases) for name in whole}
     _tell_of_missing(params)
-    with open_store("compression", ["compression", "fidelity"]) as out:
+    with open_store("compression") as out:
         for name, job in jobs.items():
             _keep_or_forget(out, MODELS / name, job)
         run(out, [Planned(job) for job in jobs.values()], resources(params), read)

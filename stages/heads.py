@@ -27,7 +27,7 @@ LEMMA = Task("lemma1", 1, "tsfmscope.tasks.entries.heads:lemma", LOADER, table="
 
 def main(params: Params) -> None:
     """Write data/heads."""
-    with open_store("heads", ["alignment", "partition", "jacobian"], params) as out:
+    with open_store("heads", params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 

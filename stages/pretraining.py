@@ -49,7 +49,7 @@ SEARCHES = WORK / "searches"
 def main(params: Params) -> None:
     """Write data/pretraining: models/NAME of finished trials, curves/NAME, tables training and trials."""
     jobs = trials(params)
-    with open_store("pretraining", ["training"]) as out:
+    with open_store("pretraining") as out:
         keys = [job.key for job in jobs.values()]
         _forget_lost(jobs, out)
         changed = _forget_stopped(jobs, params, out)

@@ -33,7 +33,7 @@ OF_TOKENS = {CONSTANT.name, PLANE.name, TOKEN_ANGLES.name}
 
 def main(params: Params) -> None:
     """Write data/spectra."""
-    with open_store("spectra", ["spectra", "planes", "angles"], params) as out:
+    with open_store("spectra", params) as out:
         sweep(out, plan(params), params, read)
 
 

@@ -20,7 +20,7 @@ POINTS = Task("theory_points", 1, "tsfmscope.tasks.entries.theory:points", table
 
 def main(params: Params) -> None:
     """Write data/theory."""
-    with open_store("theory", ["theory"], params) as out:
+    with open_store("theory", params) as out:
         sweep(out, plan(params), params, nothing)
 
 

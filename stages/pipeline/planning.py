@@ -14,7 +14,7 @@ from tsfmscope.stages.config import Condition, DataSet
 from tsfmscope.stages.config.params import Params
 from tsfmscope.store.dumps import Place, last_layers
 from tsfmscope.store.files import fingerprint, verify
-from tsfmscope.store.published import read_dumps, read_rows
+from tsfmscope.store.stage_outputs import read_dumps, read_rows
 from tsfmscope.tasks.defaults import HELD_OUT, PRECISION
 from tsfmscope.tasks.entries.parts import CellIdentity, ModelIdentity, ModelSource, WindowOptions
 from tsfmscope.tasks.series.catalog import modality

@@ -38,7 +38,7 @@ HOLD = """
 import sys
 from tsfmscope.stages.pipeline.sweeping import open_store
 
-with open_store("geometry", ["geometry"]):
+with open_store("geometry"):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -20,7 +20,7 @@ from tsfmscope.stages.config.compression import NARROWING, Method
 from tsfmscope.stages.config.params import Params, ParamsError, load
 from tsfmscope.stages.pipeline import model_folders, planning
 from tsfmscope.store.files import write_parquet, write_rows
-from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.calibration import white

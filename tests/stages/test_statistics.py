@@ -15,7 +15,7 @@ import pytest
 from tests.store.conftest import ROWS
 from tsfmscope import store
 from tsfmscope.stages.config.params import load
-from tsfmscope.stages.pipeline.sources import HOLDERS
+from tsfmscope.stages.pipeline.sources import writers
 from tsfmscope.stages.statistics import infer, main
 from tsfmscope.store import catalogue, files
 from tsfmscope.store.errors import CheckFailed
@@ -208,7 +208,7 @@ def test_the_stage_writes_the_same_bytes_again_and_the_same_numbers_whatever_els
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, lines in tables(["few-holes"]).items():
-        stage = HOLDERS[name][0] if name != "study_jobs" else "geometry"
+        stage = writers(name)[0] if name != "study_jobs" else "geometry"
         files.write_rows(tmp_path / "data" / stage / f"{name}.parquet", name, lines)
     params = load(ROOT / "params.yaml")
     quick = params.statistics.model_copy(update={"permutations": QUICK.permutations, "bootstrap": QUICK.resamples})
