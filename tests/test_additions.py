@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.store.conftest import ROWS
+from tests.store.conftest import valid_row
 from tsfmscope import store
 from tsfmscope.stages.geometry import TASK
 from tsfmscope.store import catalogue, files
@@ -40,11 +40,11 @@ from tsfmscope.tasks.job import Job
 
 path = Path(sys.argv[1])
 states = np.random.default_rng(0).normal(size=(90, 4))
-spec = {"base_model": None, "rank": None, **ROWS["geometry"], "tokens": 90, "measure": {"repeats": 0}}
+spec = {"base_model": None, "rank": None, **valid_row("geometry"), "tokens": 90, "measure": {"repeats": 0}}
 data = {"states": states, "types": None, "n_series": 1, "states_dtype": "float32"}
 (row,) = entry(Job(TASK, spec), data, None).rows
 studies = {"study": "s", "stage": "geometry", "job_key": row["job_key"]}
-tables = {"geometry": [row], "checkpoints": [ROWS["checkpoints"]], "studies": [studies]}
+tables = {"geometry": [row], "checkpoints": [valid_row("checkpoints")], "study_jobs": [studies]}
 for name, rows in tables.items():
     files.write_rows(path.with_name(f"{name}.parquet"), name, rows)
 catalogue.build(path, {name: [path.with_name(f"{name}.parquet")] for name in tables})

@@ -12,7 +12,7 @@ from tsfmscope.store.tables.results import isotropy_measures
 from tsfmscope.tasks.compression import candidates, two_step
 from tsfmscope.tasks.geometry.measure import measure_states
 from tsfmscope.tasks.geometry.measures import MEASURES, presets
-from tsfmscope.tasks.report.plots import compression as plots
+from tsfmscope.tasks.report.charts import compression as plots
 
 
 def test_the_compression_methods_of_params_are_those_of_the_code_and_of_the_plots() -> None:
