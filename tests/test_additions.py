@@ -35,14 +35,21 @@ from tests.store.conftest import valid_row
 from tsfmscope import store
 from tsfmscope.stages.geometry import TASK
 from tsfmscope.store import catalogue, files
-from tsfmscope.tasks.entries.geometry import entry
+from tsfmscope.stages.config.measures import Geometry
+from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions, entry
+from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
 from tsfmscope.tasks.job import Job
 
 path = Path(sys.argv[1])
 states = np.random.default_rng(0).normal(size=(90, 4))
-spec = {"base_model": None, "rank": None, **valid_row("geometry"), "tokens": 90, "measure": {"repeats": 0}}
+facts = {"base_model": None, "rank": None, **valid_row("geometry")}
+options = Geometry(repeats=0).model_dump(exclude={"rows", "cai"}) | {"presets": []}
+spec = GeometrySpec(
+    cell=CellIdentity.part_of(facts), place=LayerPlace.part_of(facts), weights_dtype="float32", tokens=90, seed=0,
+    measure=MeasureOptions.parse(options),
+)
 data = {"states": states, "types": None, "n_series": 1, "states_dtype": "float32"}
-(row,) = entry(Job(TASK, spec), data, None).rows
+(row,) = entry(Job(TASK, spec.to_dict()), data, None).rows
 studies = {"study": "s", "stage": "geometry", "job_key": row["job_key"]}
 tables = {"geometry": [row], "checkpoints": [valid_row("checkpoints")], "study_jobs": [studies]}
 for name, rows in tables.items():
