@@ -60,6 +60,16 @@ with store.open(path) as connection:
     print(json.dumps(connection.sql(query).fetchall()))
 """
 
+# Prints whether every layer of a model has an effective rank between 1 and its width.
+INSPECTED = """
+import json
+
+import tsfmscope as ts
+
+layers = ts.inspect("chronos-bolt-nano", "nile", context=64, horizon=12, rows=200).layers
+print(json.dumps(bool(layers["effective_rank"].between(1, layers["width"]).all())))
+"""
+
 
 @dataclass(frozen=True)
 class Copy:
@@ -175,12 +185,10 @@ def test_a_measure_is_its_function_and_its_column(repository: Copy, tmp_path: Pa
 
     # Rows of the stage, through the schema and the catalogue, to the view that correlations read.
     assert json.loads(repository.run("-c", STORED, str(tmp_path / "results.duckdb"))) == [["effective_rank", True]]
-    command = ("-m", "tsfmscope.stages.cli")
-    data = ("nile", "--context", "64", "--horizon", "12", "--rows", "200")
-    layers = json.loads(repository.run(*command, "inspect", "chronos-bolt-nano", *data, "--json"))["layers"]
-    assert all(1 < layer["effective_rank"] <= layer["width"] for layer in layers)
+    assert json.loads(repository.run("-c", INSPECTED)) is True
     ranked = ("--models", "chronos-bolt-nano,patchtst-nano", "--contexts", "64", "--rows", "200")
-    found = json.loads(repository.run(*command, "recommend", "nile", *ranked, "--by", "effective_rank", "--json"))
+    command = ("-m", "tsfmscope.stages.cli", "recommend", "nile", *ranked)
+    found = json.loads(repository.run(*command, "--by", "effective_rank", "--json"))
     scores = [row["effective_rank"] for row in found["candidates"]]
     assert scores == sorted(scores, reverse=True) and scores[0] > scores[1] > 1
     assert repository.touched() == {file, "store/tables/results.py"}
