@@ -153,7 +153,7 @@ def _cells(params: Params, study: str) -> int:
 @app.command()
 def keep(folder: Annotated[Path, typer.Argument(help="a folder that is kept in git")] = Path("checkpoints")) -> None:
     """Copy the checkpoints that the stage `checkpoints` pretrained into a folder that is committed to git."""
-    from tsfmscope.stages.checkpoints import keep as keep_checkpoints
+    from tsfmscope.stages.pipeline.checkpoint_folders import keep as keep_checkpoints
 
     keep_checkpoints(read(), folder)
 

@@ -31,7 +31,8 @@ def report(
     tsfmscope report --out results.html
     tsfmscope report --json
     """
-    from tsfmscope.stages.report import FIGURES, PAGE
+    from tsfmscope.stages.pipeline.report_figures import FIGURES
+    from tsfmscope.stages.report import PAGE
 
     if not RESULTS.exists():
         raise ParamsError(f"{RESULTS}: no results in this folder; run `dvc repro`, or go where they are")

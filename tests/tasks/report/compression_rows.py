@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from tsfmscope.stages.statistics import _of_ranks as of_units
+from tsfmscope.stages.pipeline.inference import _of_ranks as of_units
 from tsfmscope.store import catalogue, files
 from tsfmscope.tasks.report.queries import study_queries
 from tsfmscope.tasks.report.query import Query
