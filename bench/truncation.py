@@ -88,8 +88,8 @@ def more(name: str, after: float, before: float) -> float:
 
 def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any]) -> None:
     """Truncate a model in place to a share of its attention parameters."""
-    law = {"method": method, "ranks": {"budget": size}}
-    cut(model, {"base_model": model.name, "method": law, "calibration": CALIBRATION}, tables)
+    spec = {"method": method, "ranks": {"budget": size}}
+    cut(model, {"base_model": model.name, "method": spec, "calibration": CALIBRATION}, tables)
 
 
 def main() -> None:

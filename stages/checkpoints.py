@@ -25,8 +25,8 @@ from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.common.checksums import RECIPE, verify_sums
-from tsfmscope.tasks.series.synthetic.shards import LAW_FILE
-from tsfmscope.tasks.training.shard_corpus import check_whole
+from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE
+from tsfmscope.tasks.training.shard_corpus import check_complete
 
 TRAINING = Task("pretrain", 1, "tsfmscope.tasks.training.pretraining:pretrain", table="training")
 SKILL = Task(
@@ -95,13 +95,13 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
     if recipe.corpus is None:
         return Job(TRAINING, spec)
     # The file determines every series of the corpus.
-    law = Path(recipe.corpus, LAW_FILE)
-    if not law.exists():
+    corpus_file = Path(recipe.corpus, CORPUS_FILE)
+    if not corpus_file.exists():
         raise ModelError(
-            f"recipe {name}: corpus {recipe.corpus} has no {LAW_FILE}; make it with `python -m tsfmscope.stages corpus`"
+            f"recipe {name}: corpus {recipe.corpus} has no {CORPUS_FILE}; make one: `python -m tsfmscope.stages corpus`"
         )
-    check_whole(law.parent)
-    return Job(TRAINING, spec, {law.as_posix(): fingerprint(law)})
+    check_complete(corpus_file.parent)
+    return Job(TRAINING, spec, {corpus_file.as_posix(): fingerprint(corpus_file)})
 
 
 def training_jobs(recipes: Mapping[str, Recipe]) -> dict[str, Job]:
@@ -202,7 +202,7 @@ def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
         "recipe": job.key if job else None,
         "options": json.dumps(model.options, sort_keys=True) if model.options else None,
         "heads": json.dumps(heads, sort_keys=True) if heads else None,
-        "environment": own.described if own else None,
+        "environment": own.description if own else None,
     }
 
 

@@ -33,8 +33,8 @@ from tsfmscope.tasks.job import Job, StoreCallbacks
 from tsfmscope.tasks.sweep.actor_pool import NOWHERE
 from tsfmscope.tasks.sweep.halving import Halving
 from tsfmscope.tasks.sweep.policy import Failure
-from tsfmscope.tasks.sweep.records import record, unanswered
-from tsfmscope.tasks.sweep.tune import Ended, Tell, search
+from tsfmscope.tasks.sweep.records import outcome_without_answer, record
+from tsfmscope.tasks.sweep.tune import FinishedTrial, ProgressReport, search
 
 # Models of the trials that finished.
 MODELS = Path(DATA, "pretraining", "models")
@@ -157,7 +157,7 @@ def _tell(status: Status, folder: Path, done: int, failed: int, running: int) ->
     write_status(now, folder=folder, every=0.0 if now.finished else 1.0)
 
 
-def _search(jobs: list[Job], params: Params, out: StageStore, tell: Tell) -> list[Ended]:
+def _search(jobs: list[Job], params: Params, out: StageStore, tell: ProgressReport) -> list[FinishedTrial]:
     block = params.pretraining
     steps = jobs[0].spec["recipe"]["steps"]
     halving = Halving(most=steps, grace=block.grace, reduction=block.reduction)
@@ -192,7 +192,7 @@ def _reported(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
     return [{name: row[name] for name in ("step", "loss")} for row in rows if row["step"] % every == 0]
 
 
-def _store(out: StageStore, ended: Ended) -> None:
+def _store(out: StageStore, ended: FinishedTrial) -> None:
     """Store the rows of a finished trial, a trial's failure, or the logged rows of a stopped trial.
 
     A trial that was stopped before it logged a step is stored as failed.
@@ -207,7 +207,7 @@ def _store(out: StageStore, ended: Ended) -> None:
         out.adopt("training", ended.job.key, rows)
     else:
         failure = Failure.of(ModelError("the trial was stopped before it logged a step; raise pretraining.grace"))
-        out.append([record(ended.job, unanswered(failure, NOWHERE, seconds=0.0), 1)])
+        out.append([record(ended.job, outcome_without_answer(failure, NOWHERE, seconds=0.0), 1)])
 
 
 def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.candidates import WEIGHED, inert
+from tsfmscope.tasks.compression.candidates import NEEDS_MOMENTS, inert_matrices
 from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.compression.timing import forecast_seconds, measure
 from tsfmscope.tasks.compression.truncation import compress as truncate
@@ -49,7 +49,7 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     """
     spec, folder = job.spec, Path(data["folder"])
     before = sizes(model)
-    idle = inert(model, univariate=spec["method"].get("univariate", False))
+    idle = inert_matrices(model, univariate=spec["method"].get("univariate", False))
     parts = cut(model, spec, data["series"])
     identity = {name: spec[name] for name in ("model", "base_model", "rank")}
     row = {**identity, **described(spec["method"]), **compared(before, sizes(model)), **summed(parts, idle)}
@@ -72,7 +72,7 @@ def cut(model: Family, spec: Mapping[str, Any], series: Mapping[str, pa.Table]) 
     method, moments, saved = spec["method"], None, None
     if method["method"] == two_step.METHOD:
         return two_step.compress(model, method, calibration_tokens(model, series, spec["calibration"]))
-    if method["method"] in WEIGHED:
+    if method["method"] in NEEDS_MOMENTS:
         moments = gather(model, *calibration_tokens(model, series, spec["calibration"]))
     if "time" in method["ranks"]:
         windows = calibration_windows(model, series, spec["calibration"] | {"windows": TIMED})[0]

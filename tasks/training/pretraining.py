@@ -21,7 +21,7 @@ from tsfmscope.tasks.models.common.checkpoint_folder import share
 from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, verify_sums, write_recipe
 from tsfmscope.tasks.training.corpora import AnyCorpus, recipe_corpus
 from tsfmscope.tasks.training.initialization import start
-from tsfmscope.tasks.training.parallel import Loss, Share, shared
+from tsfmscope.tasks.training.parallel import Loss, Share, start_processes
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     If `place()` has several processes, they share every batch (see `parallel`).
     """
     recipe = job.spec["recipe"]
-    with shared(job.spec, folder) as share:
+    with start_processes(job.spec, folder) as share:
         family, rows, seen = take_part(job.spec, folder, share)
     rows = [{"model": job.spec["model"], **row} for row in rows]
     _write(family, folder)
@@ -73,9 +73,9 @@ def take_part(spec: Mapping[str, Any], folder: Path, share: Share) -> tuple[Fami
 
 def _write(family: Family, folder: Path) -> None:
     """Write a checkpoint that any loader can read; file permissions follow the umask."""
-    from tsfmscope.tasks.compression.shared_factors import multiplied_out
+    from tsfmscope.tasks.compression.shared_factors import merge_factors
 
-    multiplied_out(family).save(folder)
+    merge_factors(family).save(folder)
     share(folder)
 
 
