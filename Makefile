@@ -32,14 +32,14 @@ setup: $(READY)  ## create the virtual environment, once
 
 repro: $(READY)  ## run what is out of date: params.yaml -> data/results.duckdb, data/report.html
 	@dvc repro
-	@python -m tsfmscope.stages done
+	@python -m tsfmscope report
 
 submit: $(READY)  ## run a command, by default dvc repro, on the Ray cluster at ADDRESS=http://HEAD:8265 (FOLDER, PYTHON, NAME, COMMAND): docs/cluster.md
-	@python -m tsfmscope.stages submit --address "$(ADDRESS)" $(if $(FOLDER),--folder "$(FOLDER)") $(if $(PYTHON),--python "$(PYTHON)") \
+	@python -m tsfmscope submit --address "$(ADDRESS)" $(if $(FOLDER),--folder "$(FOLDER)") $(if $(PYTHON),--python "$(PYTHON)") \
 	  $(if $(NAME),--name "$(NAME)") -- $(COMMAND)
 
 retry: $(READY)  ## run the permanently failed jobs again
-	@python -m tsfmscope.stages retry
+	@python -m tsfmscope retry
 
 # Tests that a change of the core most likely breaks: measures, statistics, params, pipeline, schemas and queries.
 QUICK := tests/tasks/geometry tests/tasks/ranks tests/tasks/statistics tests/tasks/forecasting tests/stages/config \
@@ -76,7 +76,7 @@ docs: $(READY)  ## build the documentation, which needs no network: site/index.h
 	@echo 'documentation: site/index.html'
 
 profile: $(READY)  ## copy params/NAME.yaml over params.yaml (NAME=smoke, NAME=paper); FORCE=1 discards edits
-	@python -m tsfmscope.stages profile "$(NAME)" $(if $(FORCE),--force)
+	@python -m tsfmscope profile "$(NAME)" $(if $(FORCE),--force)
 
 pins:  ## resolve constraints.txt anew
 	@if ! command -v $(UV) >/dev/null; then $(MAKE) --no-print-directory .uv/bin/uv; fi

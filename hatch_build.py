@@ -6,6 +6,7 @@ An editable install is a path to the checkout and gets none of them: a copy woul
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -16,9 +17,10 @@ INCLUDED |= {name: f"tsfmscope/stages/default/{name}" for name in ("params.yaml"
 
 
 class CustomBuildHook(BuildHookInterface):
-    """Add the folders to a wheel that is not editable."""
+    """Add the modules and the folders to a wheel that is not editable."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Extend the files that hatchling packs. version: "standard" or "editable"."""
         if version == "standard":
-            build_data["force_include"] |= INCLUDED
+            modules = sorted(path.name for path in Path(self.root, "tsfmscope").glob("*.py"))
+            build_data["force_include"] |= {f"tsfmscope/{name}": f"tsfmscope/{name}" for name in modules} | INCLUDED

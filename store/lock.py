@@ -14,7 +14,7 @@ from typing import Any
 from tsfmscope.store import files
 from tsfmscope.store.errors import StoreBusy
 
-# Seconds of retrying, because `python -m tsfmscope.store status` holds a shared lock for a moment when it
+# Seconds of retrying, because `tsfmscope status` holds a shared lock for a moment when it
 # checks.
 PATIENCE = 0.5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from tsfmscope.store.errors import QueryError
+from tsfmscope.store.errors import QueryError, StillRunning
 
 DATABASE = Path("data/results.duckdb")
 # Seconds in which a statement must end after Ctrl-C; otherwise StillRunning is raised.
@@ -42,6 +43,8 @@ COLUMNS = """
 """
 NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found|does not have a column named "([^"]+)"')
+# Maximum size in bytes of a .sql file, or of standard input.
+LARGEST_SQL = 2**24
 # Maximum number of tables that a message names.
 MANY = 8
 
@@ -65,10 +68,6 @@ def connect(path: Path | str = DATABASE, *, threads: int | None = None) -> duckd
         for statement in SHUT:
             connection.execute(statement)
     return connection
-
-
-class StillRunning(KeyboardInterrupt):
-    """Interrupt during a statement that DuckDB did not stop within INTERRUPT_S; its connection stays busy."""
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
@@ -119,6 +118,34 @@ def _run_in_thread(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     return answer
 
 
+def read_sql(text: str | None) -> str:
+    """Return the SQL that an argument names: the text itself, a .sql file, or standard input (None or -).
+
+    Raises QueryError for what is no regular file, too large or not UTF-8.
+    """
+    if text is None or text == "-":
+        return _standard_input()
+    if not text.endswith(".sql") or len(text.split()) > 1:
+        return text
+    try:
+        if Path(text).stat().st_size > LARGEST_SQL or not Path(text).is_file():
+            raise QueryError(f"{text} cannot be read: expected a regular file of at most {LARGEST_SQL} bytes")
+        return Path(text).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise QueryError(f"{text} cannot be read: {error}") from error
+
+
+def _standard_input() -> str:
+    """Read all of standard input as UTF-8, whatever the locale is."""
+    data = sys.stdin.buffer.read(LARGEST_SQL + 1)
+    if len(data) > LARGEST_SQL:
+        raise QueryError(f"standard input: expected at most {LARGEST_SQL} bytes of SQL, got more")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise QueryError(f"standard input: expected SQL in UTF-8, got {error}; convert it") from None
+
+
 def near(name: str, names: Iterable[str], n: int = 3) -> list[str]:
     """Return names that are similar to `name`, the most similar first, then names that contain it.
 
@@ -138,7 +165,7 @@ def _advice(connection: duckdb.DuckDBPyConnection, message: str) -> Iterator[str
         names = [row[0] for row in aside.execute(f"select name from ({RELATIONS})").fetchall()]
         if alike := near(found[1], names):
             yield f"Near: {', '.join(alike)}"
-        yield "All there are: .tables at the prompt, or `show tables`"
+        yield "All names: `show tables`"
     elif found := NO_COLUMN.search(message):
         holding = "select distinct table_name from duckdb_columns() where not internal and column_name = lower($1)"
         if tables := sorted(row[0] for row in aside.execute(holding, [found[1] or found[2]]).fetchall()):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files as resources
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from tsfmscope.store import query
 from tsfmscope.store.catalogue import queries, question
+from tsfmscope.store.errors import QueryError
+from tsfmscope.store.generated_checks import generate
 from tsfmscope.store.schema import TABLES
 from tsfmscope.store.tables.columns import Table
 
-HEADINGS = ("column", "type", "unit", "meaning", "source")
-STUDY = ("study", "string", "", "study that asked for the row, by its name in params", "")
+HEADINGS = ("column", "type", "unit", "range", "meaning", "source")
+STUDY = ("study", "string", "", "", "study that requested the row, by its name in params", "")
 FOLDERS = {
     "answers": "Answers",
     "views": "Views that answers are made of",
@@ -22,20 +27,47 @@ FOLDERS = {
 HEAD = """\
 # Tables and views
 
-Made by `python -m tsfmscope.store tables --markdown > docs/tables.md` from the schema in
+Made by `tsfmscope tables --markdown > docs/tables.md` from the schema in
 [store/tables](../store/tables) and the queries in [store/sql](../store/sql); a test compares this page with them.
 """
 
 
 def about(table: Table) -> str:
-    """Return a phrase that says what a row is, and whether the table is in Parquet files only."""
-    return f"a row is {table.row}{'' if table.in_catalogue else ' (in Parquet files only)'}"
+    """Return what a row is, whether the table is in Parquet files only, and its key, as one phrase."""
+    key = f"; key: {', '.join(table.full_key)}" if table.key else ""
+    return f"a row is {table.row}{'' if table.in_catalogue else ' (in Parquet files only)'}{key}"
 
 
 def columns(table: Table) -> list[tuple[str, ...]]:
     """Return one tuple per column of the table, in the order of HEADINGS."""
-    found: list[tuple[str, ...]] = [(c.name, _type(c.type), c.unit, c.meaning, c.source) for c in table.columns]
+    found: list[tuple[str, ...]] = [
+        (c.name, _type(c.type), c.unit, c.limits, c.meaning, c.source) for c in table.columns
+    ]
     return [STUDY, *found] if table.by_study else found
+
+
+def describe(table: Table) -> dict[str, Any]:
+    """Return name, meaning and columns of a table as plain data."""
+    described = [dict(zip(HEADINGS, cells, strict=True)) for cells in columns(table)]
+    return {"name": table.name, "kind": "table", "meaning": about(table), "columns": described}
+
+
+def describe_view(name: str, database: Path) -> dict[str, Any]:
+    """Return name, question and columns of a view of a catalogue as plain data.
+
+    Raises QueryError, with near names, if there is no such view.
+    """
+    comments: dict[str, str] = {}
+    if database.is_file():
+        with query.connect(database) as connection:
+            relations = connection.execute(query.RELATIONS).fetchall()
+            comments = {relation: comment for relation, kind, comment in relations if kind == "view"}
+            if name in comments:
+                rows = connection.sql(query.COLUMNS, params=[name]).to_arrow_table().to_pylist()
+                return {"name": name, "kind": "view", "meaning": comments[name], "columns": rows}
+    alike = ", ".join(query.near(name, [*TABLES, *comments]))
+    hint = f"near: {alike}" if alike else f"expected one of {', '.join(TABLES)}, or a view"
+    raise QueryError(f"unknown table {name!r}, {hint}")
 
 
 def _type(kind: pa.DataType) -> str:
@@ -54,7 +86,8 @@ def tables(asked: Sequence[Table]) -> str:
         return "\n".join(parts)
     sql = resources("tsfmscope.store") / "sql"
     for folder, title in FOLDERS.items():
-        rows = [(f"`{name}`", question(text)) for name, text in queries(sql / folder)]
+        checks = list(generate(TABLES.values())) if folder == "checks" else []
+        rows = [(f"`{name}`", question(text)) for name, text in sorted([*checks, *queries(sql / folder)])]
         parts.append(f"## {title}\n\n{_table(('query', 'what it asks'), rows)}")
     return "\n".join([HEAD, *parts])
 

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tsfmscope.store import dumps, files, job_rows, published
+from tsfmscope.store import dumps, files, job_rows, stage_outputs
 from tsfmscope.store.backend import FileSystemBackend, StorageBackend
 from tsfmscope.store.errors import DamagedPart
 from tsfmscope.store.key_set import KeySet
@@ -89,9 +89,9 @@ class StageStore:
         self._finished = False
 
     def __enter__(self) -> Self:
-        published.expect(self.root, self._place.uri, self.tables)
+        stage_outputs.expect(self.root, self._place.uri, self.tables)
         with ExitStack() as held:
-            # `python -m tsfmscope.store status` checks this lock, also if the rows are stored elsewhere.
+            # `tsfmscope status` checks this lock, also if the rows are stored elsewhere.
             if self._place.uri:
                 self._lock.acquire()
                 held.callback(self._lock.release)
@@ -249,8 +249,8 @@ class StageStore:
     def _publish(self) -> None:
         """If rows are stored elsewhere, write the manifests that DVC versions and later stages follow."""
         if self._place.uri:
-            published.publish(self.root, self._place, (*self.tables, "failures", *self._beside), self._stored)
-            published.publish(self.companion, self._place, ("timings", "runs"))
+            stage_outputs.publish(self.root, self._place, (*self.tables, "failures", *self._beside), self._stored)
+            stage_outputs.publish(self.companion, self._place, ("timings", "runs"))
 
     def _keys_of_tables(self) -> KeySet:
         found = [parts.keys() for parts in self.tables.values()]

@@ -10,6 +10,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tsfmscope.store.errors import StoreError
 from tsfmscope.store.files import FULL, READ_ONLY, TEMPORARY
 from tsfmscope.store.lock import is_held
 
@@ -84,14 +85,14 @@ def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -
 def read_statuses(folder: Path = FOLDER) -> list[tuple[Status, bool]]:
     """Read each stage's last status and whether its driver is alive (holds the lock), sorted by stage.
 
-    Raises ValueError if a file is not a status of this version.
+    Raises StoreError if a file is not a status of this version.
     """
     found = []
     for path in sorted(folder.glob("[!.]*.json")):
         try:
             status = Status(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: not a status that this version writes ({error}); delete it") from error
+            raise StoreError(f"{path}: not a status that this version writes ({error}); delete it") from error
         found.append((status, is_held(path.with_suffix(".lock"))))
     return found
 

@@ -1,8 +1,4 @@
-"""Output of rows on a terminal.
-
-Rows are printed as a table, record by record if the table is too wide, and in a pager if the output is too
-long.
-"""
+"""Output of rows on a terminal: a table, or record by record if the table is too wide."""
 
 from __future__ import annotations
 
@@ -32,22 +28,16 @@ def console() -> Console:
     return found if found.is_terminal else Console(highlight=False, width=WIDE)
 
 
-def show(rows: pa.Table, out: Console | None = None, *, paged: bool = False) -> None:
-    """Print rows. paged: whether to use $PAGER, or less, if they do not fit the terminal's height."""
+def show(rows: pa.Table, out: Console | None = None) -> None:
+    """Print rows, followed by their number."""
     out = out or console()
     shown = rows.slice(0, MOST) if out.is_terminal else rows
     body = _body(shown, out)
     foot = f"{len(rows):,} row{'' if len(rows) == 1 else 's'}"
     if len(shown) < len(rows):
         foot += f", the first {len(shown):,} above; `limit` and `offset`, or another format than table, show the others"
-    lines = len(out.render_lines(body, pad=False)) if paged else 0
-    if lines + 2 > out.height:
-        with out.pager():
-            out.print(body)
-            out.print(foot)
-    else:
-        out.print(body)
-        out.print(foot)
+    out.print(body)
+    out.print(foot)
 
 
 def _body(rows: pa.Table, out: Console) -> RenderableType:

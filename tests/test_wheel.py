@@ -16,9 +16,12 @@ import uv
 
 ROOT = Path(__file__).parents[1]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-PARTS = {"store/sql/answers/correlation.sql", "tasks/series/catalog.yaml", "tasks/report/page/page.html.j2"} | {
-    f"tasks/report/page/page.{kind}" for kind in ("css", "js")
-}
+PARTS = {
+    "store/sql/answers/correlation.sql",
+    "store/published/printed_ranks.csv",
+    "tasks/series/catalog.yaml",
+    "tasks/report/page/page.html.j2",
+} | {f"tasks/report/page/page.{kind}" for kind in ("css", "js")}
 PACKAGES = ("stages", "tasks", "store")
 FOREIGN = ("tasks.py", "stages.py", "store/__init__.py")
 FOREIGN_NAMES = {"tasks.py", "stages.py", "store"}
@@ -57,7 +60,7 @@ def tracked(*under: str) -> set[str]:
 @pytest.mark.slow
 def test_the_wheel_holds_code_queries_page_params_and_checkpoints(built: tuple[Path, Path]) -> None:
     names = set(zipfile.ZipFile(built[1]).namelist())
-    assert {f"tsfmscope/{name}" for name in tracked(*PACKAGES) | PARTS} <= names
+    assert {f"tsfmscope/{name}" for name in tracked(*PACKAGES) | PARTS} | tracked("tsfmscope") <= names
     assert {f"tsfmscope/stages/default/{name}" for name in tracked("checkpoints", "params.yaml")} <= names
     assert {name.partition("/")[0] for name in names} == {"tsfmscope", f"tsfmscope-{VERSION}.dist-info"}
 
@@ -90,16 +93,29 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
     assert found["family moirai"] == found["packages"] == "ok"
     assert "missing" not in found.values()
     for model in ("chronos-bolt-nano", "moirai-nano"):
-        assert json.loads(call(lens, "inspect", model, "nile", "--json", at=here))
+        inspect = ("inspect", model, "nile", "--json")
+        assert call(lens, *inspect, at=here) == call(sys.executable, "-m", "tsfmscope", *inspect, at=ROOT)
+    (vector,) = json.loads(call(lens, "embed", "chronos-bolt-nano", "nile", "--json", at=here))
+    assert len(vector["vector"]) == 64
+    exported = json.loads(call(lens, "export", "chronos-bolt-nano", "copy", "--dense", "--json", at=here))
+    assert (exported["family"], exported["is_compressed"]) == ("chronos-bolt", False)
     call(lens, "inspect", "chronos-bolt-nano", "nile", "--out", "look.html", at=here)
     call(lens, "compress", "chronos-bolt-nano", "small", "--to", "0.5", "--data", "nile", "--context", "64", at=here)
-    assert "zeta" in call(python, "-m", "tsfmscope.store", "tables", "geometry", at=here)
-    assert "no database at" in call(python, "-m", "tsfmscope.store", "select 1", at=here, code=2)
+    dense = json.loads(call(lens, "export", "small", "dense", "--dense", "--json", at=here))
+    assert dense["was_compressed"] and not dense["is_compressed"]
+    assert "zeta" in call(lens, "tables", "geometry", at=here)
+    assert "no database at" in call(python, "-m", "tsfmscope", "sql", "select 1", at=here, code=2)
     assert "run from the repository's root" in call(
         lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here, code=2
     )
     (default,) = (tmp_path / "venv").rglob("stages/default/params.yaml")
     (here / "params.yaml").write_text(default.read_text())
     call(lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here)
-    assert "mine" in call(python, "-m", "tsfmscope.stages", "plan", at=here)
-    assert {path.name for path in here.iterdir()} == FOREIGN_NAMES | {"look.html", "small", "params.yaml"}
+    assert "mine" in call(lens, "plan", at=here)
+    assert {path.name for path in here.iterdir()} == FOREIGN_NAMES | {
+        "look.html",
+        "small",
+        "copy",
+        "dense",
+        "params.yaml",
+    }

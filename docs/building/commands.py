@@ -11,25 +11,15 @@ import typer.main
 
 LEAD = """# Every command and option
 
-Made from what `--help` says. [The command tsfmscope](../cli.md) explains the first group with examples; the second runs
-the pipeline and what belongs to it, the third asks its results.
+Made from what `--help` prints. [The command tsfmscope](../cli.md) explains the commands with examples.
 """
 
 
 def page() -> str:
-    """Return the page of all three programs as Markdown."""
-    from tsfmscope.stages.__main__ import app as pipeline
-    from tsfmscope.stages.cli.app import app as lens
-    from tsfmscope.store.__main__ import app as results
+    """Return the page of all commands as Markdown."""
+    from tsfmscope.stages.cli.app import PROGRAM, app
 
-    parts = [LEAD]
-    for name, program in (
-        ("tsfmscope", lens),
-        ("python -m tsfmscope.stages", pipeline),
-        ("python -m tsfmscope.store", results),
-    ):
-        parts += _described(name, typer.main.get_command(program), level=2)
-    return "\n".join(parts)
+    return "\n".join([LEAD, *_described(PROGRAM, typer.main.get_command(app), level=2)])
 
 
 def _described(name: str, command: Any, level: int) -> Iterator[str]:

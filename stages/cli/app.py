@@ -1,83 +1,109 @@
-"""Commands of `tsfmscope`, and its exit codes."""
+"""Commands of `tsfmscope`, and the only place that turns errors into exit codes."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from tsfmscope.stages.cli import compress, doctor, inspect, new_study, recommend, report, sql
-from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.stages.pipeline.system_errors import described, drop_output
-from tsfmscope.store.errors import StoreError
-from tsfmscope.store.printable import printable
-from tsfmscope.tasks.errors import TsfmscopeError
+from tsfmscope.stages.cli import (
+    check_family,
+    commit_checkpoints,
+    compress,
+    corpus,
+    doctor,
+    embed,
+    export,
+    failures,
+    inspect,
+    new_study,
+    plan,
+    profile,
+    recommend,
+    report,
+    retry,
+    sql,
+    status,
+    submit,
+    tables,
+)
+from tsfmscope.stages.pipeline.exit_codes import KNOWN, report_error, report_interrupt
 
-# Exit codes other than 0; docs/cli.md lists the cases.
-FAILED, USAGE = 1, 2
+PROGRAM = "tsfmscope"
 
 
 class Group(TyperGroup):
-    """Group of commands whose errors are one line on stderr.
-
-    Exit code 2: an error that the user can fix in the command or params.yaml. Exit code 1: the work failed.
-    """
+    """Group of commands whose known errors are one line on stderr; docs/cli.md lists the exit codes."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command and turn known errors into one line and an exit code."""
         try:
             return super().invoke(ctx)
-        except ParamsError as error:
-            code, message = USAGE, str(error)
-        except (TsfmscopeError, StoreError) as error:
-            code, message = FAILED, str(error)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            code, message = FAILED, described(error)
-            drop_output()
-        print(printable(f"tsfmscope: {message}", keep="\n\t"), file=sys.stderr)
+        except KeyboardInterrupt as error:
+            code = report_interrupt(error, PROGRAM)
+        except KNOWN as error:
+            code = report_error(error, PROGRAM)
         raise typer.Exit(code)
 
 
 HELP = """Look inside time-series foundation models.
 
 \b
-tsfmscope doctor                           # what is installed here, and what to do about what is not
+tsfmscope doctor                           # what is installed here, and how to fix what is not
 tsfmscope inspect chronos-bolt-nano nile   # isotropy, dimension and rank of every layer
+tsfmscope embed chronos-bolt-nano nile     # one vector per series
 tsfmscope recommend nile --models chronos-bolt-nano,patchtst-nano --contexts 32,64
 tsfmscope compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
-tsfmscope sql "select 6 * 7 as answer"     # SQL over the results
-tsfmscope report                           # where the page of the results is
 tsfmscope new study mine --models chronos-bolt-nano --datasets nile --conditions context-500
+tsfmscope sql "select 6 * 7 as answer"     # SQL over the results of `dvc repro`
+tsfmscope report                           # where the results and their page are
 
-Exit codes: 0 fine, 1 the work failed, 2 the command or params.yaml is to be mended.
+Exit codes: 0 success, 1 the work failed, 2 the command or params.yaml must be fixed, 130 interrupted.
 """
 
 app = typer.Typer(
-    name="tsfmscope",
+    name=PROGRAM,
     cls=Group,
     help=HELP,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
 )
-new = typer.Typer(help="Add to params.yaml.", rich_markup_mode=None, no_args_is_help=True)
-app.command("doctor")(doctor.doctor)
-app.command("inspect")(inspect.inspect)
-app.command("recommend")(recommend.recommend)
-app.command("compress")(compress.compress)
-app.command("sql", context_settings=sql.SETTINGS)(sql.sql)
-app.command("report")(report.report)
+new = typer.Typer(help="Add a block to params.yaml.", rich_markup_mode=None, no_args_is_help=True)
+# The order is that of `tsfmscope --help`: models, then results, then the pipeline.
+COMMANDS: dict[str, Callable[..., None]] = {
+    "inspect": inspect.inspect,
+    "recommend": recommend.recommend,
+    "compress": compress.compress,
+    "embed": embed.embed,
+    "export": export.export,
+    "sql": sql.sql,
+    "tables": tables.tables,
+    "report": report.report,
+    "plan": plan.plan,
+    "profile": profile.profile,
+    "status": status.status,
+    "failures": failures.failures,
+    "retry": retry.retry,
+    "submit": submit.submit,
+    "corpus": corpus.corpus,
+    "commit-checkpoints": commit_checkpoints.commit_checkpoints,
+    "check-family": check_family.check_family,
+    "doctor": doctor.doctor,
+}
+for _name, _function in COMMANDS.items():
+    app.command(_name)(_function)
 app.add_typer(new, name="new")
 new.command("study")(new_study.study)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         from tsfmscope.stages.config.defaults import PACKAGE, version
 
         typer.echo(f"{PACKAGE} {version()}")
@@ -85,8 +111,10 @@ def _version(asked: bool) -> None:
 
 
 @app.callback()
-def about(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+def main_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Define the options of `tsfmscope` itself."""
 
@@ -94,11 +122,7 @@ def about(
 def main() -> None:
     """Run the console script `tsfmscope`."""
     try:
-        app(prog_name="tsfmscope")
-    except BrokenPipeError:
-        raise
+        app(prog_name=PROGRAM)
     # Raised by output that is printed before a command is reached, such as help.
     except OSError as error:
-        drop_output()
-        print(f"tsfmscope: {described(error)}", file=sys.stderr)
-        sys.exit(FAILED)
+        sys.exit(report_error(error, PROGRAM))

@@ -8,77 +8,81 @@ from typing import Annotated
 
 import typer
 
-from tsfmscope.stages.cli.inspect import Precision, watched
-from tsfmscope.stages.cli.output import Json, say_json, say_left_out, say_table
-from tsfmscope.stages.config import LARGEST_SEED
+from tsfmscope.stages.cli.options import Context, Device, Family, Horizon, Json, MaxSeries, Model, Precision, Seed
+from tsfmscope.stages.cli.output import print_json, print_left_out, print_table
+from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
 
 
 class Method(StrEnum):
     """Compression methods of docs/compression.md that take a budget."""
 
-    aware_both = "aware-both"
-    aware = "aware"
+    activation_aware_2step = "activation-aware-2step"
+    activation_aware = "activation-aware"
     joint = "joint"
     svd = "svd"
-    aware_svd = "aware-svd"
+    activation_aware_svd = "activation-aware-svd"
 
 
 def compress(
-    model: Annotated[str, typer.Argument(help="As of `inspect`.")],
-    folder: Annotated[Path, typer.Argument(help="Where the smaller model goes: a new folder.")],
-    data: Annotated[str, typer.Option(help="As of `inspect`: its past calibrates, its last fifth judges.")],
+    model: Model,
+    folder: Annotated[Path, typer.Argument(help="New folder for the compressed model.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="CSV or Parquet file, folder of such files, or data set, for calibration and for the scored forecasts."
+        ),
+    ],
     to: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Share of the attention's parameters that is left.")
+        float, typer.Option(min=0.01, max=1, help="Share of the attention's parameters that is kept.")
     ] = 0.25,
-    method: Annotated[Method, typer.Option(help="See docs/compression.md.")] = Method.aware_both,
-    windows: Annotated[int, typer.Option(min=1, help="That calibrate.")] = 32,
-    family: Annotated[str | None, typer.Option(help="Of a model that is a folder.")] = None,
-    context: Annotated[
-        int | None, typer.Option(min=16, help="Steps of context; default: params.yaml's, or 500.")
-    ] = None,
-    horizon: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Steps after it; default: the data set's, or 24.")
-    ] = None,
-    max_series: Annotated[int | None, typer.Option(min=1, help="A seeded sample where there are more.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=LARGEST_SEED, help="Of sampled series, and of forecasts' samples.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    method: Annotated[
+        Method, typer.Option(help="Compression method of docs/compression.md.")
+    ] = Method.activation_aware_2step,
+    windows: Annotated[int, typer.Option(min=1, help="Number of calibration windows.")] = 32,
+    family: Family = None,
+    context: Context = None,
+    horizon: Horizon = None,
+    max_series: MaxSeries = None,
+    seed: Seed = None,
+    device: Device = "cpu",
     precision: Annotated[
-        Precision | None, typer.Option(help="That the smaller model runs in; saved is float32. Default: the model's.")
+        Precision | None,
+        typer.Option(
+            help="Precision that runs the compressed model (weights are saved as float32); default: the model's own."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compress a model's attention, save the model, and print size, time and accuracy before and after.
+    """Compress a model's attention and print its costs.
 
     \b
     tsfmscope compress chronos-bolt-nano smaller --to 0.25 --data nile --context 64
     tsfmscope compress chronos-bolt-nano smaller-joint --to 0.5 --method joint --data mine.csv --horizon 12 --json
 
-    Only attention is compressed (docs/compression.md). Calibration ends before the last fifth of every
+    The compressed model is saved; size, time and accuracy are printed before and after. Only attention is
+    compressed (docs/compression.md). Calibration ends before the last fifth of every
     series, and the scored forecasts lie in that fifth. Seconds are measured on this machine during this run.
     """
-    from tsfmscope.stages.cli.compressing import CompressOptions
-    from tsfmscope.stages.cli.compressing import compress as narrow
+    from tsfmscope.stages.cli.compressing import CompressOptions, compress_attention
     from tsfmscope.stages.cli.inspection import InspectRequest
 
-    asked = InspectRequest(
+    request = InspectRequest(
         model, data, family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device
     )
-    how = CompressOptions(to, method.value, windows, precision and precision.value)
-    with watched() as watch:
-        found = narrow(params_here(), asked, how, folder, watch)
+    options = CompressOptions(to, method.value, windows, precision and precision.value)
+    with show_progress() as watch:
+        result = compress_attention(params_here(), request, options, folder, watch)
     if as_json:
-        say_json(found.rows)
-        say_left_out(found.skipped, aside=True)
+        print_json(result.rows)
+        print_left_out(result.skipped, as_json=True)
         return
-    lines = [list(row.values()) for row in found.rows]
+    lines = [list(row.values()) for row in result.rows]
     after = f", run in {precision.value} after" if precision else ""
-    say_table(f"{model} to {to:g} of its attention{after}", ["", "before", "after", "ratio"], lines)
+    print_table(f"{model} to {to:g} of its attention{after}", ["", "before", "after", "ratio"], lines)
     typer.echo(
-        f"wql (pooled) and mase (mean): over the last windows of {found.n_series} series, lower is better; "
+        f"wql (pooled) and mase (mean): over the last windows of {result.n_series} series, lower is better; "
         "bytes: memory of the weights"
     )
-    say_left_out(found.skipped, aside=False)
-    typer.echo(f"saved: {folder}; `tsfmscope inspect {folder} DATA` looks at it, docs/compression.md loads it")
+    print_left_out(result.skipped, as_json=False)
+    typer.echo(f"saved: {folder}; `tsfmscope inspect {folder} DATA` measures it, docs/compression.md loads it")

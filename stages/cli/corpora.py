@@ -1,4 +1,4 @@
-"""Generation of a corpus for pretraining, for `python -m tsfmscope.stages corpus`.
+"""Generation of a corpus for pretraining, for `tsfmscope corpus`.
 
 Shards are generated in parallel, and an interrupted run can be resumed. No stage of the pipeline reads the
 corpus unless a recipe names its folder.
@@ -16,26 +16,28 @@ from tsfmscope.stages.pipeline.sweeping import Planned, account, run_and_finish
 from tsfmscope.stages.pipeline.targets import check_writable
 from tsfmscope.store.files import fingerprint, write_text
 from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.entries.corpus import ShardSpec
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.regular_files import read_text
 from tsfmscope.tasks.series.files.parquet import opened
 from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.tasks.sweep.cluster import Resources
+from tsfmscope.tasks.sweep.engine import Summary
 
 # Bytes of the file with a corpus' specification; ours has a few hundred.
 LARGEST_LAW = 2**20
 TASK = Task(
     "shard",
     1,
-    "tsfmscope.tasks.series.synthetic.shards:write_shard",
-    "tsfmscope.tasks.series.synthetic.shards:load_real",
+    "tsfmscope.tasks.entries.corpus:write_shard",
+    "tsfmscope.tasks.entries.corpus:load_real",
     table="dumps",
 )
 
 
-def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources) -> int:
-    """Write `series` series under `folder`/dumps and return the number of failed jobs.
+def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources) -> Summary:
+    """Write `series` series under `folder`/dumps and return the numbers of jobs.
 
     law: the specification of the corpus, with the keys seed, length, max_kernels, tsmixup, pool, real, shard
     (series per file), format.
@@ -52,7 +54,7 @@ def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources
     ) as out:
         summary = run_and_finish(out, plan(law, series), resources, _nothing, seed=law["seed"])
         account(out, summary, 0.0)
-    return summary.failed
+    return summary
 
 
 def plan(law: Mapping[str, Any], series: int) -> Iterator[Planned]:
@@ -61,12 +63,12 @@ def plan(law: Mapping[str, Any], series: int) -> Iterator[Planned]:
     The spec of a job contains everything that its shard depends on, so a corpus with more series keeps
     existing shards.
     """
-    shared = {name: value for name, value in law.items() if name != "shard"}
+    shared = {name: value for name, value in law.items() if name != "shard"} | {"dataset": "corpus"}
     inputs = {name: fingerprint(Path(name)) for name in law["real"] if not name.startswith(REAL_PREFIX)}
     for number, first in enumerate(range(0, series, law["shard"])):
         count = min(law["shard"], series - first)
-        spec = {"dataset": "corpus", "shard": number, "first": first, "count": count, **shared}
-        yield Planned(Job(TASK, spec, inputs, group="real"))
+        spec = ShardSpec.parse({"shard": number, "first": first, "count": count, **shared})
+        yield Planned(Job(TASK, spec.to_dict(), inputs, group="real"))
 
 
 def _readable(real: Iterable[str]) -> None:

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import typer
 
-from tsfmscope.stages.cli.output import Json, console, say_json, say_table
+from tsfmscope.stages.cli.options import Json
+from tsfmscope.stages.cli.output import console, print_json, print_table
 
 
 def doctor(as_json: Json = False) -> None:
-    """Check packages, families, GPUs, Ray, DVC and data; print one line per check, with a fix if needed.
+    """Check what is installed, and print how to fix it.
 
     \b
     tsfmscope doctor
     tsfmscope doctor --json
 
-    Exit code 1 if something that every run needs is missing. Families and GPUs are optional.
+    Checked are packages, families, GPUs, Ray, DVC, params.yaml, data, memory and disk. Exit code 1 if
+    something that every run needs is missing. Families and GPUs are optional.
     """
     from tsfmscope.stages.cli.doctor_checks import checks
 
-    with console(stderr=True).status("looking around (families take seconds to import)"):
-        found = [check._asdict() for check in checks()]
+    with console(stderr=True).status("checking packages and families (families take seconds to import)"):
+        results = [check._asdict() for check in checks()]
+    states = [check["state"] for check in results]
     if as_json:
-        say_json(found)
+        print_json(results)
     else:
-        rows = [(one["state"], one["what"], one["found"], one["fix"]) for one in found]
-        say_table("", ["", "what", "found", "what to do"], rows)
-        states = [one["state"] for one in found]
-        typer.echo(f"{states.count('ok')} ok, {states.count('note')} to know, {states.count('missing')} missing")
-    if any(one["state"] == "missing" for one in found):
+        rows = [(check["state"], check["what"], check["found"], check["fix"]) for check in results]
+        print_table("", ["", "check", "found", "how to fix it"], rows)
+        typer.echo(f"{states.count('ok')} ok, {states.count('note')} notes, {states.count('missing')} missing")
+    if "missing" in states:
         raise typer.Exit(1)

@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tsfmscope.stages import DATA
+from tsfmscope.stages.cli.options import RESULTS
 from tsfmscope.stages.config import DATA_VARIABLE, dvc_keys
 from tsfmscope.stages.config.defaults import PACKAGE, PROJECT, version
 from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError, load
+from tsfmscope.tasks.defaults import PRECISION
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 
@@ -116,7 +117,7 @@ def devices() -> Iterator[Check]:
     if hasattr(torch.cpu, "get_capabilities"):
         able = torch.cpu.get_capabilities()
         known = ", ".join(name for name in BFLOAT16 if able.get(name))
-        slow = "" if known else f"on this CPU `options: {{{registry.PRECISION}: bfloat16}}` is slower than float32"
+        slow = "" if known else f"on this CPU `options: {{{PRECISION}: bfloat16}}` is slower than float32"
         yield Check("bfloat16", "ok" if known else "note", known or "the CPU has no instructions for it", slow)
 
 
@@ -158,7 +159,7 @@ def place() -> Iterator[Check]:
             PARAMS_FILE,
             "note",
             "not in this folder",
-            "`inspect` and `compress` take the package's own; run in a checkout for the rest",
+            "models are those of the package; run in a checkout for the pipeline",
         )
     else:
         try:
@@ -174,9 +175,8 @@ def place() -> Iterator[Check]:
                 yield Check("data root", "note", said, f"set {DATA_VARIABLE} or datasets.root for series of your own")
             else:
                 yield Check("data root", "ok", str(root))
-            results = Path(DATA, "results.duckdb")
-            there = results.exists()
-            yield Check("results", "ok" if there else "note", str(results) if there else "none yet",
+            there = RESULTS.exists()
+            yield Check("results", "ok" if there else "note", str(RESULTS) if there else "none yet",
                         "" if there else "`dvc repro` makes them")  # fmt: skip
     for what, free in (("memory", psutil.virtual_memory().available), ("disk", shutil.disk_usage(".").free)):
         gigabytes = free / 1e9

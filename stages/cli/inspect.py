@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsfmscope.stages.cli.output import Json, console, say_json, say_left_out, say_table, with_spread
-from tsfmscope.stages.config import LARGEST_SEED
+from tsfmscope.stages.cli.options import Context, Data, Device, Family, Horizon, Json, MaxSeries, Model, Precision, Seed
+from tsfmscope.stages.cli.output import print_json, print_left_out, print_table, with_spread
+from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 
 if TYPE_CHECKING:
-    from tsfmscope.stages.cli.inspection import LayerReport, Watch
+    from tsfmscope.stages.cli.inspection import LayerReport
 
-PICTURES = (".html", ".png", ".svg")
+PLOTS = (".html", ".png", ".svg")
 # Heading of the table -> column of the rows.
 COLUMNS = {
     "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted",
@@ -36,41 +34,38 @@ MEANING = (
 SPREAD = "±: standard deviation over token samples and cluster starts, from {repeats} random halves of the tokens."
 
 
-class Precision(StrEnum):
-    """Precisions of tsfmscope.tasks.models.registry, which imports too much for a help text."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-
-
 def inspect(
-    model: Annotated[str, typer.Argument(help="A model of params.yaml, FAMILY:FOLDER, FAMILY:hub:ORG/NAME, a folder.")],
-    data: Annotated[str, typer.Argument(help="A CSV or Parquet file, a folder of them, or a data set such as nile.")],
-    family: Annotated[str | None, typer.Option(help="Of a model that is a folder.")] = None,
-    context: Annotated[
-        int | None, typer.Option(min=16, help="Steps of context; default: params.yaml's, or 500.")
+    model: Model,
+    data: Data,
+    family: Family = None,
+    context: Context = None,
+    horizon: Horizon = None,
+    noise: Annotated[
+        float, typer.Option(min=0, max=10, help="Noise on the context, in standard deviations of the series.")
+    ] = 0.0,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=3, help="Largest number of tokens per layer; default: that of params.yaml, or 2048."),
     ] = None,
-    horizon: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Steps after it; default: the data set's, or 24.")
-    ] = None,
-    noise: Annotated[float, typer.Option(min=0, max=10, help="On the context, in s.d. of the series.")] = 0.0,
-    rows: Annotated[int | None, typer.Option(min=3, help="Tokens of a layer; default: params.yaml's, or 2048.")] = None,
-    max_series: Annotated[int | None, typer.Option(min=1, help="A seeded sample where there are more.")] = None,
+    max_series: MaxSeries = None,
     share: Annotated[
         float, typer.Option(min=0.01, max=1, help="Share ε of the variance for the effective dimension d(ε).")
     ] = 0.8,
-    epsilon: Annotated[float, typer.Option(min=0, max=1, help="Of the largest singular value, for the rank.")] = 0.01,
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=LARGEST_SEED, help="Of sampled series, tokens and clusters.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    epsilon: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Tolerance of the numerical rank, relative to the largest singular value."),
+    ] = 0.01,
+    seed: Seed = None,
+    device: Device = "cpu",
     precision: Annotated[
-        Precision | None, typer.Option(help="Of products with its matrices; default: the model's, or float32.")
+        Precision | None, typer.Option(help="Precision that runs the model; default: the model's own, or float32.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A picture: .html (self-contained), .png or .svg.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File of a plot: .html (one file, no network needed), .png or .svg.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure isotropy, effective dimension and rank of every layer of one model on one data set.
+    """Measure isotropy, dimension and rank of every layer.
 
     \b
     tsfmscope inspect chronos-bolt-nano nile
@@ -79,96 +74,49 @@ def inspect(
 
     Nothing is stored, Ray is not started, and params.yaml is optional.
     """
-    from tsfmscope.stages.cli.inspection import InspectRequest
-    from tsfmscope.stages.cli.inspection import inspect_layers as look_at
+    from tsfmscope.stages.cli.inspection import InspectRequest, inspect_layers
 
-    if out is not None and out.suffix not in PICTURES:
-        raise ParamsError(f"--out {out}: expected a name that ends in {', '.join(PICTURES)}")
-    asked = InspectRequest(
+    if out is not None and out.suffix not in PLOTS:
+        raise ParamsError(f"--out {out}: expected a name that ends in {', '.join(PLOTS)}")
+    request = InspectRequest(
         model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon,
         precision and precision.value,
     )  # fmt: skip
-    with watched() as watch:
-        found = look_at(params_here(), asked, watch)
+    with show_progress() as watch:
+        report = inspect_layers(params_here(), request, watch)
         if out is not None:
             watch("drawing", 0, 0)
-            _draw(found, out)
+            _draw(report, out)
     if as_json:
-        say_json(found.rows)
+        print_json(report.rows)
     else:
-        _show(found, share, epsilon)
-    say_left_out(found.skipped, aside=as_json)
+        _show(report, share, epsilon)
+    print_left_out(report.skipped, as_json=as_json)
     if out is not None and not as_json:
-        typer.echo(f"picture: {out}")
+        typer.echo(f"plot: {out}")
 
 
-@contextlib.contextmanager
-def watched() -> Iterator[Watch]:
-    """Show progress on stderr if that is a terminal, and remove it at the end.
-
-    After that, print the messages of the data's readers, each once.
-    """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from transformers.utils.logging import disable_progress_bar
-
-    # Bars of transformers would be printed in the middle of ours.
-    disable_progress_bar()
-    bar = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
-    shown = console(stderr=True)
-    with Progress(*bar, console=shown, transient=True, disable=not shown.is_terminal) as progress:
-        task = progress.add_task("", total=None)
-
-        def watch(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total or None)
-
-        with _heard() as said:
-            yield watch
-    for line in said:
-        typer.echo(line, err=True)
-
-
-@contextlib.contextmanager
-def _heard() -> Iterator[dict[str, None]]:
-    """Collect the lines that reading data logs, in order.
-
-    Each line is kept once, because several candidates may read the same file.
-    """
-    said: dict[str, None] = {}
-
-    class Hear(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.setdefault(record.getMessage())
-
-    logger, hear = logging.getLogger("tsfmscope.stages.cli.inspection"), Hear()
-    # With a handler, Python's handler of last resort does not print the lines as well.
-    logger.addHandler(hear)
-    try:
-        yield said
-    finally:
-        logger.removeHandler(hear)
-
-
-def _show(found: LayerReport, share: float, epsilon: float) -> None:
-    first = found.rows[0]
+def _show(report: LayerReport, share: float, epsilon: float) -> None:
+    first = report.rows[0]
     values = {"share": share, "epsilon": epsilon, "percent": 100 * share}
     title = (
-        f"{first['model']} on {first['dataset']}: {found.n_windows} windows of {found.n_series} series, "
+        f"{first['model']} on {first['dataset']}: {report.n_windows} windows of {report.n_series} series, "
         f"context {first['context']}" + (f", noise {first['noise']:g}" if first["noise"] else "")
     )
-    lines = [[_cell(row, column) for column in COLUMNS.values()] for row in found.rows]
-    say_table(title, [name.format(**values) for name in COLUMNS], lines)
+    lines = [[_cell(row, column) for column in COLUMNS.values()] for row in report.rows]
+    print_table(title, [name.format(**values) for name in COLUMNS], lines)
     typer.echo(MEANING.format(**values))
-    for line in flow(found.rows):
+    for line in flow(report.rows):
         typer.echo(line)
-    if repeats := max(row["repeats"] for row in found.rows):
+    if repeats := max(row["repeats"] for row in report.rows):
         typer.echo(SPREAD.format(repeats=repeats))
-    typer.echo(str(found.observed))
+    typer.echo(str(report.observed))
 
 
-def notes(found: LayerReport) -> Iterator[str]:
+def notes(report: LayerReport) -> Iterator[str]:
     """Yield sentences about the windows, for the page."""
-    yield f"{found.n_windows} windows of {found.n_series} series; {found.observed}."
-    if repeats := max(row["repeats"] for row in found.rows):
+    yield f"{report.n_windows} windows of {report.n_series} series; {report.observed}."
+    if repeats := max(row["repeats"] for row in report.rows):
         yield SPREAD.format(repeats=repeats)
 
 
@@ -199,7 +147,7 @@ def _short(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def _draw(found: LayerReport, out: Path) -> None:
+def _draw(report: LayerReport, out: Path) -> None:
     """Write the plot, completely or not at all. Raises ParamsError if the file cannot be written."""
     import pandas as pd
 
@@ -207,15 +155,15 @@ def _draw(found: LayerReport, out: Path) -> None:
     from tsfmscope.tasks.report.page.single_model_page import drawn, page
     from tsfmscope.tasks.report.render.mpl_render import render
 
-    first = found.rows[0]
-    figures = drawn(pd.DataFrame(found.rows))
+    first = report.rows[0]
+    figures = drawn(pd.DataFrame(report.rows))
     if out.suffix == ".html":
         title = f"{first['model']} on {first['dataset']}, context {first['context']}"
-        data = page(title, figures, list(notes(found))).encode()
+        data = page(title, figures, list(notes(report))).encode()
     else:
         data = render(figures)[out.suffix.removeprefix(".")]
     try:
         with atomic(out) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
-        raise ParamsError(f"--out {out}: cannot be written ({error.strerror}); name another place") from None
+        raise ParamsError(f"--out {out}: cannot be written ({error.strerror}); name another file") from None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import typer
 from rich import box
@@ -15,19 +17,25 @@ from rich.table import Table
 
 from tsfmscope.store.printable import printable
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 # Characters of a column that is never wrapped.
 SHORT = 12
 # Characters of a line if the output is not a terminal, so that nothing is cut off.
 WIDE = 200
 
 
-def say_json(found: Any) -> None:
+def print_json(value: Any) -> None:
     """Print a value as one JSON document, floats with all digits. Raises ValueError for NaN."""
-    typer.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+@contextlib.contextmanager
+def stdout_for_json(as_json: bool) -> Iterator[None]:
+    """Send what the work prints to stderr, if stdout is for the JSON document alone."""
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        yield
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows as a table, with numbers as in `cell`."""
     table = Table(title=escape(title) or None, title_justify="left", box=box.SIMPLE_HEAD)
     lines = [[cell(value) for value in row] for row in rows]
@@ -41,10 +49,10 @@ def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]])
     console().print(table)
 
 
-def say_left_out(skipped: Mapping[str, int], *, aside: bool) -> None:
-    """Print the number of series left out, one line per reason. aside: on stderr, if stdout is JSON."""
+def print_left_out(skipped: Mapping[str, int], *, as_json: bool) -> None:
+    """Print the number of series left out, one line per reason. as_json: on stderr, since stdout is JSON."""
     for reason, n in skipped.items():
-        typer.echo(printable(f"left out: {n} series: {reason}"), err=aside)
+        typer.echo(printable(f"left out: {n} series: {reason}"), err=as_json)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsfmscope.stages.cli.inspect import watched
-from tsfmscope.stages.cli.output import Json, say_json, say_left_out, say_table, with_spread
-from tsfmscope.stages.cli.ranking import RESULTS, Criteria, candidates, rank_candidates, what_varies
-from tsfmscope.stages.cli.ranking_trust import beats_chance, trust, verdict
-from tsfmscope.stages.config import LARGEST_SEED
+from tsfmscope.stages.cli.options import RESULTS, Data, Device, Horizon, Json, MaxSeries, Seed
+from tsfmscope.stages.cli.output import print_json, print_left_out, print_table, with_spread
+from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.stages.pipeline.contexts import unfilled
 from tsfmscope.store.errors import QueryError
 
-
-class By(StrEnum):
-    """Measure to rank by: a column of the view `isotropy`, or the spread of a head's log-partition."""
-
-    zeta_adjusted_corrected = "zeta_adjusted_corrected"
-    zeta_adjusted = "zeta_adjusted"
-    zeta = "zeta"
-    log_isotropy_scaled = "log_isotropy_scaled"
-    isoscore = "isoscore"
-    log_partition_spread = "log_partition_spread"
-
+if TYPE_CHECKING:
+    from tsfmscope.stages.cli.ranking import Criteria
 
 # Heading of the table -> column of the ranking.
 COLUMNS = {
@@ -58,69 +45,78 @@ RULES = {
 
 
 def recommend(
-    data: Annotated[str, typer.Argument(help="As of `inspect`; nothing in it needs to be forecast or labelled.")],
-    models: Annotated[list[str], typer.Option(help="As of `inspect`: names with commas, or the option again.")],
-    contexts: Annotated[str | None, typer.Option(help="Steps, with commas; default: those of params.yaml.")] = None,
+    data: Data,
+    models: Annotated[list[str], typer.Option(help="Model names or references, with commas, or the option again.")],
+    contexts: Annotated[
+        str | None, typer.Option(help="Context lengths in steps, with commas; default: those of params.yaml.")
+    ] = None,
     by: Annotated[
-        By, typer.Option(help="What isotropy is; the last: of softmax heads only.")
-    ] = By.zeta_adjusted_corrected,
-    results: Annotated[Path | None, typer.Option(help=f"Where trust is from; default: {RESULTS}.")] = None,
-    study: Annotated[str | None, typer.Option(help="Of the results; default: that of the most data sets.")] = None,
-    horizon: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Steps after it; default: the data set's, or 24.")
+        str,
+        typer.Option(
+            help="Measure of isotropy: a column of the view `isotropy`, or log_partition_spread (softmax heads)."
+        ),
+    ] = "zeta_adjusted_corrected",
+    results: Annotated[
+        Path | None, typer.Option(help=f"DuckDB file of results that say how far to trust; default: {RESULTS}.")
     ] = None,
-    rows: Annotated[int | None, typer.Option(min=30, help="Tokens of a candidate, at most.")] = None,
-    max_series: Annotated[int | None, typer.Option(min=1, help="A seeded sample where there are more.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=LARGEST_SEED, help="Of sampled series, tokens and clusters.")
+    study: Annotated[
+        str | None, typer.Option(help="Study of these results; default: the study of the most data sets.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    horizon: Horizon = None,
+    rows: Annotated[int | None, typer.Option(min=30, help="Largest number of tokens per candidate.")] = None,
+    max_series: MaxSeries = None,
+    seed: Seed = None,
+    device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Rank models and context lengths by how isotropic their last layer is on your series.
+    """Rank models and context lengths by isotropy.
 
     \b
     tsfmscope recommend nile --models chronos-bolt-nano,patchtst-nano --contexts 32,64
     tsfmscope recommend mine.csv --models chronos-t5-nano --contexts 64,128,256 --by log_partition_spread
     tsfmscope recommend mine.csv --models chronos-bolt-nano,moirai-nano --json
 
-    Nothing is forecast. Below the ranks, the command prints how far to trust them: on the data sets of the
+    A candidate is one model at one context length; its last layer is measured on your series. Nothing is
+    forecast. Below the ranks, the command prints how far to trust them: on the data sets of the
     results, the cost of such advice over the best choice in hindsight, compared with a validation window, the
     largest context and chance. It states if the advice does not beat chance. Exit codes: 0 ranked, trusted or
     not; 1 no candidate could be measured; 2 the command is not valid.
     """
     from tsfmscope.stages.cli.inspection import InspectRequest
+    from tsfmscope.stages.cli.ranking import Criteria, candidates, check_measure, rank_candidates, what_varies
+    from tsfmscope.stages.cli.ranking_trust import beats_chance
+    from tsfmscope.stages.pipeline.contexts import unfilled
 
-    names = [name.strip() for one in models for name in one.split(",") if name.strip()]
-    choice = Criteria(names, _steps(contexts), by.value)
-    asked = InspectRequest("", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device)
+    check_measure(by)
+    names = [name.strip() for text in models for name in text.split(",") if name.strip()]
+    criteria = Criteria(names, _steps(contexts), by)
+    request = InspectRequest("", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device)
     if results is not None and not results.is_file():
         raise ParamsError(f"--results {results}: no such file; `make repro` makes {RESULTS}, or leave the option out")
     params = params_here()
-    pairs = candidates(params, choice)
-    rules, said = _trust(results, choice, what_varies(pairs), study)
-    with watched() as watch:
-        ranking = rank_candidates(params, asked, choice, watch)
-    found = ranking.rows
+    pairs = candidates(params, criteria)
+    rules, verdict = _trust(results, criteria, what_varies(pairs), study)
+    with show_progress() as watch:
+        ranking = rank_candidates(params, request, criteria, watch)
     if ranking.unfilled:
         filled = [pair for pair in pairs if pair[1] not in ranking.unfilled]
-        rules, said = _trust(results, choice, what_varies(filled), study)
-    best = [{"model": row["model"], "context": row["context"]} for row in found if row["rank"] == 1]
+        rules, verdict = _trust(results, criteria, what_varies(filled), study)
+    best = [{"model": row["model"], "context": row["context"]} for row in ranking.rows if row["rank"] == 1]
     if as_json:
         beats = beats_chance(rules) if rules else None
         trusted = {"study": rules[0]["study"], "beats_chance": beats, "rules": rules} if rules else None
         left_out = {"contexts": ranking.unfilled, "longest": ranking.longest} if ranking.unfilled else None
-        facts = {"by": choice.by, "advised": best, "candidates": found, "unfilled": left_out}
-        say_json(facts | {"trust": trusted, "said": said})
-        say_left_out(ranking.skipped, aside=True)
+        facts = {"by": criteria.by, "advised": best, "candidates": ranking.rows, "unfilled": left_out}
+        print_json(facts | {"trust": trusted, "verdict": verdict})
+        print_left_out(ranking.skipped, as_json=True)
         return
-    _show(data, choice, found, best)
+    _show(data, criteria, ranking.rows, best)
     if ranking.unfilled:
         typer.echo(f"not ranked: {unfilled(ranking.unfilled, ranking.longest)}")
-    say_left_out(ranking.skipped, aside=False)
+    print_left_out(ranking.skipped, as_json=False)
     if rules:
         _show_trust(rules)
-    typer.echo(said)
+    typer.echo(verdict)
 
 
 def _steps(text: str | None) -> list[int] | None:
@@ -136,16 +132,18 @@ def _steps(text: str | None) -> list[int] | None:
     return list(map(int, parts))
 
 
-def _trust(path: Path | None, choice: Criteria, varies: str, study: str | None) -> tuple[list[dict[str, Any]], str]:
+def _trust(path: Path | None, criteria: Criteria, varies: str, study: str | None) -> tuple[list[dict[str, Any]], str]:
     """Return rows of advice_regret and the verdict; without rows, the reason and how to get some.
 
     Raises ParamsError if the named results database cannot be queried.
     """
+    from tsfmscope.stages.cli.ranking_trust import trust, verdict
+
     where = path or RESULTS
     if not where.is_file():
         return [], f"How far to trust this is not known here: there is no {where}; `make repro` makes it."
     try:
-        rules = trust(where, choice.by, varies, study)
+        rules = trust(where, criteria.by, varies, study)
     except QueryError as error:
         why = f"{where} does not answer ({str(error).splitlines()[0]}); `make repro` makes it anew"
         if path is not None:
@@ -156,25 +154,25 @@ def _trust(path: Path | None, choice: Criteria, varies: str, study: str | None) 
         asked = varies.replace("_and_", " and ")
         return [], (
             f"How far to trust this is not known: {where} has {of} in which the {asked} could be chosen by "
-            f"{choice.by}; docs/advice.md says what a study needs."
+            f"{criteria.by}; docs/advice.md says what a study needs."
         )
     return rules, verdict(rules)
 
 
-def _show(data: str, choice: Criteria, found: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> None:
+def _show(data: str, criteria: Criteria, found: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> None:
     columns = {name: column for name, column in COLUMNS.items() if any(row[column] is not None for row in found)}
-    if choice.by not in columns.values():
-        columns = {**columns, choice.by: choice.by}
-    say_table(
-        f"{data}, by {choice.by}", list(columns), [[_value(row, one) for one in columns.values()] for row in found]
+    if criteria.by not in columns.values():
+        columns = {**columns, criteria.by: criteria.by}
+    print_table(
+        f"{data}, by {criteria.by}", list(columns), [[_value(row, one) for one in columns.values()] for row in found]
     )
     sizes = sorted({row["n_tokens"] for row in found if row["n_tokens"] is not None})
-    typer.echo(MEANING.format(by=choice.by, tokens=" to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))))
-    typer.echo(TIES if any(row[f"{choice.by}_sd"] for row in found) else NO_SPREAD.format(by=choice.by))
+    typer.echo(MEANING.format(by=criteria.by, tokens=" to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))))
+    typer.echo(TIES if any(row[f"{criteria.by}_sd"] for row in found) else NO_SPREAD.format(by=criteria.by))
     if len(sizes) > 1:
         typer.echo("candidates with so few tokens cannot be compared with the others: ζ, ζ′ and K depend on the number")
     named = " or ".join(f"{one['model']} at context {one['context']}" for one in best)
-    typer.echo(f"advice: {named}" if best else f"advice: none, no candidate has {choice.by}")
+    typer.echo(f"advice: {named}" if best else f"advice: none, no candidate has {criteria.by}")
 
 
 def _value(row: Mapping[str, Any], column: str) -> Any:
@@ -196,7 +194,7 @@ def _show_trust(rules: Sequence[Mapping[str, Any]]) -> None:
         [RULES[row["rule"]], row["n"], *(_times(row[one]) for one in nats), row["p"], row["advice_is"]] for row in rules
     ]
     columns = ["choosing by", "data sets", "times", "low", "high", "advice/it", "low", "high", "p", "advice is"]
-    say_table(title, columns, lines)
+    print_table(title, columns, lines)
 
 
 def _times(nats: float | None) -> float | None:

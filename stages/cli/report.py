@@ -1,4 +1,4 @@
-"""Command `tsfmscope report`: the page of the results, which the stage report builds."""
+"""Command `tsfmscope report`: where the results and their page are."""
 
 from __future__ import annotations
 
@@ -9,62 +9,56 @@ from typing import Annotated
 
 import typer
 
-from tsfmscope.stages import DATA
-from tsfmscope.stages.cli.output import Json, say_json
-from tsfmscope.stages.config.params import ParamsError, load
-
-RESULTS = Path(DATA, "results.duckdb")
+from tsfmscope.stages.cli.options import RESULTS, Json
+from tsfmscope.stages.cli.output import print_json, stdout_for_json
+from tsfmscope.stages.config.params import ParamsError
 
 
 def report(
-    build: Annotated[
-        bool, typer.Option("--build", help="Build it anew, as `python -m tsfmscope.stages report` does.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Copy it there: one file that needs no other.")] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    build: Annotated[bool, typer.Option("--build", help="Build the page anew.")] = False,
+    out: Annotated[Path | None, typer.Option(help="File for a copy of the page, which needs no other file.")] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Print where the page of the results is; build it if it is missing or --build is given.
+    """Print where the results and their page are.
 
     \b
     tsfmscope report
     tsfmscope report --out results.html
     tsfmscope report --json
+
+    The page is built if it is missing.
     """
+    from tsfmscope.stages.pipeline.run_stage import run_stage
     from tsfmscope.stages.report import FIGURES, PAGE
 
     if not RESULTS.exists():
-        raise ParamsError(f"{RESULTS}: no results in this folder; run `dvc repro`, or go where they are")
+        raise ParamsError(
+            f"no results at {RESULTS}; `make repro` (or `dvc repro`) makes them, `dvc pull` brings them; or run this "
+            "in the folder that contains them"
+        )
     built = build or not PAGE.exists()
     if built:
-        _build(quiet=as_json)
-    place = PAGE
+        with stdout_for_json(as_json):
+            run_stage("report")
+    page = PAGE
     if out is not None:
         try:
             shutil.copyfile(PAGE, out)
         except OSError as error:
-            raise ParamsError(f"--out {out}: cannot be written ({error.strerror}); name another place") from None
-        place = out
+            raise ParamsError(f"--out {out}: cannot be written ({error.strerror}); name another file") from None
+        page = out
     # A run of DVC writes the page last, so a page older than the results belongs to an earlier run.
     stale = not built and PAGE.stat().st_mtime < RESULTS.stat().st_mtime
     figures = len(list(FIGURES.glob("*.png")))
+    size = page.stat().st_size
     if as_json:
-        say_json(
-            {"page": str(place), "bytes": place.stat().st_size, "figures": figures, "built": built, "stale": stale}
-        )
+        facts = {"page": str(page), "bytes": size, "figures": figures, "built": built, "stale": stale}
+        print_json({"results": str(RESULTS)} | facts)
     else:
-        typer.echo(f"{place}: {place.stat().st_size / 1e6:.1f} MB; {figures} figures in {FIGURES}")
+        typer.echo(f'results: {RESULTS}  (tsfmscope sql "select * from correlation")')
+        typer.echo(f"report:  {page}  ({size / 1e6:.1f} MB; {figures} figures in {FIGURES})")
         if stale:
-            typer.echo(f"{RESULTS} is newer: --build makes the page anew")
-    if show and not webbrowser.open(place.resolve().as_uri()):
-        raise ParamsError(f"--open: no browser answers here; open {place.resolve()} yourself")
-
-
-def _build(*, quiet: bool) -> None:
-    import contextlib
-    import sys
-
-    from tsfmscope.stages.report import main
-
-    with contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext():
-        main(load())
+            typer.echo(f"{RESULTS} is newer than the page; --build makes the page anew")
+    if show and not webbrowser.open(page.resolve().as_uri()):
+        raise ParamsError(f"--open: no browser answers here; open {page.resolve()} yourself")

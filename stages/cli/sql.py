@@ -1,25 +1,82 @@
-"""Command `tsfmscope sql`: the same as `python -m tsfmscope.store`."""
+"""Command `tsfmscope sql`: rows that SQL returns from the results."""
 
 from __future__ import annotations
 
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-SETTINGS = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+from tsfmscope.stages.cli.options import RESULTS, Database, Json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-def sql(context: typer.Context) -> None:
-    """Run SQL on the results: a statement, a .sql file, - for standard input, or a prompt.
+class Format(StrEnum):
+    """Format in which rows are printed or written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    markdown = "markdown"
+    parquet = "parquet"
+
+
+def sql(
+    context: typer.Context,
+    statement: Annotated[
+        str | None, typer.Argument(help="SQL, a .sql file, or - for standard input, which is read by default.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="Format of the rows.")] = Format.table,
+    out: Annotated[Path | None, typer.Option(help="New file for the rows of one statement.")] = None,
+    db: Database = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Run SQL on the results.
 
     \b
     tsfmscope sql "select 6 * 7 as answer" --format markdown
     tsfmscope sql "select model, layer, zeta from geometry limit 3" --json
-    tsfmscope sql tables geometry
-    tsfmscope sql query --help
 
-    This is `python -m tsfmscope.store`; --json means --format json. Exit code 2: the SQL or the database is
-    not valid.
+    Nothing but --out can write a file. --json is short for --format json; JSON, Parquet and --out take one
+    statement. For a prompt with history and completion, use DuckDB's own: duckdb -readonly
+    data/results.duckdb
     """
-    from tsfmscope.store.__main__ import main
+    from tsfmscope.store import query, rows_output
 
-    arguments = [part for word in context.args for part in (["--format", "json"] if word == "--json" else [word])]
-    main(arguments, "tsfmscope sql")
+    if statement is None and stdin_is_terminal():
+        typer.echo(context.get_help())
+        return
+    chosen = Format.json if as_json else form
+    text = query.read_sql(statement)
+    connection = query.connect(db)
+    tables = list(query.statements(connection, text))
+    # Not closed after Ctrl-C, since closing waits for a statement that still runs.
+    connection.close()
+    if out is not None:
+        rows_output.write(rows_output.single(tables), chosen.value, out)
+    elif chosen is Format.parquet:
+        rows_output.write_parquet(rows_output.single(tables))
+    elif chosen is Format.json:
+        print_rows(rows_output.single(tables), chosen)
+    else:
+        for rows in tables:
+            print_rows(rows, chosen)
+
+
+def stdin_is_terminal() -> bool:
+    """Return whether standard input is a terminal, so that nothing was piped into the command."""
+    return sys.stdin.isatty()
+
+
+def print_rows(rows: pa.Table, form: Format) -> None:
+    """Print rows as a table, CSV, JSON or Markdown."""
+    from tsfmscope.store import render, terminal_table
+
+    if form is Format.table:
+        terminal_table.show(rows)
+    else:
+        typer.echo(render.render(rows, form.value, terminal=sys.stdout.isatty()))

@@ -11,16 +11,22 @@ from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError
 FOLDER = Path("params")
 
 
+def profile_file(name: str) -> Path:
+    """Return the file of a profile. Raises ParamsError, with the names of all profiles, if there is none."""
+    path = FOLDER / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml"))) or "none"
+        raise ParamsError(f"no profile {name!r} in {FOLDER}; known: {known}")
+    return path
+
+
 def use_profile(name: str, *, force: bool = False) -> None:
     """Copy params/NAME.yaml over params.yaml.
 
     Raises ParamsError if there is no such profile, or if params.yaml has edits that would be lost. force:
     overwrite the edits.
     """
-    profile, target = FOLDER / f"{name}.yaml", Path(PARAMS_FILE)
-    if not profile.is_file():
-        known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.yaml"))) or "none"
-        raise ParamsError(f"no profile {name!r} in {FOLDER}; known: {known}")
+    profile, target = profile_file(name), Path(PARAMS_FILE)
     if not force and has_edits(target):
         raise ParamsError(
             f"{target} has edits that are neither in a profile nor in git's last commit; keep them with "

@@ -21,9 +21,11 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.store.job_rows import in_a_line
 from tsfmscope.store.key_set import SLICE, unique
 from tsfmscope.store.object_store import place
-from tsfmscope.store.published import table_files
+from tsfmscope.store.schema import job_tables
+from tsfmscope.store.stage_outputs import table_files
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.status import Status, write_status
+from tsfmscope.tasks.errors import TsfmscopeError
 from tsfmscope.tasks.job import Job, StoreCallbacks
 from tsfmscope.tasks.sweep import engine, progress
 from tsfmscope.tasks.sweep.cluster import Resources
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 # Number of kinds of failures, the most common ones, that a stage prints at its end.
 KINDS = 5
-# Environment variable set by `stages retry`: jobs that failed permanently are tried again.
+# Environment variable set by `tsfmscope retry`: jobs that failed permanently are tried again.
 RETRY_VARIABLE = "TSFMSCOPE_RETRY_FAILED"
 
 
@@ -46,19 +48,20 @@ class Planned(NamedTuple):
     studies: Sequence[str] = ()
 
 
-class TooManyFailures(Exception):
+class TooManyFailures(TsfmscopeError):
     """More jobs of a stage failed than resources.max_failed_share allows; the others are stored."""
 
 
 @contextmanager
-def open_store(stage: str, tables: Sequence[str], params: Params | None = None) -> Iterator[StageStore]:
-    """Open the output store of a stage, locked for this driver.
+def open_store(stage: str, params: Params | None = None) -> Iterator[StageStore]:
+    """Open the output store of a stage for the tables that the schema assigns to it, locked for this driver.
 
     params: given by stages whose rows and dumps go to resources.store, if that is set.
     """
     uri = params.resources.store if params else None
     where = place(uri, stage) if uri else None
     companion = Path(DATA, "timings", stage)
+    tables = job_tables(stage)
     with StageStore(Path(DATA, stage), tables=tables, companion=companion, stage=stage, place=where) as out:
         yield out
 
@@ -242,7 +245,7 @@ def judge(out: StageStore, failures: pa.Table, planned: int, max_share: float) -
         where = "" if out.root.parent == Path(DATA).absolute() else f" --data {out.root.parent}"
         raise TooManyFailures(
             f"{out.stage}: {len(kinds)} of {planned} jobs failed, more than resources.max_failed_share = {max_share:g} "
-            f"allows; what finished is stored. `python -m tsfmscope.store failures{where}` lists them, "
+            f"allows; what finished is stored. `tsfmscope failures{where}` lists them, "
             f"with --full their tracebacks. Fix the cause: `dvc repro` then tries again the {again} that came of the "
             "machine, and what "
             "has other params or inputs by then; `make retry` tries all again"

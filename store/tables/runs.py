@@ -14,6 +14,7 @@ TABLES = (
             C("stage", TEXT, "stage that ran it: compression, geometry, spectra or forecasts"),
             KEY,
         ),
+        key=("study", "stage", "job_key"),
     ),
     Table(
         "studies",
@@ -25,6 +26,8 @@ TABLES = (
             C("plot", TEXT, "how the report draws it, as `plot` in params.yaml"),
             C("x_axis", TEXT, "what a grid of models varies: model -> x (JSON)", null=True),
         ),
+        stages=("statistics",),
+        key=("study",),
     ),
     Table(
         "failures",

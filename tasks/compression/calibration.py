@@ -114,7 +114,7 @@ class _Streams:
         self._layer = layer
         cross = layer.kind == "cross"
         # Whether keys and queries have different inputs.
-        separate = cross or layer.laid_out is not None
+        separate = cross or layer.reorder_mask is not None
         self.points = ("q", "k", "o") if separate else ("q", "o")
         self._stacks = dict.fromkeys(self.points, layer.stack) | ({"k": first_stack} if cross else {})
         self._of = {projection: TallQR(layer.linear(projection).weight.shape[1]) for projection in self.points}
@@ -144,8 +144,8 @@ class _Streams:
 
         HealthError if the mask does not fit the shape of the projection's input.
         """
-        if self._layer.laid_out is not None:
-            valid = self._layer.laid_out(valid, shape)
+        if self._layer.reorder_mask is not None:
+            valid = self._layer.reorder_mask(valid, shape)
         elif self._layer.kind == "group":
             valid = valid.T
         if shape != valid.shape:

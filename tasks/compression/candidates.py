@@ -13,14 +13,14 @@ from tsfmscope.tasks.compression.budget import Curve, Spectrum
 from tsfmscope.tasks.compression.products import Factors
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.attention import NAMES, AttentionLayer, Projections
-from tsfmscope.tasks.models.common.low_rank import cost
+from tsfmscope.tasks.models.common.low_rank import count_numbers
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.compression.calibration import Moments
     from tsfmscope.tasks.models.base import Family
 
 # Methods that need second moments of calibration data.
-NEEDS_MOMENTS = ("aware", "aware-svd", "project")
+NEEDS_MOMENTS = ("activation-aware", "activation-aware-svd", "project")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def inert_matrices(model: Family, *, univariate: bool) -> frozenset[tuple[str, s
     several series together. Its queries and keys therefore count as inert only if `univariate` is true, which
     means that every forecast is of a single series.
     """
-    return frozenset(matrix for matrix in model.idle if univariate or matrix[1] != "group")
+    return frozenset(matrix for matrix in model.inert_projections if univariate or matrix[1] != "group")
 
 
 def _separate_idle(candidate: Candidate, idle: Container[tuple[str, str, str]]) -> Iterator[Candidate]:
@@ -183,7 +183,7 @@ def _matrices(layer: AttentionLayer, by_name: dict[str, np.ndarray], factors: li
 
     `cost` counts a matrix as dense if its factors have more numbers. At the full rank the matrices stay dense.
     """
-    costs = np.array([sum(cost(layer, name, rank) for name in by_name) for rank in range(1, full + 1)])
+    costs = np.array([sum(count_numbers(layer, name, rank) for name in by_name) for rank in range(1, full + 1)])
     costs[-1] = before = sum(matrix.size for matrix in by_name.values())
     return Candidate(layer, tuple(by_name), factors, full, costs, before, [1.0] * len(factors))
 
@@ -191,9 +191,9 @@ def _matrices(layer: AttentionLayer, by_name: dict[str, np.ndarray], factors: li
 CandidateBuilder = Callable[[AttentionLayer, Projections, "Moments | None"], Iterator[Candidate]]
 METHODS: dict[str, CandidateBuilder] = {
     "svd": _single,
-    "aware-svd": _single,
+    "activation-aware-svd": _single,
     "joint": _joint,
-    "aware": _joint,
+    "activation-aware": _joint,
     "project": _project,
 }
 

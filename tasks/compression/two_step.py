@@ -18,7 +18,7 @@ from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.candidates import count_parameters
 from tsfmscope.tasks.compression.fidelity import last_states, window_errors
-from tsfmscope.tasks.models.common.low_rank import fitting
+from tsfmscope.tasks.models.common.low_rank import compression_entries
 from tsfmscope.tasks.statistics import means
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.types import Tokens
 
-METHOD = "aware-both"
+METHOD = "activation-aware-2step"
 # Candidates for the first step: share that it keeps of the parameters that it can remove, divided by
 # the budget.
 HEADS = (1.0, 1.5, 2.0, 3.0)
@@ -50,15 +50,15 @@ def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) 
     parts = [tokens for tokens in parts if len(tokens)]
     heads = _choose_split(model, method, parts)
     rows = apply_split(model, method, heads, gather(model, *parts), parts)
-    model.compression = {**method, "method": METHOD, **fitting(model.attentions())}
+    model.compression = {**method, "method": METHOD, **compression_entries(model.attentions())}
     return rows
 
 
 def splits(model: Family, budget: float) -> list[float]:
     """Return candidate shares of all attention parameters for the first step to keep, the simplest first.
 
-    The first candidate is the budget itself, so that the second step does nothing (method `aware`). The
-    second is 1, so that the first step does nothing (`aware-svd`). The others, ascending, take both steps.
+    The first candidate is the budget itself, so that the second step does nothing (method `activation-aware`). The
+    second is 1, so that the first step does nothing (`activation-aware-svd`). The others, ascending, take both steps.
     """
     layers = list(model.attentions())
     fixed = count_parameters([layer for layer in layers if not layer.plain], ("q", "k")) / count_parameters(layers)
@@ -117,12 +117,15 @@ def apply_split(
     budget, rows = method["ranks"]["budget"], []
     total = count_parameters(list(model.attentions()))
     if heads < 1:
-        rows += truncation.compress(model, {**method, "method": "aware", "ranks": {"budget": heads}}, moments)
+        first = {**method, "method": "activation-aware", "ranks": {"budget": heads}}
+        rows += truncation.compress(model, first, moments)
         if heads == budget:
             return rows
         moments = gather(model, *parts)
     remaining = min(1.0, budget * total / count_parameters(list(model.attentions())))
-    return rows + truncation.compress(model, {**method, "method": "aware-svd", "ranks": {"budget": remaining}}, moments)
+    return rows + truncation.compress(
+        model, {**method, "method": "activation-aware-svd", "ranks": {"budget": remaining}}, moments
+    )
 
 
 def _choose_split(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) -> float:

@@ -1,4 +1,4 @@
-"""Checks of what every family guarantees: `python -m tsfmscope.tasks.conformance my-family` runs them.
+"""Checks of what every family guarantees; `tsfmscope check-family my-family` runs them.
 
 A check is a function of a Subject. Its docstring states what it demands, and it returns what it saw. See
 docs/plugins.md.
@@ -6,7 +6,10 @@ docs/plugins.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from tsfmscope.tasks.conformance import answers, checkpoints, forecasts, matrices, order, roles, states, tokens
 from tsfmscope.tasks.conformance.subject import Subject
@@ -57,3 +60,17 @@ CHECKS: tuple[Check, ...] = (
 def findings(subject: Subject) -> Iterator[Finding]:
     """Run every check of a family, in order, and yield its findings."""
     return (judge(check, subject) for check in CHECKS)
+
+
+def check(
+    family: str, *, checkpoint: str | None = None, config: Mapping[str, Any] | None = None, context: int, horizon: int
+) -> list[Finding]:
+    """Run every check of a family on a checkpoint, else on a small random model of the config.
+
+    ValueError for an unknown family or config, ModelError for what cannot be imported or loaded.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        subject = Subject.of(
+            family, Path(scratch), checkpoint=checkpoint, config=config, context=context, horizon=horizon
+        )
+        return list(findings(subject))

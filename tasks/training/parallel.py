@@ -54,8 +54,8 @@ class Share:
         """
         if self.of == 1:
             return family.loss
-        if family.apart:
-            raise ValueError(f"processes: got {self.of}, expected 1 for {family.name}: {family.apart}")
+        if family.no_ddp_reason:
+            raise ValueError(f"processes: got {self.of}, expected 1 for {family.name}: {family.no_ddp_reason}")
         import torch
         from torch import distributed
 
@@ -102,8 +102,8 @@ class Share:
 
 
 @contextmanager
-def start_processes(spec: Mapping[str, Any], folder: Path) -> Iterator[Share]:
-    """Start the other processes of `current_context().processes` for the training of `spec`, and end them on exit.
+def start_processes(recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path) -> Iterator[Share]:
+    """Start the other processes of `current_context().processes` for a training, and end them on exit.
 
     Only rank 0, the calling process, writes to `folder`. ConnectionError if one of the others ended early;
     the sweep counts that error as transient and tries again.
@@ -117,7 +117,8 @@ def start_processes(spec: Mapping[str, Any], folder: Path) -> Iterator[Share]:
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="tsfmscope-") as temporary:
         rendezvous = Path(temporary, "meeting").as_uri()
-        request = {"spec": dict(spec), "folder": str(folder), "of": processes, "meeting": rendezvous}
+        request = {"recipe": dict(recipe), "embedding": embedding, "folder": str(folder), "of": processes}
+        request["meeting"] = rendezvous
         per_process = max(1, threads // processes)
         others = [_start({**request, "rank": rank}, per_process) for rank in range(1, processes)]
         torch.set_num_threads(per_process)
@@ -212,7 +213,8 @@ def main() -> None:
     from tsfmscope.tasks.training.pretraining import take_part
 
     print("ready", file=ready, flush=True)
-    take_part(request["spec"], Path(request["folder"]), Share(request["rank"], request["of"], request["meeting"]))
+    share = Share(request["rank"], request["of"], request["meeting"])
+    take_part(request["recipe"], request["embedding"], Path(request["folder"]), share)
     _destroy_group()
 
 

@@ -1,4 +1,4 @@
-"""Training batches from the Parquet shards that `python -m tsfmscope.stages corpus` writes, one row group at a time."""
+"""Training batches from the Parquet shards that `tsfmscope corpus` writes, one row group at a time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check_complete(folder: Path) -> None:
         raise DataError(
             f"corpus {folder}: got {sum(counts.values())} series, expected {spec['series']} ({CORPUS_FILE}); "
             f"{len(short)} of {len(expected)} shards are missing or short: {', '.join(short[:3])}"
-            f"{' ...' if len(short) > 3 else ''}; run the same `python -m tsfmscope.stages corpus` command again to "
+            f"{' ...' if len(short) > 3 else ''}; run the same `tsfmscope corpus` command again to "
             "complete them"
         )
 
@@ -84,9 +84,7 @@ def _shards(folder: Path) -> list[Path]:
     # Files directly in dumps/ belong to the table that lists the shards.
     paths = sorted(folder.glob("dumps/*/[!.]*.parquet"))
     if not paths:
-        raise DataError(
-            f"corpus {folder}: got no Parquet shard; make one with `python -m tsfmscope.stages corpus {folder}`"
-        )
+        raise DataError(f"corpus {folder}: got no Parquet shard; make one with `tsfmscope corpus {folder}`")
     return paths
 
 

@@ -29,7 +29,9 @@ EXPORTED = "tests/stages/cli/test_exporting.py::test_the_command_writes_a_dense_
 REPRO = "tests/e2e/test_smoke.py::test_a_second_repro_runs_external_inputs_only"
 SHOWN = "tests/e2e/test_smoke.py::test_dvc_shows_the_headline_numbers_the_plots_and_the_graph"
 CLI = "tests/stages/cli/test_commands.py::test_the_commands_of_the_docs_run_one_after_another"
+STATUS = "tests/e2e/test_smoke.py::test_status_says_that_all_is_done"
 WHEEL = "tests/test_wheel.py::test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder"
+ADDITIONS = "tests/test_additions.py"  # takes the steps of CONTRIBUTING.md, its Python blocks too
 SET_UP = REASON + "sets up an environment from a package index, which the suite itself runs in"
 
 
@@ -52,11 +54,10 @@ ELSEWHERE = (
     Elsewhere("README.md", "dvc plots show", SHOWN),
     Elsewhere("README.md", "make docs", "tests/docs/test_site.py"),
     Elsewhere("README.md", "make test", REASON + "it is what runs this"),
-    Elsewhere("README.md", "python -m tsfmscope.store  ", "tests/store/test_prompt.py"),
     Elsewhere("README.md", "xdg-open", REASON + "opens a window; tests/tasks/report/test_browser.py opens the page"),
     Elsewhere("README.md", "export TSFMSCOPE_DATA", ROOTED),
-    Elsewhere("README.md", "python -m tsfmscope.stages export", EXPORTED),
-    Elsewhere("README.md", "python -m tsfmscope.stages corpus", "tests/stages/cli/test_corpora.py"),
+    Elsewhere("README.md", "tsfmscope export", EXPORTED),
+    Elsewhere("README.md", "tsfmscope corpus", "tests/stages/cli/test_corpora.py"),
     Elsewhere("README.md", "dvc exp run", "tests/e2e/test_dvc.py::test_an_experiment_runs_and_is_kept"),
     Elsewhere("README.md", "dvc remote add", CLONE),
     Elsewhere("README.md", "dvc pull", CLONE),
@@ -66,7 +67,7 @@ ELSEWHERE = (
     Elsewhere("docs/advice.md", "tsfmscope recommend nile", "tests/stages/cli/test_recommend.py"),
     Elsewhere(
         "docs/plugins.md",
-        "python -m tsfmscope.tasks.conformance",
+        "tsfmscope check-family",
         "tests/test_plugin.py::test_it_passes_the_conformance_suite",
     ),
     Elsewhere(
@@ -74,7 +75,7 @@ ELSEWHERE = (
         "uv pip install",
         "tests/test_plugin.py::test_the_install_command_of_the_page_adds_the_package_to_this_environment",
     ),
-    Elsewhere("docs/compression.md", "python -m tsfmscope.stages export chronos", EXPORTED),
+    Elsewhere("docs/compression.md", "tsfmscope export chronos", EXPORTED),
     Elsewhere("docs/own_data.md", "dvc repro", ROOTED),
     Elsewhere("docs/paper_scale.md", "export TSFMSCOPE_DATA", ROOTED),
     Elsewhere("docs/paper_scale.md", "make repro", REASON + "needs released checkpoints and GPUs"),
@@ -88,11 +89,7 @@ ELSEWHERE = (
     Elsewhere("docs/cluster.md", "ray job list", REASON + "Ray's own; it lists what the next one follows"),
     Elsewhere("docs/cluster.md", "ray job logs", CLUSTER),
     Elsewhere("docs/cluster.md", "ray job stop", STOPPED),
-    Elsewhere(
-        "docs/cluster.md",
-        "python -m tsfmscope.store status",
-        "tests/e2e/test_smoke.py::test_status_says_that_all_is_done",
-    ),
+    Elsewhere("docs/cluster.md", "tsfmscope status", STATUS),
     Elsewhere("docs/cluster.md", "ray stop", REASON + "would end every Ray of the machine, other people's too"),
     Elsewhere("docs/install.md", "pip install tsfmscope", WHEEL),
     Elsewhere("docs/install.md", "tsfmscope", WHEEL),
@@ -107,7 +104,10 @@ ELSEWHERE = (
         "docs/install.md", "podman", REASON + "needs a builder and its base image; tests/test_release.py lints the file"
     ),
     Elsewhere("docs/environments.md", "python -m pytest -m download", REASON + "downloads some three gigabytes"),
-    Elsewhere("CONTRIBUTING.md", "python -m tests.task_versions", "tests/test_task_versions.py"),
+    Elsewhere("CONTRIBUTING.md", "make test", REASON + "it is what runs this"),
+    Elsewhere("CONTRIBUTING.md", "cp docs/plugin", ADDITIONS),
+    Elsewhere("CONTRIBUTING.md", "python -m ", ADDITIONS),
+    Elsewhere("CONTRIBUTING.md", "tsfmscope ", ADDITIONS),
     Elsewhere(
         "docs/results/default/README.md", "make repro", REASON + "the default run, which .ci/run makes from nothing"
     ),

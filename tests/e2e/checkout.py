@@ -46,7 +46,7 @@ class Checkout:
 
     def sql(self, query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(
-            self.run("python", "-m", "tsfmscope.store", query, "--format", "json").stdout
+            self.run("python", "-m", "tsfmscope", "sql", query, "--format", "json").stdout
         )
         return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 import shlex
@@ -21,9 +20,7 @@ from tests.docs.accounts import IN_ORDER, TUTORIAL, elsewhere, words_only
 from tests.docs.blocks import ROOT, Block, blocks, commands
 from tests.docs.test_blocks import merge
 from tests.e2e.checkout import Checkout
-from tsfmscope.stages.__main__ import app as pipeline
-from tsfmscope.stages.cli.app import app as lens
-from tsfmscope.store.__main__ import main as ask
+from tsfmscope.stages.cli.app import app
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RAN: set[str] = set()  # in the scene: what two pages name is run once
@@ -52,15 +49,7 @@ def run(made: Checkout, line: str) -> str:
     """What a command prints; ours run in this process, which has their packages, others in a shell."""
     words = shlex.split(line, comments=True)
     if words[:1] == ["tsfmscope"]:
-        return invoked(made, lens, words[1:])
-    if words[:3] == ["python", "-m", "tsfmscope.stages"] and words[3] in ("plan", "export"):
-        return invoked(made, pipeline, words[3:])
-    if words[:3] == ["python", "-m", "tsfmscope.store"]:
-        with at(made.folder), contextlib.redirect_stdout(io.StringIO()) as printed:
-            with pytest.raises(SystemExit) as ended:
-                ask(words[3:])
-            assert ended.value.code in (0, None), line
-        return printed.getvalue()
+        return invoked(made, words[1:])
     shell = re.sub(r"^make ", f"make -o {READY} ", line.partition(" #")[0])
     if " profile NAME=" in shell:
         # the checkout's params.yaml is the suite's own, which git does not have
@@ -68,9 +57,9 @@ def run(made: Checkout, line: str) -> str:
     return made.run("bash", "-c", shell).stdout
 
 
-def invoked(made: Checkout, app: object, words: list[str]) -> str:
+def invoked(made: Checkout, words: list[str]) -> str:
     with at(made.folder):
-        done = CliRunner().invoke(app, words, catch_exceptions=False)  # type: ignore[arg-type]
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, (words, done.output)
     return done.output
 
@@ -112,7 +101,7 @@ def python(made: Checkout, block: Block) -> None:
 def stands_for_the_models_of_params(made: Checkout) -> None:
     """`narrow` and `dense` of a folder; test_exporting.py exports them by their names in params.yaml."""
     for words in ("bolt-0.25 narrow", "bolt-0.25 dense --dense"):
-        run(made, f"python -m tsfmscope.stages export {words} --family chronos-bolt")
+        run(made, f"tsfmscope export {words} --family chronos-bolt")
 
 
 def test_the_tutorial_runs_from_top_to_bottom_and_prints_what_it_shows(smoke: Checkout, tmp_path: Path) -> None:

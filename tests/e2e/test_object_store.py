@@ -13,7 +13,7 @@ from tests.e2e.checkout import Checkout, checkout, commit
 from tests.store.s3 import s3  # noqa: F401  the fixture
 from tsfmscope.store import files
 from tsfmscope.store.objects import Remote
-from tsfmscope.store.published import read_rows, table_files
+from tsfmscope.store.stage_outputs import read_rows, table_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 STAGES = ("tokens", "embeddings", "geometry")

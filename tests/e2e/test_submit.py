@@ -70,7 +70,7 @@ def test_results_and_lock_are_in_the_shared_folder_after_a_submitted_repro(nodes
     assert lock["geometry"]["params"]["params.yaml"]["geometry"]["k_max"] == 3
     assert "up to date" in shared.run("dvc", "status", "geometry", "tables", "--no-updates").stdout
 
-    again = ("python", "-m", "tsfmscope.stages", "submit", "--address", nodes.address, "--name", "first", "--", "true")
+    again = ("python", "-m", "tsfmscope", "submit", "--address", nodes.address, "--name", "first", "--", "true")
     refused = shared.run(*again, ok=False, **nodes.token)
     assert refused.returncode == 1 and "Traceback" not in refused.stderr
     assert "refused the job: ValueError: Job with submission_id first already exists" in refused.stderr
@@ -87,7 +87,7 @@ ENDS = [  # options, command, exit status, what is said
 def test_a_job_that_fails_passes_its_exit_status_on(
     nodes: Nodes, shared: Checkout, options: tuple[str, ...], command: tuple[str, ...], status: int, said: str
 ) -> None:
-    submit = ("python", "-m", "tsfmscope.stages", "submit", "--address", nodes.address, *options, "--", *command)
+    submit = ("python", "-m", "tsfmscope", "submit", "--address", nodes.address, *options, "--", *command)
     done = shared.run(*submit, ok=False, **nodes.token)
     assert done.returncode == status
     assert said in done.stdout + done.stderr
@@ -95,7 +95,7 @@ def test_a_job_that_fails_passes_its_exit_status_on(
 
 def test_a_stopped_job_has_time_to_end_well_and_is_no_success(nodes: Nodes, shared: Checkout) -> None:
     drain = "trap 'sleep 5; touch drained; exit 0' TERM; touch started; while :; do sleep 0.1; done"  # ray gives it 3 s
-    submit = ("python", "-m", "tsfmscope.stages", "submit", "--address", nodes.address, "--name", "long", "--")
+    submit = ("python", "-m", "tsfmscope", "submit", "--address", nodes.address, "--name", "long", "--")
     command, environment = [*submit, "bash", "-c", drain], shared.environment(**nodes.token)
     with subprocess.Popen(command, cwd=shared.folder, env=environment) as following:
         while not (shared.folder / "started").exists():
@@ -107,7 +107,7 @@ def test_a_stopped_job_has_time_to_end_well_and_is_no_success(nodes: Nodes, shar
 
 
 def test_without_the_token_the_user_is_told_what_to_do(nodes: Nodes, shared: Checkout, tmp_path: Path) -> None:
-    submit = ("python", "-m", "tsfmscope.stages", "submit", "--address", nodes.address)
+    submit = ("python", "-m", "tsfmscope", "submit", "--address", nodes.address)
     done = shared.run(*submit, ok=False, HOME=str(tmp_path))
     assert done.returncode == 1
     assert "~/.ray/auth_token" in done.stderr and "RAY_AUTH_MODE=token" in done.stderr
@@ -127,7 +127,7 @@ def test_a_second_node_from_an_empty_folder_finds_code_and_environment_in_the_sh
     submit = (
         "python",
         "-m",
-        "tsfmscope.stages",
+        "tsfmscope",
         "submit",
         "--address",
         nodes.address,

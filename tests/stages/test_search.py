@@ -27,7 +27,7 @@ from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.params import Params, ParamsError, load
 from tsfmscope.stages.pipeline.model_folders import work_folder
 from tsfmscope.stages.pipeline.sweeping import TooManyFailures, resources
-from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.store.status import read_statuses
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, StoreCallbacks

@@ -19,7 +19,7 @@ from tsfmscope import store
 from tsfmscope.store import catalogue, files
 from tsfmscope.store.errors import StoreError
 from tsfmscope.store.manifests import locate
-from tsfmscope.store.published import dump_files, table_files
+from tsfmscope.store.stage_outputs import dump_files, table_files
 from tsfmscope.store.stage_store import StageStore
 
 KEYS = [f"{n:064d}" for n in range(6)]

@@ -31,7 +31,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", STATEMENTS)
 @pytest.mark.slow
 def test_ctrl_c_ends_the_command_within_two_seconds(database: Path, name: str) -> None:
-    command = [sys.executable, "-m", "tsfmscope.store", STATEMENTS[name], "--db", str(database)]
+    command = [sys.executable, "-m", "tsfmscope", "sql", STATEMENTS[name], "--db", str(database)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(4)  # the command has started, and no statement above ends by then
     assert process.poll() is None, process.communicate()
@@ -39,7 +39,7 @@ def test_ctrl_c_ends_the_command_within_two_seconds(database: Path, name: str) -
     sent = time.monotonic()
     out, err = process.communicate(timeout=60)
     assert time.monotonic() - sent < 2
-    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+    assert (process.returncode, out, err) == (130, "", "tsfmscope: interrupted\n")
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ from tsfmscope.store.dumps import layer_states, layers, read_states, read_table
 from tsfmscope.store.errors import PlaceError, StaleInput, StoreBusy
 from tsfmscope.store.object_store import place
 from tsfmscope.store.objects import Remote, filesystem
-from tsfmscope.store.published import dump_files, read_rows, table_files
 from tsfmscope.store.query import connect
+from tsfmscope.store.stage_outputs import dump_files, read_rows, table_files
 from tsfmscope.store.stage_store import StageStore
 
 

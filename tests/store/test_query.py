@@ -1,23 +1,15 @@
 from __future__ import annotations
 
-import io
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 
 from tsfmscope.store import catalogue, files, query, render
-from tsfmscope.store.__main__ import main
 from tsfmscope.store.errors import QueryError
-from tsfmscope.store.lock import Lock
-from tsfmscope.store.stage_store import StageStore
-from tsfmscope.store.status import Status, write_status
 
 
 @pytest.fixture(scope="module")
@@ -180,148 +172,6 @@ def test_a_cell_of_a_traceback_is_its_last_line() -> None:
     table = pa.table({"traceback": [text], "message": ["one line\n"]})
     assert render.cells(table) == [["ValueError: got NaN (last of 3 lines)", "one line"]]
     assert json.loads(render.render(table, "json"))[0]["traceback"] == text
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """`run("select 1")`: exit code, stdout and stderr of `python -m tsfmscope.store "select 1"`, in this process."""
-
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["store", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return (int(ended.value.code or 0), *capsys.readouterr())
-
-    return call
-
-
-def test_the_command_line_answers_a_query_in_a_table_and_in_csv(run, database: Path) -> None:
-    code, shown, complaint = run("select model, loss, [1] as list from training", "--db", database)
-    assert (code, complaint) == (0, "")
-    assert "loss" in shown
-    assert "[1]" in shown
-    assert shown.rstrip().endswith("1 row")
-    assert run("--format", "csv", "--db", database, "select model, loss from training") == (
-        0,
-        "model,loss\nm,2.0\n",
-        "",
-    )
-
-
-def test_a_sql_file_and_standard_input_are_answered_statement_by_statement(
-    run, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "question.sql"
-    file.write_text("-- two\nselect 1 as a; select 2 as b;\n")
-    expected = (0, "a\n1\nb\n2\n", "")
-    assert run(file, "--db", database, "--format", "csv") == expected
-    for argument in (["-"], []):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
-        assert run(*argument, "--db", database, "--format", "csv") == expected
-    assert run(tmp_path / "none.sql", "--db", database)[0] == 2
-
-
-@pytest.mark.timeout(20)
-def test_sql_that_is_no_text_or_no_regular_file_is_one_line(
-    run, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"select '\xff'")))
-    code, out, error = run("-", "--db", database)
-    assert (code, out, error.count("\n")) == (2, "", 1)
-    assert "standard input: expected SQL in UTF-8" in error
-    os.mkfifo(tmp_path / "pipe.sql")
-    (tmp_path / "zero.sql").symlink_to("/dev/zero")
-    for name in ("pipe.sql", "zero.sql"):
-        code, out, error = run(tmp_path / name, "--db", database)
-        assert (code, out) == (2, "")
-        assert "expected a regular file" in error
-
-
-@pytest.mark.parametrize("form", ["parquet", "csv", "json"])
-def test_rows_go_into_a_file_that_is_never_overwritten(run, database: Path, tmp_path: Path, form: str) -> None:
-    out, sql = tmp_path / "rows", "select model, loss from training"
-    assert run(sql, "--db", database, "--format", form, "--out", out)[0] == 0
-    read = {"parquet": pd.read_parquet, "csv": pd.read_csv, "json": pd.read_json}[form]
-    assert read(out).to_dict("records") == [{"model": "m", "loss": 2.0}]
-    code, _, complaint = run("select 3", "--db", database, "--out", out)
-    assert code == 2 and "there is such a file" in complaint
-    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
-
-
-@pytest.mark.parametrize(
-    ("statement", "text"), [("select los from training", '"loss"'), ("copy training to 'x.csv'", "disabled")]
-)
-def test_the_command_line_ends_with_2_and_says_why(run, database: Path, statement: str, text: str) -> None:
-    code, shown, complaint = run(statement, "--db", database)
-    assert (code, shown) == (2, "")
-    assert text in complaint
-
-
-def test_the_command_line_ends_with_2_and_no_traceback(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tsfmscope.store", "select 1", "--db", str(tmp_path / "none.duckdb")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("no database at")
-    assert "Traceback" not in done.stderr
-
-
-def test_the_command_line_lists_tables(run) -> None:
-    _, shown, _ = run("tables", "geometry")
-    assert "inter-token cosine" in shown
-    assert "isotropy.md eq. 1" in shown
-    code, _, complaint = run("tables", "geometri")
-    assert code == 2 and "near: geometry" in complaint
-
-
-def test_the_command_line_tells_a_view_s_question_and_columns(run, database: Path) -> None:
-    _, shown, _ = run("tables", "flow_of_ranks", "--db", database)
-    assert shown.startswith("flow_of_ranks: How does the numerical rank")
-    assert "singular values above epsilon of the largest [dimensions] (rank_structure.md eq. 1)" in shown
-    code, _, complaint = run("tables", "flow_of_rank", "--db", database)
-    assert code == 2 and "near: flow_of_ranks" in complaint
-
-
-def test_the_command_line_tells_the_status(run, tmp_path: Path) -> None:
-    lock = Lock(tmp_path / "geometry.lock")
-    lock.acquire()
-    counts = {"planned": 100, "done": 30, "failed": 7, "running": 4, "reused": 23, "passed_over": 3}
-    write_status(Status("geometry", **counts, started=1006.0, updated=1080.0), folder=tmp_path)
-    _, shown, _ = run("status", "--folder", tmp_path)
-    lock.release()
-    assert [cell.strip() for cell in shown.splitlines()[3].strip("│").split("│")] == [
-        "geometry", "running", "100", "20", "30", "4", "10", "40", "0.5", "0:01:20",
-    ]  # fmt: skip
-    code, _, complaint = run("status", "--folder", tmp_path / "none")
-    assert code == 2
-    assert "no stage that sweeps has run here yet" in complaint
-
-
-def test_failures_are_listed_from_the_outs_also_where_the_pipeline_ended_with_them(
-    run, record: Callable[..., dict], tmp_path: Path
-) -> None:
-    with StageStore(tmp_path / "data" / "heads", tables=["training"], companion=tmp_path / "c", stage="heads") as out:
-        out.append([record("a", error={"type": "KeyError", "message": "no 'x'\nnor 'y'", "traceback": "line 7"})])
-        out.append([record("a", error={"type": "ValueError", "message": "of the last attempt"})])
-        out.append([record("b", error={"type": "ValueError", "message": "one\ntwo", "traceback": "line 9"})])
-    _, shown, _ = run("failures", "--data", tmp_path / "data", "--format", "json")
-    assert [(one["stage"], one["error"], one["message"]) for one in json.loads(shown)] == [
-        ("heads", "ValueError", "of the last attempt"),
-        ("heads", "ValueError", "one"),
-    ]
-    assert list(json.loads(shown)[0]) == ["stage", "task", "error", "message", "spec"]
-    _, shown, _ = run("failures", "--data", tmp_path / "data", "--full", "--format", "json")
-    assert [(one["message"], one["traceback"]) for one in json.loads(shown)][1] == ("one\ntwo", "line 9")
-    with StageStore(tmp_path / "clean" / "heads", tables=["training"], companion=tmp_path / "c", stage="heads"):
-        pass
-    code, shown, _ = run("failures", "--data", tmp_path / "clean")
-    assert (code, shown.splitlines()[-1]) == (0, "0 rows")
-
-
-def test_a_folder_without_results_is_not_one_without_failures(run, tmp_path: Path) -> None:
-    for data in (tmp_path / "none", tmp_path):
-        code, shown, complaint = run("failures", "--data", data)
-        assert (code, shown) == (2, "")
-        assert complaint.startswith(f"no results in {data}; `make repro`")
 
 
 def test_importing_the_store_loads_no_heavy_package_and_makes_no_file(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from rich.console import Console
 from tsfmscope.store import terminal_table
 
 
-def shown(rows: pa.Table, *, width: int = 80, height: int = 24, terminal: bool = True, paged: bool = False) -> str:
+def shown(rows: pa.Table, *, width: int = 80, height: int = 24, terminal: bool = True) -> str:
     """What is printed, without colours."""
     out = Console(
         file=io.StringIO(), width=width, height=height, force_terminal=terminal, color_system=None, highlight=False
     )
-    terminal_table.show(rows, out, paged=paged)
+    terminal_table.show(rows, out)
     text: str = out.file.getvalue()  # type: ignore[attr-defined]
     return text
 
@@ -53,17 +53,6 @@ def test_a_terminal_is_shown_the_first_rows_and_a_pipe_all(terminal: bool) -> No
     text = shown(pa.table({"n": range(1500)}), width=200, terminal=terminal)
     assert ("│ 1499 │" in text) is not terminal
     assert text.splitlines()[-1].startswith("1,500 rows" + (", the first 1,000 above" if terminal else ""))
-
-
-@pytest.mark.parametrize(("rows", "pages"), [(3, 0), (100, 1)])
-def test_what_is_higher_than_the_terminal_goes_through_the_pager(
-    rows: int, pages: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr("pydoc.pager", seen.append)
-    text = shown(pa.table({"n": range(rows)}), height=20, paged=True)
-    assert len(seen) == pages
-    assert f"│ {rows - 1}" in (seen[0] if seen else text)
 
 
 def test_brackets_in_names_and_values_are_no_markup() -> None:

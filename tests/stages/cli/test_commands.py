@@ -1,4 +1,4 @@
-"""Every example of --help and every command of docs/cli.md runs; machines get JSON; a process of its own does too."""
+"""The set of commands, their help texts, examples, JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,31 @@ import re
 import shlex
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer.main
 from typer.testing import CliRunner, Result
 
 from tsfmscope.stages.cli import doctor_checks, report
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.cli.output import cell
+from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store import catalogue
+from tsfmscope.store.errors import QueryError, StoreError
+from tsfmscope.tasks.errors import ModelError
 
 ROOT = Path(__file__).parents[3]
-COMMANDS = ((), ("doctor",), ("inspect",), ("recommend",), ("compress",), ("sql",), ("report",), ("new", "study"))
+# In docs/cli.md, in this order.
+NAMES = (
+    *("inspect", "recommend", "compress", "embed", "export", "sql", "tables", "report", "plan", "profile", "status"),
+    *("failures", "retry", "submit", "corpus", "commit-checkpoints", "new study", "check-family", "doctor"),
+)
+# Commands whose examples need a run of the pipeline, a cluster or minutes.
+WITHOUT_EXAMPLES = {"status", "failures", "submit", "corpus", "commit-checkpoints", "check-family", "profile"}
 EXAMPLE = re.compile(r"^\s+tsfmscope (.*?)(\s+#.*)?$", re.MULTILINE)
 
 
@@ -58,8 +67,97 @@ def examples(text: str) -> list[list[str]]:
     return [shlex.split(found[1]) for found in EXAMPLE.finditer(text)]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_the_examples_of_help_run(folder: Path, command: tuple[str, ...]) -> None:
+def commands() -> dict[str, Any]:
+    """Every command by its whole name, as click has it."""
+    found: dict[str, Any] = {}
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        inner = getattr(command, "commands", None)
+        found |= {f"{name} {part}": one for part, one in inner.items()} if inner else {name: command}
+    return found
+
+
+def test_the_commands_are_those_of_the_page() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    listed = re.findall(r"^\| `((?:new )?[a-z-]+)[^`]*` \|", page, re.MULTILINE)
+    assert tuple(listed) == NAMES
+    assert set(commands()) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_help_text_stands_alone(name: str) -> None:
+    command = commands()[name]
+    first = command.help.partition("\n")[0]
+    # Longer ones are cut in the list of commands.
+    assert re.fullmatch(r"[A-Z].{10,57}\.", first), first
+    for parameter in command.params:
+        assert re.fullmatch(r"[A-Z](?s:.){8,}[^.]\.", parameter.help or ""), (parameter.name, parameter.help)
+
+
+def test_the_list_of_commands_is_not_cut_off() -> None:
+    assert "..." not in run("--help").stdout.partition("Commands:")[2]
+
+
+def test_every_command_that_prints_results_has_json() -> None:
+    without = {name for name, one in commands().items() if "--json" not in {o for p in one.params for o in p.opts}}
+    assert without == {"profile", "commit-checkpoints"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [
+        (("inspect", "chronos-bolt-nano", "nile", "--context", "64"), {"layer", "zeta", "numerical_rank"}),
+        (("embed", "chronos-bolt-nano", "nile", "--context", "64"), {"series", "vector"}),
+        (("export", "chronos-bolt-nano", "out"), {"folder", "family", "parameters", "bytes", "loader"}),
+        (("sql", "select 1 as a, 'x' as b"), {"a", "b"}),
+        (("tables", "geometry"), {"name", "meaning", "columns"}),
+        (("report",), {"results", "page", "bytes", "figures", "built", "stale"}),
+        (("plan",), {"studies", "contexts", "absent", "models"}),
+        (("retry",), {"stages"}),
+        (("new", "study", "mine", "--models", "all", "--measures", "weights"), {"study", "file", "line"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_json_is_one_document(folder: Path, arguments: tuple[str, ...], keys: set[str]) -> None:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert keys <= (document[0] if isinstance(document, list) else document).keys()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ParamsError("params.yaml: wrong"), 2, "tsfmscope: params.yaml: wrong\n"),
+        (QueryError("no such column"), 2, "tsfmscope: no such column\n"),
+        (StoreError("damaged"), 1, "tsfmscope: damaged\n"),
+        (ModelError("not a checkpoint"), 1, "tsfmscope: not a checkpoint\n"),
+        (FileNotFoundError(2, "No such file", "a.csv"), 1, "tsfmscope: a.csv: No such file; check the path"),
+        (KeyboardInterrupt(), 130, "tsfmscope: interrupted\n"),
+        (KeyboardInterrupt("stopped by SIGINT, and reported"), 130, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_errors_decide_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
+) -> None:
+    def fail() -> list[str]:
+        raise error
+
+    monkeypatch.setattr("tsfmscope.stages.pipeline.retrying.retry_failures", fail)
+    done = run("retry")
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert done.stderr.startswith(line) and done.stderr.count("\n") == bool(line)
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tsfmscope.stages.pipeline.retrying.retry_failures", lambda: {}["none"])
+    with pytest.raises(KeyError):
+        run("retry")
+
+
+@pytest.mark.parametrize("name", ["", *(name for name in NAMES if name not in WITHOUT_EXAMPLES)])
+def test_the_examples_of_help_run(folder: Path, name: str) -> None:
+    command = tuple(name.split())
     said = run(*command, "--help")
     assert said.exit_code == 0
     found = examples(said.stdout)
@@ -72,13 +170,13 @@ def test_the_examples_of_help_run(folder: Path, command: tuple[str, ...]) -> Non
 @pytest.mark.slow
 def test_the_commands_of_the_docs_run_one_after_another(folder: Path) -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
-    commands = [line.removeprefix("$ tsfmscope ") for line in text.splitlines() if line.startswith("$ ")]
-    assert {shlex.split(one)[0] for one in commands} == {one[0] for one in COMMANDS if one}
-    for one in commands:
+    lines = [line.removeprefix("$ tsfmscope ") for line in text.splitlines() if line.startswith("$ ")]
+    for one in lines:
         done = run(*shlex.split(one))
         assert done.exit_code == 0, (one, done.stderr)
     assert Path("look.html").stat().st_size > 1e6
     assert "  rivers:\n" in Path("params.yaml").read_text()
+    assert list(pd.read_parquet("vectors.parquet").columns) == ["series", *map(str, range(64))]
 
 
 class TestDoctor:
@@ -140,28 +238,12 @@ class TestDoctor:
         assert ray.state == "note" and "unset RAY_ADDRESS" in ray.fix
 
 
-class TestSql:
-    def test_json_is_that_of_the_store(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-        assert run("sql", "select 1 as a, 'x' as b", "--json").exit_code == 0
-        done = run("sql", "select 1 as a, 'x' as b", "--json")
-        assert json.loads(done.stdout) == [{"a": 1, "b": "x"}]
-
-    def test_a_file_of_sql_and_the_other_commands_of_the_store_are_there(self, folder: Path) -> None:
-        Path("question.sql").write_text("select 2 as two")
-        assert run("sql", "question.sql", "--format", "csv").stdout.split() == ["two", "2"]
-        assert "zeta" in run("sql", "tables", "geometry").stdout
-        assert "Usage: tsfmscope sql query" in run("sql", "query", "--help").stdout
-
-    def test_sql_that_is_wrong_exits_2(self, folder: Path) -> None:
-        done = run("sql", "select nothing from geometry")
-        assert done.exit_code == 2 and "nothing" in done.stderr
-
-
 class TestReport:
     def test_json_says_where_how_large_and_whether_the_results_are_newer(self, folder: Path) -> None:
         found = json.loads(run("report", "--json").stdout)
         os.utime("data/report.html", (1, 1))
-        assert found == {"page": "data/report.html", "bytes": 31, "figures": 0, "built": False, "stale": False}
+        facts = {"page": "data/report.html", "bytes": 31, "figures": 0, "built": False, "stale": False}
+        assert found == {"results": "data/results.duckdb"} | facts
         assert json.loads(run("report", "--json").stdout)["stale"] is True
         assert "--build makes the page anew" in run("report").stdout
 
@@ -208,7 +290,7 @@ def test_the_module_is_the_command_in_a_process_of_its_own(folder: Path) -> None
     command = [
         sys.executable,
         "-m",
-        "tsfmscope.stages.cli",
+        "tsfmscope",
         "new",
         "study",
         "mine",
@@ -225,31 +307,3 @@ def test_the_module_is_the_command_in_a_process_of_its_own(folder: Path) -> None
     assert again.returncode == 2
     assert again.stderr.startswith("tsfmscope: params.yaml: studies.mine: there is such a study already")
     assert len(again.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_the_console_script_of_the_wheel_runs_where_no_checkout_is(folder: Path, tmp_path_factory: Any) -> None:
-    """Its dependencies are those of this environment, by a path file; the package itself is the installed one."""
-    place = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = place.glob("*.whl")
-    with zipfile.ZipFile(wheel) as file:
-        (points,) = [name for name in file.namelist() if name.endswith("entry_points.txt")]
-        assert "tsfmscope = tsfmscope.stages.cli.app:main" in file.read(points).decode()
-    subprocess.run([sys.executable, "-m", "venv", place / "venv"], check=True)
-    python = place / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
-    (packages,) = (place / "venv" / "lib").glob("python*/site-packages")
-    (packages / "others.pth").write_text(f"{next(p for p in sys.path if p.endswith('site-packages'))}\n")
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-    def script(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [place / "venv" / "bin" / "tsfmscope", *arguments]
-        return subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, timeout=280)
-
-    done = script("inspect", "chronos-bolt:checkpoints/chronos-bolt-nano", "nile", "--json")
-    assert done.returncode == 0, done.stderr
-    here = json.loads(run("inspect", "chronos-bolt:checkpoints/chronos-bolt-nano", "nile", "--json").stdout)
-    assert json.loads(done.stdout) == here
-    assert script("inspect", "chronos-bolt-nano", "nille").returncode == 2

@@ -34,7 +34,7 @@ def _run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
-        "tsfmscope.stages",
+        "tsfmscope",
         "corpus",
         str(folder),
         "--length",
@@ -105,7 +105,7 @@ def test_the_files_are_the_same_whatever_the_workers_and_whatever_was_there(tmp_
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tsfmscope.stages", "corpus", str(tmp_path), "--series", "30000", "--shard", "500"]
+    command = [sys.executable, "-m", "tsfmscope", "corpus", str(tmp_path), "--series", "30000", "--shard", "500"]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 200
         while len(list((tmp_path / "dumps").rglob("corpus/0*.parquet"))) < 4:

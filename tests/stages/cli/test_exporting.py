@@ -1,4 +1,4 @@
-"""`python -m tsfmscope.stages export` writes both kinds of folder in a fresh process, and refuses in one line."""
+"""`tsfmscope export` writes both kinds of folder in a fresh process, and refuses in one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tsfmscope.stages.cli.exporting import export
+from tsfmscope.stages.cli.exporting import export_model
 from tsfmscope.stages.config import Model
 from tsfmscope.stages.config.params import Params, ParamsError, load
 from tsfmscope.tasks.compression.export import save
@@ -46,7 +46,7 @@ def test_the_command_writes_a_dense_folder_in_a_process_of_its_own(compressed: P
     command = [
         sys.executable,
         "-m",
-        "tsfmscope.stages",
+        "tsfmscope",
         "export",
         str(compressed),
         "out",
@@ -73,8 +73,8 @@ def test_the_command_writes_a_dense_folder_in_a_process_of_its_own(compressed: P
 def test_without_dense_it_is_as_narrow_and_says_how_to_load_it(
     params: Params, compressed: Path, tmp_path: Path
 ) -> None:
-    said = export(params, str(compressed), tmp_path / "out", dense=False, family="chronos-bolt")
-    assert "tsfmscope.tasks.compression.export.pipeline(" in said
+    exported = export_model(params, str(compressed), tmp_path / "out", dense=False, family="chronos-bolt")
+    assert exported.is_compressed and "tsfmscope.tasks.compression.export.pipeline(" in exported.loader
     assert (tmp_path / "out" / "config.json").read_text() == (compressed / "config.json").read_text()
     ours, theirs = (load_file(one / "compressed.safetensors") for one in (tmp_path / "out", compressed))
     assert ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
@@ -82,8 +82,8 @@ def test_without_dense_it_is_as_narrow_and_says_how_to_load_it(
 
 def test_a_model_that_was_never_compressed_stays_what_it_is(params: Params, tmp_path: Path) -> None:
     ChronosBolt.new(SHAPE, seed=0).save(tmp_path / "in")
-    said = export(params, str(tmp_path / "in"), tmp_path / "out", dense=True, family="chronos-bolt")
-    assert "it was dense before" in said
+    exported = export_model(params, str(tmp_path / "in"), tmp_path / "out", dense=True, family="chronos-bolt")
+    assert not exported.was_compressed and not exported.is_compressed
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (tmp_path / "in" / "model.safetensors").read_bytes()
 
 
@@ -92,7 +92,7 @@ def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
 ) -> None:
     ChronosBolt.new(SHAPE, seed=0).save(tmp_path / "in")
     model = Model(family="chronos-bolt", ref=str(tmp_path / "in"), options={"precision": "bfloat16"})
-    export(params.model_copy(update={"models": {"it": model}}), "it", tmp_path / "out", dense=False, family=None)
+    export_model(params.model_copy(update={"models": {"it": model}}), "it", tmp_path / "out", dense=False, family=None)
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (tmp_path / "in" / "model.safetensors").read_bytes()
 
 
@@ -110,13 +110,13 @@ def test_a_name_that_cannot_be_used_is_named(
     params: Params, tmp_path: Path, name: str, family: str | None, wrong: str
 ) -> None:
     with pytest.raises(ParamsError, match=wrong):
-        export(params, name, tmp_path / "out", dense=True, family=family)
+        export_model(params, name, tmp_path / "out", dense=True, family=family)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_holds_files_is_left_alone(params: Params, compressed: Path) -> None:
     with pytest.raises(ParamsError, match="not empty; name a new folder"):
-        export(params, "chronos-t5-nano", compressed, dense=True, family=None)
+        export_model(params, "chronos-t5-nano", compressed, dense=True, family=None)
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_a_checkpoint_that_was_not_made_yet_names_the_stage(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=f"make it with `dvc repro {stage}`"):
-        export(params, name, tmp_path / "out", dense=False, family=None)
+        export_model(params, name, tmp_path / "out", dense=False, family=None)

@@ -295,7 +295,7 @@ def test_series_without_a_window_are_not_counted_as_looked_at() -> None:
 @pytest.mark.parametrize("suffix", ["html", "png", "svg"])
 def test_a_picture_is_one_file_that_needs_no_other(suffix: str) -> None:
     said = run(MODEL, "nile", "--out", f"look.{suffix}").stdout
-    assert f"picture: look.{suffix}" in said
+    assert f"plot: look.{suffix}" in said
     data = Path(f"look.{suffix}").read_bytes()
     if suffix == "png":
         assert data.startswith(b"\x89PNG")

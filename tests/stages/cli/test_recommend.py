@@ -79,7 +79,7 @@ def test_the_order_is_that_of_look_on_the_last_layer_and_without_results_trust_i
     assert {(row["model"], row["context"]) for row in found["candidates"]} == {
         (m, c) for m in MODELS for c in (64, 128)
     }
-    assert found["trust"] is None and "there is no data/results.duckdb; `make repro` makes it" in found["said"]
+    assert found["trust"] is None and "there is no data/results.duckdb; `make repro` makes it" in found["verdict"]
     assert {row["n_tokens"] for row in found["candidates"]} == {400}
     for row in (one for one in found["candidates"] if one["context"] == 128):
         arguments = ("mine.csv", "--context", "128", "--rows", "400", "--horizon", "16", "--json")
@@ -139,9 +139,11 @@ def test_advice_that_beats_chance_says_so_and_of_what(results: Callable[..., Pat
     path = str(results(known=True))
     found = facts(*ASKED[:3], "--contexts", "64", *ASKED[5:], "--results", path)
     assert {row["grouping"] for row in found["trust"]["rules"]} == {"model"}
-    assert found["trust"]["beats_chance"] is True and "beats chance: NMSE" in found["said"]
+    assert found["trust"]["beats_chance"] is True and "beats chance: NMSE" in found["verdict"]
     lacking = facts(*ASKED, "--results", path, "--study", "none")
-    assert lacking["trust"] is None and "has no study none in which the model and context could be" in lacking["said"]
+    assert (
+        lacking["trust"] is None and "has no study none in which the model and context could be" in lacking["verdict"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_results_that_do_not_answer_are_an_error_where_they_were_named_and_else_
         connection.execute("create table older as select 1 as x")
     few = ("mine.csv", "--models", MODELS[0], "--contexts", "32,64", "--horizon", "16", "--rows", "100")
     found = facts(*few)
-    assert found["trust"] is None and "data/results.duckdb does not answer" in found["said"]
+    assert found["trust"] is None and "data/results.duckdb does not answer" in found["verdict"]
     assert {row["rank"] for row in found["candidates"]} <= {1, 2, None}
     done = CliRunner().invoke(app, ["recommend", *few, "--results", "data/results.duckdb"])
     assert (done.exit_code, done.stdout) == (2, "")

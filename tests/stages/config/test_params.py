@@ -16,11 +16,11 @@ import yaml
 from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
 from tsfmscope.stages import STAGES
-from tsfmscope.stages.__main__ import read
 from tsfmscope.stages.checkpoints import recipes, training_job, training_jobs
 from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.bounded_yaml import load_yaml
 from tsfmscope.stages.config.params import LARGEST_FILE, ParamsError, load, parse
+from tsfmscope.stages.pipeline.run_stage import read_params
 from tsfmscope.tasks.compression import schedules
 from tsfmscope.tasks.job import Job
 
@@ -129,7 +129,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("forecasts/baselines", [], ["studies.compression-frontier.measures", "name some of seasonal-naive"]),
         ("datasets/sets/mine", {"source": "folder", "horizn": 4}, ["mine.horizn", "did you mean 'horizon'?", "1 more"]),
         ("checkpoints/recipes/chronos-t5-nano/horizon", 320, ["horizon 320: expected at most 64, config.prediction"]),
-        ("studies/isotropy/plot", "pie", ["studies.isotropy.plot", "'pie'", "'islands'"]),
+        ("studies/isotropy/plot", "pie", ["studies.isotropy.plot", "'pie'", "islands"]),
         (
             "studies/grid/models",
             ["chronos-t5-nan@joint-0.5"],
@@ -162,7 +162,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         (
             "compression/methods/timed",
             {"method": "svd", "ranks": {"time": 0.5}},
-            ["compression.methods.timed", "ranks.time: got method svd, expected one of joint, aware"],
+            ["compression.methods.timed", "ranks.time: got method svd, expected one of joint, activation-aware"],
         ),
         ("compression/methods/joint-0.5/ranks", {}, ["compression.methods.joint-0.5.ranks", "got none"]),
         ("compression/methods/joint-0.5/ranks", {"share": 1.5}, ["ranks.share", "got 1.5"]),
@@ -173,7 +173,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ),
         (
             "compression/methods/two",
-            {"method": "aware-both", "ranks": {"flat": 4}},
+            {"method": "activation-aware-2step", "ranks": {"flat": 4}},
             ["compression.methods.two", "ranks: got flat, expected budget"],
         ),
         ("compression/methods/a b", {"method": "svd", "ranks": {"flat": 4}}, ["compression.methods", "invalid name"]),
@@ -438,8 +438,8 @@ def test_a_family_that_no_package_adds_is_named_before_any_work(
     file = tmp_path / "params.yaml"
     file.write_text(yaml.safe_dump(block))
     with pytest.raises(ParamsError, match=f"{file}: .*{expected}.*install the package that adds"):
-        read(file)
-    assert read(ROOT / "params.yaml").models
+        read_params(file)
+    assert read_params(ROOT / "params.yaml").models
 
 
 @pytest.mark.parametrize(
@@ -468,9 +468,7 @@ def test_a_key_that_occurs_twice_is_refused_where_dvc_refuses_it(text: str) -> N
         assert load_yaml(text) == yaml.safe_load(text)
 
 
-@pytest.mark.parametrize(
-    "command", [["-m", "tsfmscope.stages", "plan"], ["-m", "tsfmscope.stages.cli", "new", "study", "mine"]]
-)
+@pytest.mark.parametrize("command", [["-m", "tsfmscope", "plan"], ["-m", "tsfmscope", "new", "study", "mine"]])
 def test_commands_refuse_a_params_file_with_a_key_twice(tmp_path: Path, command: list[str]) -> None:
     text = (ROOT / "params" / "smoke.yaml").read_text() + "\nresources: {actors: 1}\nresources: {actors: 2}\n"
     (tmp_path / "params.yaml").write_text(text)

@@ -150,5 +150,5 @@ def test_a_stage_that_failed_tells_of_each_kind_and_how_to_read_all_and_what_is_
     told = capsys.readouterr().out.splitlines()[1:]
     assert told[0] == "s: failed: 2 TimeoutError: late" and told[1] == "s: failed: 1 KeyError: 'x'"
     assert told[5:] == ["s: failed: 2 of other kinds"]
-    assert f"`python -m tsfmscope.store failures --data {tmp_path}` lists them" in str(caught.value)
+    assert f"`tsfmscope failures --data {tmp_path}` lists them" in str(caught.value)
     assert "`dvc repro` then tries again the 2 that came of the machine" in str(caught.value)

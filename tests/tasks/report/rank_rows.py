@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.tasks.report.answers import answer_study
 from tsfmscope import store
 from tsfmscope.store import catalogue, files
-from tsfmscope.tasks.report.queries import study_queries
-from tsfmscope.tasks.report.query import Query
-from tsfmscope.tasks.report.rank_queries import rank_queries
-from tsfmscope.tasks.report.tables import Answer, StudyTables
+from tsfmscope.tasks.report.tables import StudyTables
 
 Row = dict[str, Any]
 SERIES = ("chronos-bolt-nano", "chronos-t5-nano", "moirai-nano")
@@ -52,22 +50,9 @@ def rank_studies(folder: Path, rename: Callable[[str], str] = str, *, tested: bo
             estimates = connection.sql("select * from rank_estimates order by all").df().to_dict("records")
         _built(folder / "results.duckdb", folder, {**tables, "inference": [_inferred(row) for row in estimates]})
     with store.open(folder / "results.duckdb") as connection:
-
-        def answers(asked: dict[str, Query]) -> dict[str, Answer]:
-            return {name: Answer(one.title, one.sql, connection.sql(one.sql).df()) for name, one in asked.items()}
-
         return {
-            study: StudyTables(
-                study,
-                f"A study of {picture}",
-                FIGURES.get(study),
-                picture,
-                ("c",),
-                states=Answer("Islands", "--", connection.sql("select 1 limit 0").df()),
-                ranks=answers(rank_queries(study, picture)),
-                **answers(study_queries(study)),
-            )
-            for study, (picture, _) in STUDIES.items()
+            study: answer_study(connection, study, plot, FIGURES.get(study), f"A study of {plot}")
+            for study, (plot, _) in STUDIES.items()
         }
 
 

@@ -28,8 +28,8 @@ def inputs(*lines: tuple[str, str, list[int]], epsilon: float = 0.01) -> pd.Data
 def study(tables: ReportTables, *, claims: pd.DataFrame | None = None, **answers: pd.DataFrame) -> StudyTables:
     one = tables.studies[0]
     published = one.published.frame.iloc[:0] if claims is None else claims
-    ranks = {name: Answer(name, "select 1", frame) for name, frame in answers.items()}
-    return replace(one, ranks=ranks, published=replace(one.published, frame=published))
+    named = {name: Answer(name, "select 1", frame) for name, frame in answers.items()}
+    return replace(one, answers=named, published=replace(one.published, frame=published))
 
 
 def claim(verdict: str, model: str | None) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def test_the_claim_is_worded_as_in_the_view() -> None:
 @pytest.mark.parametrize(("svd", "kept"), [(1.05, "2 of 2 stay within"), (1.06, "1 of 2 stays within")])
 def test_what_a_quarter_of_the_attention_costs_is_told_by_method(tables: ReportTables, svd: float, kept: str) -> None:
     rows = [("m@svd-8", "svd", 0.125, 9.0), ("m@svd-4", "svd", 0.25, svd), ("m@svd-2", "svd", 0.5, 0.9)]
-    rows += [("m@joint-4", "joint", 0.25, 1.0), ("m@none", "aware", 0.25, None)]
+    rows += [("m@joint-4", "joint", 0.25, 1.0), ("m@none", "activation-aware", 0.25, None)]
     frame = pd.DataFrame(rows, columns=["model", "method", "size", "wql_ratio"])
     frame = frame.assign(whose="measured", family="f", rank_ratio=0.1, mase_ratio=1.0, overlap=1.0, lppl=1.0)
     printed = frame.assign(whose="published", wql_ratio=0.01)

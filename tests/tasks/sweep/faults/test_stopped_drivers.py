@@ -16,7 +16,7 @@ from launcher import Driver, Launcher
 from matrix import Row, count_repeated, numbers, rows_of, stored_keys, verdict
 from processes import alive
 
-from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_outputs import read_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -1,6 +1,0 @@
-"""Entry point of `python -m tsfmscope.stages.cli`, the same as `tsfmscope`."""
-
-from tsfmscope.stages.cli.app import main
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,24 @@
+"""Command `tsfmscope commit-checkpoints`: pretrained checkpoints, copied to a folder that git keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def commit_checkpoints(
+    folder: Annotated[Path, typer.Argument(help="Folder of the checkpoints that are committed to git.")] = Path(
+        "checkpoints"
+    ),
+) -> None:
+    """Copy pretrained checkpoints to a folder kept by git.
+
+    The checkpoints are those that the stage `checkpoints` pretrained by the recipes of params.yaml.
+    """
+    from tsfmscope.stages.checkpoints import commit
+    from tsfmscope.stages.pipeline.run_stage import read_params
+
+    for name in commit(read_params(), folder):
+        typer.echo(f"{folder / name}")

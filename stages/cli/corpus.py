@@ -1,0 +1,75 @@
+"""Command `tsfmscope corpus`: series for pretraining, in shards."""
+
+from __future__ import annotations
+
+from enum import StrEnum, auto
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tsfmscope.stages.cli.options import Json
+from tsfmscope.stages.cli.output import print_json, stdout_for_json
+from tsfmscope.stages.config import LARGEST_SEED
+
+
+class Format(StrEnum):
+    """File format of a corpus' shards."""
+
+    parquet = auto()
+    arrow = auto()
+
+
+def corpus(
+    folder: Annotated[Path, typer.Argument(help="Folder for the shards; a run that was interrupted continues there.")],
+    series: Annotated[
+        int, typer.Option(min=1, help="Number of series; a larger number than before adds the rest.")
+    ] = 100_000,
+    length: Annotated[int, typer.Option(min=2, max=8192, help="Number of steps of a KernelSynth series.")] = 1024,
+    max_kernels: Annotated[
+        int, typer.Option(min=1, max=32, help="Largest number of kernels per series, J of Algorithm 1.")
+    ] = 5,
+    tsmixup: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of TSMixup series; 0.9 in the published pretraining.")
+    ] = 0.0,
+    pool: Annotated[int, typer.Option(min=0, help="Number of KernelSynth series that TSMixup may pick.")] = 100_000,
+    real: Annotated[
+        list[str] | None,
+        typer.Option(help="Parquet file of real series for TSMixup, or bundled:NAME; the option may be repeated."),
+    ] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="File format; arrow is what gluonts and the Chronos script read.")
+    ] = Format.parquet,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of every series.")] = 0,
+    shard: Annotated[int, typer.Option(min=1, help="Number of series per file.")] = 10_000,
+    actors: Annotated[int | None, typer.Option(min=1, help="Number of actors; default: one per core.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of a running Ray cluster, whose nodes share the folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Generate a corpus of series for pretraining.
+
+    \b
+    tsfmscope corpus FOLDER --series 1000000 --tsmixup 0.9 --real bundled:co2
+
+    The series are KernelSynth, TSMixup or both, in Parquet or Arrow shards.
+    """
+    from tsfmscope.stages.cli.corpora import make
+    from tsfmscope.tasks.sweep.cluster import Resources
+
+    law = {
+        "seed": seed,
+        "length": length,
+        "max_kernels": max_kernels,
+        "tsmixup": tsmixup,
+        "pool": pool,
+        "real": real or [],
+        "shard": shard,
+        "format": form.value,
+    }
+    with stdout_for_json(as_json):
+        summary = make(folder, law, series, Resources(address=address, actors=actors))
+    if as_json:
+        counts = {"shards": summary.planned, "done": summary.done, "reused": summary.reused}
+        print_json({"folder": str(folder), "series": series} | counts)

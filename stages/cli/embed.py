@@ -1,0 +1,120 @@
+"""Command `tsfmscope embed`: one vector per series, as CSV, Parquet, JSON or a table."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tsfmscope.stages.cli.options import Data, Device, Family, Json, Model, Precision
+from tsfmscope.stages.cli.output import print_json, print_table
+from tsfmscope.stages.cli.progress import show_progress
+from tsfmscope.stages.config import LARGEST_SEED
+from tsfmscope.stages.config.params import ParamsError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUFFIXES = (".csv", ".parquet")
+# Dimensions that the table shows; a file and JSON contain all of them.
+SHOWN = 6
+
+
+class Pool(StrEnum):
+    """Pooling over the tokens of a series."""
+
+    mean = "mean"
+    last = "last"
+    max = "max"
+
+
+def embed(
+    model: Model,
+    data: Data,
+    family: Family = None,
+    layer: Annotated[
+        str, typer.Option(help="Layer number (0: the embedding), or last: the last state after the final norm.")
+    ] = "last",
+    stack: Annotated[
+        str | None, typer.Option(help="Stack of layers, such as encoder; default: the stack that reads the context.")
+    ] = None,
+    pool: Annotated[Pool, typer.Option(help="Pooling over the tokens of observed values.")] = Pool.mean,
+    context: Annotated[int, typer.Option(min=16, help="Number of steps at the end of each series.")] = 512,
+    max_series: Annotated[
+        int | None, typer.Option(min=1, help="Largest number of series, sampled with the seed; default: all series.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the sample of series.")] = 0,
+    device: Device = "cpu",
+    precision: Annotated[
+        Precision | None, typer.Option(help="Precision that runs the model; default: the model's own, or float32.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File of the vectors: .csv or .parquet.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compute one vector per series from hidden states.
+
+    \b
+    tsfmscope embed chronos-bolt-nano nile
+    tsfmscope embed chronos-bolt-nano mine.csv --context 128 --out vectors.parquet
+    tsfmscope embed chronos-bolt-nano mine.csv --layer 2 --pool max --json
+
+    A vector is the mean, last or maximal hidden state of the last steps of a series. The file has one row per
+    series: its name in the column `series`, then one column per dimension.
+    """
+    if out is not None and out.suffix not in SUFFIXES:
+        raise ParamsError(f"--out {out}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if layer != "last" and not layer.isdecimal():
+        raise ParamsError(f"--layer {layer}: expected the number of a layer, or last")
+    from tsfmscope.api import embed as embed_series
+    from tsfmscope.model import load
+
+    with show_progress() as watch:
+        watch("loading the model", 0, 0)
+        loaded = load(model, family=family, device=device, precision=precision and precision.value)
+        watch("hidden states", 0, 0)
+        try:
+            vectors = embed_series(
+                loaded, data, layer=layer if layer == "last" else int(layer), stack=stack, pool=pool.value,
+                context=context, max_series=max_series, seed=seed,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ParamsError(f"embed {model}: {error}") from None
+    if out is not None:
+        _write(vectors, out)
+    if as_json:
+        print_json(
+            [
+                {"series": name, "vector": row.tolist()}
+                for name, row in zip(vectors.index, vectors.to_numpy(), strict=True)
+            ]
+        )
+    elif out is not None:
+        typer.echo(f"{out}: {len(vectors)} series, {vectors.shape[1]} dimensions")
+    else:
+        _show(f"{model} on {data}", vectors)
+
+
+def _write(vectors: pd.DataFrame, out: Path) -> None:
+    """Write the vectors, completely or not at all. Raises ParamsError if the file cannot be written."""
+    from tsfmscope.store.files import atomic
+
+    table = vectors.rename(columns=str).rename_axis("series").reset_index()
+    try:
+        with atomic(out) as temporary:
+            if out.suffix == ".csv":
+                table.to_csv(temporary, index=False)
+            else:
+                table.to_parquet(temporary, index=False)
+    except OSError as error:
+        raise ParamsError(f"--out {out}: cannot be written ({error.strerror}); name another file") from None
+
+
+def _show(title: str, vectors: pd.DataFrame) -> None:
+    dimensions = vectors.shape[1]
+    shown = vectors.iloc[:, :SHOWN]
+    lines = [[name, *row.tolist()] for name, row in zip(shown.index, shown.to_numpy(), strict=True)]
+    print_table(title, ["series", *map(str, shown.columns)], lines)
+    if dimensions > SHOWN:
+        typer.echo(f"{SHOWN} of {dimensions} dimensions; --out FILE and --json give all of them")

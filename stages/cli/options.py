@@ -1,0 +1,50 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import LARGEST_SEED
+
+# Outputs of the stages, and the results that the stage `tables` builds from them.
+DATA_FOLDER = Path(DATA)
+RESULTS = DATA_FOLDER / "results.duckdb"
+
+
+class Precision(StrEnum):
+    """Precisions of tsfmscope.tasks.models.registry, which imports too much for a help text."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+Model = Annotated[
+    str,
+    typer.Argument(help="Model name in params.yaml, FAMILY:FOLDER, hub:ORG/NAME, FAMILY:hub:ORG/NAME or a folder."),
+]
+Data = Annotated[str, typer.Argument(help="CSV or Parquet file, folder of such files, or name of a data set.")]
+Family = Annotated[
+    str | None, typer.Option(help="Model family; needed only where the model's config.json does not name it.")
+]
+Context = Annotated[
+    int | None, typer.Option(min=16, help="Number of context steps; default: that of params.yaml, or 500.")
+]
+Horizon = Annotated[
+    int | None,
+    typer.Option(min=1, max=1024, help="Number of steps after the context; default: that of the data set, or 24."),
+]
+MaxSeries = Annotated[
+    int | None, typer.Option(min=1, help="Largest number of series; more series are sampled with the seed.")
+]
+Seed = Annotated[
+    int | None, typer.Option(min=0, max=LARGEST_SEED, help="Seed of every random sample; default: that of params.yaml.")
+]
+Device = Annotated[str, typer.Option(help="Device that runs the model: cpu, cuda or cuda:N.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
+DataFolder = Annotated[Path, typer.Option(help="Folder of the stages' outputs.")]
+Database = Annotated[Path, typer.Option(help="DuckDB file of the results.")]

@@ -1,0 +1,86 @@
+"""Command `tsfmscope plan`: a check of a params file, and the size of its studies."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tsfmscope.stages.cli.options import Json
+from tsfmscope.stages.cli.output import print_json, print_table
+from tsfmscope.stages.config.params import PARAMS_FILE
+
+if TYPE_CHECKING:
+    from tsfmscope.stages.config.params import Params
+    from tsfmscope.stages.pipeline.contexts import PlannedContext
+
+
+def plan(
+    params: Annotated[Path, typer.Argument(help="Params file.")] = Path(PARAMS_FILE),
+    as_json: Json = False,
+) -> None:
+    """Check a params file and print the size of its studies.
+
+    \b
+    tsfmscope plan
+    tsfmscope plan params.yaml --json
+
+    It works offline. It prints how many models, data sets and cells each study has, and the observed steps of
+    every context length, as far as the data are on this machine.
+    """
+    from tsfmscope.stages.pipeline.contexts import context_lines, planned_contexts
+    from tsfmscope.stages.pipeline.study_sizes import check_params, study_sizes
+
+    checked = check_params(params)
+    sizes = [asdict(size) for size in study_sizes(checked)]
+    contexts, absent = planned_contexts(checked)
+    totals = _totals(checked)
+    if as_json:
+        lengths = [_context_row(planned) for planned in contexts]
+        print_json({"file": str(params), "studies": sizes, "contexts": lengths, "absent": absent} | totals)
+        return
+    print_table(
+        str(params), ["study", "models", "data sets", "conditions", "cells"], [list(row.values()) for row in sizes]
+    )
+    _show_contexts(contexts)
+    for line in context_lines(contexts, absent):
+        typer.echo(line)
+    typer.echo(
+        f"{totals['models']} models, {totals['datasets']} data sets, {totals['conditions']} conditions; "
+        f"{totals['rows']} tokens of every layer are kept of each cell"
+    )
+
+
+def _totals(params: Params) -> dict[str, int]:
+    return {
+        "models": len(params.models),
+        "datasets": len(params.datasets.sets),
+        "conditions": len(params.conditions),
+        "rows": params.embeddings.rows,
+    }
+
+
+def _context_row(planned: PlannedContext) -> dict[str, Any]:
+    observed = planned.observed
+    steps: dict[str, Any] = {"minimum": None, "median": None, "is_filled": False}
+    if observed is not None:
+        steps = {"minimum": observed.minimum, "median": observed.median, "is_filled": observed.is_filled}
+    return {"dataset": planned.dataset, "context": planned.context} | steps
+
+
+def _show_contexts(contexts: list[PlannedContext]) -> None:
+    """Print the observed steps of every context by data set."""
+    lengths = sorted({planned.context for planned in contexts})
+    cells = {
+        (planned.dataset, planned.context): "no window"
+        if planned.observed is None
+        else f"{planned.observed.minimum} / {planned.observed.median:g}"
+        for planned in contexts
+    }
+    names = dict.fromkeys(planned.dataset for planned in contexts)
+    lines = [[name, *(cells.get((name, length), "") for length in lengths)] for name in names]
+    if lengths:
+        title = "observed steps: minimum / median"
+        print_table(title, ["data set", *(f"context {length}" for length in lengths)], lines)

@@ -1,0 +1,64 @@
+"""Progress of a command on stderr, and the messages of the readers of data."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from tsfmscope.stages.cli.output import console
+
+if TYPE_CHECKING:
+    from tsfmscope.stages.cli.inspection import Watch
+
+
+@contextlib.contextmanager
+def show_progress() -> Iterator[Watch]:
+    """Show progress on stderr if that is a terminal, and remove it at the end.
+
+    After that, print the messages that were logged about the data, each once.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from transformers.utils.logging import disable_progress_bar
+
+    # Bars of transformers would be printed in the middle of ours.
+    disable_progress_bar()
+    bar = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    terminal = console(stderr=True)
+    with Progress(*bar, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+
+        def watch(step: str, done: int, total: int) -> None:
+            progress.update(task, description=step, completed=done, total=total or None)
+
+        with _collected_messages() as messages:
+            yield watch
+    for message in messages:
+        typer.echo(message, err=True)
+
+
+@contextlib.contextmanager
+def _collected_messages() -> Iterator[dict[str, None]]:
+    """Collect the log messages of this package, in order.
+
+    Each message is kept once, because several candidates may read the same file.
+    """
+    messages: dict[str, None] = {}
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.setdefault(record.getMessage())
+
+    logger, collector = logging.getLogger("tsfmscope"), Collector()
+    level = logger.level
+    # With a handler, Python's handler of last resort does not print the messages as well.
+    logger.addHandler(collector)
+    logger.setLevel(logging.INFO)
+    try:
+        yield messages
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(collector)

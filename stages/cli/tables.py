@@ -1,0 +1,48 @@
+"""Command `tsfmscope tables`: meaning, unit and source of every column of the results."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tsfmscope.stages.cli.options import RESULTS, Database, Json
+from tsfmscope.stages.cli.output import print_json, print_table
+
+
+def tables(
+    name: Annotated[str | None, typer.Argument(help="Name of a table or view; default: all tables.")] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown; without NAME, the whole page docs/tables.md.")
+    ] = False,
+    db: Database = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Print the columns of the results with unit and source.
+
+    \b
+    tsfmscope tables geometry
+    tsfmscope tables correlation
+    tsfmscope tables --json
+
+    A view is printed with its question; its columns are read from the results.
+    """
+    from tsfmscope.store import reference_docs
+    from tsfmscope.store.schema import TABLES
+
+    if name is not None and name not in TABLES:
+        descriptions = [reference_docs.describe_view(name, db)]
+    else:
+        chosen = [TABLES[name]] if name else list(TABLES.values())
+        if markdown:
+            typer.echo(reference_docs.tables(chosen), nl=False)
+            return
+        descriptions = [reference_docs.describe(table) for table in chosen]
+    if as_json:
+        print_json(descriptions)
+        return
+    for described in descriptions:
+        columns = described["columns"]
+        print_table(
+            f"{described['name']}: {described['meaning']}", list(columns[0]), [list(one.values()) for one in columns]
+        )

@@ -1,0 +1,38 @@
+"""Run of one stage in this process, with checked params."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from tsfmscope.stages.config import dvc_keys
+from tsfmscope.stages.config.params import PARAMS_FILE, Params, ParamsError, load
+from tsfmscope.tasks.models.registry import check_name
+
+
+def read_params(path: str | Path = PARAMS_FILE) -> Params:
+    """Load a params file and check that its families exist, here or in an installed package.
+
+    Raises ParamsError with one line. The check of families stands here and not in stages/config/params.py,
+    because no stage depends on the names of all families.
+    """
+    params = load(path)
+    families = {f"models.{name}": model.family for name, model in params.models.items()}
+    families |= {f"checkpoints.recipes.{name}": recipe.family for name, recipe in params.checkpoints.recipes.items()}
+    for where, family in families.items():
+        try:
+            check_name(family)
+        except ValueError as error:
+            raise ParamsError(f"{path}: {where}.family: {error}; install the package that adds another") from None
+    return params
+
+
+def run_stage(name: str) -> None:
+    """Run a stage with the params.yaml of this folder."""
+    module = importlib.import_module(f"tsfmscope.stages.{name}")
+    params = read_params()
+    # `external_inputs` runs first in every `dvc repro` and watches no key itself. DVC reports the missing
+    # keys of one stage at a time; this check reports those of all stages at once.
+    if name == "external_inputs":
+        dvc_keys.check(params)
+    module.main(params)

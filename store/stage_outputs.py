@@ -1,0 +1,169 @@
+"""Manifests of outs whose rows and dumps are stored elsewhere: writing them, and reading through them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from blake3 import blake3
+
+from tsfmscope.store import checksums, files, manifests
+from tsfmscope.store.backend import StorageBackend
+from tsfmscope.store.errors import PlaceError
+from tsfmscope.store.job_rows import in_a_line
+from tsfmscope.store.key_set import KeySet
+from tsfmscope.store.manifests import File
+from tsfmscope.store.object_store import manifest
+from tsfmscope.store.objects import Remote
+from tsfmscope.store.schema import arrow_schema
+from tsfmscope.store.table_parts import conform
+
+# Dumps read in parallel; botocore keeps ten connections.
+READS = 8
+# Folder next to the outs with files of rows from object stores, named by BLAKE3; it may be deleted
+# at any time.
+CACHE = ".rows"
+
+
+def expect(out: Path, uri: str | None, tables: Collection[str]) -> None:
+    """Raise PlaceError if an earlier run stored the rows of this out at another location than `uri`.
+
+    uri: None means the out itself. tables: names of the tables of the out.
+    """
+    found = manifests.read(out)
+    if found and found["store"] != uri:
+        raise PlaceError(
+            f"{out / manifests.NAME}: the rows of {out.name} are at {found['store']}, but resources.store asks for "
+            f"{uri or out}; mend that, or delete the manifest to make all rows again"
+        )
+    own = [name for name in tables if (out / name).is_dir()]
+    if uri and own:
+        raise PlaceError(
+            f"{out}: holds rows of {own}, but resources.store asks for {uri}; take that out, or delete the folder "
+            "to make all rows again"
+        )
+
+
+def publish(out: Path, place: StorageBackend, tables: Collection[str], keys: KeySet | None = None) -> None:
+    """Write the manifest of the tables that a finished stage has stored.
+
+    keys: keys of all jobs with rows. If None, `out` is the companion folder with the wall-clock times.
+    """
+    facts: dict[str, Any] = {"store": place.uri, "tables": {}}
+    for name in sorted(tables):
+        held = place.entries(name, companion=keys is None)
+        facts["tables"][name] = [{"bytes": e.bytes, "fingerprint": e.fingerprint, "rows": e.rows} for e in held]
+    if keys is not None:
+        facts["keys"] = {"count": len(keys), "blake3": blake3(keys.sorted.tobytes()).hexdigest()}
+    files.write_text(out / manifests.NAME, manifests.text_of(facts))
+
+
+def table_files(out: Path, name: str) -> list[Path]:
+    """Return the paths of a table's Parquet files, in the out or from the store that its manifest names.
+
+    Files of an object store are fetched once into a local cache. Files of a store are compared with the
+    fingerprints in the manifest; PlaceError if the store no longer contains them.
+    """
+    written = manifests.read(out)
+    if written is None:
+        return sorted((out / name).glob("[!.]*.parquet"))
+    wanted = written["tables"].get(name, [])
+    at = manifests.address(written["store"])
+    if isinstance(at, Path):
+        at = at if (at / name).is_dir() else _companion(at)
+        found = [at / name / f"{n:05d}.parquet" for n in range(len(wanted))]
+    else:
+        found = _fetched(out.parent / CACHE, at, name, wanted)
+    for path, one in zip(found, wanted, strict=True):
+        if not path.is_file() or files.fingerprint(path) != one["fingerprint"]:
+            raise PlaceError(_changed(out, written["store"], name))
+    return found
+
+
+def read_rows(out: Path, name: str) -> pa.Table:
+    """Read all rows of a table of a stage's out, compacted or not; none if it does not exist."""
+    schema = arrow_schema(name)
+    found = [conform(files.read_parquet(path), schema) for path in table_files(Path(out), name)]
+    return pa.concat_tables(found or [schema.empty_table()])
+
+
+def read_failures(data: Path) -> pa.Table:
+    """Read the last failure of each job, from all outs in a folder, including those of unfinished stages."""
+    outs = sorted(path for path in Path(data).glob("[!.]*") if path.is_dir())
+    rows = pa.concat_tables([arrow_schema("failures").empty_table(), *(read_rows(out, "failures") for out in outs)])
+    last = {key: n for n, key in enumerate(rows["key"].to_pylist())}
+    return rows.take(pa.array(sorted(last.values()), pa.int64()))
+
+
+def list_failures(data: Path, *, full: bool = False) -> pa.Table:
+    """Return the failed jobs of every stage, one row each.
+
+    data: folder of the stages' outs. full: whole messages and tracebacks instead of one line.
+    """
+    rows = read_failures(data)
+    if full:
+        return rows.select(["stage", "task", "error", "message", "spec", "attempts", "transient", "traceback"])
+    texts = zip(rows["message"].to_pylist(), rows["traceback"].to_pylist(), strict=True)
+    lines = pa.array([in_a_line(message, traceback) for message, traceback in texts], pa.string())
+    return rows.select(["stage", "task", "error", "spec"]).add_column(3, "message", lines)
+
+
+def read_dumps(out: Path) -> list[dict[str, Any]]:
+    """Read the rows of a stage's table `dumps`, and verify each dump.
+
+    Raises DamagedFile if a dump is gone or differs from the fingerprint in its row.
+    """
+    rows: list[dict[str, Any]] = read_rows(out, "dumps").to_pylist()
+    with ThreadPoolExecutor(READS) as pool:
+        list(pool.map(lambda row: _check_dump(manifests.locate(out / row["path"]), row["fingerprint"]), rows))
+    return rows
+
+
+def dump_files(out: Path, suffix: str) -> list[File]:
+    """Return the dump files of a stage's out with this suffix, sorted by path.
+
+    Raises DamagedFile as `read_dumps` does.
+    """
+    paths = sorted(row["path"] for row in read_dumps(out))
+    return [manifests.locate(out / path) for path in paths if path.endswith(suffix)]
+
+
+def _check_dump(file: File, expected: str) -> None:
+    try:
+        found = f"BLAKE3 {files.fingerprint(file)}"
+    except FileNotFoundError:
+        found = "no such file"
+    if found != f"BLAKE3 {expected}":
+        raise checksums.damaged(file, found, f"BLAKE3 {expected}")
+
+
+def _fetched(cache: Path, at: Remote, name: str, wanted: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Return paths in the cache for a table's files, after fetching those that are absent or damaged.
+
+    A file that the store no longer contains is not fetched.
+    """
+    found = [cache / f"{one['fingerprint']}.parquet" for one in wanted]
+    held = {path: path.is_file() and files.fingerprint(path) == path.stem for path in found}
+    if all(held.values()):
+        return found
+    there = {fingerprint: file for file, _, _, fingerprint in manifest(at)[0]["tables"].get(name, ())}
+    for path, one in zip(found, wanted, strict=True):
+        if not held[path] and one["fingerprint"] in there:
+            with files.atomic(path, durable=False) as temporary:
+                temporary.write_bytes((at / "rows" / name / there[one["fingerprint"]]).read()[0])
+    return found
+
+
+def _changed(out: Path, uri: str, name: str) -> str:
+    return (
+        f"{out / manifests.NAME}: {uri} no longer holds the rows of {name} that it names; "
+        f"check out the manifest of its last run, or run the stage {out.name} again"
+    )
+
+
+def _companion(at: Path) -> Path:
+    """Return the folder of the wall-clock times of a stage whose rows are in a shared folder."""
+    return at.parent / "timings" / at.name

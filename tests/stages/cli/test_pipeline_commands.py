@@ -1,0 +1,135 @@
+"""Commands that run the pipeline: plan, profile, retry."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from tsfmscope.stages.cli.app import app
+from tsfmscope.stages.config.params import ParamsError, load
+from tsfmscope.stages.pipeline.run_stage import run_stage
+from tsfmscope.stages.pipeline.sweeping import RETRY_VARIABLE
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "params.yaml").write_text((ROOT / "params" / "smoke.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
+
+
+def test_plan_says_how_much_a_profile_asks_for_and_writes_nothing(folder: Path) -> None:
+    done = run("plan")
+    assert done.exit_code == 0, done.stderr
+    assert "3 models, 4 data sets, 2 conditions" in done.stdout
+    assert not (folder / "data").exists()
+
+
+def test_plan_reports_the_observed_steps_of_every_context_and_what_is_not_at_hand(folder: Path) -> None:
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params["datasets"]["sets"] |= {"nile": {}, "mine": {"source": "folder", "file": "gone.parquet", "horizon": 4}}
+    params["conditions"]["long"] = {"context": 400}
+    params["studies"] |= {
+        "own": {"title": "own", "models": "all", "datasets": ["nile", "mine"], "conditions": ["long"]}
+    }
+    params["studies"]["own"]["measures"] = ["isotropy"]
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    done = run("plan")
+    assert done.exit_code == 0, done.stderr
+    horizon = load(folder / "params.yaml").datasets.sets["nile"].horizon
+    (line,) = [line for line in done.stdout.splitlines() if line.split()[:1] == ["nile"]]
+    assert f"{100 - horizon} / {100 - horizon}" in line
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("context 400: no series fills it in ")]
+    assert "nile" in line.split(" in ")[1].split(", ")
+    assert "not at hand, so their contexts are not known: mine" in done.stdout
+    document = json.loads(run("plan", "--json").stdout)
+    assert document["absent"] == ["mine"]
+    assert {"study": "own", "models": 2, "datasets": 2, "conditions": 1, "cells": 4} in document["studies"]
+    short = {"dataset": "nile", "context": 400, "is_filled": False}
+    assert short | {"minimum": 100 - horizon, "median": 100.0 - horizon} in document["contexts"]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({"options": {"precsion": "bfloat16"}}, "options: got ['precsion']; family chronos-t5 takes precision"),
+        ({"ref": "checkpoints/nope"}, "ref: checkpoints/nope: no such folder, nor of the form hub:ORG/NAME"),
+    ],
+)
+def test_plan_refuses_what_the_run_would_refuse_of_a_model(folder: Path, model: dict[str, Any], words: str) -> None:
+    file = folder / "params.yaml"
+    block = yaml.safe_load(file.read_text())
+    block["models"]["chronos-t5-nano"] |= model
+    file.write_text(yaml.safe_dump(block))
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    done = run("plan")
+    assert done.exit_code != 0
+    assert f"models.chronos-t5-nano.{words}" in " ".join(done.stderr.split())
+
+
+def test_every_key_that_dvc_watches_and_a_file_lacks_is_named_at_once_with_what_to_write(folder: Path) -> None:
+    file = folder / "params.yaml"
+    block = yaml.safe_load(file.read_text())
+    for key in ("seed", "kernelsynth", "spectra", "theory", "checkpoints", "environments"):
+        block.pop(key, None)
+    for key in ("max_series", "min_length"):
+        block["datasets"].pop(key, None)
+    block["models"] = {"nano": {"family": "chronos-t5", "ref": "hub:amazon/chronos-t5-tiny"}}
+    block["studies"] = {"mine": {"title": "Mine", "models": "all", "measures": ["weights"]}}
+    block["compression"], block["report"] = {}, {"study": "mine"}
+    file.write_text(yaml.safe_dump(block))
+    said = (
+        "params.yaml: DVC knows no defaults of keys that dvc.yaml watches; add `seed: 0`, `kernelsynth: {}`, "
+        "`environments: {}`, `checkpoints: {recipes: {}}`, `spectra: {}`, `theory: {}`, "
+        "and to `datasets` `max_series: 64`, `min_length: 32`"
+    )
+    done = run("plan")
+    assert (done.exit_code, done.stderr.strip()) == (2, f"tsfmscope: {said}")
+    with pytest.raises(ParamsError, match=re.escape(said)):
+        run_stage("external_inputs")
+    block |= {"seed": 0, "environments": {}, "kernelsynth": {}, "spectra": {}, "theory": {}}
+    block |= {"checkpoints": {"recipes": {}}, "datasets": {**block["datasets"], "max_series": 64, "min_length": 32}}
+    file.write_text(yaml.safe_dump(block))
+    assert run("plan").exit_code == 0
+
+
+def test_profile_copies_a_file_of_params_and_prints_its_plan(folder: Path) -> None:
+    (folder / "params").mkdir()
+    text = (folder / "params.yaml").read_text()
+    (folder / "params" / "small.yaml").write_text(text)
+    (folder / "params.yaml").write_text(text + "\n# an edit\n")
+    done = run("profile", "small")
+    assert done.exit_code == 2 and "has edits" in done.stderr
+    done = run("profile", "small", "--force")
+    assert done.exit_code == 0, done.stderr
+    assert "3 models, 4 data sets, 2 conditions" in done.stdout
+    assert (folder / "params.yaml").read_text() == text
+    assert "no profile 'smal' in params; known: small" in run("profile", "smal").stderr
+
+
+def test_retry_runs_the_stages_that_have_failures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("retry").stdout == "no stage has failures\n"
+    assert json.loads(run("retry", "--json").stdout) == {"stages": []}
+    ran: list[tuple[str, str | None]] = []
+    monkeypatch.setattr("tsfmscope.stages.pipeline.retrying.stages_with_failures", lambda: ["tokens", "heads"])
+    monkeypatch.setattr(
+        "tsfmscope.stages.pipeline.retrying.run_stage", lambda name: ran.append((name, os.environ.get(RETRY_VARIABLE)))
+    )
+    done = run("retry", "--json")
+    assert json.loads(done.stdout) == {"stages": ["tokens", "heads"]} and "retrying tokens, heads" in done.stderr
+    assert ran == [("tokens", "1"), ("heads", "1")]
+    assert RETRY_VARIABLE not in os.environ
+    assert run("retry").stdout.splitlines()[-1].startswith("now run `dvc repro`")
