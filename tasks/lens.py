@@ -1,6 +1,6 @@
 """Tokens, hidden states, forecasts and measures of one model on some series, with plain arguments.
 
-The entries of jobs and the Python API call these functions. None of them knows of jobs, files or Ray.
+The entries of jobs and the Python API call these functions. None of them uses jobs, files or Ray.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def claims_are_kept(subject: Subject) -> str:
         widths = {logits.shape[-1] for logits in model.forecast_logits(tokens)}
         demand(len(widths) == 1, f"logits over {widths} ids, expected one number of them")
         values = model.id_values()
-        demand(values is None or {len(values)} == widths, f"logits over {widths} ids, id_values says {values}")
+        demand(values is None or {len(values)} == widths, f"logits over {widths} ids, id_values returns {values}")
         seen.append(f"logits over {widths.pop()} ids")
     if not seen:
         raise NotApplicable("neither plain_attention nor softmax_head is claimed")

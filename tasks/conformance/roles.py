@@ -1,4 +1,4 @@
-"""Check that q, k, v and the MLP matrices are what their names say.
+"""Check that q, k, v and the MLP matrices fit their names.
 
 Each is judged by what it changes further on in its block.
 """
@@ -58,7 +58,7 @@ class Use:
         return f"{self.one.stack} block {self.one.layer} {self.one.name}{kind}"
 
 
-def matrices_do_what_their_names_say(subject: Subject) -> str:
+def matrices_fit_their_names(subject: Subject) -> str:
     """q changes its own row of o's input, k other rows too; v and a gated mlp_in enter linearly."""
     model = subject.perturbed
     named, one_pass, seen = named_in_blocks(model), model._pass(subject.tokens), 0

@@ -191,7 +191,7 @@ def _check(
     if quantiles.shape != expected:
         raise ValueError(f"quantiles: got shape {quantiles.shape}, expected [window, level, step] = {expected}")
     if len(context) != len(target) or len(past) != len(target):
-        raise ValueError(f"got {len(context)} contexts and {len(past)} pasts, expected one a window, {len(target)}")
+        raise ValueError(f"got {len(context)} contexts and {len(past)} pasts, expected one per window, {len(target)}")
     if MEDIAN not in levels:
         raise ValueError(f"levels: got {list(levels)}, expected levels that hold 0.5; the median is the point forecast")
     if not np.isfinite(quantiles).all():

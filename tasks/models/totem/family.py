@@ -67,7 +67,7 @@ class Totem(Forecaster):
     plain_attention: ClassVar[bool] = True
     # A code depends on steps on both sides, and a swap of steps may not change it.
     in_time_order: ClassVar[bool] = False
-    no_ddp_reason: ClassVar[str] = "a step puts unused codes on tokens of its batch, beside their gradients"
+    no_ddp_reason: ClassVar[str] = "a step moves unused codes to tokens of its batch, in addition to their gradients"
     # TotemNetwork.
     network: Any
 

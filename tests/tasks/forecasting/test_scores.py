@@ -154,7 +154,7 @@ def test_float32_and_float16_inputs_are_summed_in_float64() -> None:
     [
         ({"quantiles": np.zeros((6, 3, 12))}, r"quantiles: got shape \(6, 3, 12\), expected"),
         ({"quantiles": np.full((6, 9, 12), np.nan)}, "quantiles hold NaN"),
-        ({"past": []}, "got 6 contexts and 0 pasts, expected one a window, 6"),
+        ({"past": []}, "got 6 contexts and 0 pasts, expected one per window, 6"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict, message: str) -> None:
