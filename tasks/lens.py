@@ -234,7 +234,7 @@ def score_forecasts(
     windows, skipped = last_windows(
         series, context=steps, horizon=horizon, min_context=min_context, held_out=held_out, earlier=earlier
     )
-    histories = {one.series: one.values for one in series}
+    histories = {item.series: item.values for item in series}
     rows: dict[str, dict[str, Any]] = {}
     for start in range(0, len(windows), batch):
         clean = windows.take(slice(start, start + batch))

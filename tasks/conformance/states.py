@@ -134,7 +134,9 @@ def chosen_rows_are_those_of_all(subject: Subject) -> str:
     tokens = subject.tokens
     # Window 0 has no chosen row.
     rows = {stack: np.arange(kinds.shape[1], kinds.size, 3) for stack, kinds in tokens.kinds.items()}
-    actual = {(one.stack, one.layer, one.normed): one.states for one in subject.model.hidden_states(tokens, rows)}
+    actual = {
+        (layer.stack, layer.layer, layer.normed): layer.states for layer in subject.model.hidden_states(tokens, rows)
+    }
     width = subject.model.width
     return _alike(actual, {key: of_all.reshape(-1, width)[rows[key[0]]] for key, of_all in subject.states.items()})
 

@@ -123,7 +123,7 @@ def attentions(network: Tab2D) -> Iterator[AttentionLayer]:
 
     Nothing lies between projections and scores.
     """
-    parts = {what: what for what in ("q", "k", "v", "o")}
+    parts = {matrix: matrix for matrix in ("q", "k", "v", "o")}
     for layer, block in enumerate(network.blocks, start=1):
         module: Any = block.attention
         heads, scale, reorder_mask = module.heads, module.scale, _as_columns if block.down else _as_rows
