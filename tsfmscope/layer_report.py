@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from tsfmscope.measures import LISTS
-from tsfmscope.tasks.report.page.single_model_page import drawn, page
+from tsfmscope.tasks.report.page.single_model_page import draw_figures, render_page
 from tsfmscope.tasks.report.render.mpl_render import render
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class LayerReport:
 
     def plot(self, what: str = "isotropy") -> go.Figure:
         """Return a plotly figure of isotropy or dimensions by layer. ValueError for another name."""
-        figures = {title.lower(): figure for title, figure in drawn(self.layers)}
+        figures = {title.lower(): figure for title, figure in draw_figures(self.layers)}
         if what not in figures:
             raise ValueError(f"what: got {what!r}, expected one of {', '.join(figures)}")
         return figures[what]
@@ -78,9 +78,9 @@ class LayerReport:
         elif target.suffix == ".parquet":
             self.layers.to_parquet(target, index=False)
         elif target.suffix == ".html":
-            target.write_text(page(self.title, drawn(self.layers), [self._windows()]), encoding="utf-8")
+            target.write_text(render_page(self.title, draw_figures(self.layers), [self._windows()]), encoding="utf-8")
         else:
-            target.write_bytes(render(drawn(self.layers))[target.suffix.removeprefix(".")])
+            target.write_bytes(render(draw_figures(self.layers))[target.suffix.removeprefix(".")])
         return target
 
     def _windows(self) -> str:
