@@ -65,7 +65,7 @@ def draw_frontier(frame: pd.DataFrame) -> go.Figure:
     for name, points in _groups(rows):
         for position, base in enumerate(bases):
             if len(part := points[points["base"] == base]):
-                figure.add_trace(_marks(name, part, shown=name not in shown).update(grid.axis_names(position)))
+                figure.add_trace(_marks(name, part, in_legend=name not in shown).update(grid.axis_names(position)))
                 shown.add(name)
     x = grid.make_log_axis(rows["time_ratio"], "seconds per series ÷ dense (log)")
     y = grid.make_log_axis(rows["wql_ratio"], "WQL ÷ dense (log)")
@@ -176,7 +176,7 @@ def _groups(part: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return [(name, points) for name, points in groups if len(points)]
 
 
-def _marks(name: str, points: pd.DataFrame, *, shown: bool) -> go.Scatter:
+def _marks(name: str, points: pd.DataFrame, *, in_legend: bool) -> go.Scatter:
     import plotly.graph_objects as go
 
     local = points["kind"].iloc[0] == "baseline"
@@ -190,7 +190,7 @@ def _marks(name: str, points: pd.DataFrame, *, shown: bool) -> go.Scatter:
         y=points["wql_ratio"].tolist(),
         mode="markers",
         name=escape(name),
-        showlegend=shown,
+        showlegend=in_legend,
         legendgroup=escape(name),
         marker={
             "color": colour,

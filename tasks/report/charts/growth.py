@@ -138,7 +138,7 @@ def _line(x: Sequence[float], part: pd.DataFrame, epsilon: float, dash: str) -> 
     )
 
 
-def _band(x: Sequence[float], part: pd.DataFrame, where: Mapping[str, Any], epsilon: float) -> list[go.Scatter]:
+def _band(x: Sequence[float], part: pd.DataFrame, axes: Mapping[str, Any], epsilon: float) -> list[go.Scatter]:
     """Draw the area from the smallest to the largest rank; empty without several values and layers."""
     import plotly.graph_objects as go
 
@@ -147,7 +147,7 @@ def _band(x: Sequence[float], part: pd.DataFrame, where: Mapping[str, Any], epsi
     y = [*part["high"].tolist(), *part["low"].tolist()[::-1]]
     area = {"fill": "toself", "fillcolor": colorscale.set_opacity(_colour(epsilon), 0.16), "line": {"width": 0}}
     return [
-        go.Scatter(x=[*x, *x[::-1]], y=y, mode="none", showlegend=False, hoverinfo="skip", **area).update(dict(where))
+        go.Scatter(x=[*x, *x[::-1]], y=y, mode="none", showlegend=False, hoverinfo="skip", **area).update(dict(axes))
     ]
 
 

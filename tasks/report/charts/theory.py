@@ -48,14 +48,14 @@ def draw_sketching(frame: pd.DataFrame) -> go.Figure:
     away = frame[frame["experiment"] == "J.2 sparse distance"].sort_values("x")
     index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")
     trace = _median(away, 0, "error of h heads at its σ", 0).update(x=_list(index, "y"), error_y=None)
-    trace.update(mode="markers+text", text=_apart(index, spectrum), textposition="top right")
+    trace.update(mode="markers+text", text=_label_points(index, spectrum), textposition="top right")
     figure.add_trace(trace)
     return _log_axes(figure, ("index j", "σⱼ"), ("heads h", "eq. 30")).update_layout(
         xaxis={"type": "linear"}, yaxis={"dtick": 2}, yaxis2={"dtick": 1}
     )
 
 
-def _apart(index: pd.DataFrame, spectrum: pd.DataFrame) -> list[str]:
+def _label_points(index: pd.DataFrame, spectrum: pd.DataFrame) -> list[str]:
     """Return labels for the points that stand clear of the previous one, "" for the others.
 
     The first points overlap; the very first one is never labelled.
@@ -141,14 +141,16 @@ def _panels() -> go.Figure:
     return apply_style(go.Figure())
 
 
-def _log_axes(figure: go.Figure, left: Sequence[str], right: Sequence[str]) -> go.Figure:
+def _log_axes(figure: go.Figure, left_titles: Sequence[str], right_titles: Sequence[str]) -> go.Figure:
     def axis(title: str) -> dict[str, Any]:
         return {"type": "log", "exponentformat": "power", "title": {"text": title}}
 
     return figure.update_layout(
-        xaxis={**axis(left[0]), "domain": LEFT}, yaxis=axis(left[1]), xaxis2={**axis(right[0]), "domain": RIGHT},
-        yaxis2={**axis(right[1]), "anchor": "x2"},
-    )  # fmt: skip
+        xaxis={**axis(left_titles[0]), "domain": LEFT},
+        yaxis=axis(left_titles[1]),
+        xaxis2={**axis(right_titles[0]), "domain": RIGHT},
+        yaxis2={**axis(right_titles[1]), "anchor": "x2"},
+    )
 
 
 def _median(part: pd.DataFrame, position: int, name: str, panel: int) -> go.Scatter:
@@ -165,7 +167,7 @@ def _median(part: pd.DataFrame, position: int, name: str, panel: int) -> go.Scat
         marker={"symbol": SYMBOLS[position], "size": 7},
         error_y={"array": (high - middle).tolist(), "arrayminus": (middle - low).tolist(), "thickness": 1, "width": 3},
         hovertemplate="%{x:.3g}<br>%{y:.3g}<extra></extra>",
-        **_where(panel),
+        **_axis_names(panel),
     )
 
 
@@ -177,10 +179,12 @@ def _reference(part: pd.DataFrame, slope: float, name: str, panel: int) -> go.Sc
     at = len(x) // 2
     heights = (0.4 * y[at] * (x / x[at]) ** slope).tolist() if len(x) else []
     line = {"color": GREY, "width": 1.5, "dash": "dash" if slope == 1 else "dot"}
-    return go.Scatter(x=x.tolist(), y=heights, mode="lines", name=name, line=line, hoverinfo="skip", **_where(panel))
+    return go.Scatter(
+        x=x.tolist(), y=heights, mode="lines", name=name, line=line, hoverinfo="skip", **_axis_names(panel)
+    )
 
 
-def _where(panel: int) -> dict[str, str]:
+def _axis_names(panel: int) -> dict[str, str]:
     return {"xaxis": "x", "yaxis": "y"} if panel == 0 else {"xaxis": "x2", "yaxis": "y2"}
 
 

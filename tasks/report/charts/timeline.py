@@ -138,19 +138,19 @@ def _bar(part: pd.DataFrame, subject: _Subject, kind: str, per: float) -> go.Bar
     )
 
 
-def _lay_out(made: go.Figure, stage: str, unit: str, span: float, lanes: Sequence[str]) -> go.Figure:
-    names = [str(trace.name) for trace in made.data if trace.showlegend]
+def _lay_out(figure: go.Figure, stage: str, unit: str, span: float, lanes: Sequence[str]) -> go.Figure:
+    names = [str(trace.name) for trace in figure.data if trace.showlegend]
     heights = []
     for width, letter in (WIDE, NARROW):
         heights.append(HEAD + LINE * _lines(names, width, letter) + ROW * len(lanes) + FOOT)
-    made = apply_style(made)
-    made.update_xaxes(title_text=f"{unit} since the first job began", range=[0, span])
-    made.update_yaxes(
+    figure = apply_style(figure)
+    figure.update_xaxes(title_text=f"{unit} since the first job began", range=[0, span])
+    figure.update_yaxes(
         tickvals=list(range(len(lanes))), ticktext=list(map(escape, lanes)), range=[-0.6, len(lanes) - 0.4],
         showgrid=False,
     )  # fmt: skip
     top = {margin: heights[position] - ROW * len(lanes) - FOOT for position, margin in enumerate(("wide", "narrow"))}
-    return made.update_layout(
+    return figure.update_layout(
         title={
             "text": f"<b>{escape(stage)}</b>",
             "x": 0.01,

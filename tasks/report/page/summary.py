@@ -178,7 +178,7 @@ def _inferred(row: Mapping[Hashable, Any]) -> str:
 
 
 def _units(row: Mapping[Hashable, Any]) -> str:
-    text = f"n = {_whole(row['n'])} units of model, data set and condition"
+    text = f"n = {_format_count(row['n'])} units of model, data set and condition"
     if "n_blocks" not in row:
         return text
     blocks = "block of one data set and one condition" if row["grouping"] == "per_dataset" else "data set"
@@ -243,7 +243,7 @@ def _count(n: Any, noun_phrase: str) -> str:
     return f"{int(n):,} {noun}{'' if int(n) == 1 else 's'}{' of ' + rest if rest else ''}"
 
 
-def _whole(n: Any) -> str:
+def _format_count(n: Any) -> str:
     return "0" if n is None or math.isnan(n) else f"{int(n):,}"
 
 

@@ -235,5 +235,5 @@ def _most(pair: tuple[str, int]) -> tuple[int, str]:
     return -pair[1], pair[0]
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"

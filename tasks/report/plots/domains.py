@@ -28,19 +28,21 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
         yield describe_panels(study, figure, frame, shown, fills)
 
 
-def describe_panels(study: StudyTables, figure: object, frame: pd.DataFrame, shown: pd.DataFrame, fills: str) -> Figure:
+def describe_panels(
+    study: StudyTables, figure: object, frame: pd.DataFrame, points: pd.DataFrame, fills: str
+) -> Figure:
     """Return the figure of panels with its alternative text and caption.
 
-    frame: all points. shown: those that `panels.place_points` keeps. fills: first sentences of the caption.
+    frame: all points. points: those that `panels.place_points` keeps. fills: first sentences of the caption.
     """
     of_paper = study.figure is not None
-    domains = shown["panel"].unique()
+    domains = points["panel"].unique()
     alt = (
         f"{len(domains)} scatter plots of NMSE against {figures.AXES[panels.choose_measure(of_paper)]}, one per domain "
-        f"({', '.join(domains)}), {len(shown)} points, both axes logarithmic and shared."
+        f"({', '.join(domains)}), {len(points)} points, both axes logarithmic and shared."
     )
-    caption = fills + _dataset_names(shown)
-    if left_out := len(frame) - len(shown):
+    caption = fills + _dataset_names(points)
+    if left_out := len(frame) - len(points):
         caption += f" {left_out} of {len(frame)} points are not positive and cannot be drawn on a log axis;"
         caption += " the CSV contains them."
     if of_paper:
@@ -48,10 +50,10 @@ def describe_panels(study: StudyTables, figure: object, frame: pd.DataFrame, sho
     return Figure("points", figure, alt, caption)
 
 
-def _dataset_names(shown: pd.DataFrame) -> str:
+def _dataset_names(points: pd.DataFrame) -> str:
     """Return a sentence on the data sets whose names are not already domain and number; empty without any."""
     names: dict[str, list[str]] = {}
-    for row in shown.drop_duplicates("dataset").sort_values(["order", "number"]).itertuples(index=False):
+    for row in points.drop_duplicates("dataset").sort_values(["order", "number"]).itertuples(index=False):
         if row.dataset != f"{row.domain}-{row.number}":
             stand_in = " (a stand-in)" if isinstance(row.stands_in_for, str) else ""
             names.setdefault(str(row.domain), []).append(f"{row.number} {row.dataset}{stand_in}")
