@@ -152,7 +152,7 @@ def planning(folder: Path, count: int) -> Found:
         open_s = time.process_time() - cpu
         first = stored - round(count * (1 - NEW)) if stored else 0
         asked, where = JobLog(), Resources()
-        jobs = (one.job for one in asked.noting(plan(count, first)))
+        jobs = (one.job for one in asked.record(plan(count, first)))
         backlog = JobQueue(jobs, out.missing, where.chunk, lambda job: where.of(job.task.name))
         while not backlog.complete:
             backlog.plan_ahead()

@@ -19,7 +19,7 @@ from tsfmscope.stages import BY_NAME, DATA
 from tsfmscope.stages.config import LARGEST_SEED, dvc_keys
 from tsfmscope.stages.config.params import COMPRESSED, PARAMS_FILE, Params, ParamsError, load
 from tsfmscope.stages.pipeline.sweeping import TooManyFailures
-from tsfmscope.stages.pipeline.system_errors import described, drop_output
+from tsfmscope.stages.pipeline.system_errors import describe, drop_output
 from tsfmscope.store.errors import StoreError
 from tsfmscope.store.printable import printable
 from tsfmscope.tasks.errors import ModelError, TsfmscopeError
@@ -92,7 +92,7 @@ def plan(profile: Profile = Path(PARAMS_FILE)) -> None:
                 raise ParamsError(f"models.{name}.ref: {error}") from None
     table = Table("study", "models", "data sets", "conditions", "cells", title=f"{profile}")
     for name in params.studies:
-        counts = [len(params.asked(name, block)) for block in ("models", "datasets", "conditions")]
+        counts = [len(params.expand(name, block)) for block in ("models", "datasets", "conditions")]
         table.add_row(name, *map(str, counts), str(_cells(params, name)))
     Console().print(table)
     _print_contexts(params)
@@ -141,7 +141,7 @@ def _cells(params: Params, study: str) -> int:
 
     Data sets are counted whether or not their files are on this machine.
     """
-    asked = {block: params.asked(study, block) for block in ("models", "datasets", "conditions")}
+    asked = {block: params.expand(study, block) for block in ("models", "datasets", "conditions")}
     kinds = (
         Counter(family_class(params.models[name].family).modality for name in asked["models"]),
         Counter(modality(params.datasets.sets[name].source) for name in asked["datasets"]),
@@ -270,7 +270,7 @@ def main() -> None:
         raise
     except OSError as error:
         drop_output()
-        sys.exit(_say(described(error), 1))
+        sys.exit(_say(describe(error), 1))
 
 
 def _say(message: str, code: int) -> int:

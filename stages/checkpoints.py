@@ -15,7 +15,7 @@ from tsfmscope.stages import DATA
 from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.params import COMPRESSED, Params
 from tsfmscope.stages.pipeline import training_curves
-from tsfmscope.stages.pipeline.model_folders import WORK, key_of, prune, publish, set_damaged_aside, work_folder
+from tsfmscope.stages.pipeline.model_folders import WORK, key_of, prune, publish, quarantine_damaged, work_folder
 from tsfmscope.stages.pipeline.sweeping import Planned, environments, nothing, open_store, resources, run, sweep
 from tsfmscope.store.errors import DamagedFile
 from tsfmscope.store.files import fingerprint, write_text
@@ -51,7 +51,7 @@ def main(params: Params) -> None:
         for needs in (False, True):
             wave = {name: job for name, job in jobs.items() if ("embedding" in job.spec) is needs}
             if wave:
-                with training_curves.followed(CURVES, wave):
+                with training_curves.follow_trainings(CURVES, wave):
                     run(out, [Planned(job) for job in wave.values()], resources(params), work_folder)
             trained |= {name: job for name, job in wave.items() if publish(MODELS / name, job)}
         rows = [_row(params, name, jobs) for name in params.models if _at_hand(params, name, trained)]
@@ -133,7 +133,7 @@ def _install(out: StageStore, name: str, job: Job, committed: str | None) -> Non
     """
     kept = Path(committed, name) if committed else None
     for folder in (MODELS / name, WORK / job.key):
-        set_damaged_aside(folder, "checkpoints")
+        quarantine_damaged(folder, "checkpoints")
     if kept:
         verify_sums(kept)
     if key_of(MODELS / name) != job.key and kept and key_of(kept) == job.key:
@@ -212,7 +212,7 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]
     Models that are not pretrained here forecast a clean sine only.
     """
     asking = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
-    forecasting = {model for study in asking for model in params.asked(study, "models")}
+    forecasting = {model for study in asking for model in params.expand(study, "models")}
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
         if of_series and _is_own(params, row["model"]):

@@ -13,7 +13,7 @@ from tsfmscope.stages import DATA
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.model_folders import key_of, prune, publish, recipe, set_damaged_aside, work_folder
+from tsfmscope.stages.pipeline.model_folders import key_of, prune, publish, quarantine_damaged, recipe, work_folder
 from tsfmscope.stages.pipeline.sweeping import Planned, environments, open_store, resources, run, sweep
 from tsfmscope.store.dumps import read_table
 from tsfmscope.store.files import read_parquet
@@ -126,7 +126,7 @@ def _tell_of_missing(params: Params) -> None:
 def _keep_or_forget(out: StageStore, folder: Path, job: Job) -> None:
     """Store the row that a whole folder contains; delete rows without a folder, which are of no use."""
     for one in (folder, work_folder(job)):
-        set_damaged_aside(one, "compression")
+        quarantine_damaged(one, "compression")
     if key_of(folder) == job.key:
         out.adopt("compression", job.key, [_recipe(folder)["row"]])
     elif key_of(work_folder(job)) != job.key:

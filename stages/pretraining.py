@@ -23,7 +23,7 @@ from tsfmscope.stages.checkpoints import training_job
 from tsfmscope.stages.config import FlowRanks, HeadRanks, Pretraining, Recipe
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import training_curves
-from tsfmscope.stages.pipeline.model_folders import WORK, prune, publish, set_damaged_aside, work_folder
+from tsfmscope.stages.pipeline.model_folders import WORK, prune, publish, quarantine_damaged, work_folder
 from tsfmscope.stages.pipeline.sweeping import RETRY_VARIABLE, judge, open_store, resources
 from tsfmscope.store import files
 from tsfmscope.store.stage_store import StageStore
@@ -56,7 +56,7 @@ def main(params: Params) -> None:
         if out.missing(keys, retry_failed=changed or RETRY_VARIABLE in os.environ):
             held = _curves(out)
             status = replace(status, reused=sum(key in held for key in keys))
-            with training_curves.followed(CURVES, jobs):
+            with training_curves.follow_trainings(CURVES, jobs):
                 for one in _search(list(jobs.values()), params, out, partial(_tell, status, out.status)):
                     _store(out, one)
         whole = {name for name, job in jobs.items() if publish(MODELS / name, job)}
@@ -97,7 +97,7 @@ def _forget_lost(jobs: dict[str, Job], out: StageStore) -> None:
     """Delete the rows of finished trials whose models are lost or damaged, so that they are trained again."""
     for name, job in jobs.items():
         for folder in (MODELS / name, WORK / job.key):
-            set_damaged_aside(folder, "pretraining")
+            quarantine_damaged(folder, "pretraining")
     held = _curves(out)
     ended = ((name, job) for name, job in jobs.items() if job.key in held and _ended(job, held))
     out.forget([job.key for name, job in ended if not publish(MODELS / name, job)])
@@ -214,7 +214,7 @@ def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
     """Return the rows of `training` that a stopped training logged; a repeated step gives one row."""
     return [
         {"model": model, **{name: row[name] for name in ("step", "loss", "learning_rate")}}
-        for row in training_curves.logged(folder)
+        for row in training_curves.read_log(folder)
     ]
 
 

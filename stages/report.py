@@ -90,7 +90,7 @@ def _studies(connection: duckdb.DuckDBPyConnection, params: Params) -> list[Stud
             params.studies[name].title,
             params.studies[name].figure,
             params.studies[name].plot,
-            tuple(params.asked(name, "conditions")),
+            tuple(params.expand(name, "conditions")),
             states=states(params, name),
             ranks=_answers(connection, rank_queries(name, params.studies[name].plot)),
             **_answers(connection, study_queries(name)),

@@ -60,7 +60,7 @@ def _of_states(params: Params) -> Iterator[Planned]:
         for place in held:
             spec = {**planning.row_identity(row), **dict(zip(("stack", "layer", "normed"), place, strict=True))}
             spec |= planning.rounding(params, row["model"])
-            if wanting := planning.wanting(params, studies, place, held):
+            if wanting := planning.studies_of_layer(params, studies, place, held):
                 yield Planned(Job(INPUT, spec, read_from), wanting)
 
 
@@ -106,7 +106,7 @@ def _models(params: Params, measure: str) -> dict[str, list[str]]:
     """Return model -> the studies that ask for this measure of its weights."""
     asked: dict[str, list[str]] = {}
     for study, wanted in params.studies.items():
-        for model in params.asked(study, "models") if measure in wanted.measures else ():
+        for model in params.expand(study, "models") if measure in wanted.measures else ():
             asked.setdefault(model, []).append(study)
     return asked
 

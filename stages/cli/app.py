@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from tsfmscope.stages.cli import compress, doctor, inspect, new_study, recommend, report, sql
 from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.stages.pipeline.system_errors import described, drop_output
+from tsfmscope.stages.pipeline.system_errors import describe, drop_output
 from tsfmscope.store.errors import StoreError
 from tsfmscope.store.printable import printable
 from tsfmscope.tasks.errors import TsfmscopeError
@@ -36,7 +36,7 @@ class Group(TyperGroup):
         except BrokenPipeError:
             raise
         except OSError as error:
-            code, message = FAILED, described(error)
+            code, message = FAILED, describe(error)
             drop_output()
         print(printable(f"tsfmscope: {message}", keep="\n\t"), file=sys.stderr)
         raise typer.Exit(code)
@@ -100,5 +100,5 @@ def main() -> None:
     # Raised by output that is printed before a command is reached, such as help.
     except OSError as error:
         drop_output()
-        print(f"tsfmscope: {described(error)}", file=sys.stderr)
+        print(f"tsfmscope: {describe(error)}", file=sys.stderr)
         sys.exit(FAILED)

@@ -129,7 +129,7 @@ def _compress(it: LoadedCase, how: CompressOptions, table: pa.Table, folder: Pat
     """
     from tsfmscope.tasks.entries.compression import compress as work
 
-    stored = it.source.stored()
+    stored = it.source.with_stored_options()
     model = it.model if stored == it.source else load_model(stored, current_context().device)
     method = Method.model_validate({"method": how.method, "ranks": {"budget": how.to}})
     spec = {

@@ -17,7 +17,7 @@ from tsfmscope.stages.cli.ranking_trust import beats_chance, trust, verdict
 from tsfmscope.stages.config import LARGEST_SEED
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.stages.pipeline.contexts import unfilled
+from tsfmscope.stages.pipeline.contexts import describe_unfilled
 from tsfmscope.store.errors import QueryError
 
 
@@ -116,7 +116,7 @@ def recommend(
         return
     _show(data, choice, found, best)
     if ranking.unfilled:
-        typer.echo(f"not ranked: {unfilled(ranking.unfilled, ranking.longest)}")
+        typer.echo(f"not ranked: {describe_unfilled(ranking.unfilled, ranking.longest)}")
     say_left_out(ranking.skipped, aside=False)
     if rules:
         _show_trust(rules)

@@ -20,22 +20,22 @@ def load_data_set(name: str, dataset: DataSet, params: Params, *, offline: bool 
 
     Raises DataError if the data cannot be obtained. offline: reads the hub's cache only, without the network.
     """
-    how: dict[str, Any] = {
+    selection: dict[str, Any] = {
         "min_length": params.datasets.min_length,
         "sample": (params.datasets.max_series, params.seed),
     }
     if dataset.source == "bundled":
-        return select(load_bundled(name), **how)
+        return select(load_bundled(name), **selection)
     # Signals are not filtered: a constant series, unusable elsewhere, is intended here.
     if dataset.source == "signals":
-        drawn = draw_signal(name, str(dataset.signal), params.seed)
-        return Loaded(drawn, [], len(drawn))
+        series = draw_signal(name, str(dataset.signal), params.seed)
+        return Loaded(series, [], len(series))
     if dataset.source == "hub":
-        return load_hub(name, allowed=not offline, domain=dataset.domain, **how)
+        return load_hub(name, allowed=not offline, domain=dataset.domain, **selection)
     path = None if dataset.file is None else _under_root(dataset.file, params)
     if dataset.source in SOURCES:
-        return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=params.seed), **how)
-    return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **how)
+        return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=params.seed), **selection)
+    return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **selection)
 
 
 def _under_root(file: str, params: Params) -> Path:

@@ -46,13 +46,13 @@ def cells(
     made, and the modality of the cell. instead: names that replace the studies' models, on time series only:
     baselines.
     """
-    asked: dict[Cell, list[str]] = {}
-    for study, wanted in params.studies.items():
-        if not set(measures) & set(wanted.measures):
+    studies_by_cell: dict[Cell, list[str]] = {}
+    for study, study_params in params.studies.items():
+        if not set(measures) & set(study_params.measures):
             continue
-        asking = params.asked(study, "models") if instead is None else instead
-        names = (params.asked(study, block) for block in ("datasets", "conditions"))
-        for cell in itertools.starmap(Cell, itertools.product(asking, *names)):
+        models_of_study = params.expand(study, "models") if instead is None else instead
+        names = (params.expand(study, block) for block in ("datasets", "conditions"))
+        for cell in itertools.starmap(Cell, itertools.product(models_of_study, *names)):
             kind = params.conditions[cell.condition].modality
             if kind != modality(params.datasets.sets[cell.dataset].source):
                 continue
@@ -62,14 +62,14 @@ def cells(
                 continue
             # The stage that reads a data set counts a missing one in the table `skipped`.
             if series_file(params, cell.dataset).exists():
-                asked.setdefault(cell, []).append(study)
-    return dict(sorted(asked.items()))
+                studies_by_cell.setdefault(cell, []).append(study)
+    return dict(sorted(studies_by_cell.items()))
 
 
-def wanting(params: Params, studies: Iterable[str], place: Place, held: Sequence[Place]) -> list[str]:
+def studies_of_layer(params: Params, studies: Iterable[str], layer: Place, layers: Sequence[Place]) -> list[str]:
     """Return the studies, in their order, that request this layer. held: all layers of the dump."""
-    asked = {"all": True, "first": place == held[0], "last": place in last_layers(held)}
-    return [name for name in studies if asked[params.studies[name].layers]]
+    selections = {"all": True, "first": layer == layers[0], "last": layer in last_layers(layers)}
+    return [name for name in studies if selections[params.studies[name].layers]]
 
 
 def series_file(params: Params, dataset: str) -> Path:
@@ -143,7 +143,7 @@ def stored_spec(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def same_but_precision(row: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
     """Return whether two rows of `checkpoints` have the same weights and, except the precision, options."""
-    options, of_base = (stored_spec(one).get("options") for one in (row, base))
+    options, of_base = (stored_spec(checkpoint).get("options") for checkpoint in (row, base))
     return bool(row["fingerprint"] == base["fingerprint"] and options == of_base)
 
 

@@ -40,8 +40,8 @@ HOLDERS: Mapping[str, Sequence[str]] = {
 def sources() -> dict[str, Sequence[File]]:
     """Return table -> its Parquet files, in the order of the stages, and the verified embedding dumps."""
     swept = [Path(DATA, "timings", stage.name) for stage in STAGES if stage.sweeps]
-    found = tables(HOLDERS) | {table: _files(table, swept) for table in ("timings", "runs")}
-    return found | {"embeddings": dump_files(Path(DATA, "embeddings"), ".arrow")}
+    files = tables(HOLDERS) | {table: _files(table, swept) for table in ("timings", "runs")}
+    return files | {"embeddings": dump_files(Path(DATA, "embeddings"), ".arrow")}
 
 
 def tables(names: Iterable[str]) -> dict[str, Sequence[File]]:
@@ -51,5 +51,5 @@ def tables(names: Iterable[str]) -> dict[str, Sequence[File]]:
 
 def _files(table: str, outs: Sequence[Path]) -> list[Path]:
     """Return the files of a table: a folder of files if jobs write the table, else one file."""
-    alone = [out / f"{table}.parquet" for out in outs]
-    return [p for p in alone if p.exists()] + [p for out in outs for p in table_files(out, table)]
+    single_files = [out / f"{table}.parquet" for out in outs]
+    return [p for p in single_files if p.exists()] + [p for out in outs for p in table_files(out, table)]

@@ -14,7 +14,7 @@ HINTS = {
 }
 
 
-def described(error: OSError) -> str:
+def describe(error: OSError) -> str:
     """Return one line with the file, the reason and what to do."""
     where = f"{error.filename}: " if error.filename else ""
     hint = HINTS.get(error.errno or 0, "check the path, or name another place")

@@ -37,10 +37,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (
             ("inspect", "nothing", "nile", "--family", "patchtst"),
             2,
-            "nothing: neither a model of params.yaml nor a folder",
+            "nothing: expected a model of params.yaml, a folder",
         ),
-        (("inspect", "empty", "nile"), 2, "empty: its config.json shows no known family; give it with --family"),
-        (("inspect", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the option out"),
+        (("inspect", "empty", "nile"), 2, "empty: its config.json names no known family; pass one with --family"),
+        (("inspect", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the family out"),
         (("inspect", BOLT, "nille"), 2, "got 'nille', which is no file, no folder and no data set; did you mean nile"),
         (("inspect", BOLT, "missing.csv"), 2, "got 'missing.csv', which is no file"),
         (("inspect", BOLT, "english"), 2, "english: text data, but model chronos-bolt-nano reads series"),
@@ -71,7 +71,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (
             ("recommend", "nile", "--models", f"{BOLT},nothing"),
             2,
-            "nothing: neither a model of params.yaml nor a folder",
+            "nothing: expected a model of params.yaml, a folder",
         ),
         (("recommend", "nile", "--models", BOLT, "--results", "no.duckdb"), 2, "--results no.duckdb: no such file"),
         (
@@ -83,7 +83,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("recommend", "short.csv", "--models", BOLT), 1, "short.csv: no usable series: 1 too short: under 32 steps"),
         (("report",), 2, "no results in this folder; run `dvc repro`"),
         (("sql", "select 1"), 2, "results.duckdb"),
-        (("new", "study", "grid", "--models", "all", "--measures", "weights"), 2, "there is such a study already"),
+        (("new", "study", "grid", "--models", "all", "--measures", "weights"), 2, "a study has this name already"),
         (("new", "study", "mine", "--models", "chronos-bold-nano", "--measures", "weights"), 2, "did you mean"),
         (("new", "study", "mine", "--models", BOLT), 2, "datasets: got none, but data are needed for isotropy"),
         (("new", "study", "a b", "--models", BOLT, "--measures", "weights"), 2, "invalid name 'a b'"),
