@@ -63,22 +63,22 @@ CALIBRATION = {
 
 def held_out(name: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return context and future of up to 24 windows per series, with futures in the last fifth."""
-    found = []
-    for one in table_series(series_table(load_bundled(name))):
-        begins = int(len(one.values) * (1 - HELD_OUT))
+    windows_of_series = []
+    for item in table_series(series_table(load_bundled(name))):
+        begins = int(len(item.values) * (1 - HELD_OUT))
         before = min(CONTEXT, begins)
-        last = replace(one, values=one.values[begins - before :])
+        last = replace(item, values=item.values[begins - before :])
         windows, _ = spread_windows([last], context=CONTEXT, horizon=HORIZON, count=24, min_context=before)
         if len(windows):
             future = np.pad(windows.future, ((0, 0), (0, STEPS - HORIZON)), constant_values=np.nan)
-            found.append((torch.from_numpy(windows.context), torch.from_numpy(future)))
-    return found
+            windows_of_series.append((torch.from_numpy(windows.context), torch.from_numpy(future)))
+    return windows_of_series
 
 
 def loss(model: Family, windows: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> float:
     """Return the mean loss over the series."""
     with torch.inference_mode():
-        return float(np.mean([float(model.loss(*one)) for one in windows]))
+        return float(np.mean([float(model.loss(*batch)) for batch in windows]))
 
 
 def more(name: str, after: float, before: float) -> float:

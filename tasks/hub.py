@@ -33,7 +33,7 @@ CHUNK = 1 << 16
 HINTS = {
     "offline": "check the network and HF_ENDPOINT, or name a folder that holds the checkpoint",
     "missing": "check the name and the revision on the hub",
-    "refused": "it is private, gated or not there: accept its terms on the hub, log in (`hf auth login` or HF_TOKEN)",
+    "refused": "it is private, gated or missing: accept its terms on the hub, log in (`hf auth login` or HF_TOKEN)",
     "stalled": "the connection stalls: try again later, or name a folder that holds the checkpoint",
     "truncated": "the hub or a proxy cuts the file short: try again, or fetch it another way and name its folder",
     "hostile": "do not use that server: check HF_ENDPOINT, or name a folder that holds the checkpoint",
@@ -66,7 +66,7 @@ def download(
     match = REFERENCE.fullmatch(reference)
     if match is None:
         raise ValueError(f"reference: got {reference!r}, expected hub:ORG/NAME[@REVISION]")
-    what: dict[str, Any] = {
+    request: dict[str, Any] = {
         "repo_id": match["name"],
         "revision": match["revision"],
         "repo_type": kind,
@@ -74,14 +74,14 @@ def download(
         "cache_dir": str(cache or _default_cache()),
     }
     pinned = COMMIT.fullmatch(match["revision"] or "") is not None
-    folder = _cached(what) if pinned or not allowed else None
+    folder = _cached(request) if pinned or not allowed else None
     if folder is None and not allowed:
         raise HubError(
-            f"{reference}: not in the hub's cache, and the hub may not be asked; allow it where models are named, "
+            f"{reference}: not in the hub's cache, and downloads are not allowed; allow them for this model, "
             "or name a folder that holds the checkpoint"
         )
     if folder is None:
-        folder = _fetch(reference, what)
+        folder = _fetch(reference, request)
         _verify(reference, folder, patterns)
     return folder, folder.name
 
@@ -92,18 +92,18 @@ def _default_cache() -> str:
     return str(constants.HF_HUB_CACHE)
 
 
-def _cached(what: Mapping[str, Any]) -> Path | None:
+def _cached(request: Mapping[str, Any]) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(**what, local_files_only=True))
+        folder = Path(snapshot_download(**request, local_files_only=True))
     except (LocalEntryNotFoundError, OSError):
         return None
-    return folder if any(folder.glob(p) for p in what["allow_patterns"]) else None
+    return folder if any(folder.glob(p) for p in request["allow_patterns"]) else None
 
 
-def _fetch(reference: str, what: Mapping[str, Any]) -> Path:
+def _fetch(reference: str, request: Mapping[str, Any]) -> Path:
     root = str(Path(__file__).absolute().parents[2])
     env = {
         **os.environ,
@@ -112,12 +112,13 @@ def _fetch(reference: str, what: Mapping[str, Any]) -> Path:
         "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     }
-    command = [sys.executable, "-m", "tsfmscope.tasks.hub", json.dumps(what)]
+    command = [sys.executable, "-m", "tsfmscope.tasks.hub", json.dumps(request)]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-        ended = _watch(child, Path(what["cache_dir"], f"{what['repo_type']}s--{what['repo_id'].replace('/', '--')}"))
-        if ended is not None:
+        repository = f"{request['repo_type']}s--{request['repo_id'].replace('/', '--')}"
+        reason = _watch(child, Path(request["cache_dir"], repository))
+        if reason is not None:
             child.kill()
-            raise HubError(f"{reference}: no new data for {STALL_SECONDS:g} s ({ended}); {HINTS[ended]}")
+            raise HubError(f"{reference}: no new data for {STALL_SECONDS:g} s ({reason}); {HINTS[reason]}")
         assert child.stdout is not None
         lines = child.stdout.read().decode().splitlines()
     answer = json.loads(lines[-1]) if lines else {"error": "other", "detail": f"exit code {child.returncode}"}
@@ -135,26 +136,26 @@ def _watch(child: subprocess.Popen[bytes], repository: Path) -> str | None:
     assert child.stdout is not None
     # The child prints a line when its imports are done, so that their time does not count.
     child.stdout.readline()
-    most, written, grown, since = 0, 0, 0, time.monotonic()
+    largest, last_write, write_at_largest, since = 0, 0, 0, time.monotonic()
     while child.poll() is None:
-        size, written = _bytes(repository / "blobs")
-        if size > most:
-            most, grown, since = size, written, time.monotonic()
+        size, last_write = _bytes(repository / "blobs")
+        if size > largest:
+            largest, write_at_largest, since = size, last_write, time.monotonic()
         if time.monotonic() - since > STALL_SECONDS:
-            return "truncated" if written > grown else "stalled"
+            return "truncated" if last_write > write_at_largest else "stalled"
         time.sleep(0.05)
     return None
 
 
 def _bytes(folder: Path) -> tuple[int, int]:
     """Return the bytes in a folder, and the time of its last write in nanoseconds."""
-    total, written = 0, 0
+    total, last_write = 0, 0
     for path in folder.glob("*"):
         # The child may rename a complete file at any moment.
         with contextlib.suppress(FileNotFoundError):
             stat = path.stat()
-            total, written = total + stat.st_size, max(written, stat.st_mtime_ns)
-    return total, written
+            total, last_write = total + stat.st_size, max(last_write, stat.st_mtime_ns)
+    return total, last_write
 
 
 def _verify(reference: str, folder: Path, patterns: Sequence[str]) -> None:
@@ -172,20 +173,22 @@ def _verify(reference: str, folder: Path, patterns: Sequence[str]) -> None:
         if not path.is_symlink():
             continue
         blob = path.resolve()
-        want = blob.name
-        if not HASH.fullmatch(want):
-            raise HubError(f"{reference}: the server sent no hash of {path.name}, but {want!r}; {HINTS['hostile']}")
-        digest = hashlib.sha256() if len(want) == 64 else hashlib.sha1(b"blob %d\0" % blob.stat().st_size)
+        expected = blob.name
+        if not HASH.fullmatch(expected):
+            raise HubError(f"{reference}: the server sent no hash of {path.name}, got {expected!r}; {HINTS['hostile']}")
+        digest = hashlib.sha256() if len(expected) == 64 else hashlib.sha1(b"blob %d\0" % blob.stat().st_size)
         with blob.open("rb") as stream:
             while chunk := stream.read(1 << 20):
                 digest.update(chunk)
-        if digest.hexdigest() != want:
+        if digest.hexdigest() != expected:
             path.unlink()
             blob.unlink(missing_ok=True)
-            raise HubError(f"{reference}: {path.name} has hash {digest.hexdigest()}, not {want}; {HINTS['truncated']}")
+            raise HubError(
+                f"{reference}: {path.name} has hash {digest.hexdigest()}, expected {expected}; {HINTS['truncated']}"
+            )
 
 
-def _child(what: Mapping[str, Any]) -> dict[str, str]:
+def _child(request: Mapping[str, Any]) -> dict[str, str]:
     """Fetch the files in this process, and return the folder or the kind and detail of the error."""
     from huggingface_hub import constants, errors
 
@@ -193,15 +196,15 @@ def _child(what: Mapping[str, Any]) -> dict[str, str]:
     print("ready", flush=True)
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK
     try:
-        return {"folder": _snapshot(what)}
+        return {"folder": _snapshot(request)}
     except HostileResponse as error:
         return {"error": "hostile", "detail": str(error)}
     except (errors.GatedRepoError, errors.DisabledRepoError) as error:
         return {"error": "refused", "detail": f"got status {error.response.status_code}"}
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
-        known = {401: "refused", 403: "refused", 404: "missing"}
-        return {"error": known.get(status, "other"), "detail": f"got status {status}"}
+        kinds = {401: "refused", 403: "refused", 404: "missing"}
+        return {"error": kinds.get(status, "other"), "detail": f"got status {status}"}
     # The package raises OSError if there is no connection and nothing cached, or if sizes differ.
     except OSError as error:
         if "Consistency check failed" in str(error):
@@ -214,7 +217,7 @@ def _child(what: Mapping[str, Any]) -> dict[str, str]:
         return {"error": "offline" if unreached else "other", "detail": detail}
 
 
-def _snapshot(what: Mapping[str, Any]) -> str:
+def _snapshot(request: Mapping[str, Any]) -> str:
     """Fetch the files of a revision's commit and return their folder.
 
     If the server does not name the commit, the files that the cache has for the revision are used.
@@ -224,24 +227,24 @@ def _snapshot(what: Mapping[str, Any]) -> str:
     """
     from huggingface_hub import HfApi, constants, snapshot_download
 
-    revision = what["revision"] or constants.DEFAULT_REVISION
+    revision = request["revision"] or constants.DEFAULT_REVISION
     if COMMIT.fullmatch(revision):
-        return str(snapshot_download(**what))
+        return str(snapshot_download(**request))
     try:
-        found = HfApi().repo_info(what["repo_id"], repo_type=what["repo_type"], revision=revision)
+        info = HfApi().repo_info(request["repo_id"], repo_type=request["repo_type"], revision=revision)
     except HostileResponse:
         raise
     except Exception:
-        if cached := _cached(what):
+        if cached := _cached(request):
             return str(cached)
         raise
-    commit = checked_commit(found.sha)
-    folder = str(snapshot_download(**{**what, "revision": commit}))
-    note = Path(folder).parents[1] / "refs" / revision
-    note.parent.mkdir(parents=True, exist_ok=True)
-    beside = note.with_name(f"{note.name}.{os.getpid()}.tmp")
-    beside.write_text(commit)
-    beside.replace(note)
+    commit = checked_commit(info.sha)
+    folder = str(snapshot_download(**{**request, "revision": commit}))
+    ref = Path(folder).parents[1] / "refs" / revision
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    temporary = ref.with_name(f"{ref.name}.{os.getpid()}.tmp")
+    temporary.write_text(commit)
+    temporary.replace(ref)
     return folder
 
 

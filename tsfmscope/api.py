@@ -21,7 +21,7 @@ from tsfmscope.tasks.entries.forecasts import window_seed
 from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.tasks.models.types import TokenKind, Tokens
-from tsfmscope.tasks.series.files.parquet import Loaded
+from tsfmscope.tasks.series.files.parquet import LoadedSeries
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 from tsfmscope.tasks.series.windows import MIN_CONTEXT
@@ -269,7 +269,7 @@ def results(path: str | Path = "data/results.duckdb") -> duckdb.DuckDBPyConnecti
 
 
 def _tokens(
-    model: Model, name: str, loaded: Loaded, context: int, horizon: int, rows: int, seed: int, noise: float = 0.0
+    model: Model, name: str, loaded: LoadedSeries, context: int, horizon: int, rows: int, seed: int, noise: float = 0.0
 ) -> tuple[Tokens, dict[str, int]]:
     """Return the tokens, and reason -> number of series without a window. Raises DataError if no series has one."""
     sample = lens.tokenize(

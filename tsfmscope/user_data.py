@@ -16,7 +16,7 @@ from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.model_reference import slug
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import CATALOG
-from tsfmscope.tasks.series.files.parquet import Loaded, select
+from tsfmscope.tasks.series.files.parquet import LoadedSeries, select
 from tsfmscope.tasks.series.files.time_grid import missing_times
 from tsfmscope.tasks.series.files.user_files import load_frame, load_own
 from tsfmscope.tasks.series.types import Series, Windows
@@ -28,7 +28,7 @@ logger = logging.getLogger("tsfmscope")
 Data = pd.DataFrame | pd.Series | np.ndarray | str | Path
 
 
-def usable_series(data: Data, max_series: int | None, seed: int) -> tuple[str, Loaded]:
+def usable_series(data: Data, max_series: int | None, seed: int) -> tuple[str, LoadedSeries]:
     """Return a name for the data and the usable series. Raises DataError if there is none."""
     sample = None if max_series is None else (max_series, seed)
     if isinstance(data, pd.Series):
@@ -48,7 +48,7 @@ def usable_series(data: Data, max_series: int | None, seed: int) -> tuple[str, L
     return name, loaded
 
 
-def _named_series(text: str, sample: tuple[int, int] | None) -> tuple[str, Loaded]:
+def _named_series(text: str, sample: tuple[int, int] | None) -> tuple[str, LoadedSeries]:
     params = params_here()
     if text in params.datasets.sets or text in CATALOG:
         dataset = params.datasets.sets.get(text) or DataSets.model_validate({"sets": {text: {}}}).sets[text]
@@ -67,7 +67,7 @@ def _data_set_names() -> str:
     return ", ".join(name for name, entry in CATALOG.items() if entry.source != "kernelsynth")
 
 
-def _array_series(values: np.ndarray, sample: tuple[int, int] | None) -> Loaded:
+def _array_series(values: np.ndarray, sample: tuple[int, int] | None) -> LoadedSeries:
     if values.ndim not in (1, 2) or not np.issubdtype(values.dtype, np.number):
         raise DataError(
             f"data: got an array {values.shape} of {values.dtype}, expected numbers [step] or [series, step]"

@@ -11,8 +11,8 @@ import typer.main
 
 LEAD = """# Every command and option
 
-Made from what `--help` says. [The command tsfmscope](../cli.md) explains the first group with examples; the second runs
-the pipeline and what belongs to it, the third asks its results.
+Made from the texts of `--help`. [The command tsfmscope](../cli.md) explains the first group with examples. The second
+group runs the pipeline, and the third queries its results.
 """
 
 
@@ -28,39 +28,43 @@ def page() -> str:
         ("python -m tsfmscope.stages", pipeline),
         ("python -m tsfmscope.store", results),
     ):
-        parts += _described(name, typer.main.get_command(program), level=2)
+        parts += _section(name, typer.main.get_command(program), level=2)
     return "\n".join(parts)
 
 
-def _described(name: str, command: Any, level: int) -> Iterator[str]:
+def _section(name: str, command: Any, level: int) -> Iterator[str]:
     """Yield the parts of a command's section: its help, its arguments and options, and its subcommands.
 
     level: level of the heading, at most 4 for subcommands.
     """
     yield f"{'#' * level} `{name}`\n"
     yield _prose(command.help or "")
-    rows = [_row(one) for one in command.params if one.name != "help" and not getattr(one, "hidden", False)]
+    rows = [
+        _row(parameter)
+        for parameter in command.params
+        if parameter.name != "help" and not getattr(parameter, "hidden", False)
+    ]
     if rows:
         yield "| argument or option | meaning | default |\n| --- | --- | --- |"
         yield "\n".join(rows) + "\n"
     for inner in getattr(command, "commands", {}).values():
-        yield from _described(f"{name} {inner.name}", inner, level=min(level + 1, 4))
+        yield from _section(f"{name} {inner.name}", inner, level=min(level + 1, 4))
 
 
 def _prose(text: str) -> str:
     """Return a help text as Markdown; paragraphs that click must not wrap (\\b) become code."""
     parts = [part.strip("\n") for part in re.split(r"\n\s*\n", text.replace("\b\n", "\b"))]
-    shown = [f"```text\n{part[1:]}\n```" if part.startswith("\b") else part for part in parts if part]
-    return "\n\n".join(shown) + "\n"
+    paragraphs = [f"```text\n{part[1:]}\n```" if part.startswith("\b") else part for part in parts if part]
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def _row(parameter: Any) -> str:
-    names = ", ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
+    names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
     if parameter.param_type_name == "argument":
         names = f"`{parameter.name.upper()}`"
     default = parameter.default
-    shown = "" if default is None or callable(default) or default in ((), [], False) else f"`{default}`"
+    default_text = "" if default is None or callable(default) or default in ((), [], False) else f"`{default}`"
     if parameter.required:
-        shown = "required"
+        default_text = "required"
     meaning = (getattr(parameter, "help", None) or "").replace("|", "\\|")
-    return f"| {names} | {meaning} | {shown} |"
+    return f"| {names} | {meaning} | {default_text} |"

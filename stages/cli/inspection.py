@@ -30,7 +30,7 @@ from tsfmscope.store.dumps import batch_states
 from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job
 from tsfmscope.tasks.series.catalog import CATALOG, modality
-from tsfmscope.tasks.series.files.parquet import Loaded
+from tsfmscope.tasks.series.files.parquet import LoadedSeries
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,7 @@ class LoadedCase:
     row: Mapping[str, Any]
     source: Source
     model: Family
-    series: Loaded
+    series: LoadedSeries
 
 
 def at_hand(params: Params, asked: InspectRequest, watch: Watch) -> LoadedCase:
@@ -239,11 +239,11 @@ def load_model(source: Source, device: str) -> Family:
         raise ModelError(f"{source.folder}: no checkpoint of family {source.family} can be read ({what})") from error
 
 
-def _series(params: Params, asked: InspectRequest, name: str, dataset: DataSet) -> Loaded:
+def _series(params: Params, asked: InspectRequest, name: str, dataset: DataSet) -> LoadedSeries:
     """Return the usable series. Raises DataError, with the reasons, if there is none."""
     if dataset.source == "kernelsynth":
         drawn = kernelsynth.drawn(name, dataset, params)
-        return Loaded(drawn, [], len(drawn))
+        return LoadedSeries(drawn, [], len(drawn))
     if dataset.file == asked.data and dataset.source == "folder":
         from tsfmscope.tasks.series.files.time_grid import missing_times
         from tsfmscope.tasks.series.files.user_files import load_own
@@ -265,7 +265,7 @@ def _series(params: Params, asked: InspectRequest, name: str, dataset: DataSet) 
     return found
 
 
-def left_out(series: Loaded, without_window: Mapping[str, int]) -> dict[str, int]:
+def left_out(series: LoadedSeries, without_window: Mapping[str, int]) -> dict[str, int]:
     """Return reason -> number of series that cannot be used at all, or that gave no window."""
     return dict(Counter(one.reason for one in series.skipped) + Counter(without_window))
 

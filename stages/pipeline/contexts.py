@@ -127,7 +127,7 @@ def _observed(name: str, context: int, series: Sequence[Series], params: Params)
     )
     if not len(windows):
         return None
-    observed = windows.observed(context)
+    observed = windows.count_observed(context)
     longest = longest_context(series, dataset.horizon)
     return Observed(context, int(observed.min()), float(np.median(observed)), longest)
 

@@ -10,12 +10,12 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.files.hub_datasets import load_hub
-from tsfmscope.tasks.series.files.parquet import Loaded, load_parquet, select
+from tsfmscope.tasks.series.files.parquet import LoadedSeries, load_parquet, select
 from tsfmscope.tasks.series.other_modalities import SOURCES
 from tsfmscope.tasks.series.synthetic.signals import draw_signal
 
 
-def load_data_set(name: str, dataset: DataSet, params: Params, *, offline: bool = False) -> Loaded:
+def load_data_set(name: str, dataset: DataSet, params: Params, *, offline: bool = False) -> LoadedSeries:
     """Return the usable series of a data set whose source is not kernelsynth.
 
     Raises DataError if the data cannot be obtained. offline: reads the hub's cache only, without the network.
@@ -29,7 +29,7 @@ def load_data_set(name: str, dataset: DataSet, params: Params, *, offline: bool 
     # Signals are not filtered: a constant series, unusable elsewhere, is intended here.
     if dataset.source == "signals":
         series = draw_signal(name, str(dataset.signal), params.seed)
-        return Loaded(series, [], len(series))
+        return LoadedSeries(series, [], len(series))
     if dataset.source == "hub":
         return load_hub(name, allowed=not offline, domain=dataset.domain, **selection)
     path = None if dataset.file is None else _under_root(dataset.file, params)

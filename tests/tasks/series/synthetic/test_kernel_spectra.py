@@ -118,6 +118,6 @@ def test_a_leaf_that_lines_cannot_give_is_refused_with_the_mend(leaf: Leaf, mess
 
 def test_a_leaf_is_held_to_scikit_learn_s_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_spectra, "_rbf", lambda scale: kernel_spectra.Spectrum(np.zeros(1), np.ones(1)))
-    with pytest.raises(DataError, match=r"RBF\(length_scale=0.7\): its lines miss it by"):
+    with pytest.raises(DataError, match=r"RBF\(length_scale=0.7\): its lines have an error of"):
         kernel_spectra._leaf(Leaf("RBF", (0.7,)))
     assert np.abs(sk.RBF(0.7)(np.zeros((1, 1)), LAGS[:, None])[0] - 1).max() > 1e-3
