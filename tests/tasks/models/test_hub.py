@@ -48,7 +48,7 @@ def test_config_and_safetensors_are_fetched_and_nothing_else(server: Hub, tmp_pa
 @pytest.mark.parametrize(
     ("mood", "text"),
     [
-        ("401", "status 401; it is private, gated or not there.*log in"),
+        ("401", "status 401; it is private, gated or missing.*log in"),
         ("gated", "status 403; it is private, gated"),
         ("404", "status 404; check the name and the revision"),
         ("altered", "model.safetensors has hash .*cuts the file short"),

@@ -36,7 +36,7 @@ def test_another_cell_of_mostly_numbers_is_refused_by_row(cell: str) -> None:
 
 
 def test_a_column_whose_thousands_are_all_grouped_is_refused_and_not_left_out() -> None:
-    with pytest.raises(DataError, match=r"row 1 below the header: .*'1,100\.5'; write it plainly, as 1100\.5"):
+    with pytest.raises(DataError, match=r"row 1 below the header: .*'1,100\.5'; write it as 1100\.5"):
         to_numbers(pd.Series(["1,100.5", "2,200.5"]), ".", WHERE)
 
 

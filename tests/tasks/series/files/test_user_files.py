@@ -267,17 +267,17 @@ def test_what_cannot_be_used_is_counted_and_a_sample_is_seeded(tmp_path: Path) -
         ("a.csv", b"ds,a,b\n2024-01-01,1,1\n2024-01-02,2,shut\n", "'b', row 2 below the header: .* a number.*'shut'"),
         ("a.csv", b'ds,a,b\n2024-01-01,1,"1,100.5"\n', "'b', row 1 below the header: .* a number.*'1,100.5'"),
         ("a.tsv", b"a\tb\n1\t1,100\n2\t2,100\n", "'b', row 1 below the header: .* a number.*'1,100'"),
-        ("a.csv", b"date,a\n2024-01-01,1\n2024-01-02,2\nTotal,3\n", "'date', row 3 below.* a time, .* got 'Total'"),
+        ("a.csv", b"date,a\n2024-01-01,1\n2024-01-02,2\nTotal,3\n", "'date', row 3 below.* a time .* got 'Total'"),
         (
             "a.csv",
             b"day,a\n" + b"".join(b"2024-01-%02d,1\n" % day for day in range(1, 20)) + b"Sum,19\n",
-            "'day', row 20 below the header: expected a time.*take the row out if it is a total",
+            "'day', row 20 below the header: expected a time.*remove the row if it is a total",
         ),
         ("a.csv.gz", b"no gzip", "expected a CSV table"),
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:10] + bytes(range(200, 240)), "expected a CSV table"),
         ("a.parquet", b"PAR1 not at all", "expected a Parquet file"),
         ("a.json", b"{}", "expected a file that ends in"),
-        ("folder/none.txt", b"", "the folder holds no file of"),
+        ("folder/none.txt", b"", "the folder contains no file of"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_what_was_expected(

@@ -68,7 +68,7 @@ def test_a_product_of_equal_periods_has_the_lines_of_one_of_them() -> None:
 
 def test_thinning_keeps_the_kernel_with_few_lines() -> None:
     dense = kernel_spectra._gaussians(np.array([10.0]), np.ones(1))  # RBF(0.1)
-    thin = kernel_spectra._thinned(dense, 1e-8)
+    thin = kernel_spectra._thin(dense, 1e-8)
     assert len(thin.weight) < len(dense.weight)
     assert np.abs(thin.at(LAGS) - _exact(Leaf("RBF", (0.1,)))).max() <= 2e-8
     # slow kernels: two or three waves are all that a window can tell
@@ -77,7 +77,7 @@ def test_thinning_keeps_the_kernel_with_few_lines() -> None:
 
 def test_a_gauss_rule_is_exact_for_as_many_lines_as_it_has_nodes() -> None:
     lines = kernel_spectra.Spectrum(np.array([0.0, 1.5, 4.0]), np.array([0.2, 0.5, 0.3]))
-    thin = kernel_spectra._thinned(lines, 1e-12)
+    thin = kernel_spectra._thin(lines, 1e-12)
     np.testing.assert_allclose(thin.frequency, lines.frequency, atol=1e-6)
     np.testing.assert_allclose(thin.weight, lines.weight, atol=1e-9)
 
