@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", BOLT, "short.csv"), 1, "short.csv: no usable series: 1 too short: under 32 steps"),
         (("inspect", BOLT, "long.csv", "--horizon", "40"), 1, "too short for 16 steps of context and a horizon of 40"),
         (("inspect", BOLT, "dull.csv"), 1, "1 constant"),
-        (("inspect", BOLT, "empty"), 1, "the folder holds no file of .csv"),
+        (("inspect", BOLT, "empty"), 1, "the folder contains no file of .csv"),
         (("inspect", BOLT, "no.txt"), 1, "expected a file that ends in .csv"),
         (
             ("recommend", "nile", "--models", BOLT, "--contexts", "64,abc"),
