@@ -134,7 +134,7 @@ def main() -> None:
     dense = compare(case, BOTH, 1 if options.quick else options.rounds)
     wide = compare(replace(case, series=8), ENDS, 1)
     rounded = compare(replace(case, precision="bfloat16"), (BOTH[0], *OURS), 1)
-    for extra, sides in () if options.quick else others(case):
+    for extra, sides in () if options.quick else extra_cases(case):
         if time.perf_counter() - began > options.seconds:
             print(f"{extra.family} {extra.shape} {extra.series} x {extra.samples}: left out for time")
         elif next(build(replace(extra, shape="toy", device="cpu", heads="dense"))[0].attentions(), None) is None:
@@ -144,7 +144,7 @@ def main() -> None:
     print(json.dumps(ratios(dense, wide, rounded)))
 
 
-def others(case: Case) -> Iterator[tuple[Case, tuple[tuple[str, str], ...]]]:
+def extra_cases(case: Case) -> Iterator[tuple[Case, tuple[tuple[str, str], ...]]]:
     """Yield the other cases to measure and their sides, the most important first."""
     for shape in ("small", "tiny"):
         yield replace(case, shape=shape), BOTH

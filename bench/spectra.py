@@ -75,21 +75,21 @@ class Clock:
         self.cpu += time.process_time() - self._begun[1]
 
 
-def known(width: int) -> np.ndarray:
+def true_values(width: int) -> np.ndarray:
     """Return the singular values of the stacked blocks."""
     return np.geomspace(1, LEAST, width)
 
 
 def blocks(rows: int, width: int) -> Iterator[np.ndarray]:
-    """Yield blocks [HEIGHT, width], with `rows` rows in all, whose stack has the singular values `known`.
+    """Yield blocks [HEIGHT, width], with `rows` rows in all, whose stack has the singular values `true_values`.
 
-    Block b is c_b Q H_b R, where Q has orthonormal columns, R is diag(known) times a rotation, H_b is a
+    Block b is c_b Q H_b R, where Q has orthonormal columns, R is diag(true_values) times a rotation, H_b is a
     reflection that makes blocks differ, and the c_b² sum to 1. A last, shorter block is c_b H_b R, with
     `width` rows and then zeros. ValueError if a last, shorter block would have fewer than `width` rows.
     """
     rng = np.random.default_rng(0)
     rotation = np.linalg.qr(rng.standard_normal((width, width)))[0]
-    r = known(width)[:, None] * rotation
+    r = true_values(width)[:, None] * rotation
     q = np.linalg.qr(rng.standard_normal((HEIGHT, width)))[0]
     base = q @ r
     count = -(-rows // HEIGHT)
@@ -117,7 +117,7 @@ def tall_ours(rows: int, width: int) -> Measurement:
             qr.add(block)
     with clock:
         values = qr.singular_values()
-    return Measurement(clock.wall, clock.cpu, (peak() - before) / MIB, float(np.abs(values - known(width)).max()))
+    return Measurement(clock.wall, clock.cpu, (peak() - before) / MIB, float(np.abs(values - true_values(width)).max()))
 
 
 def tall_torch(rows: int, width: int) -> Measurement:
@@ -132,7 +132,7 @@ def tall_torch(rows: int, width: int) -> Measurement:
         n_rows += len(block)
     with clock:
         values = torch.linalg.svdvals(stack).numpy()
-    return Measurement(clock.wall, clock.cpu, (peak() - before) / MIB, float(np.abs(values - known(width)).max()))
+    return Measurement(clock.wall, clock.cpu, (peak() - before) / MIB, float(np.abs(values - true_values(width)).max()))
 
 
 def weights() -> dict[str, np.ndarray]:

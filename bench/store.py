@@ -73,7 +73,7 @@ class QueryTimes(NamedTuple):
 
     seconds: list[float]
     cpu: float
-    found: pa.Table
+    table: pa.Table
 
     def line(self) -> dict[str, float]:
         """Return the numbers for a row of the printed table."""
@@ -124,7 +124,7 @@ def ranks(path: Path) -> dict[str, float]:
     """Measure the query for ranks by layer."""
     resident_bytes()
     times = time_query(path, RANKS)
-    return {"rows": len(times.found), **times.line(), "page": min(times.seconds), "mb": peak() / MIB}
+    return {"rows": len(times.table), **times.line(), "page": min(times.seconds), "mb": peak() / MIB}
 
 
 def make(folder: Path, scale: Scale) -> dict[str, float]:
@@ -163,7 +163,7 @@ def compare_with_pandas(folder: Path, name: str) -> dict[str, float]:
     theirs = question.pandas(sources(folder))
     seconds, mb = time.perf_counter() - start, peak() / MIB
     times = time_query(folder / "results.duckdb", question.sql)
-    results = times.found.to_pandas()
+    results = times.table.to_pandas()
     order = list(theirs.columns[:-1])
     theirs, results = (
         frame.sort_values(order).reset_index(drop=True) for frame in (theirs, results[list(theirs.columns)])
@@ -215,10 +215,10 @@ def prepare(folder: Path, scale: Scale) -> dict[str, float]:
 
 
 @contextmanager
-def work_folder(given: str | None) -> Iterator[Path]:
+def work_folder(path: str | None) -> Iterator[Path]:
     """Yield the folder for tables and catalogues: the given one, or a temporary one."""
-    if given:
-        yield Path(given)
+    if path:
+        yield Path(path)
         return
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)

@@ -81,7 +81,7 @@ def loss(model: Family, windows: Sequence[tuple[torch.Tensor, torch.Tensor]]) ->
         return float(np.mean([float(model.loss(*batch)) for batch in windows]))
 
 
-def more(name: str, after: float, before: float) -> float:
+def loss_increase(name: str, after: float, before: float) -> float:
     """Return the increase of a family's loss, or of its perplexity, in per cent."""
     return 100 * (math.exp(after - before) - 1 if name in NATS else after / before - 1)
 
@@ -116,7 +116,7 @@ def main() -> None:
                 except BudgetError:
                     continue
                 seconds = time.process_time() - began
-                lost[method] = more(name, loss(model, windows), dense)
+                lost[method] = loss_increase(name, loss(model, windows), dense)
             cells = (f"{lost[one]:10.2f}%" if one in lost else f"{'rank 1':>11s}" for one in METHODS)
             print(f"{name + '-nano':14s} {size:6.3f} " + " ".join(cells) + f"  {seconds:.1f}", flush=True)
             if "svd" in lost and two_step.METHOD in lost:

@@ -74,7 +74,7 @@ def download(
         "cache_dir": str(cache or _default_cache()),
     }
     pinned = COMMIT.fullmatch(match["revision"] or "") is not None
-    folder = _cached(request) if pinned or not allowed else None
+    folder = _cached_folder(request) if pinned or not allowed else None
     if folder is None and not allowed:
         raise HubError(
             f"{reference}: not in the hub's cache, and downloads are not allowed; allow them for this model, "
@@ -92,7 +92,7 @@ def _default_cache() -> str:
     return str(constants.HF_HUB_CACHE)
 
 
-def _cached(request: Mapping[str, Any]) -> Path | None:
+def _cached_folder(request: Mapping[str, Any]) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -235,7 +235,7 @@ def _snapshot(request: Mapping[str, Any]) -> str:
     except HostileResponse:
         raise
     except Exception:
-        if cached := _cached(request):
+        if cached := _cached_folder(request):
             return str(cached)
         raise
     commit = checked_commit(info.sha)

@@ -41,17 +41,17 @@ def page() -> str:
     return "\n".join([LEAD.format(dvc_keys=", ".join(dvc_keys)), *sections])
 
 
-def _sections(block: type[BaseModel], title: str, done: set[type]) -> Iterator[str]:
+def _sections(block: type[BaseModel], title: str, written_blocks: set[type]) -> Iterator[str]:
     """Yield a section with a table of the block's keys, then sections of the blocks inside it, each once."""
-    done.add(block)
+    written_blocks.add(block)
     rows = [_row(name, field) for name, field in block.model_fields.items()]
     lead = inspect.cleandoc(block.__doc__ or "")
     lead_text = "" if lead.rstrip(".") == title else f"{lead}\n"
     yield "\n".join([f"## {title}\n", lead_text, HEAD, *rows, ""])
     for name, field in block.model_fields.items():
         for inner in _blocks(field.annotation):
-            if inner not in done:
-                yield from _sections(inner, f"{_heading(title)}{name}", done)
+            if inner not in written_blocks:
+                yield from _sections(inner, f"{_heading(title)}{name}", written_blocks)
 
 
 def _heading(title: str) -> str:

@@ -97,7 +97,7 @@ class Params(Strict):
         """Add a model for every BASE@METHOD that a study names; runs before _names_exist."""
         calibrated = self.compression.calibration.datasets
         for dataset in calibrated:
-            _known(dataset, self.datasets.sets, "compression.calibration.datasets")
+            _check_name(dataset, self.datasets.sets, "compression.calibration.datasets")
         for name, method in self.compression.methods.items():
             if method.reads_data and not calibrated:
                 raise ValueError(
@@ -112,14 +112,14 @@ class Params(Strict):
             for block, names in names_by_key.items():
                 for name in names:
                     if "@" in name and name not in self.models:
-                        self.models[name] = self._compressed(name, bases, f"studies.{study}.{block}")
+                        self.models[name] = self._compressed_model(name, bases, f"studies.{study}.{block}")
         return self
 
-    def _compressed(self, name: str, bases: dict[str, Model], location: str) -> Model:
+    def _compressed_model(self, name: str, bases: dict[str, Model], location: str) -> Model:
         """Return the model of a BASE@METHOD: its base, with the same options and a reference of its own."""
         base, _, method = name.rpartition("@")
-        _known(base, bases, f"{location}: {name!r}: base model")
-        _known(method, self.compression.methods, f"{location}: {name!r}: compression.methods")
+        _check_name(base, bases, f"{location}: {name!r}: base model")
+        _check_name(method, self.compression.methods, f"{location}: {name!r}: compression.methods")
         rank = self.compression.methods[method].ranks.number
         return bases[base].model_copy(update={"ref": f"{COMPRESSED}{name}", "base_model": base, "rank": rank})
 
@@ -129,24 +129,24 @@ class Params(Strict):
             for block in ("models", "datasets", "conditions"):
                 names = getattr(spec, block)
                 for name in [] if names == "all" else names:
-                    _known(name, self._named(block), f"studies.{study}.{block}")
+                    _check_name(name, self._names_of_block(block), f"studies.{study}.{block}")
             for name in spec.x_axis:
-                _known(name, self.models, f"studies.{study}.x_axis")
+                _check_name(name, self.models, f"studies.{study}.x_axis")
         for name, model in self.models.items():
             if model.environment is not None:
-                _known(model.environment, self.environments, f"models.{name}.environment")
+                _check_name(model.environment, self.environments, f"models.{name}.environment")
             if model.base_model is not None:
-                _known(model.base_model, self.models, f"models.{name}.base_model")
+                _check_name(model.base_model, self.models, f"models.{name}.base_model")
             kind, _, recipe = model.ref.partition(":")
             if kind == "checkpoint":
-                _known(recipe, self.checkpoints.recipes, f"models.{name}.ref")
+                _check_name(recipe, self.checkpoints.recipes, f"models.{name}.ref")
                 if self.checkpoints.recipes[recipe].family != model.family:
                     raise ValueError(
                         f"models.{name}.family is {model.family!r}, but its recipe makes "
                         f"{self.checkpoints.recipes[recipe].family!r}; make them the same"
                     )
         if (searched := self.pretraining.recipe) is not None:
-            _known(searched, self.checkpoints.recipes, "pretraining.recipe")
+            _check_name(searched, self.checkpoints.recipes, "pretraining.recipe")
             grace, steps = self.pretraining.grace, self.checkpoints.recipes[searched].steps
             if grace > steps:
                 raise ValueError(f"pretraining.grace: got {grace}, expected at most {steps}, the steps of {searched!r}")
@@ -155,9 +155,9 @@ class Params(Strict):
                     f"pretraining.recipe: {searched!r} reuses an embedding; name a recipe without embedding_from"
                 )
         self._no_model_is_made_from_itself()
-        _known(self.report.study, self.studies, "report.study")
+        _check_name(self.report.study, self.studies, "report.study")
         for task, task_resources in self.resources.tasks.items():
-            _known(task, dict.fromkeys(TASKS), "resources.tasks")
+            _check_name(task, dict.fromkeys(TASKS), "resources.tasks")
             if task_resources.processes is not None and task != "pretrain":
                 raise ValueError(
                     f"resources.tasks.{task}.processes: only task pretrain uses several processes; leave the key out"
@@ -189,10 +189,10 @@ class Params(Strict):
                     f"studies.{name}.measures: baselines, but forecasts.baselines is []; name some of "
                     f"{', '.join(get_args(Baseline))}"
                 )
-        if taken := sorted(set(self.models) & set(get_args(Baseline))):
-            raise ValueError(f"models.{taken[0]}: the name of a baseline (see forecasts.baselines); take another")
+        if clashes := sorted(set(self.models) & set(get_args(Baseline))):
+            raise ValueError(f"models.{clashes[0]}: the name of a baseline (see forecasts.baselines); take another")
 
-    def _named(self, block: str) -> dict[str, Any]:
+    def _names_of_block(self, block: str) -> dict[str, Any]:
         blocks: dict[str, dict[str, Any]] = {
             "models": self.models,
             "datasets": self.datasets.sets,
@@ -277,7 +277,7 @@ def _check_names(block: dict[str, Any], path: str | Path) -> None:
                 )
 
 
-def _known(name: str, allowed: dict[str, Any], location: str) -> None:
+def _check_name(name: str, allowed: dict[str, Any], location: str) -> None:
     if name not in allowed:
         near = difflib.get_close_matches(name, allowed, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(allowed) or 'none'}"

@@ -124,8 +124,8 @@ class Recipe(Strict):
             )
         if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
-        if len(self.mixture) > 1 and (apart := set(MODALITIES) & set(self.mixture)):
-            raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(apart)} cannot be mixed; train on one alone")
+        if len(self.mixture) > 1 and (unmixable := set(MODALITIES) & set(self.mixture)):
+            raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(unmixable)} cannot be mixed; train on one alone")
         if ("shards" in self.mixture) != (self.corpus is not None) or {"shards"} < set(self.mixture):
             raise ValueError(f"mixture {sorted(self.mixture)}, corpus {self.corpus!r}: shards alone, and with a corpus")
         if self.save_every % self.log_every:

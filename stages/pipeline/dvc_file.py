@@ -84,12 +84,12 @@ def _block(stage: Stage) -> dict[str, Any]:
 
 def _folder(name: str) -> str:
     """Return the folder that may stand for a file, or the file itself."""
-    top, *rest = name.split("/")
+    top, *inner = name.split("/")
     if top == "store":
         return top
-    if len(rest) == 1 or rest[0] in ("pipeline", "entries"):
+    if len(inner) == 1 or inner[0] in ("pipeline", "entries"):
         return name
-    return f"{top}/{rest[0]}"
+    return f"{top}/{inner[0]}"
 
 
 def _module_path(module: str) -> Path | None:

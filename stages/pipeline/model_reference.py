@@ -59,12 +59,12 @@ def resolve(params: Params, name: str, family: str | None = None) -> Source:
     family: the family of a reference or folder that does not name it. Raises ParamsError, with similar names,
     for a name that is not valid; ModelError if the checkpoint is not made yet or cannot be obtained.
     """
-    if (model := _named(params, name)) is not None:
+    if (model := _params_model(params, name)) is not None:
         if family not in (None, model.family):
             raise ParamsError(f"family {family}: model {name!r} is of family {model.family}; leave the family out")
         folder, reference = _folder(params, name, model)
         return Source(name, model.family, folder, reference, dict(model.options), model.base_model, model.rank)
-    family, reference = _split(params, name, family)
+    family, reference = _split_reference(params, name, family)
     try:
         if family is not None:
             registry.check_name(family)
@@ -83,7 +83,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._@=+-]", "-", text).lstrip("._@=+-")
 
 
-def _split(params: Params, name: str, family: str | None) -> tuple[str | None, str]:
+def _split_reference(params: Params, name: str, family: str | None) -> tuple[str | None, str]:
     """Return the family and the reference of a name that is not a model of params.yaml.
 
     The family is None for a model of the hub, whose config.json is not here yet. Raises ParamsError if the
@@ -122,7 +122,7 @@ def _folder_family(folder: Path) -> str | None:
     return family if isinstance(family, str) else family_of_folder(folder)
 
 
-def _named(params: Params, name: str) -> Model | None:
+def _params_model(params: Params, name: str) -> Model | None:
     """Return the model of params.yaml of that name; None if there is none.
 
     BASE@METHOD is a model if BASE is a model, even if no study names it any more.

@@ -138,9 +138,9 @@ def run(
 
     def missing(keys: Sequence[str]) -> list[str]:
         nonlocal passed_over
-        found = out.missing(keys, retry_failed=retry)
+        missing_keys = out.missing(keys, retry_failed=retry)
         passed_over += 0 if retry else out.given_up(keys)
-        return found
+        return missing_keys
 
     port = StoreCallbacks(
         missing=missing,

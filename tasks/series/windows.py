@@ -89,7 +89,7 @@ def spread_windows(
     if count < 1:
         raise ValueError(f"count: expected at least 1, got {count}")
     rule = _WindowRule(context, horizon, min_context, held_out)
-    origins, usable, skipped = rule.sort(series)
+    origins, usable, skipped = rule.usable_origins(series)
     phases = np.zeros(len(series) + 1) if seed is None else np.random.default_rng([seed, 9]).random(len(series) + 1)
     if len(usable) > count:
         usable = [usable[int((i + phases[-1]) * len(usable) / count)] for i in range(count)]
@@ -159,7 +159,7 @@ class _WindowRule:
         future = before[origins + self.horizon] - before[origins]
         return np.asarray(origins[(past >= self.min_context) & (future > 0)])
 
-    def sort(self, series: Sequence[Series]) -> tuple[list[np.ndarray], list[int], list[Skip]]:
+    def usable_origins(self, series: Sequence[Series]) -> tuple[list[np.ndarray], list[int], list[Skip]]:
         """Return each series' usable origins, the indices of series that have any, and the skipped series."""
         origins_by_series = [self.origins(item) for item in series]
         usable = [index for index, origins in enumerate(origins_by_series) if len(origins)]
@@ -217,8 +217,8 @@ def _picks(
 def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], rule: _WindowRule) -> Windows:
     names, freqs, seasons = ({getattr(item, name) for item in series} for name in ("dataset", "freq", "season"))
     if max(len(names), len(freqs), len(seasons)) > 1:
-        got = f"{sorted(names)}, {sorted(freqs)}, {sorted(seasons, key=str)}"
-        raise DataError(f"windows: expected one data set, frequency and season, got {got}")
+        values = f"{sorted(names)}, {sorted(freqs)}, {sorted(seasons, key=str)}"
+        raise DataError(f"windows: expected one data set, frequency and season, got {values}")
     contexts = np.full((len(picks), rule.context), np.nan, dtype=np.float32)
     futures = np.empty((len(picks), rule.horizon), dtype=np.float32)
     for row, (index, origin) in enumerate(picks):

@@ -148,10 +148,10 @@ def synthetic_set(
     return [replace(as_series(name, domain, index, draw), season=season) for index, draw in enumerate(draws)]
 
 
-def as_series(dataset: str, domain: str, index: int, drawn: Drawn) -> Series:
+def as_series(dataset: str, domain: str, index: int, draw: Drawn) -> Series:
     """Return the draw as series `index` of a data set."""
     return Series(
-        dataset, f"{dataset}-{index:06d}", drawn.values, domain, kernel=drawn.expression, seed=drawn.seed,
+        dataset, f"{dataset}-{index:06d}", draw.values, domain, kernel=draw.expression, seed=draw.seed,
         provenance="KernelSynth, bank of the Chronos release",
     )  # fmt: skip
 

@@ -222,8 +222,8 @@ def _window() -> np.ndarray:
     first neighbour.
     """
     share = (1 - np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))) / 2
-    place = (np.arange(WIDTH)[:, None] - WIDTH / 2 + share) * (2 / WIDTH)
-    values = np.exp(_BETA * (np.sqrt(np.maximum(1 - place**2, 0)) - 1))
+    position = (np.arange(WIDTH)[:, None] - WIDTH / 2 + share) * (2 / WIDTH)
+    values = np.exp(_BETA * (np.sqrt(np.maximum(1 - position**2, 0)) - 1))
     fits = [np.polynomial.Polynomial.fit(share, row, _DEGREE, domain=[0, 1], window=[0, 1]).coef for row in values]
     return np.ascontiguousarray(np.transpose(fits))
 
@@ -251,10 +251,10 @@ def _spread(  # type: ignore[no-untyped-def]
             if position[line] == 0:
                 level[row[entry]] += cosine
                 continue
-            place = position[line] % (2 * last)
-            place = min(place, 2 * last - place)
-            start = math.ceil(place - WIDTH / 2)
-            share = start + WIDTH / 2 - place
+            grid_position = position[line] % (2 * last)
+            grid_position = min(grid_position, 2 * last - grid_position)
+            start = math.ceil(grid_position - WIDTH / 2)
+            share = start + WIDTH / 2 - grid_position
             weight[:] = window[_DEGREE]
             for degree in range(_DEGREE - 1, -1, -1):
                 for j in range(WIDTH):

@@ -34,7 +34,7 @@ class Mixture(NamedTuple):
         """
         mixed = np.zeros(self.length)
         for values, start, weight in zip(series, self.starts, self.weights, strict=True):
-            mixed += weight * mean_scaled(values[start : start + self.length])
+            mixed += weight * scale_by_mean(values[start : start + self.length])
         return mixed.astype(np.float32)
 
 
@@ -88,7 +88,7 @@ def tsmixup(series: Sequence[np.ndarray], rng: np.random.Generator) -> Iterator[
     return _stream(series, MixtureLaw([len(values) for values in series]), rng)
 
 
-def mean_scaled(values: np.ndarray) -> Float64[np.ndarray, " step"]:
+def scale_by_mean(values: np.ndarray) -> Float64[np.ndarray, " step"]:
     """Divide values by their mean absolute value (NaN left out).
 
     Unscaled where that mean is 0 or nothing is observed.
