@@ -1,4 +1,4 @@
-"""Stage embeddings compared with the bare forward pass: tokens per second, including the writing of the dump.
+"""Stage embeddings compared with the bare forward pass: tokens per second, with the writing of activation files.
 
     python -m bench.embedding [--quick] [--device cuda]
 
@@ -7,11 +7,11 @@ released shape with random weights. Both read the exchange rate of TSFMSCOPE_DAT
 sunspots.
 
 `bare` is the family's own forward pass without hooks and without a head, on the windows of the job, in its
-batches. `ours` is the whole job as a worker does it, without Ray: it reads the token dump, runs on one
-thread, and keeps its sample of every layer. A second thread checks and writes the dump, BLAKE3 included,
+batches. `ours` is the whole job as a worker does it, without Ray: it reads the tokens, runs on one
+thread, and keeps its sample of every layer. A second thread checks and writes the activation file, BLAKE3 included,
 while the last batch runs. Both take turns in this process, with a worker's settings of malloc, and their
 medians are compared. `cpu` compares processor time of all threads, which matters where no core is free, and
-which other load on the machine changes less. `flush` is the time in which the driver forces such a dump to
+which other load on the machine changes less. `flush` is the time in which the driver forces such a file to
 the disk before it stores the row; `flushed` is the share if the worker waited for that. `keep` is the number
 of tokens that a stack keeps: that of params/paper.yaml (LARGE; fewer for the Chronos families, whose forward
 pass takes seconds anyway), that of the default parameters, or all. The paper's profile runs released shapes,

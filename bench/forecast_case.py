@@ -141,7 +141,7 @@ def forecaster(case: Case, model: Forecaster) -> Callable[[], object]:
 
 
 def resident_bytes(gpu: bool) -> int:
-    """Return the bytes that the process, or torch on the GPU, holds now, and reset the peak."""
+    """Return the bytes in use by the process, or by torch on the GPU, and reset the peak."""
     import torch
 
     if not gpu:

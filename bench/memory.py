@@ -1,4 +1,4 @@
-"""Memory of this process: the bytes that it holds, and the peak since the last reset (Linux with glibc).
+"""Memory of this process: resident bytes, and their peak since the last reset (Linux with glibc).
 
 getrusage's ru_maxrss does not serve: it cannot be reset, and a child process starts with its parent's value.
 """

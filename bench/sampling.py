@@ -54,7 +54,7 @@ def lag_llama(series: int, paths: int, horizon: int) -> dict[str, float]:
     lags, uniforms = torch.tensor(model.config.lags), rng.random((series, paths, horizon))
     calendar = torch.from_numpy(rng.uniform(-0.5, 0.5, (series, model.tokens + horizon, FEATURES))).float()
 
-    def anew() -> np.ndarray:
+    def without_cache() -> np.ndarray:
         parts = (scaled.steps, scaled.static, calendar)
         steps, static, dates = (part.repeat_interleave(paths, dim=0) for part in parts)
         before = steps.shape[1]
@@ -68,7 +68,7 @@ def lag_llama(series: int, paths: int, horizon: int) -> dict[str, float]:
     our_paths, our_s = time_call(
         lambda: sample_paths(model.network, scaled, lags, model.tokens, calendar, uniforms, 1.0)
     )
-    their_paths, their_s = time_call(anew)
+    their_paths, their_s = time_call(without_cache)
     return print_ratio("lag_llama", our_s, their_s) | {"lag_llama_difference": difference(our_paths, their_paths)}
 
 
@@ -78,7 +78,7 @@ def time_moe(series: int, context: int, horizon: int) -> dict[str, float]:
     values = torch.from_numpy(np.random.default_rng(0).normal(size=(series, context)).astype(np.float32))
     lengths, start = model.config["horizon_lengths"], torch.zeros(series, dtype=torch.int64)
 
-    def anew() -> torch.Tensor:
+    def without_cache() -> torch.Tensor:
         steps = values
         while n_left := context + horizon - steps.shape[1]:
             number = max(i for i, length in enumerate(lengths) if length <= n_left)
@@ -86,7 +86,7 @@ def time_moe(series: int, context: int, horizon: int) -> dict[str, float]:
         return steps[:, context:]
 
     our_steps, our_s = time_call(lambda: continued(model.network, values, start, horizon, lengths))
-    their_steps, their_s = time_call(anew)
+    their_steps, their_s = time_call(without_cache)
     return print_ratio("time_moe", our_s, their_s) | {
         "time_moe_difference": difference(our_steps.numpy(), their_steps.numpy())
     }

@@ -31,13 +31,13 @@ STALL_SECONDS = 10.0
 # Bytes that the child writes at a time, so that the parent sees progress on slow connections.
 CHUNK = 1 << 16
 HINTS = {
-    "offline": "check the network and HF_ENDPOINT, or name a folder that holds the checkpoint",
+    "offline": "check the network and HF_ENDPOINT, or name a folder that contains the checkpoint",
     "missing": "check the name and the revision on the hub",
     "refused": "it is private, gated or missing: accept its terms on the hub, log in (`hf auth login` or HF_TOKEN)",
-    "stalled": "the connection stalls: try again later, or name a folder that holds the checkpoint",
+    "stalled": "the connection stalls: try again later, or name a folder that contains the checkpoint",
     "truncated": "the hub or a proxy cuts the file short: try again, or fetch it another way and name its folder",
-    "hostile": "do not use that server: check HF_ENDPOINT, or name a folder that holds the checkpoint",
-    "other": "try again, or name a folder that holds the checkpoint",
+    "hostile": "do not use that server: check HF_ENDPOINT, or name a folder that contains the checkpoint",
+    "other": "try again, or name a folder that contains the checkpoint",
 }
 
 
@@ -60,8 +60,8 @@ def download(
     the repository. cache: the hub's cache, by default that of huggingface_hub.
     If `allowed` is False, only the cache is used. If the revision is a commit and the cache has files of it,
     no connection is made either.
-    Raises ValueError for a reference of another form. Raises HubError, which says what happened and how to
-    fix it: not allowed, offline, missing, refused, stalled, truncated, hostile server.
+    Raises ValueError for a reference of another form. Raises HubError, whose message states the reason and a
+    fix: not allowed, offline, missing, refused, stalled, truncated, hostile server.
     """
     match = REFERENCE.fullmatch(reference)
     if match is None:
@@ -78,7 +78,7 @@ def download(
     if folder is None and not allowed:
         raise HubError(
             f"{reference}: not in the hub's cache, and downloads are not allowed; allow them for this model, "
-            "or name a folder that holds the checkpoint"
+            "or name a folder that contains the checkpoint"
         )
     if folder is None:
         folder = _fetch(reference, request)

@@ -31,7 +31,7 @@ def weights(module: torch.nn.Module | Model, *, epsilon: float = 0.01) -> pd.Dat
 
     Raises:
         TypeError: `module` is neither a torch module nor a model.
-        ValueError: a matrix holds NaN or infinity (the message names its module), epsilon is outside [0, 1],
+        ValueError: a matrix contains NaN or infinity (the message names its module), epsilon is outside [0, 1],
             or the module has no Linear.
     """
     network = _network(module)

@@ -35,7 +35,7 @@ def isotropy(
         states do not define (constant states, fewer than 3 tokens) is None, and `reason` states why.
 
     Raises:
-        ValueError: x is not [token, width], holds NaN or infinity, or its largest entry is neither 0 nor
+        ValueError: x is not [token, width], contains NaN or infinity, or its largest entry is neither 0 nor
             between 1e-100 and 1e100.
         TypeError: the values are not real numbers.
     """
@@ -53,7 +53,7 @@ def effective_dimension(x: Float[np.ndarray, "token width"], share: float = 0.8)
         share: share of the variance, in (0, 1].
 
     Raises:
-        ValueError: x is not [token, width] with at least two rows that differ, holds NaN or infinity, its
+        ValueError: x is not [token, width] with at least two rows that differ, contains NaN or infinity, its
             largest entry is neither 0 nor between 1e-100 and 1e100, or the share is outside (0, 1].
         TypeError: the values are not real numbers.
     """
@@ -73,7 +73,7 @@ def numerical_rank(x: Float[np.ndarray, "row column"], epsilon: float = 0.01) ->
         epsilon: relative tolerance, in [0, 1].
 
     Raises:
-        ValueError: x is not a matrix, holds NaN or infinity, or epsilon is outside [0, 1].
+        ValueError: x is not a matrix, contains NaN or infinity, or epsilon is outside [0, 1].
         TypeError: the values are not real numbers.
     """
     return spectrum.numerical_rank(singular_values(x), epsilon)
@@ -86,7 +86,7 @@ def singular_values(x: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " v
         x: a matrix; an array or a torch tensor of any real type.
 
     Raises:
-        ValueError: x is not a matrix, or holds NaN or infinity.
+        ValueError: x is not a matrix, or contains NaN or infinity.
         TypeError: the values are not real numbers.
     """
     return spectrum.singular_values(_real_array(x))

@@ -66,7 +66,7 @@ class CompressedModel(Model):
     def save(self, folder: str | Path) -> Path:
         """Write the checkpoint to a new or empty folder, which `load` reads; return the folder.
 
-        Raises FileExistsError if the folder holds files.
+        Raises FileExistsError if the folder contains files.
         """
         target = Path(folder)
         if target.exists() and any(target.iterdir()):

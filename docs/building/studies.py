@@ -145,7 +145,7 @@ def sqls(page: Page) -> list[tuple[str, str]]:
     queries = {key: query for key, query in rank_queries(page.name, plot).items() if key != "tests"}
     if plot == "islands":
         title, names = (
-            "The files whose states the picture shows",
+            "The files whose states the plot shows",
             ", ".join(f"'{query}'" for query in page.block["models"]),
         )
         return [
@@ -169,7 +169,7 @@ def _claims(page: Page, root: Path) -> str:
         rows = [row for row in csv.DictReader(stream) if row["study"] == page.name]
     # A claim about single models has one row per model.
     has_models = any(row.get("model") for row in rows)
-    columns = ["claim", *(["of"] if has_models else []), "says", "ours", "95 % interval", "p", "n", "verdict"]
+    columns = ["claim", *(["of"] if has_models else []), "published", "measured", "95 % interval", "p", "n", "verdict"]
     lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
     for row in rows:
         numbers = [row["published_text"], _number(row["measured"]), _interval(row), _number(row["p"]), row["n"]]

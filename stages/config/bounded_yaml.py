@@ -30,7 +30,7 @@ def load_yaml(text: str) -> Any:
     """Parse one YAML document with the safe loader.
 
     Raises yaml.YAMLError for text that is not YAML. Raises ValueError, with the line, for a tag, for nesting
-    deeper than DEEPEST levels, for a number of more than LONGEST_NUMBER characters, and for a key that stands
+    deeper than DEEPEST levels, for a number of more than LONGEST_NUMBER characters, and for a key that occurs
     twice in one mapping, `<<` included: DVC refuses such a file, and YAML's loader would silently keep the
     later value. Raises ValueError also if aliases add more than MOST_VALUES values.
     """

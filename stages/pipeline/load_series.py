@@ -41,5 +41,5 @@ def load_data_set(name: str, dataset: DataSet, params: Params, *, offline: bool 
 def _under_root(file: str, params: Params) -> Path:
     root = params.data_root
     if root is None:
-        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that holds {file}")
+        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that contains {file}")
     return root / file

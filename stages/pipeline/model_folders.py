@@ -45,7 +45,7 @@ def recipe(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read ({error}); delete it, or make the folder again") from error
     if not isinstance(content, dict):
-        raise ModelError(f"{path}: holds {type(content).__name__}, expected an object; delete it, or make it again")
+        raise ModelError(f"{path}: got {type(content).__name__}, expected an object; delete it, or make it again")
     return content
 
 

@@ -66,7 +66,7 @@ def _cell_columns(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cell(row: dict[str, Any], stack: str, layer_choice: str, params: Params) -> pd.DataFrame:
-    """Return the drawn tokens of one dump at one layer, a seeded sample of at most TOKENS.
+    """Return the plotted tokens of one activation file at one layer, a seeded sample of at most TOKENS.
 
     Components and clusters are computed from all rows of the layer, as in the table geometry.
     """

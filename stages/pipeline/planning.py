@@ -37,7 +37,7 @@ def cells(
     *,
     instead: Sequence[str] | None = None,
 ) -> dict[Cell, list[str]]:
-    """Return every cell that a study asks for and whose series are on this machine, with these studies.
+    """Return every cell that a study requests and whose series are on this machine, with its studies.
 
     The cells are sorted, so those of one model are together. A data set and a condition form a cell if they
     have the same modality.
@@ -67,7 +67,7 @@ def cells(
 
 
 def studies_of_layer(params: Params, studies: Iterable[str], layer: Place, layers: Sequence[Place]) -> list[str]:
-    """Return the studies, in their order, that request this layer. held: all layers of the dump."""
+    """Return the studies, in their order, that request this layer. layers: all layers of the activation file."""
     selections = {"all": True, "first": layer == layers[0], "last": layer in last_layers(layers)}
     return [name for name in studies if selections[params.studies[name].layers]]
 
@@ -166,7 +166,7 @@ def inputs(model: Mapping[str, Any], *files: Path) -> dict[str, str]:
 
 
 def file_inputs(*files: Path) -> dict[str, str]:
-    """Return the fingerprints of series files and dumps by path.
+    """Return the fingerprints of series files and activation files by path.
 
     Raises DamagedFile if the content of a series file (.parquet) differs from its checksum.
     """
@@ -179,7 +179,7 @@ def file_inputs(*files: Path) -> dict[str, str]:
 def dumps(stage: str) -> list[dict[str, Any]]:
     """Return the rows of `dumps` that a stage wrote, in the order of their cells.
 
-    Raises DamagedFile if a dump is damaged.
+    Raises DamagedFile if an activation file is damaged.
     """
     rows = read_dumps(Path(DATA, stage))
     return sorted(rows, key=lambda row: (row["model"], row["dataset"], row["condition"]))

@@ -38,7 +38,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
 
 
 def sources() -> dict[str, Sequence[File]]:
-    """Return table -> its Parquet files, in the order of the stages, and the verified embedding dumps."""
+    """Return table -> its Parquet files, in the order of the stages, and the verified activation files."""
     swept = [Path(DATA, "timings", stage.name) for stage in STAGES if stage.sweeps]
     files = tables(HOLDERS) | {table: _files(table, swept) for table in ("timings", "runs")}
     return files | {"embeddings": dump_files(Path(DATA, "embeddings"), ".arrow")}

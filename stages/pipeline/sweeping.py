@@ -40,21 +40,21 @@ RETRY_VARIABLE = "TSFMSCOPE_RETRY_FAILED"
 
 
 class Planned(NamedTuple):
-    """A job and the studies that ask for it."""
+    """A job and the studies that request it."""
 
     job: Job
     studies: Sequence[str] = ()
 
 
 class TooManyFailures(Exception):
-    """More jobs of a stage failed than resources.max_failed_share allows; the others are stored."""
+    """More jobs of a stage failed than resources.max_failed_share allows; finished jobs are stored."""
 
 
 @contextmanager
 def open_store(stage: str, tables: Sequence[str], params: Params | None = None) -> Iterator[StageStore]:
     """Open the output store of a stage, locked for this driver.
 
-    params: given by stages whose rows and dumps go to resources.store, if that is set.
+    params: given by stages whose rows and activation files go to resources.store, if that is set.
     """
     uri = params.resources.store if params else None
     backend = place(uri, stage) if uri else None
