@@ -74,5 +74,7 @@ class Study(Strict):
         if data_measures := sorted(set(self.measures) - OF_WEIGHTS):
             for block in ("datasets", "conditions"):
                 if not getattr(self, block):
-                    raise ValueError(f"{block}: got none, but {', '.join(data_measures)}; list names, or write all")
+                    raise ValueError(
+                        f"{block}: got none, but data are needed for {', '.join(data_measures)}; name some, or all"
+                    )
         return self

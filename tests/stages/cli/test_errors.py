@@ -113,7 +113,7 @@ def test_a_folder_without_params_yaml_takes_the_packages_own_or_says_how_a_model
     monkeypatch.setattr(defaults, "params", lambda: None)  # a wheel that was built without them
     done = CliRunner().invoke(app, ["inspect", "chronos-bolt-nano", "nile"])
     assert done.exit_code == 2
-    assert "there is none here: write FAMILY:FOLDER" in done.stderr
+    assert "no model is known here: write FAMILY:FOLDER" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
