@@ -35,14 +35,21 @@ from tests.store.conftest import valid_row
 from tsfmscope import store
 from tsfmscope.stages.geometry import TASK
 from tsfmscope.store import catalogue, files
-from tsfmscope.tasks.entries.geometry import entry
+from tsfmscope.stages.config.measures import Geometry
+from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions, entry
+from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
 from tsfmscope.tasks.job import Job
 
 path = Path(sys.argv[1])
 states = np.random.default_rng(0).normal(size=(90, 4))
-spec = {"base_model": None, "rank": None, **valid_row("geometry"), "tokens": 90, "measure": {"repeats": 0}}
+facts = {"base_model": None, "rank": None, **valid_row("geometry")}
+options = Geometry(repeats=0).model_dump(exclude={"rows", "cai"}) | {"presets": []}
+spec = GeometrySpec(
+    cell=CellIdentity.part_of(facts), place=LayerPlace.part_of(facts), weights_dtype="float32", tokens=90, seed=0,
+    measure=MeasureOptions.parse(options),
+)
 data = {"states": states, "types": None, "n_series": 1, "states_dtype": "float32"}
-(row,) = entry(Job(TASK, spec), data, None).rows
+(row,) = entry(Job(TASK, spec.to_dict()), data, None).rows
 studies = {"study": "s", "stage": "geometry", "job_key": row["job_key"]}
 tables = {"geometry": [row], "checkpoints": [valid_row("checkpoints")], "study_jobs": [studies]}
 for name, rows in tables.items():
@@ -51,6 +58,16 @@ catalogue.build(path, {name: [path.with_name(f"{name}.parquet")] for name in tab
 with store.open(path) as connection:
     query = "select measure, value = isotropy and value > 1 from isotropy where measure = 'effective_rank'"
     print(json.dumps(connection.sql(query).fetchall()))
+"""
+
+# Prints whether every layer of a model has an effective rank between 1 and its width.
+INSPECTED = """
+import json
+
+import tsfmscope as ts
+
+layers = ts.inspect("chronos-bolt-nano", "nile", context=64, horizon=12, rows=200).layers
+print(json.dumps(bool(layers["effective_rank"].between(1, layers["width"]).all())))
 """
 
 
@@ -168,12 +185,10 @@ def test_a_measure_is_its_function_and_its_column(repository: Copy, tmp_path: Pa
 
     # Rows of the stage, through the schema and the catalogue, to the view that correlations read.
     assert json.loads(repository.run("-c", STORED, str(tmp_path / "results.duckdb"))) == [["effective_rank", True]]
-    command = ("-m", "tsfmscope.stages.cli")
-    data = ("nile", "--context", "64", "--horizon", "12", "--rows", "200")
-    layers = json.loads(repository.run(*command, "inspect", "chronos-bolt-nano", *data, "--json"))["layers"]
-    assert all(1 < layer["effective_rank"] <= layer["width"] for layer in layers)
+    assert json.loads(repository.run("-c", INSPECTED)) is True
     ranked = ("--models", "chronos-bolt-nano,patchtst-nano", "--contexts", "64", "--rows", "200")
-    found = json.loads(repository.run(*command, "recommend", "nile", *ranked, "--by", "effective_rank", "--json"))
+    command = ("-m", "tsfmscope.stages.cli", "recommend", "nile", *ranked)
+    found = json.loads(repository.run(*command, "--by", "effective_rank", "--json"))
     scores = [row["effective_rank"] for row in found["candidates"]]
     assert scores == sorted(scores, reverse=True) and scores[0] > scores[1] > 1
     assert repository.touched() == {file, "store/tables/results.py"}

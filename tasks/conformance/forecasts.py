@@ -45,7 +45,7 @@ def forecasts_keep_the_unit_of_the_series(subject: Subject) -> str:
         demand(
             float(np.median(difference)) <= EXACT,
             f"a context times {factor:g} plus {offset:g} has another forecast than the old one times {factor:g} plus "
-            f"{offset:g}: they differ by {np.median(difference):.1e} of the largest. Is it scaled and shifted back? A "
+            f"{offset:g}: differ by {np.median(difference):.1e} of the largest. Is it scaled and shifted back? A "
             f"family whose forecast cannot follow leaves {name!r} out of `equivariant`",
         )
     grown = np.abs(_forecast(model, replace(windows, context=windows.context * LARGER))).max() / np.abs(before).max()

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tsfmscope.stages.checkpoints import training_job
 from tsfmscope.stages.cli.corpora import make
 from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.pipeline.training_jobs import training_job
 from tsfmscope.store.dumps import write_dump
 from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.errors import DataError, ModelError
