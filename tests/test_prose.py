@@ -18,7 +18,6 @@ from tsfmscope.store.schema import TABLES
 from tsfmscope.store.tables.answers import MEANINGS, OWN
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted(path for folder in ("stages", "tasks", "store", "bench") for path in (ROOT / folder).rglob("*.py"))
 SQL_FILES = sorted((ROOT / "store" / "sql").rglob("*.sql"))
 # Folders whose messages, help texts and names have been revised; the others are still to do.
 REVISED = (
