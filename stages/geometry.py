@@ -37,7 +37,7 @@ def plan(params: Params) -> Iterator[Planned]:
         held = layers(path)
         last = last_layers(held)
         for place in held:
-            if wanting := planning.wanting(params, studies, place, held):
+            if wanting := planning.studies_of_layer(params, studies, place, held):
                 of_layer = spec(params, CellIdentity.part_of(row), place, is_last=place in last)
                 yield Planned(Job(TASK, of_layer.to_dict(), {path.as_posix(): row["fingerprint"]}), wanting)
 
