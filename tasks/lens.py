@@ -280,7 +280,7 @@ def score_forecasts(
 
 
 def window_seed(key: str, series: str) -> int:
-    """Return a 63-bit seed for the samples of one series, from a key, such as a job's, and the series' id.
+    """Return a 63-bit seed for the samples of one series, from a job's key and the series' id.
 
     It does not depend on the position of the series in a batch.
     """
