@@ -35,7 +35,7 @@ from tsfmscope.store.status import Status, write_status
 from tsfmscope.tasks.entries.pretraining import PretrainSpec
 from tsfmscope.tasks.job import Job, StoreCallbacks
 from tsfmscope.tasks.sweep.halving import Halving
-from tsfmscope.tasks.sweep.tune import Ended, Tell, search
+from tsfmscope.tasks.sweep.tune import FinishedTrial, ProgressReport, search
 
 
 def main(params: Params) -> None:
@@ -73,7 +73,7 @@ def _tell(status: Status, folder: Path, done: int, failed: int, running: int) ->
     write_status(now, folder=folder, every=0.0 if now.finished else 1.0)
 
 
-def _search(jobs: list[Job], params: Params, out: StageStore, tell: Tell) -> list[Ended]:
+def _search(jobs: list[Job], params: Params, out: StageStore, tell: ProgressReport) -> list[FinishedTrial]:
     block = params.pretraining
     recipe = PretrainSpec.from_job(jobs[0]).recipe
     halving = Halving(most=recipe["steps"], grace=block.grace, reduction=block.reduction)

@@ -72,7 +72,7 @@ def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: 
         "recipe": job.key if job else None,
         "options": json.dumps(model.options, sort_keys=True) if model.options else None,
         "heads": json.dumps(heads, sort_keys=True) if heads else None,
-        "environment": own.described if own else None,
+        "environment": own.description if own else None,
     }
 
 

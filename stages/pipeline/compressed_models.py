@@ -95,7 +95,7 @@ def checkpoint_row(bases: Mapping[str, Mapping[str, Any]], params: Params, name:
         **{column: base[column] for column in ("family", "modality", "input_stack", "output_stack")},
         "ref": (MODELS / name).as_posix(),
         "fingerprint": registry.with_code(base["family"], found.fingerprint, own.digest if own else ""),
-        "environment": own.described if own else None,
+        "environment": own.description if own else None,
         **registry.facts(found.folder),
         **{"license": base["license"], "recipe": made_by(name)["key"], "options": base["options"]},
     }

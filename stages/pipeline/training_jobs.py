@@ -13,8 +13,8 @@ from tsfmscope.tasks.entries.pretraining import EmbeddingSource, PretrainSpec
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.series.synthetic.shards import LAW_FILE
-from tsfmscope.tasks.training.shard_corpus import check_whole
+from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE
+from tsfmscope.tasks.training.shard_corpus import check_complete
 
 TRAINING = Task("pretrain", 1, "tsfmscope.tasks.entries.pretraining:pretrain", table="training")
 # Folder of the checkpoints, by name of their recipe.
@@ -54,13 +54,11 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
     if recipe.corpus is None:
         return Job(TRAINING, spec)
     # The file determines every series of the corpus.
-    law = Path(recipe.corpus, LAW_FILE)
-    if not law.exists():
-        raise ModelError(
-            f"recipe {name}: corpus {recipe.corpus} has no {LAW_FILE}; make it with `python -m tsfmscope.stages corpus`"
-        )
-    check_whole(law.parent)
-    return Job(TRAINING, spec, {law.as_posix(): fingerprint(law)})
+    corpus_file = Path(recipe.corpus, CORPUS_FILE)
+    if not corpus_file.exists():
+        raise ModelError(f"recipe {name}: corpus {recipe.corpus} has no {CORPUS_FILE}; make it with `tsfmscope corpus`")
+    check_complete(corpus_file.parent)
+    return Job(TRAINING, spec, {corpus_file.as_posix(): fingerprint(corpus_file)})
 
 
 def training_jobs(recipes: Mapping[str, Recipe]) -> dict[str, Job]:

@@ -20,8 +20,8 @@ from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job
 from tsfmscope.tasks.sweep.actor_pool import NOWHERE
 from tsfmscope.tasks.sweep.policy import Failure
-from tsfmscope.tasks.sweep.records import record, unanswered
-from tsfmscope.tasks.sweep.tune import Ended
+from tsfmscope.tasks.sweep.records import outcome_without_answer, record
+from tsfmscope.tasks.sweep.tune import FinishedTrial
 
 # Models of the trials that finished.
 MODELS = Path(DATA, "pretraining", "models")
@@ -86,7 +86,7 @@ def reported_rows(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]
     return [{name: row[name] for name in ("step", "loss")} for row in rows if row["step"] % every == 0]
 
 
-def store_ended(out: StageStore, ended: Ended) -> None:
+def store_ended(out: StageStore, ended: FinishedTrial) -> None:
     """Store the rows of a finished trial, a trial's failure, or the logged rows of a stopped trial.
 
     A trial that was stopped before it logged a step is stored as failed.
@@ -101,7 +101,7 @@ def store_ended(out: StageStore, ended: Ended) -> None:
         out.adopt("training", ended.job.key, rows)
     else:
         failure = Failure.of(ModelError("the trial was stopped before it logged a step; raise pretraining.grace"))
-        out.append([record(ended.job, unanswered(failure, NOWHERE, seconds=0.0), 1)])
+        out.append([record(ended.job, outcome_without_answer(failure, NOWHERE, seconds=0.0), 1)])
 
 
 def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:

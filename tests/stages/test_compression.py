@@ -25,7 +25,7 @@ from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.calibration import white
 from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows
-from tsfmscope.tasks.compression.candidates import METHODS, WEIGHED, choices
+from tsfmscope.tasks.compression.candidates import METHODS, NEEDS_MOMENTS, list_candidates
 from tsfmscope.tasks.entries.compression import compress
 from tsfmscope.tasks.entries.loading import load_model
 from tsfmscope.tasks.errors import DataError
@@ -85,7 +85,7 @@ def done(job: Job) -> dict[str, Any]:
 def failure(method: str, layers: list[AttentionLayer]) -> Exception | None:
     """What is raised where a method gets no moments."""
     try:
-        choices(method, layers, None)
+        list_candidates(method, layers, None)
     except ValueError as error:
         return error
     return None
@@ -127,12 +127,12 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
 def test_the_methods_that_are_given_data_are_those_that_ask_for_moments() -> None:
     """Two lists, since the params that every stage reads do not depend on the code of compression."""
     layers = list(ChronosBolt.new(TOY, seed=0).attentions())
-    assert {*WEIGHED, two_step.METHOD} == CALIBRATED < {*METHODS, two_step.METHOD} > set(NARROWING)
+    assert {*NEEDS_MOMENTS, two_step.METHOD} == CALIBRATED < {*METHODS, two_step.METHOD} > set(NARROWING)
     for method in METHODS:
         asks = "no moments" in str(failure(method, layers))
         assert asks == (method in CALIBRATED), method
         moments = {layer.name: white(layer.read()) for layer in layers}
-        heads = {one.parts[0] for one in choices(method, layers, moments)} <= {"qk", "vo"}
+        heads = {one.parts[0] for one in list_candidates(method, layers, moments)} <= {"qk", "vo"}
         assert heads == (method in NARROWING), method
 
 

@@ -38,8 +38,8 @@ from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.sweep.actor import Outcome, WorkerLocation
 from tsfmscope.tasks.sweep.halving import Halving
 from tsfmscope.tasks.sweep.policy import Failure
-from tsfmscope.tasks.sweep.records import unanswered
-from tsfmscope.tasks.sweep.tune import Ended, Tell, search
+from tsfmscope.tasks.sweep.records import outcome_without_answer
+from tsfmscope.tasks.sweep.tune import FinishedTrial, ProgressReport, search
 from tsfmscope.tasks.training.pretraining import PROGRESS
 
 ROOT = Path(__file__).parents[2]
@@ -112,9 +112,9 @@ class Searches:
         self.ends: dict[str, str] = {}
         self.asked: list[list[str]] = []  # names of the trials that were trained, a search each
         self.folder = Path()
-        self.told: Tell | None = None
+        self.told: ProgressReport | None = None
 
-    def __call__(self, jobs: list[Job], *others: Any) -> list[Ended]:
+    def __call__(self, jobs: list[Job], *others: Any) -> list[FinishedTrial]:
         stored = others[4] if len(others) > 4 else {}
         jobs = [job for job in jobs if job.key not in stored]
         self.asked.append([job.spec["model"] for job in jobs])
@@ -123,18 +123,20 @@ class Searches:
         self.folder.mkdir(parents=True, exist_ok=True)
         return [self._end(job, self.ends.get(job.spec["model"], "whole")) for job in jobs]
 
-    def _end(self, job: Job, how: str) -> Ended:
+    def _end(self, job: Job, how: str) -> FinishedTrial:
         if how == "failed":
-            return Ended(job, unanswered(Failure.of(ModelError("no")), WorkerLocation("", "", ""), seconds=0.0))
+            return FinishedTrial(
+                job, outcome_without_answer(Failure.of(ModelError("no")), WorkerLocation("", "", ""), seconds=0.0)
+            )
         work = work_folder(job)
         work.mkdir(parents=True, exist_ok=True)
         rows = [{"step": step, "loss": 1.0, "learning_rate": 0.1} for step in range(1, 6 if how == "stopped" else 21)]
         if how == "stopped":
             (work / PROGRESS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-            return Ended(job, None)
+            return FinishedTrial(job, None)
         (work / "recipe.json").write_text(json.dumps({"key": job.key}))
-        timing = unanswered(Failure.of(ModelError("no")), WorkerLocation("", "", ""), seconds=0.0).timing
-        return Ended(job, Outcome([{"model": job.spec["model"], **row} for row in rows], None, timing))
+        timing = outcome_without_answer(Failure.of(ModelError("no")), WorkerLocation("", "", ""), seconds=0.0).timing
+        return FinishedTrial(job, Outcome([{"model": job.spec["model"], **row} for row in rows], None, timing))
 
 
 @pytest.fixture
@@ -304,7 +306,7 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
         assert row["steps_done"] == 20 if name in finished else row["steps_done"] % 5 == 0
         drawn = (out / "curves" / name / "plots" / "metrics" / "loss.tsv").read_text().splitlines()
         assert drawn == ["step\tloss", *(f"{one['step']}\t{one['loss']!r}" for one in logged)]
-    with threads(resources(asked).of("pretrain").threads):  # sums of other parts are other sums
+    with threads(resources(asked).for_task("pretrain").threads):  # sums of other parts are other sums
         whole = pretrain(jobs[finished[0]], tmp_path / "here", None)  # the trial is the job
     assert [one["loss"] for one in curves if one["model"] == finished[0]] == [row["loss"] for row in whole.rows]
     weights, same = (
