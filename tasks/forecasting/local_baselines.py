@@ -52,9 +52,9 @@ class Local:
     name: str
     failed: dict[str, str] = field(default_factory=dict)
     # no sample path is drawn
-    direct: bool = True
+    direct_quantiles: bool = True
 
-    def under(self, context: int, history: int = 0) -> tuple[Local, int]:
+    def with_condition(self, context: int, history: int = 0) -> tuple[Local, int]:
         """Return itself and the steps of its windows; the extra history for models with lags is not used."""
         return self, context
 
