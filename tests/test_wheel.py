@@ -86,7 +86,7 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
     assert "pip install --no-deps uni2ts" in call(lens, "inspect", "moirai-nano", "nile", at=here, code=1)
     call(*install, "--no-deps", "uni2ts", at=here)
 
-    found = {one["what"]: one["state"] for one in json.loads(call(lens, "doctor", "--json", at=here))}
+    found = {one["name"]: one["state"] for one in json.loads(call(lens, "doctor", "--json", at=here))}
     assert found["family moirai"] == found["packages"] == "ok"
     assert "missing" not in found.values()
     for model in ("chronos-bolt-nano", "moirai-nano"):
@@ -109,4 +109,10 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
     (here / "params.yaml").write_text(default.read_text())
     call(lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here)
     assert "mine" in call(lens, "plan", at=here)
-    assert {path.name for path in here.iterdir()} == FOREIGN_NAMES | {"look.html", "small", "copy", "dense", "params.yaml"}
+    assert {path.name for path in here.iterdir()} == FOREIGN_NAMES | {
+        "look.html",
+        "small",
+        "copy",
+        "dense",
+        "params.yaml",
+    }
