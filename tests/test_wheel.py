@@ -71,6 +71,7 @@ def test_the_sdist_is_the_checkout(built: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple[Path, Path], tmp_path: Path) -> None:
     python, here = tmp_path / "venv" / "bin" / "python", tmp_path / "here"
     (here / "store").mkdir(parents=True)
