@@ -48,9 +48,10 @@ from bench.geometry import ROOT, real_series
 from bench.memory import MIB, held, peak
 from tsfmscope.store.dumps import read_table, write_job_dump
 from tsfmscope.store.files import sync
-from tsfmscope.tasks.entries.embeddings import embed, sample_seed
-from tsfmscope.tasks.entries.tokens import tokenize
-from tsfmscope.tasks.job import EXECUTION_CONTEXT, IDENTITY, ExecutionContext, Job, Task, current_context
+from tsfmscope.tasks.entries.embeddings import EmbedSpec, embed, sample_seed
+from tsfmscope.tasks.entries.parts import CellIdentity, ModelSource, WindowOptions
+from tsfmscope.tasks.entries.tokens import TokensSpec, tokenize
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task, current_context
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.common.batches import KINDS, kept_rows, pass_windows, run_windows, window_tokens
 from tsfmscope.tasks.models.common.capture import even_batches
@@ -130,19 +131,20 @@ def models(device: str) -> Iterator[tuple[str, str, Family]]:
 
 def token_dump(family: Family, rows: int, out: Path) -> Job:
     """Write the token dump of stage tokens; return the job of stage embeddings that reads it."""
-    cell = dict.fromkeys(IDENTITY) | {"model": family.name, "dataset": "d", "condition": "c", "context": CONTEXT}
-    cell |= {"noise": 0.0}
-    spec = {**cell, "horizon": HORIZON, "min_context": 16, "held_out": None, "seed": 0, "rows": rows}
-    spec["format"] = "arrow"
-    job = Job(Task("tokenize", 1, "m:f"), spec)
+    cell = CellIdentity(
+        model=family.name, base_model=None, rank=None, dataset="d", condition="c", context=CONTEXT, noise=0.0
+    )
+    source = ModelSource(family=family.name, ref="-")
+    windows = WindowOptions(horizon=HORIZON, min_context=16, held_out=None, seed=0)
+    spec = TokensSpec(cell=cell, source=source, windows=windows, rows=rows, format="arrow")
+    job = Job(Task("tokenize", 1, "m:f"), spec.to_dict())
     result = tokenize(job, series_table(series()), family)
     assert result.dump is not None
     path = write_job_dump(out / "tokens", job, result.dump)["path"]
-    return Job(
-        Task("embed", 2, "m:f"),
-        {**cell, "rows": rows, "batch": None, "store_dtype": "float32", "format": "arrow"},
-        inputs={f"tokens/{path}": ""},
+    embed_spec = EmbedSpec(
+        cell=cell, source=source, rows=rows, batch=None, store_dtype="float32", seed=0, format="arrow"
     )
+    return Job(Task("embed", 2, "m:f"), embed_spec.to_dict(), inputs={f"tokens/{path}": ""})
 
 
 def bare(family: Family, tokens: Tokens, batch: int) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tsfmscope.tasks.geometry.dimension import effective_dimension
-from tsfmscope.tasks.geometry.measure import PRESETS, measure_states
+from tsfmscope.tasks.geometry.measure import measure_states
+from tsfmscope.tasks.geometry.measures import presets
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.types import Tokens
 
@@ -30,7 +31,7 @@ def half_changes(family: Family, tokens: Tokens, kept: Mapping[str, np.ndarray])
         types = tokens.types.get(layer.stack)
         types = None if types is None else types.reshape(-1)[kept[layer.stack]]
         full, half = (
-            measure_states(states.astype(np.float32), types, presets=PRESETS, seed=0)
+            measure_states(states.astype(np.float32), types, presets=presets(), seed=0)
             for states in (layer.states, layer.states.astype(np.float16))
         )
         for name in full:

@@ -25,9 +25,9 @@ import torch
 
 from tsfmscope.tasks.models.lag_llama.family import LagLlama
 from tsfmscope.tasks.models.lag_llama.network import StudentT, features
-from tsfmscope.tasks.models.lag_llama.sampling import _drawn, sample_paths
+from tsfmscope.tasks.models.lag_llama.sampling import _quantiles_at, sample_paths
 from tsfmscope.tasks.models.t5.sampling import StepDecoder, sample_ids, walk
-from tsfmscope.tasks.models.time_moe.continuation import continued
+from tsfmscope.tasks.models.time_moe.continuation import continue_values
 from tsfmscope.tasks.models.time_moe.family import TimeMoE
 from tsfmscope.tasks.models.wavetoken.family import SAMPLING, WaveToken
 from tsfmscope.tasks.series.calendar import FEATURES
@@ -50,7 +50,7 @@ def lag_llama(series: int, paths: int, horizon: int) -> dict[str, float]:
     """Compare Lag-Llama's sample paths from the same uniform random numbers."""
     model, rng = LagLlama.new(LAG_LLAMA, seed=0), np.random.default_rng(0)
     walks = rng.normal(size=(series, model.max_context)).cumsum(axis=1)
-    scaled = model._standardised(torch.from_numpy(walks).float(), torch.ones(series, dtype=torch.float64))
+    scaled = model._standardise(torch.from_numpy(walks).float(), torch.ones(series, dtype=torch.float64))
     lags, uniforms = torch.tensor(model.config.lags), rng.random((series, paths, horizon))
     calendar = torch.from_numpy(rng.uniform(-0.5, 0.5, (series, model.tokens + horizon, FEATURES))).float()
 
@@ -62,7 +62,7 @@ def lag_llama(series: int, paths: int, horizon: int) -> dict[str, float]:
             positions = torch.arange(before - model.tokens, steps.shape[1])
             inputs = features(steps, static, lags, positions, dates[:, : model.tokens + step])
             last = StudentT(*(part[:, -1:] for part in model.network(inputs)))
-            steps = torch.cat((steps, _drawn(last, uniforms[:, :, step].reshape(-1, 1))), dim=1)
+            steps = torch.cat((steps, _quantiles_at(last, uniforms[:, :, step].reshape(-1, 1))), dim=1)
         return steps[:, before:].double().numpy().reshape(uniforms.shape)
 
     ours, kept = timed(lambda: sample_paths(model.network, scaled, lags, model.tokens, calendar, uniforms, 1.0))
@@ -83,7 +83,7 @@ def time_moe(series: int, context: int, horizon: int) -> dict[str, float]:
             steps = torch.cat((steps, model.network.lm_heads[number](model.network(steps, start).states[:, -1])), dim=1)
         return steps[:, context:]
 
-    ours, kept = timed(lambda: continued(model.network, values, start, horizon, lengths))
+    ours, kept = timed(lambda: continue_values(model.network, values, start, horizon, lengths))
     other, whole = timed(anew)
     return told("time_moe", kept, whole) | {"time_moe_difference": apart(ours.numpy(), other.numpy())}
 

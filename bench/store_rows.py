@@ -147,11 +147,11 @@ class Rows:
         }
 
     def asked(self, study: int, stage: str, job_keys: pa.Array) -> pa.Table:
-        """Return rows of `studies`, one per job key."""
-        return table("studies", len(job_keys), {"study": f"study-{study}", "stage": stage, "job_key": job_keys})
+        """Return rows of `study_jobs`, one per job key."""
+        return table("study_jobs", len(job_keys), {"study": f"study-{study}", "stage": stage, "job_key": job_keys})
 
     def geometry(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield geometry and its rows of `studies`, in files of at most a million rows.
+        """Yield geometry and its rows of `study_jobs`, in files of at most a million rows.
 
         Rows are in random order, as rows that are sorted by key are.
         """
@@ -171,10 +171,10 @@ class Rows:
                 columns |= {name: rng.normal(size=len(row)) * 0.1 for name in MEASURES}
                 columns |= {"eigenvalues": descending(rng, len(row), self.scale.width), "silhouettes": [0.3, 0.2, 0.1]}
                 yield "geometry", table("geometry", len(row), columns)
-                yield "studies", self.asked(study, "geometry", columns["job_key"])
+                yield "study_jobs", self.asked(study, "geometry", columns["job_key"])
 
     def forecasts(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield forecasts, with `windows` rows and one job per cell, their rows of `studies`, and timings."""
+        """Yield forecasts, with `windows` rows and one job per cell, their rows of `study_jobs`, and timings."""
         rng, cells, windows = self.rng, self.scale.cells, self.scale.windows
         for study, (models, bases) in enumerate(self.models):
             jobs = keys(rng, len(models) * cells)
@@ -186,7 +186,7 @@ class Rows:
             columns |= {"origin": np.arange(n) % windows, "levels": [0.1 * q for q in range(1, 10)]}
             columns |= {name: rng.lognormal(-1, 0.5, size=n) for name in SCORES}
             yield "forecasts", table("forecasts", n, columns)
-            yield "studies", self.asked(study, "forecasts", jobs)
+            yield "study_jobs", self.asked(study, "forecasts", jobs)
             timed = {"stage": "forecasts", "key": jobs, "seconds": rng.lognormal(size=len(jobs))}
             actors = picked([f"actor-{a}" for a in range(8)], np.arange(len(jobs)) % 8)
             timed |= {"started": (1_700_000_000_000_000 + np.arange(len(jobs)) * 1000).astype("datetime64[us]")}
@@ -209,7 +209,7 @@ class Rows:
             yield "spectra", table("spectra", n, columns)
             study = np.array([study for study, _, _ in models])[m]
             for one in np.unique(study):
-                yield "studies", self.asked(one, "spectra", columns["job_key"].filter(pa.array(study == one)))
+                yield "study_jobs", self.asked(one, "spectra", columns["job_key"].filter(pa.array(study == one)))
 
     def weights(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield weight spectra of uncompressed models, whole and by head: 12 blocks, 5 matrices, 4 heads."""
@@ -228,7 +228,7 @@ class Rows:
                 columns |= {"heads": pa.array(np.full(n, 4), mask=~attends), "job_key": keys(self.rng, n)}
                 columns |= {"singular_values": descending(self.rng, n, rows)}
                 yield "spectra", table("spectra", n, columns)
-                yield "studies", self.asked(study, "spectra", columns["job_key"])
+                yield "study_jobs", self.asked(study, "spectra", columns["job_key"])
 
     def small(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield the small tables: checkpoints, datasets, compression, questions, training and runs."""
@@ -256,7 +256,7 @@ class Rows:
         yield "compression", table("compression", len(cut), columns)
         studies = [f"study-{n}" for n in range(self.scale.studies)]
         figure = pa.array([FIGURES[n % len(FIGURES)] for n in range(len(studies))])
-        yield "questions", table("questions", len(studies), {"study": pa.array(studies), "figure": figure})
+        yield "studies", table("studies", len(studies), {"study": pa.array(studies), "figure": figure})
         step, runs = np.arange(100 * len(names)) % 100, picked(names, np.arange(100 * len(names)) // 100)
         yield "training", table("training", len(step), {"model": runs, "step": step, "job_key": runs})
         yield "runs", table("runs", 1, {"stage": "forecasts", "seconds": 1e5})

@@ -22,8 +22,7 @@ from typing import Any
 import torch
 
 from tsfmscope.store.dumps import write_dump
-from tsfmscope.tasks.job import Job, Task
-from tsfmscope.tasks.series.synthetic.shards import write_shard
+from tsfmscope.tasks.series.synthetic.shards import CorpusOptions, shard_tables
 from tsfmscope.tasks.training.corpora import Corpus
 from tsfmscope.tasks.training.initialization import start
 from tsfmscope.tasks.training.parallel import Share
@@ -43,11 +42,9 @@ RECIPE: dict[str, Any] = {
 
 
 def shard(folder: Path, series: int) -> None:
-    spec = {"dataset": "corpus", "shard": 0, "first": 0, "count": series, "seed": 0, "length": 1024, "max_kernels": 5}
-    spec |= {"tsmixup": 0.9, "pool": 1000, "real": [], "format": "parquet"}
-    dump = write_shard(Job(Task("shard", 1, "-:-"), spec), None, []).dump
-    assert dump is not None
-    write_dump(folder, "dumps/corpus/000000.parquet", dump)
+    options = CorpusOptions(seed=0, length=1024, max_kernels=5, tsmixup=0.9, pool=1000)
+    tables = shard_tables(options, range(series), [], for_gluonts=False)
+    write_dump(folder, "dumps/corpus/000000.parquet", tables)
 
 
 def cpu(work: Callable[[int], Any], steps: range) -> float:

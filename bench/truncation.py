@@ -9,9 +9,9 @@ exponential, the perplexity. `size` is the share of attention parameters that is
 2. `rank 1` means that this size is smaller than rank 1 of every part. The table measures accuracy: except for
 `seconds`, the processor time of compression, it is the same in every run.
 
-Last line JSON, over models and sizes: `no_worse_than_svd`, the share of them at which aware-both loses no
-more than svd, or at most 0.1 %, which counts as noise; and `median_share_of_svd`, the median of aware-both's
-increase over svd's, where svd's is 1 % or more.
+Last line JSON, over models and sizes: `no_worse_than_svd` is the share of them at which
+activation-aware-2step loses no more than svd, or at most 0.1 %, which counts as noise;
+`median_share_of_svd` is the median of its increase over svd's, where svd's is 1 % or more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import torch
 
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.budget import BudgetError
-from tsfmscope.tasks.entries.compression import cut
+from tsfmscope.tasks.compression.compress import compress_model
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.files.bundled import load_bundled
@@ -45,7 +45,7 @@ SIZES = (0.889, 0.755, 0.569, 0.393, 0.237, 0.151, 0.073)
 MODELS = ["chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"]
 # families whose losses are negative log probabilities
 NATS = {"chronos-t5", "moirai", "lag-llama"}
-METHODS = ("svd", "joint", "aware-svd", "aware", two_step.METHOD)
+METHODS = ("svd", "joint", "activation-aware-svd", "activation-aware", two_step.METHOD)
 CONTEXT, HORIZON, HELD_OUT = 256, 24, 0.2
 # PatchTST forecasts exactly so many steps; targets beyond HORIZON are missing
 STEPS = 64
@@ -88,8 +88,8 @@ def more(name: str, after: float, before: float) -> float:
 
 def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any]) -> None:
     """Truncate a model in place to a share of its attention parameters."""
-    law = {"method": method, "ranks": {"budget": size}}
-    cut(model, {"base_model": model.name, "method": law, "calibration": CALIBRATION}, tables)
+    asked = {"method": method, "ranks": {"budget": size}}
+    compress_model(model, asked, base_model=model.name, tables=tables, calibration=CALIBRATION)
 
 
 def main() -> None:

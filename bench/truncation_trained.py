@@ -9,9 +9,9 @@ the sum of absolute targets) divided by the dense model's. Its 95 % interval, in
 data sets. `size` is the share of attention parameters that is left; `none` has every attention matrix set to
 zero. Only the methods that read data depend on the calibration sets.
 
-Last line JSON: the numbers by calibration, size and method, and `worst_candidate`. That is the largest lower
-limit of the interval of aware-both's error over the error of one of its own candidates; above 1, aware-both
-is significantly worse than that candidate.
+Last line JSON: the numbers by calibration, size and method, and `worst_candidate`: the largest lower limit
+of the interval of activation-aware-2step's error over the error of one of its own candidates. Above 1, it is
+significantly worse than that candidate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ import torch
 
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.entries.compression import calibration_tokens, cut
+from tsfmscope.tasks.compression.calibration_windows import calibration_tokens
+from tsfmscope.tasks.compression.compress import compress_model
 from tsfmscope.tasks.models.base import QUANTILES, Forecaster
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.catalog import CATALOG
@@ -45,7 +46,7 @@ SETS += ["traffic_weekly", "weather_rain", "weather_solar", "weather_sunshine"]
 CALIBRATIONS = [["hospital"], ["pedestrian"], ["exchange_rate"], ["covid_deaths", "nn5_weekly", "pedestrian"]]
 CALIBRATIONS += [["dominick", "fred_md"], ["hospital", "metr_la_week", "solar_weekly", "weather_sunshine"]]
 SIZES = (0.5, 0.25, 0.1)
-METHODS = ("svd", "aware-svd", "aware", two_step.METHOD)
+METHODS = ("svd", "activation-aware-svd", "activation-aware", two_step.METHOD)
 SERIES, CONTEXT = 32, 512
 CALIBRATION = {"windows": 32, "context": CONTEXT, "horizon": 24, "held_out": 0.2, "seed": 0}
 
@@ -107,10 +108,12 @@ def main() -> None:
             for method in METHODS:
                 model = copy.deepcopy(base)
                 how = {"method": method, "ranks": {"budget": size}}
-                cut(
+                compress_model(
                     model,
-                    {"base_model": base.name, "method": how, "calibration": CALIBRATION | {"datasets": fitted}},
-                    tables,
+                    how,
+                    base_model=base.name,
+                    tables=tables,
+                    calibration=CALIBRATION | {"datasets": fitted},
                 )
                 found[method] = errors(model, unseen)
             cells = {method: ratio(logs) for method, logs in found.items()}
@@ -119,7 +122,7 @@ def main() -> None:
             rows.append(
                 {"calibration": fitted, "size": size, **{name: round(one[0], 4) for name, one in cells.items()}}
             )
-            parts = calibration_tokens(base, tables, CALIBRATION | {"datasets": fitted})
+            parts = calibration_tokens(base, tables, **CALIBRATION | {"datasets": fitted})
             worst = max(
                 worst,
                 worst_lower_limit(base, size, parts, found[two_step.METHOD], lambda one, to=unseen: errors(one, to)),

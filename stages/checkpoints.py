@@ -14,13 +14,15 @@ from typing import Any
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.params import COMPRESSED, Params
-from tsfmscope.stages.pipeline import training_curves
+from tsfmscope.stages.pipeline import planning, training_curves
 from tsfmscope.stages.pipeline.model_folders import WORK, key_of, prune, publish, set_damaged_aside, work_folder
 from tsfmscope.stages.pipeline.sweeping import Planned, environments, nothing, open_store, resources, run, sweep
 from tsfmscope.store.errors import DamagedFile
 from tsfmscope.store.files import fingerprint, write_text
-from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.entries.checkpoints import SkillOptions, SkillSpec
+from tsfmscope.tasks.entries.pretraining import EmbeddingSource, PretrainSpec
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import registry
@@ -28,12 +30,12 @@ from tsfmscope.tasks.models.common.checksums import RECIPE, verify_sums
 from tsfmscope.tasks.series.synthetic.shards import LAW_FILE
 from tsfmscope.tasks.training.shard_corpus import check_whole
 
-TRAINING = Task("pretrain", 1, "tsfmscope.tasks.training.pretraining:pretrain", table="training")
+TRAINING = Task("pretrain", 1, "tsfmscope.tasks.entries.pretraining:pretrain", table="training")
 SKILL = Task(
     "skill",
     3,
-    "tsfmscope.tasks.training.held_out:measure_skill",
-    "tsfmscope.tasks.models.registry:load_for_job",
+    "tsfmscope.tasks.entries.checkpoints:measure_skill",
+    "tsfmscope.tasks.entries.loading:load_model",
     table="skill",
 )
 MODELS, CURVES = Path(DATA, "checkpoints", "models"), Path(DATA, "checkpoints", "curves")
@@ -42,19 +44,20 @@ LOG = "training.json"
 
 def main(params: Params) -> None:
     """Write data/checkpoints: models/NAME and curves/NAME per recipe; tables checkpoints, training, skill."""
-    jobs = training_jobs(recipes(params))
-    with open_store("checkpoints", ["training", "skill"]) as out:
+    named = recipes(params)
+    jobs = training_jobs(named)
+    with open_store("checkpoints") as out:
         for name, job in jobs.items():
             _install(out, name, job, params.checkpoints.committed)
         trained: dict[str, Job] = {}
         # Recipes that take over an embedding are trained after the others.
         for needs in (False, True):
-            wave = {name: job for name, job in jobs.items() if ("embedding" in job.spec) is needs}
+            wave = {name: job for name, job in jobs.items() if bool(named[name].embedding_from) is needs}
             if wave:
                 with training_curves.followed(CURVES, wave):
                     run(out, [Planned(job) for job in wave.values()], resources(params), work_folder)
             trained |= {name: job for name, job in wave.items() if publish(MODELS / name, job)}
-        rows = [_row(params, name, jobs) for name in params.models if _at_hand(params, name, trained)]
+        rows = [_row(params, name, jobs, named) for name in params.models if _at_hand(params, name, trained)]
         _tell_of_changed(_former_rows(out.root), rows)
         out.write("checkpoints", rows)
         for name in trained:
@@ -82,16 +85,20 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
     recipe's corpus has no file of its specification, DataError if shards of the corpus are missing or
     incomplete.
     """
-    spec: dict[str, Any] = {"model": name, "recipe": recipe.spec()}
-    if code := registry.code_of(recipe.family):
-        spec["code"] = code
+    embedding = None
     if recipe.embedding_from is not None:
         assert source is not None
-        spec["embedding"] = {"folder": (MODELS / recipe.embedding_from).as_posix(), "key": source.key}
-    if recipe.heads and recipe.heads.guideline and recipe.heads.factors == "shared":
-        # Earlier versions divided these ranks by the heads. This entry changes the key of such
-        # recipes only.
-        spec["ranks"] = "of whole matrices"
+        embedding = EmbeddingSource(folder=(MODELS / recipe.embedding_from).as_posix(), key=source.key)
+    # Earlier versions divided these ranks by the heads. The entry `ranks` changes the key of such
+    # recipes only.
+    whole = recipe.heads and recipe.heads.guideline and recipe.heads.factors == "shared"
+    spec = PretrainSpec(
+        model=name,
+        recipe=recipe.spec(),
+        code=registry.code_of(recipe.family) or None,
+        embedding=embedding,
+        ranks="of whole matrices" if whole else None,
+    ).to_dict()
     if recipe.corpus is None:
         return Job(TRAINING, spec)
     # The file determines every series of the corpus.
@@ -178,7 +185,7 @@ def _at_hand(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
     return not ref.startswith(COMPRESSED) and (kind != "checkpoint" or recipe in trained)
 
 
-def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
+def _row(params: Params, name: str, jobs: Mapping[str, Job], recipes: Mapping[str, Recipe]) -> dict[str, Any]:
     model, own = params.models[name], environments(params).get(name)
     kind, _, recipe = model.ref.partition(":")
     ref = (MODELS / recipe).as_posix() if kind == "checkpoint" else model.ref
@@ -186,7 +193,7 @@ def _row(params: Params, name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
     registry.check_options(model.family, model.options, f"models.{name}.options")
     job = jobs[recipe] if kind == "checkpoint" else None
     family = registry.family_class(model.family)
-    heads = job.spec["recipe"].get("heads") if job else None
+    heads = recipes[recipe].spec().get("heads") if job else None
     kept = params.checkpoints.committed
     committed = bool(job and kept and key_of(Path(kept, recipe)) == job.key)
     return {
@@ -216,10 +223,18 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
         if of_series and _is_own(params, row["model"]):
-            spec = {name: row[name] for name in ("model", "family", "ref", "recipe")}
-            spec |= {"seed": params.seed, "skill": params.checkpoints.skill.model_dump()}
-            spec |= {"options": json.loads(row["options"])} if row["options"] else {}
-            yield Planned(Job(SKILL, spec, {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))
+            block = params.checkpoints.skill
+            options = SkillOptions(
+                windows=block.windows, context=block.context, samples=block.samples, bootstrap=block.bootstrap
+            )
+            spec = SkillSpec(
+                model=row["model"],
+                source=planning.model_source(row),
+                recipe=row["recipe"],
+                seed=params.seed,
+                skill=options,
+            )
+            yield Planned(Job(SKILL, spec.to_dict(), {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))
 
 
 def _skill_line(row: Mapping[str, Any]) -> str:

@@ -18,6 +18,14 @@ from tsfmscope.stages.pipeline.sweeping import Planned, environments, open_store
 from tsfmscope.store.dumps import read_table
 from tsfmscope.store.files import read_parquet
 from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.defaults import HELD_OUT
+from tsfmscope.tasks.entries.compression import (
+    CalibrationSpec,
+    CompressSpec,
+    FidelityOptions,
+    FidelitySpec,
+    MethodSpec,
+)
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.series.catalog import modality
@@ -26,14 +34,14 @@ COMPRESS = Task(
     "compress",
     4,
     "tsfmscope.tasks.entries.compression:compress",
-    "tsfmscope.tasks.models.registry:load_for_job",
+    "tsfmscope.tasks.entries.loading:load_model",
     table="compression",
 )
 FIDELITY = Task(
     "fidelity",
     1,
-    "tsfmscope.tasks.compression.fidelity:measure",
-    "tsfmscope.tasks.compression.fidelity:load_pair",
+    "tsfmscope.tasks.entries.compression:measure_fidelity",
+    "tsfmscope.tasks.entries.compression:load_pair",
     table="fidelity",
 )
 MODELS = Path(DATA, "compression", "models")
@@ -46,7 +54,7 @@ def main(params: Params) -> None:
     whole = (name for name, model in params.compressed.items() if model.base_model in bases)
     jobs = {name: compression_job(params, name, bases) for name in whole}
     _tell_of_missing(params)
-    with open_store("compression", ["compression", "fidelity"]) as out:
+    with open_store("compression") as out:
         for name, job in jobs.items():
             _keep_or_forget(out, MODELS / name, job)
         run(out, [Planned(job) for job in jobs.values()], resources(params), read)
@@ -65,22 +73,30 @@ def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, 
     Raises ParamsError if the method needs calibration series and none is on this machine.
     """
     model, base = params.models[name], bases[str(params.models[name].base_model)]
-    method = _method(params, name)
-    spec = {
-        **{"model": name, "base_model": model.base_model, "rank": model.rank},
-        **planning.stored_spec(base),
-        "method": method.plain(),
-    }
-    files = []
+    method, files, calibration = _method(params, name), [], None
     if method.reads_data:
         datasets = _calibration(params, name, base["modality"])
         files = [planning.series_file(params, dataset) for dataset in datasets]
-        block = params.compression.calibration.model_dump(exclude={"datasets"})
-        spec["calibration"] = block | {"datasets": datasets, "seed": params.seed}
-        spec["calibration"]["held_out"] = planning.BUNDLED_HELD_OUT
+        block = params.compression.calibration
+        calibration = CalibrationSpec(
+            windows=block.windows,
+            context=block.context,
+            horizon=block.horizon,
+            datasets=tuple(datasets),
+            seed=params.seed,
+            held_out=HELD_OUT,
+        )
+    spec = CompressSpec(
+        model=name,
+        base_model=str(model.base_model),
+        rank=model.rank,
+        source=planning.stored_source(base),
+        method=MethodSpec.parse(method.plain()),
+        calibration=calibration,
+    )
     # The job changes the model in place, so two jobs must not share a loaded model: each has a
     # group of its own.
-    return Job(COMPRESS, spec, planning.inputs(base, *files), group=name)
+    return Job(COMPRESS, spec.to_dict(), planning.inputs(base, *files), group=name)
 
 
 def read(job: Job) -> Any:
@@ -160,7 +176,7 @@ def _checkpoint(bases: Mapping[str, Mapping[str, Any]], params: Params, name: st
 
 def _fidelity(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
     """Yield one job per cell of a compressed model that a study asks for."""
-    block = params.compression.fidelity.model_dump()
+    block = params.compression.fidelity
     for cell, studies in planning.cells(params, ["fidelity"], models).items():
         if cell.model not in params.compressed:
             continue
@@ -168,11 +184,12 @@ def _fidelity(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterat
         series = planning.series_file(params, cell.dataset)
         # Series shorter than the context are skipped, as Yu et al. 2026 do.
         whole = params.conditions[cell.condition].context
-        spec = {
-            **planning.identity(params, cell),
-            **planning.windows_spec(params, cell, whole),
-            **planning.model_spec(model),
-            **{"base": planning.model_spec(base), "fidelity": block},
-        }
+        spec = FidelitySpec(
+            cell=planning.identity(params, cell),
+            windows=planning.window_options(params, cell, whole),
+            source=planning.model_source(model),
+            base=planning.model_source(base),
+            fidelity=FidelityOptions(windows=block.windows, top=block.top),
+        )
         inputs = planning.inputs(model, series) | planning.inputs(base)
-        yield Planned(Job(FIDELITY, spec, inputs, group=cell.model), studies)
+        yield Planned(Job(FIDELITY, spec.to_dict(), inputs, group=cell.model), studies)

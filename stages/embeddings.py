@@ -15,20 +15,22 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
 from tsfmscope.store.dumps import read_table
+from tsfmscope.tasks.entries.embeddings import EmbedSpec, SampledModel
+from tsfmscope.tasks.entries.parts import CellIdentity
 from tsfmscope.tasks.job import Job, Task
 
 TASK = Task(
     "embed",
     4,
     "tsfmscope.tasks.entries.embeddings:embed",
-    "tsfmscope.tasks.models.registry:load_for_job",
+    "tsfmscope.tasks.entries.loading:load_model",
     table="dumps",
 )
 
 
 def main(params: Params) -> None:
     """Write data/embeddings."""
-    with open_store("embeddings", ["dumps"], params) as out:
+    with open_store("embeddings", params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
@@ -40,26 +42,24 @@ def plan(params: Params) -> Iterator[Planned]:
             continue
         dump = Path(DATA, "tokens", row["path"])
         inputs = planning.inputs(models[row["model"]], dump)
-        yield Planned(Job(TASK, spec(params, row, models), inputs, group=row["model"]))
+        of_dump = spec(params, CellIdentity.part_of(row), models).to_dict()
+        yield Planned(Job(TASK, of_dump, inputs, group=row["model"]))
 
 
-def spec(params: Params, row: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the spec of a token dump's job.
-
-    row: the dump's row of `dumps`. models: rows of `checkpoints` by model.
-    """
-    found: dict[str, Any] = {
-        **planning.row_identity(row),
-        **planning.model_spec(models[row["model"]]),
-        "rows": params.embeddings.rows,
-        "batch": params.embeddings.batch,
-        "store_dtype": params.embeddings.store_dtype,
-        "seed": params.seed,
-        "format": "arrow",
-    }
-    first = planning.first_of(params, row["model"])
+def spec(params: Params, cell: CellIdentity, models: Mapping[str, Mapping[str, Any]]) -> EmbedSpec:
+    """Return the spec of a token dump's job; models: rows of `checkpoints` by model."""
+    first, sampled_as = planning.first_of(params, cell.model), None
     # A model made from another one samples the same tokens, so that only the model differs.
-    if first != row["model"] and first in models:
-        base = {"model": first, "base_model": None, "rank": None}
-        found["sampled_as"] = base | planning.model_spec(models[first])
-    return found
+    if first != cell.model and first in models:
+        source = planning.model_source(models[first])
+        sampled_as = SampledModel(model=first, base_model=None, rank=None, source=source)
+    return EmbedSpec(
+        cell=cell,
+        source=planning.model_source(models[cell.model]),
+        rows=params.embeddings.rows,
+        batch=params.embeddings.batch,
+        store_dtype=params.embeddings.store_dtype,
+        seed=params.seed,
+        format="arrow",
+        sampled_as=sampled_as,
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,20 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
 from tsfmscope.store.dumps import read_table
+from tsfmscope.tasks.entries.forecasts import ForecastSpec, ScoreSpec
 from tsfmscope.tasks.job import Job, Task
 
 ENTRY = "tsfmscope.tasks.entries.forecasts:evaluate"
 LOCAL = "tsfmscope.tasks.entries.baselines"
-TASK = Task("evaluate", 3, ENTRY, "tsfmscope.tasks.models.registry:load_for_job", table="forecasts")
-EARLIER = Task("validate", 2, ENTRY, "tsfmscope.tasks.models.registry:load_for_job", table="validation")
-BASELINE = Task("baseline", 2, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_for_job", table="forecasts")
+LOADER = "tsfmscope.tasks.entries.loading:load_model"
+TASK = Task("evaluate", 3, ENTRY, LOADER, table="forecasts")
+EARLIER = Task("validate", 2, ENTRY, LOADER, table="validation")
+BASELINE = Task("baseline", 2, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_baseline", table="forecasts")
 
 
 def main(params: Params) -> None:
     """Write data/forecasts."""
-    with open_store("forecasts", ["forecasts", "validation"], params) as out:
+    with open_store("forecasts", params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
@@ -39,8 +42,8 @@ def plan(params: Params) -> Iterator[Planned]:
             yield Planned(_job(params, task, cell, models), studies)
     for cell, studies in planning.cells(params, ["baselines"], instead=params.forecasts.baselines).items():
         series = planning.series_file(params, cell.dataset)
-        job = Job(BASELINE, spec(params, cell), planning.file_inputs(series), group=cell.model)
-        yield Planned(job, studies)
+        of_cell = spec(params, cell).to_dict()
+        yield Planned(Job(BASELINE, of_cell, planning.file_inputs(series), group=cell.model), studies)
 
 
 def _job(params: Params, task: Task, cell: planning.Cell, models: Mapping[str, Mapping[str, Any]]) -> Job:
@@ -49,23 +52,25 @@ def _job(params: Params, task: Task, cell: planning.Cell, models: Mapping[str, M
     A model that differs from its base in precision only draws its samples with the base's seeds.
     """
     model, base = models[cell.model], models.get(params.models[cell.model].base_model or "")
-    of_model = spec(params, cell) | planning.model_spec(model)
+    of_model = ForecastSpec(scored=spec(params, cell), source=planning.model_source(model))
     if task is EARLIER:
-        of_model |= {"earlier": of_model["horizon"], "max_series": params.forecasts.validation_series}
+        horizon = of_model.scored.windows.horizon
+        of_model = replace(of_model, earlier=horizon, max_series=params.forecasts.validation_series)
     if base is not None and planning.same_but_precision(model, base):
-        of_model["seeded_as"] = _job(params, task, cell._replace(model=base["model"]), models).key
+        of_base = _job(params, task, cell._replace(model=base["model"]), models)
+        of_model = replace(of_model, seeded_as=of_base.key)
     inputs = planning.inputs(model, planning.series_file(params, cell.dataset))
-    return Job(task, of_model, inputs, group=cell.model)
+    return Job(task, of_model.to_dict(), inputs, group=cell.model)
 
 
-def spec(params: Params, cell: planning.Cell) -> dict[str, Any]:
+def spec(params: Params, cell: planning.Cell) -> ScoreSpec:
     """Return the part of a job's spec on windows and scores, which models and baselines share."""
     block = params.forecasts
-    return {
-        **planning.identity(params, cell),
-        **planning.windows_spec(params, cell, block.min_context),
-        "levels": block.levels,
-        "samples": block.samples,
-        "batch": block.batch,
-        "keep_quantiles": block.keep_quantiles,
-    }
+    return ScoreSpec(
+        cell=planning.identity(params, cell),
+        windows=planning.window_options(params, cell, block.min_context),
+        levels=tuple(block.levels),
+        samples=block.samples,
+        batch=block.batch,
+        keep_quantiles=block.keep_quantiles,
+    )

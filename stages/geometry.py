@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
 from tsfmscope.store.dumps import Place, last_layers, layers, read_states
+from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions
+from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
+from tsfmscope.tasks.geometry import measures
 from tsfmscope.tasks.job import Job, Task
 
-TASK = Task("measure", 3, "tsfmscope.tasks.entries.geometry:entry", table="geometry")
+TASK = Task("measure", measures.VERSION, "tsfmscope.tasks.entries.geometry:entry", table="geometry")
 
 
 def main(params: Params) -> None:
     """Write data/geometry."""
-    with open_store("geometry", ["geometry"], params) as out:
+    with open_store("geometry", params) as out:
         sweep(out, plan(params), params, functools.partial(read_states, Path.cwd()))
 
 
@@ -36,25 +38,32 @@ def plan(params: Params) -> Iterator[Planned]:
         last = last_layers(held)
         for place in held:
             if wanting := planning.wanting(params, studies, place, held):
-                of_layer = spec(params, row, place, is_last=place in last)
-                yield Planned(Job(TASK, of_layer, {path.as_posix(): row["fingerprint"]}), wanting)
+                of_layer = spec(params, CellIdentity.part_of(row), place, is_last=place in last)
+                yield Planned(Job(TASK, of_layer.to_dict(), {path.as_posix(): row["fingerprint"]}), wanting)
 
 
-def spec(params: Params, row: Mapping[str, Any], place: Place, *, is_last: bool) -> dict[str, Any]:
-    """Return the spec of a layer's job.
+def spec(params: Params, cell: CellIdentity, place: Place, *, is_last: bool) -> GeometrySpec:
+    """Return the spec of a layer's job; is_last: whether the layer is the last state of its stack."""
+    block = params.geometry
+    stack, layer, normed = place
+    return GeometrySpec(
+        cell=cell,
+        place=LayerPlace(stack=stack, layer=layer, normed=normed),
+        weights_dtype=params.models[cell.model].precision,
+        tokens=block.rows,
+        seed=params.seed,
+        measure=MeasureOptions(
+            k_max=block.k_max,
+            restarts=block.restarts,
+            min_silhouette=block.min_silhouette,
+            min_cluster=block.min_cluster,
+            silhouette_rows=block.silhouette_rows,
+            permutations=block.permutations,
+            repeats=block.repeats,
+            presets=_presets(block.cai, is_last),
+        ),
+    )
 
-    row: the row of its embedding dump in `dumps`. is_last: whether the layer is the last state of its stack.
-    """
-    measure = params.geometry.model_dump(exclude={"rows", "cai"})
-    return {
-        **planning.row_identity(row),
-        **dict(zip(("stack", "layer", "normed"), place, strict=True)),
-        "weights_dtype": params.models[row["model"]].precision,
-        "tokens": params.geometry.rows,
-        "seed": params.seed,
-        "measure": measure | {"presets": _presets(params.geometry.cai, is_last)},
-    }
 
-
-def _presets(cai: str, is_last: bool) -> list[str]:
-    return ["isoscore", "cai"] if cai == "all" or (cai == "last" and is_last) else ["isoscore"]
+def _presets(cai: str, is_last: bool) -> tuple[str, ...]:
+    return ("isoscore", "cai") if cai == "all" or (cai == "last" and is_last) else ("isoscore",)

@@ -8,17 +8,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
 from tsfmscope.store.dumps import read_table
+from tsfmscope.tasks.entries.heads import HeadsSpec, LemmaSpec
+from tsfmscope.tasks.entries.parts import CellIdentity, ModelSource
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import registry
 
-LOADER = "tsfmscope.tasks.models.registry:load_for_job"
+LOADER = "tsfmscope.tasks.entries.loading:load_model"
 ALIGN = Task("align", 1, "tsfmscope.tasks.entries.heads:align", LOADER, table="alignment")
 PARTITION = Task("head_partition", 1, "tsfmscope.tasks.entries.heads:partition", LOADER, table="partition")
 LEMMA = Task("lemma1", 1, "tsfmscope.tasks.entries.heads:lemma", LOADER, table="jacobian")
@@ -26,7 +27,7 @@ LEMMA = Task("lemma1", 1, "tsfmscope.tasks.entries.heads:lemma", LOADER, table="
 
 def main(params: Params) -> None:
     """Write data/heads."""
-    with open_store("heads", ["alignment", "partition", "jacobian"], params) as out:
+    with open_store("heads", params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
@@ -40,17 +41,27 @@ def plan(params: Params) -> Iterator[Planned]:
         if planning.Cell(row["model"], row["dataset"], row["condition"]) not in asked or not row["n_windows"]:
             continue
         model = models[row["model"]]
-        spec = {**planning.row_identity(row), **planning.model_spec(model)}
         inputs = planning.inputs(model, Path(DATA, "tokens", row["path"]))
-        for task, wanted in _asked(params, model["family"]):
-            yield Planned(Job(task, spec | wanted, inputs, group=row["model"]))
+        for task, spec in _specs(params, CellIdentity.part_of(row), planning.model_source(model)):
+            yield Planned(Job(task, spec.to_dict(), inputs, group=row["model"]))
 
 
-def _asked(params: Params, family: str) -> Iterator[tuple[Task, dict[str, Any]]]:
-    block, has = params.heads, registry.family_class(family)
+def _specs(params: Params, cell: CellIdentity, source: ModelSource) -> Iterator[tuple[Task, HeadsSpec | LemmaSpec]]:
+    block, has = params.heads, registry.family_class(source.family)
+    heads = HeadsSpec(cell=cell, source=source, rows=block.rows, batch=block.batch, seed=params.seed)
     if has.plain_attention:
-        yield ALIGN, {"rows": block.rows, "batch": block.batch, "seed": params.seed}
+        yield ALIGN, heads
         if block.lemma.windows:
-            yield LEMMA, block.lemma.model_dump() | {"seed": params.seed}
+            yield (
+                LEMMA,
+                LemmaSpec(
+                    cell=cell,
+                    source=source,
+                    tokens=tuple(block.lemma.tokens),
+                    windows=block.lemma.windows,
+                    layers=block.lemma.layers,
+                    seed=params.seed,
+                ),
+            )
     if has.softmax_head:
-        yield PARTITION, {"rows": block.rows, "batch": block.batch, "seed": params.seed}
+        yield PARTITION, heads

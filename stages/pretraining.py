@@ -28,6 +28,7 @@ from tsfmscope.stages.pipeline.sweeping import RETRY_VARIABLE, judge, open_store
 from tsfmscope.store import files
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.status import Status, write_status
+from tsfmscope.tasks.entries.pretraining import PretrainSpec
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, StoreCallbacks
 from tsfmscope.tasks.sweep.actor_pool import NOWHERE
@@ -48,7 +49,7 @@ SEARCHES = WORK / "searches"
 def main(params: Params) -> None:
     """Write data/pretraining: models/NAME of finished trials, curves/NAME, tables training and trials."""
     jobs = trials(params)
-    with open_store("pretraining", ["training"]) as out:
+    with open_store("pretraining") as out:
         keys = [job.key for job in jobs.values()]
         _forget_lost(jobs, out)
         changed = _forget_stopped(jobs, params, out)
@@ -104,7 +105,7 @@ def _forget_lost(jobs: dict[str, Job], out: StageStore) -> None:
 
 
 def _ended(job: Job, held: Mapping[str, list[dict[str, Any]]]) -> bool:
-    return bool(held[job.key][-1]["step"] == job.spec["recipe"]["steps"])
+    return bool(held[job.key][-1]["step"] == PretrainSpec.from_job(job).recipe["steps"])
 
 
 def _forget_stopped(jobs: dict[str, Job], params: Params, out: StageStore) -> bool:
@@ -159,14 +160,13 @@ def _tell(status: Status, folder: Path, done: int, failed: int, running: int) ->
 
 def _search(jobs: list[Job], params: Params, out: StageStore, tell: Tell) -> list[Ended]:
     block = params.pretraining
-    steps = jobs[0].spec["recipe"]["steps"]
-    halving = Halving(most=steps, grace=block.grace, reduction=block.reduction)
+    recipe = PretrainSpec.from_job(jobs[0]).recipe
+    halving = Halving(most=recipe["steps"], grace=block.grace, reduction=block.reduction)
     what = json.dumps([sorted(job.key for job in jobs), block.grace, block.reduction])
     folder = SEARCHES / hashlib.sha256(what.encode()).hexdigest()
     port = StoreCallbacks(out.missing, out.append, out.check, work_folder, out.write_dump)
     held = _curves(out)
-    every = jobs[0].spec["recipe"]["save_every"]
-    stored = {job.key: _reported(held[job.key], every) for job in jobs if job.key in held}
+    stored = {job.key: _reported(held[job.key], recipe["save_every"]) for job in jobs if job.key in held}
     return search(jobs, port, resources(params), halving, folder, stored, tell)
 
 
@@ -203,7 +203,7 @@ def _store(out: StageStore, ended: Ended) -> None:
             # overwritten.
             out.forget([ended.job.key])
         out.append([record(ended.job, ended.outcome, 1)])
-    elif rows := stopped_rows(work_folder(ended.job), ended.job.spec["model"]):
+    elif rows := stopped_rows(work_folder(ended.job), PretrainSpec.from_job(ended.job).model):
         out.adopt("training", ended.job.key, rows)
     else:
         failure = Failure.of(ModelError("the trial was stopped before it logged a step; raise pretraining.grace"))
@@ -220,7 +220,7 @@ def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
 
 def _row(name: str, job: Job, whole: set[str], mine: list[dict[str, Any]]) -> dict[str, Any]:
     training_curves.write(CURVES / name, mine)
-    recipe = job.spec["recipe"]
+    recipe = PretrainSpec.from_job(job).recipe
     return {
         "model": name,
         "family": recipe["family"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,18 +16,17 @@ import yaml
 from tsfmscope import store
 from tsfmscope.stages import BY_NAME, DATA
 from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline.pca_states import states
+from tsfmscope.stages.pipeline.pca_states import answer_islands
 from tsfmscope.stages.pipeline.sources import sources
 from tsfmscope.store import catalogue
 from tsfmscope.store.files import atomic, space, write_text
+from tsfmscope.store.report_queries import ReportQuery, load_queries
 from tsfmscope.tasks.report import theory
-from tsfmscope.tasks.report.dvc_metrics import headlines, nested, plots
+from tsfmscope.tasks.report.dvc_metrics import KEY_COLUMNS, nest_rows
 from tsfmscope.tasks.report.page import studies
 from tsfmscope.tasks.report.page.page import models, render
+from tsfmscope.tasks.report.plot import load_plot
 from tsfmscope.tasks.report.quantize_png import light
-from tsfmscope.tasks.report.queries import queries, study_queries
-from tsfmscope.tasks.report.query import Query
-from tsfmscope.tasks.report.rank_queries import rank_queries
 from tsfmscope.tasks.report.render.mpl_render import render as still
 from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
 
@@ -51,16 +51,19 @@ def main(params: Params) -> None:
         catalogue.build(path, sources(), seed=params.seed)
         # One thread, so that the outputs have the same bytes each time.
         with store.open(path, threads=1) as connection:
-            answers = _answers(connection, queries(params.report.study))
+            answers: dict[str, Any] = {
+                name: _answer(connection, query.fill(study=params.report.study))
+                for name, query in load_queries("page").items()
+            }
             tables = ReportTables(
-                params.report.study, params.profile, **answers, studies=tuple(_studies(connection, params))
+                params.report.study, params.profile, **answers, studies=tuple(_answer_studies(connection, params))
             )
-            metrics = _metrics(connection, params.report.study)
-            drawn = _plots(connection, params)
+            metrics = _answer_metrics(connection, params.report.study)
+            plots = _answer_dvc_plots(connection, params)
     stills = _draw(tables)
     write_text(PAGE, render(tables, stills, locked(LOCK)))
     write_text(METRICS, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
-    for name, frame in drawn.items():
+    for name, frame in plots.items():
         write_text(PLOTS / f"{name}.csv", frame.to_csv(index=False))
     print(f"report: {PAGE}: {PAGE.stat().st_size / 1e6:.1f} MB; open it in a browser; {len(stills)} figures: {FIGURES}")
 
@@ -77,26 +80,31 @@ def locked(lock: Path) -> dict[str, str]:
     return {out["path"]: out["md5"] for out in outs if out["path"] in BY_NAME["report"].reads and "md5" in out}
 
 
-def _answers(connection: duckdb.DuckDBPyConnection, asked: dict[str, Query]) -> dict[str, Any]:
-    return {name: Answer(query.title, query.sql, connection.sql(query.sql).df()) for name, query in asked.items()}
+def _answer(connection: duckdb.DuckDBPyConnection, query: ReportQuery) -> Answer:
+    return Answer(query.title, query.sql, connection.sql(query.sql).df())
 
 
-def _studies(connection: duckdb.DuckDBPyConnection, params: Params) -> list[StudyTables]:
-    """Return every study: the study of the main figures first, the others in the order of params.yaml."""
-    ordered = sorted(params.studies, key=lambda name: name != params.report.study)
-    return [
-        StudyTables(
+def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> Iterator[StudyTables]:
+    """Yield every study: the study of the main figures first, the others in the order of params.yaml."""
+    queries = load_queries("study")
+    for name in sorted(params.studies, key=lambda name: name != params.report.study):
+        study = params.studies[name]
+        plot = load_plot(study.plot)
+        yield StudyTables(
             name,
-            params.studies[name].title,
-            params.studies[name].figure,
-            params.studies[name].picture,
+            study.title,
+            study.figure,
+            study.plot,
             tuple(params.asked(name, "conditions")),
-            states=states(params, name),
-            ranks=_answers(connection, rank_queries(name, params.studies[name].picture)),
-            **_answers(connection, study_queries(name)),
+            _answer(connection, queries["published"].fill(study=name)),
+            {
+                query: answer_islands(params, name)
+                if query == "islands"
+                else _answer(connection, queries[query].fill(study=name))
+                for query in plot.queries
+            },
+            _answer(connection, queries["rank_tests"].fill(study=name)) if plot.has_rank_tests else None,
         )
-        for name in ordered
-    ]
 
 
 def _draw(tables: ReportTables) -> dict[str, bytes]:
@@ -119,8 +127,8 @@ def _still(study: StudyTables, named: list[str]) -> bytes | None:
 
     Runs in a process of a pool. named: every model, since a model's colour depends on all of them.
     """
-    drawn = studies.drawn(study, named)
-    return _write(study.name, [(one.title, one.figure) for one in drawn]) if drawn else None
+    figures = studies.draw_figures(study, named)
+    return _write(study.name, [(figure.title, figure.figure) for figure in figures]) if figures else None
 
 
 def _write(name: str, figures: list[tuple[str, go.Figure]]) -> bytes:
@@ -132,21 +140,24 @@ def _write(name: str, figures: list[tuple[str, go.Figure]]) -> bytes:
     return light(made["png"])
 
 
-def _metrics(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Any]:
+def _answer_metrics(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Any]:
     """Return the headline numbers that `dvc metrics show` prints and `dvc metrics diff` compares."""
-    found = {}
-    for name, asked in headlines(study).items():
-        relation = connection.sql(asked.sql)
-        found[name] = nested(relation.columns, relation.fetchall(), asked.names)
-    return found
+    metrics = {}
+    for name, query in load_queries("metrics").items():
+        relation = connection.sql(query.fill(study=study).sql)
+        metrics[name] = nest_rows(relation.columns, relation.fetchall(), KEY_COLUMNS[name])
+    return metrics
 
 
-def _plots(connection: duckdb.DuckDBPyConnection, params: Params) -> dict[str, pd.DataFrame]:
+def _answer_dvc_plots(connection: duckdb.DuckDBPyConnection, params: Params) -> dict[str, pd.DataFrame]:
     """Return the data of `dvc plots` by name.
 
-    The effective dimension by layer is that of the first study with picture `dimension`, else of the report's
+    The effective dimension by layer is that of the first study with plot `dimension`, else of the report's
     study.
     """
-    pictured = [name for name, study in params.studies.items() if study.picture == "dimension"]
-    asked = plots(params.report.study, dimension=[*pictured, params.report.study][0])
-    return {name: connection.sql(sql).df() for name, sql in asked.items()}
+    drawing = [name for name, study in params.studies.items() if study.plot == "dimension"]
+    studies = {"effective_dimension": [*drawing, params.report.study][0]}
+    return {
+        name: connection.sql(query.fill(study=studies.get(name, params.report.study)).sql).df()
+        for name, query in load_queries("dvc_plots").items()
+    }

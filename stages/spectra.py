@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.sweeping import Planned, environments, open_store, sweep
 from tsfmscope.store.dumps import layers, read_states, read_table
+from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace, ModelIdentity
+from tsfmscope.tasks.entries.spec import Spec
+from tsfmscope.tasks.entries.spectra import ConstantSpec, PlaneSpec, RowAnglesSpec, TokenAnglesSpec, WeightsSpec
+from tsfmscope.tasks.entries.state_spectra import GaussianSpec, InputSpec
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import registry
 
-LOADER = "tsfmscope.tasks.models.registry:load_for_job"
+LOADER = "tsfmscope.tasks.entries.loading:load_model"
 INPUT = Task("input_spectrum", 1, "tsfmscope.tasks.entries.state_spectra:input_spectrum", table="spectra")
 GAUSSIAN = Task("gaussian_angles", 1, "tsfmscope.tasks.entries.state_spectra:gaussian_angles", table="angles")
 WEIGHTS = Task("weight_spectra", 2, "tsfmscope.tasks.entries.spectra:weight_spectra", LOADER, table="spectra")
@@ -24,12 +29,11 @@ TOKEN_ANGLES = Task("token_angles", 1, "tsfmscope.tasks.entries.spectra:token_an
 ROW_ANGLES = Task("row_angles", 1, "tsfmscope.tasks.entries.spectra:row_angles", LOADER, table="angles")
 # Tasks that read a token dump.
 OF_TOKENS = {CONSTANT.name, PLANE.name, TOKEN_ANGLES.name}
-NO_DATA = dict.fromkeys(("dataset", "condition", "context", "noise"))
 
 
 def main(params: Params) -> None:
     """Write data/spectra."""
-    with open_store("spectra", ["spectra", "planes", "angles"], params) as out:
+    with open_store("spectra", params) as out:
         sweep(out, plan(params), params, read)
 
 
@@ -57,49 +61,59 @@ def _of_states(params: Params) -> Iterator[Planned]:
         path = Path(DATA, "embeddings", row["path"])
         held = layers(path)
         read_from = {path.as_posix(): row["fingerprint"]}
+        cell, rounding = CellIdentity.part_of(row), planning.rounding(params, row["model"])
         for place in held:
-            spec = {**planning.row_identity(row), **dict(zip(("stack", "layer", "normed"), place, strict=True))}
-            spec |= planning.rounding(params, row["model"])
             if wanting := planning.wanting(params, studies, place, held):
-                yield Planned(Job(INPUT, spec, read_from), wanting)
+                stack, layer, normed = place
+                layer_place = LayerPlace(stack=stack, layer=layer, normed=normed)
+                spec = InputSpec(cell=cell, place=layer_place, weights_dtype=rounding)
+                yield Planned(Job(INPUT, spec.to_dict(), read_from), wanting)
 
 
 def _of_tokens(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
-    asked = {
-        CONSTANT: (planning.cells(params, ["constant"]), {}),
-        PLANE: (planning.cells(params, ["planes"]), {"tokens": params.spectra.plane_tokens, "seed": params.seed}),
-        TOKEN_ANGLES: (planning.cells(params, ["token_angles"]), {"tokens": params.spectra.angle_tokens}),
-    }
+    measures = {CONSTANT: "constant", PLANE: "planes", TOKEN_ANGLES: "token_angles"}
+    asked = {task: planning.cells(params, [measure]) for task, measure in measures.items()}
     for row in planning.dumps("tokens"):
-        for task, (cells, how) in asked.items():
+        for task, cells in asked.items():
             cell = planning.Cell(row["model"], row["dataset"], row["condition"])
             if cell in cells and row["n_windows"]:
                 model = models[row["model"]]
-                spec = {**planning.row_identity(row), **planning.model_spec(model), **how}
-                spec |= planning.rounding(params, row["model"]) if task is CONSTANT else {}
+                spec = _spec_of_tokens(params, task, CellIdentity.part_of(row), model)
                 inputs = planning.inputs(model, Path(DATA, "tokens", row["path"]))
-                yield Planned(Job(task, spec, inputs, group=row["model"]), cells[cell])
+                yield Planned(Job(task, spec.to_dict(), inputs, group=row["model"]), cells[cell])
+
+
+def _spec_of_tokens(params: Params, task: Task, cell: CellIdentity, model: Mapping[str, Any]) -> Spec:
+    block, source = params.spectra, planning.model_source(model)
+    if task is CONSTANT:
+        return ConstantSpec(cell=cell, source=source, weights_dtype=planning.rounding(params, cell.model))
+    if task is PLANE:
+        return PlaneSpec(cell=cell, source=source, tokens=block.plane_tokens, seed=params.seed)
+    return TokenAnglesSpec(cell=cell, source=source, tokens=block.angle_tokens)
 
 
 def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
     weights, rows = (_models(params, measure) for measure in ("weights", "row_angles"))
     for name, model in models.items():
-        identity = {"model": name, "base_model": params.models[name].base_model, "rank": params.models[name].rank}
-        spec = identity | NO_DATA | planning.model_spec(model)
+        cell, source = planning.model_identity(params, name), planning.model_source(model)
         if name in weights:
             own = environments(params).get(name)
             for step, snapshot in _snapshots(model, own.digest if own else ""):
-                inputs = planning.inputs(snapshot)
-                of_step = spec | planning.rounding(params, name) | {"ref": snapshot["ref"], "step": step}
-                yield Planned(Job(WEIGHTS, of_step, inputs, name), weights[name])
+                spec = WeightsSpec(
+                    cell=cell,
+                    source=replace(source, ref=snapshot["ref"]),
+                    step=step,
+                    weights_dtype=planning.rounding(params, name),
+                )
+                yield Planned(Job(WEIGHTS, spec.to_dict(), planning.inputs(snapshot), name), weights[name])
         if name in rows:
-            how = {"rows": params.spectra.angle_rows}
-            yield Planned(Job(ROW_ANGLES, spec | how, planning.inputs(model), name), rows[name])
+            angles = RowAnglesSpec(cell=cell, source=source, rows=params.spectra.angle_rows)
+            yield Planned(Job(ROW_ANGLES, angles.to_dict(), planning.inputs(model), name), rows[name])
     if studies := sorted({study for cell in planning.cells(params, ["token_angles"]).values() for study in cell}):
         for dimension in params.spectra.gaussian:
-            spec = {"model": f"gaussian-{dimension}", "base_model": None, "rank": None, **NO_DATA}
-            how = {"dimension": dimension, "seed": params.seed}
-            yield Planned(Job(GAUSSIAN, spec | how), studies)
+            gaussian = ModelIdentity.of(f"gaussian-{dimension}")
+            vectors = GaussianSpec(cell=gaussian, dimension=dimension, seed=params.seed)
+            yield Planned(Job(GAUSSIAN, vectors.to_dict()), studies)
 
 
 def _models(params: Params, measure: str) -> dict[str, list[str]]:

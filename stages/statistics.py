@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import duckdb
 
 OUT = Path(DATA, "statistics", "inference.parquet")
-QUESTIONS = OUT.with_name("questions.parquet")
+STUDIES = OUT.with_name("studies.parquet")
 # Tables from which the statistical units are made.
 READ = (
     "datasets",
@@ -39,7 +39,7 @@ READ = (
     "spectra",
     "forecasts",
     "validation",
-    "studies",
+    "study_jobs",
 )
 # Kind of pairs -> the view that shows them, and the clusters whose signs are flipped as a whole.
 KINDS = {
@@ -63,8 +63,8 @@ def main(params: Params) -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "units.duckdb")
-        write_rows(QUESTIONS, "questions", [question(name, study) for name, study in params.studies.items()])
-        read = tables(READ) | {"questions": [QUESTIONS]}
+        write_rows(STUDIES, "studies", [study_row(name, study) for name, study in params.studies.items()])
+        read = tables(READ) | {"studies": [STUDIES]}
         catalogue.build(path, read, seed=params.seed)
         # One thread, so that the outputs have the same bytes each time.
         with store.open(path, threads=1) as connection:
@@ -74,10 +74,10 @@ def main(params: Params) -> None:
     print(f"statistics: {OUT}: {len(rows)} statistics of {len({row['study'] for row in rows})} studies, {tests} tests")
 
 
-def question(name: str, study: Study) -> dict[str, Any]:
-    """Return a study's row of the table `questions`."""
-    along = json.dumps(study.along, sort_keys=True) if study.along else None
-    return {"study": name, "title": study.title, "figure": study.figure, "picture": study.picture, "along": along}
+def study_row(name: str, study: Study) -> dict[str, Any]:
+    """Return a study's row of the table `studies`."""
+    x_axis = json.dumps(study.x_axis, sort_keys=True) if study.x_axis else None
+    return {"study": name, "title": study.title, "figure": study.figure, "plot": study.plot, "x_axis": x_axis}
 
 
 def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[str, Any]]:

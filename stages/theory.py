@@ -10,6 +10,7 @@ from typing import Any
 
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.sweeping import Planned, nothing, open_store, sweep
+from tsfmscope.tasks.entries.theory import BoundsSpec, PointsSpec
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.theory.statements import STATEMENTS
 
@@ -19,7 +20,7 @@ POINTS = Task("theory_points", 1, "tsfmscope.tasks.entries.theory:points", table
 
 def main(params: Params) -> None:
     """Write data/theory."""
-    with open_store("theory", ["theory"], params) as out:
+    with open_store("theory", params) as out:
         sweep(out, plan(params), params, nothing)
 
 
@@ -29,11 +30,11 @@ def plan(params: Params) -> Iterator[Planned]:
     options: dict[str, Any] = {name: getattr(block, name).model_dump() for name in ("rank", "width", "sketch", "flow")}
     for experiment, given in (options | {"repeated": {}, "rates": {}}).items():
         for number in range(block.seeds):
-            pictured = {"spectra": number == 0} if experiment in ("sketch", "flow") else {}
-            spec = {"experiment": experiment, "seed": params.seed + number, "options": given | pictured}
-            yield Planned(Job(POINTS, spec))
+            drawing = {"spectra": number == 0} if experiment in ("sketch", "flow") else {}
+            points = PointsSpec(experiment=experiment, seed=params.seed + number, options=given | drawing)
+            yield Planned(Job(POINTS, points.to_dict()))
     for statement in STATEMENTS:
         for first in range(0, block.instances, block.batch):
             count = min(block.batch, block.instances - first)
-            spec = {"statement": statement, "seed": params.seed, "first": first, "count": count}
-            yield Planned(Job(BOUNDS, spec))
+            bounds = BoundsSpec(statement=statement, seed=params.seed, first=first, count=count)
+            yield Planned(Job(BOUNDS, bounds.to_dict()))

@@ -17,20 +17,21 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
 from tsfmscope.store.dumps import dump_metadata, read_table
+from tsfmscope.tasks.entries.tokens import TokensSpec
 from tsfmscope.tasks.job import Job, Task
 
 TASK = Task(
     "tokenize",
     3,
     "tsfmscope.tasks.entries.tokens:tokenize",
-    "tsfmscope.tasks.models.registry:load_for_job",
+    "tsfmscope.tasks.entries.loading:load_model",
     table="dumps",
 )
 
 
 def main(params: Params) -> None:
     """Write data/tokens."""
-    with open_store("tokens", ["dumps"], params) as out:
+    with open_store("tokens", params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
         out.write("skipped", skipped())
 
@@ -40,19 +41,19 @@ def plan(params: Params) -> Iterator[Planned]:
     models = planning.checkpoints()
     for cell, studies in planning.cells(params, set(get_args(Measure)) - WITHOUT_TOKENS, models).items():
         series = planning.series_file(params, cell.dataset)
-        job = Job(TASK, spec(params, cell, models[cell.model]), planning.inputs(models[cell.model], series), cell.model)
-        yield Planned(job, studies)
+        of_cell = spec(params, cell, models[cell.model]).to_dict()
+        yield Planned(Job(TASK, of_cell, planning.inputs(models[cell.model], series), cell.model), studies)
 
 
-def spec(params: Params, cell: planning.Cell, model: Mapping[str, Any]) -> dict[str, Any]:
+def spec(params: Params, cell: planning.Cell, model: Mapping[str, Any]) -> TokensSpec:
     """Return the spec of a cell's job. model: the model's row of `checkpoints`."""
-    return {
-        **planning.identity(params, cell),
-        **planning.windows_spec(params, cell, params.tokens.min_context),
-        **planning.model_spec(model),
-        "rows": params.tokens.rows,
-        "format": "arrow",
-    }
+    return TokensSpec(
+        cell=planning.identity(params, cell),
+        windows=planning.window_options(params, cell, params.tokens.min_context),
+        source=planning.model_source(model),
+        rows=params.tokens.rows,
+        format="arrow",
+    )
 
 
 def skipped() -> Iterator[dict[str, Any]]:

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.csv
 
-from tsfmscope.store import files, sample
+from tsfmscope.store import files, generated_checks, sample
 from tsfmscope.store.errors import CheckFailed, StoreError
 from tsfmscope.store.manifests import File
-from tsfmscope.store.schema import TABLES
-from tsfmscope.store.tables import answers
+from tsfmscope.store.schema import TABLES, arrow_schema
+from tsfmscope.store.tables import answers, results
 from tsfmscope.store.tables.columns import Table
 
 logger = logging.getLogger(__name__)
@@ -60,9 +61,9 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
 
     sources: table name -> its Parquet files, from any number of outs; a table without files is empty. The
     files of `embeddings` are dump files, of which a seeded sample is stored. sql: a folder with the
-    subfolders `views`, `answers` and `checks`, by default store/sql. An optional subfolder `kept` contains
-    queries that are stored as tables, because many views read them and they take more than a second at ten
-    million rows of geometry. seed: seed of the sample.
+    subfolders `views`, `answers` and `checks`; None means store/sql, and the checks that are generated from the
+    schema. An optional subfolder `materialized` contains queries that are stored as tables, because many views
+    read them and they take more than a second at ten million rows of geometry. seed: seed of the sample.
 
     Raises CheckFailed with the check's name and rows, DamagedFile if a file of rows is not as it was written,
     and StoreFull if the disk is full. On an error the former catalogue stays, and no other file is left next
@@ -70,7 +71,9 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
     """
     if unknown := sorted(set(sources) - set(TABLES)):
         raise ValueError(f"unknown tables {unknown}, expected among {', '.join(TABLES)}")
+    checks = list(generated_checks.generate(TABLES.values())) if sql is None else []
     sql = sql or resources("tsfmscope.store") / "sql"
+    checks += queries(sql / "checks")
     _verify(sources)
     with files.space(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +81,7 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
             shutil.rmtree(left) if left.is_dir() else left.unlink()
     with files.atomic(path) as temporary:
         try:
-            _write(temporary, sources, sql, seed)
+            _write(temporary, sources, sql, checks, seed)
         except duckdb.Error as error:
             if any(text in str(error) for text in FULL):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
@@ -88,7 +91,9 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
             shutil.rmtree(f"{temporary}.spilled", ignore_errors=True)
 
 
-def _write(path: Path, sources: Mapping[str, Sequence[File]], sql: Traversable, seed: int) -> None:
+def _write(
+    path: Path, sources: Mapping[str, Sequence[File]], sql: Traversable, checks: Iterable[tuple[str, str]], seed: int
+) -> None:
     """Fill a new database with tables and views, and run the checks."""
     with duckdb.connect() as connection:
         # DuckDB draws the progress bar even if there is no terminal.
@@ -101,7 +106,7 @@ def _write(path: Path, sources: Mapping[str, Sequence[File]], sql: Traversable, 
         _fill(connection, sources, seed)
         _create_views(connection, sql)
         connection.execute("commit")
-        _run_checks(connection, sql)
+        _run_checks(connection, checks)
         connection.execute("use memory")
         connection.execute("detach results")
 
@@ -117,7 +122,7 @@ def _verify(sources: Mapping[str, Sequence[File]]) -> None:
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[File]], seed: int) -> None:
-    """Create and fill every table of the catalogue; tables that are joined with `studies` come last."""
+    """Create and fill every table of the catalogue; tables that are joined with `study_jobs` come last."""
     for table in sorted((t for t in TABLES.values() if t.in_catalogue), key=lambda t: t.by_study):
         _create(connection, table)
         if table.name == "embeddings_sample":
@@ -125,21 +130,44 @@ def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[
                 connection.register("sampled", sample.embeddings(found, seed=seed))
                 connection.execute("insert into embeddings_sample by name select * from sampled")
                 connection.unregister("sampled")
+        elif table.is_printed:
+            connection.register("printed", read_printed(table))
+            connection.execute(f"insert into {table.name} by name select * from printed")
+            connection.unregister("printed")
         elif found := sources.get(table.name):
             _insert(connection, table, found)
+
+
+def read_printed(table: Table) -> pa.Table:
+    """Read the rows of store/published/NAME.csv with the column types of the schema; an empty field is null.
+
+    Raises ValueError if the header differs from the columns of the schema.
+    """
+    schema = arrow_schema(table.name)
+    with (resources("tsfmscope.store") / "published" / f"{table.name}.csv").open("rb") as file:
+        types = pyarrow.csv.ConvertOptions(column_types=schema, strings_can_be_null=True, null_values=[""])
+        rows = pyarrow.csv.read_csv(file, convert_options=types)
+    if rows.column_names != schema.names:
+        raise ValueError(f"{table.name}.csv: expected the columns {schema.names}, got {rows.column_names}")
+    return rows.cast(schema)
 
 
 def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
     columns = ["study varchar not null"] if table.by_study else []
     columns += [f'"{c.name}" {_sql_type(c.type)}{"" if c.null else " not null"}' for c in table.columns]
     connection.execute(f"create table {table.name} ({', '.join(columns)})")
-    connection.execute(f"comment on table {table.name} is {_text(f'A row is {table.row}.')}")
+    connection.execute(f"comment on table {table.name} is {_text(describe_rows(table))}")
     for column in table.columns:
         connection.execute(f'comment on column {table.name}."{column.name}" is {_text(column.comment)}')
     if table.by_study:
         connection.execute(
-            f"comment on column {table.name}.study is 'study that asked for the row, by its name in params'"
+            f"comment on column {table.name}.study is 'study that requested the row, by its name in params'"
         )
+
+
+def describe_rows(table: Table) -> str:
+    """Return what a row of the table is, and its key, as one or two sentences."""
+    return f"A row is {table.row}." + (f" Key: {', '.join(table.full_key)}." if table.key else "")
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence[File]) -> None:
@@ -152,9 +180,10 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
     query = f"select * from {rows}"
     if table.by_study:
         query = f"""
-            select studies.study, found.*
+            select study_jobs.study, found.*
             from {rows} as found
-            inner join studies on studies.job_key = found.job_key and studies.stage = '{table.stage or table.name}'
+            inner join study_jobs
+                on study_jobs.job_key = found.job_key and study_jobs.stage = '{table.stages[0]}'
         """
     held = {column.name for column in table.columns} | ({"study"} if table.by_study else set())
     order = ", ".join(name for name in ORDER if name in held)
@@ -162,18 +191,18 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
 
 
 def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
-    """Create views (from views/ and answers/) and tables (from kept/) in dependency order."""
-    kept = dict(queries(sql / "kept")) if (sql / "kept").is_dir() else {}
-    texts = kept | {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
+    """Create views (from views/ and answers/) and tables (from materialized/) in dependency order."""
+    materialized = dict(queries(sql / "materialized")) if (sql / "materialized").is_dir() else {}
+    texts = materialized | {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
     reads = {name: texts.keys() & set(SOURCE.findall(text)) for name, text in texts.items()}
     try:
         order = list(TopologicalSorter(reads).static_order())
     except CycleError as error:
         raise StoreError(f"views read each other in a circle: {' reads '.join(error.args[1])}") from error
-    # With one thread, sums in kept tables have the same last digits each time.
+    # With one thread, sums in materialized tables have the same last digits each time.
     connection.execute("set threads = 1")
     for name in order:
-        kind = "table" if name in kept else "view"
+        kind = "table" if name in materialized else "view"
         try:
             connection.execute(f"create {kind} {name} as {texts[name]}")
         except duckdb.Error as error:
@@ -181,8 +210,16 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
         connection.execute(f"comment on {kind} {name} is {_text(question(texts[name]))}")
     connection.execute("reset threads")
     _describe(connection, reads, {name: set(SOURCE.findall(text)) & set(TABLES) for name, text in texts.items()})
-    for name, text in kept.items():
+    for name, text in materialized.items():
         _comment_rest(connection, name, question(text))
+
+
+def _with_measures(text: str) -> str:
+    """Replace the parameters of a query that stand for the isotropy measures by names of columns."""
+    measures = results.isotropy_measures()
+    larger = ", ".join(_text(column.name) for column in measures if column.more_isotropic == "larger")
+    names = ", ".join(column.name for column in measures)
+    return text.replace("$measures", names).replace("$larger_is_isotropic", larger)
 
 
 def _describe(
@@ -205,14 +242,14 @@ def _describe(
 
 
 def _comment_rest(connection: duckdb.DuckDBPyConnection, name: str, asked: str) -> None:
-    """Set the comment of each column of a kept table that has none yet to the table's question."""
+    """Set the comment of each column of a materialized table that has none yet to the table's question."""
     rest = "select column_name from duckdb_columns() where table_name = $1 and comment is null order by column_index"
     for (column,) in connection.execute(rest, [name]).fetchall():
         connection.execute(f'comment on column {name}."{column}" is {_text(f"answers: {asked}")}')
 
 
-def _run_checks(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> None:
-    for name, text in queries(sql / "checks"):
+def _run_checks(connection: duckdb.DuckDBPyConnection, checks: Iterable[tuple[str, str]]) -> None:
+    for name, text in checks:
         rows = connection.sql(text).limit(SHOWN).to_arrow_table().to_pylist()
         if rows:
             shown = "\n".join(f"  {row}" for row in rows)

@@ -89,12 +89,12 @@ def fitting(stage: str, name: str, records: Sequence[Record], failed: list[Recor
 
 
 def of_studies(stage: str, studies: Iterable[tuple[str, str | np.ndarray]]) -> Iterator[pa.Table]:
-    """Yield the table `studies`, sorted by study and key, in tables of ROWS_PER_FILE rows.
+    """Yield the table `study_jobs`, sorted by study and key, in tables of ROWS_PER_FILE rows.
 
     An iterator must be sorted already; it is consumed in its order, and little more than one table is in
     memory.
     """
-    schema = arrow_schema("studies")
+    schema = arrow_schema("study_jobs")
     waiting = schema.empty_table()
     for study, asking in studies if isinstance(studies, Iterator) else _gathered(studies):
         for start in range(0, len(asking), ROWS_PER_FILE):

@@ -12,15 +12,16 @@ import pyarrow as pa
 from tsfmscope.store import query
 from tsfmscope.store.catalogue import queries, question
 from tsfmscope.store.errors import QueryError
+from tsfmscope.store.generated_checks import generate
 from tsfmscope.store.schema import TABLES
 from tsfmscope.store.tables.columns import Table
 
-HEADINGS = ("column", "type", "unit", "meaning", "source")
-STUDY = ("study", "string", "", "study that asked for the row, by its name in params", "")
+HEADINGS = ("column", "type", "unit", "range", "meaning", "source")
+STUDY = ("study", "string", "", "", "study that requested the row, by its name in params", "")
 FOLDERS = {
     "answers": "Answers",
     "views": "Views that answers are made of",
-    "kept": "The same, kept as tables because they take long",
+    "materialized": "Queries that take long, stored as tables",
     "checks": "Checks",
 }
 HEAD = """\
@@ -32,13 +33,16 @@ Made by `tsfmscope tables --markdown > docs/tables.md` from the schema in
 
 
 def about(table: Table) -> str:
-    """Return a phrase that says what a row is, and whether the table is in Parquet files only."""
-    return f"a row is {table.row}{'' if table.in_catalogue else ' (in Parquet files only)'}"
+    """Return what a row is, whether the table is in Parquet files only, and its key, as one phrase."""
+    key = f"; key: {', '.join(table.full_key)}" if table.key else ""
+    return f"a row is {table.row}{'' if table.in_catalogue else ' (in Parquet files only)'}{key}"
 
 
 def columns(table: Table) -> list[tuple[str, ...]]:
     """Return one tuple per column of the table, in the order of HEADINGS."""
-    found: list[tuple[str, ...]] = [(c.name, _type(c.type), c.unit, c.meaning, c.source) for c in table.columns]
+    found: list[tuple[str, ...]] = [
+        (c.name, _type(c.type), c.unit, c.limits, c.meaning, c.source) for c in table.columns
+    ]
     return [STUDY, *found] if table.by_study else found
 
 
@@ -82,7 +86,8 @@ def tables(asked: Sequence[Table]) -> str:
         return "\n".join(parts)
     sql = resources("tsfmscope.store") / "sql"
     for folder, title in FOLDERS.items():
-        rows = [(f"`{name}`", question(text)) for name, text in queries(sql / folder)]
+        checks = list(generate(TABLES.values())) if folder == "checks" else []
+        rows = [(f"`{name}`", question(text)) for name, text in sorted([*checks, *queries(sql / folder)])]
         parts.append(f"## {title}\n\n{_table(('query', 'what it asks'), rows)}")
     return "\n".join([HEAD, *parts])
 

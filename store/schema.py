@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tsfmscope.store.tables import compression, forecasts, inputs, ranks, results, runs, theory
+from tsfmscope.store.tables import compression, forecasts, inputs, printed, ranks, results, runs, theory
 from tsfmscope.store.tables.columns import Table
 
-PARTS = (inputs, results, forecasts, ranks, compression, theory, runs)
+PARTS = (inputs, results, forecasts, ranks, compression, theory, printed, runs)
 TABLES: Mapping[str, Table] = {table.name: table for part in PARTS for table in part.TABLES}
 
 
@@ -20,6 +20,11 @@ def table(name: str) -> Table:
     if name not in TABLES:
         raise ValueError(f"unknown table {name!r}, expected one of {', '.join(TABLES)}")
     return TABLES[name]
+
+
+def job_tables(stage: str) -> list[str]:
+    """Return the names of the tables that the jobs of a stage write."""
+    return [name for name, table in TABLES.items() if stage in table.stages and table.keyed]
 
 
 def arrow_schema(name: str) -> pa.Schema:

@@ -4,7 +4,7 @@ It contains rows and dump files by job. A run can be resumed, and its end prunes
 
 <root>/<table>/part-*.parquet   rows while the stage runs; 00000.parquet and so on once it has finished
 <root>/dumps/...                dump files, written by workers
-<root>/failures, <root>/studies tables of the same form
+<root>/failures, <root>/study_jobs tables of the same form
 <companion>/timings, runs       wall-clock times, for which the same content need not give the same bytes
 
 If a `place` is given, all of this lies there, and root and companion each contain a manifest of it
@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tsfmscope.store import dumps, files, job_rows, published
+from tsfmscope.store import dumps, files, job_rows, stage_outputs
 from tsfmscope.store.backend import FileSystemBackend, StorageBackend
 from tsfmscope.store.errors import DamagedPart
 from tsfmscope.store.key_set import KeySet
@@ -89,7 +89,7 @@ class StageStore:
         self._finished = False
 
     def __enter__(self) -> Self:
-        published.expect(self.root, self._place.uri, self.tables)
+        stage_outputs.expect(self.root, self._place.uri, self.tables)
         with ExitStack() as held:
             # `tsfmscope status` checks this lock, also if the rows are stored elsewhere.
             if self._place.uri:
@@ -249,8 +249,8 @@ class StageStore:
     def _publish(self) -> None:
         """If rows are stored elsewhere, write the manifests that DVC versions and later stages follow."""
         if self._place.uri:
-            published.publish(self.root, self._place, (*self.tables, "failures", *self._beside), self._stored)
-            published.publish(self.companion, self._place, ("timings", "runs"))
+            stage_outputs.publish(self.root, self._place, (*self.tables, "failures", *self._beside), self._stored)
+            stage_outputs.publish(self.companion, self._place, ("timings", "runs"))
 
     def _keys_of_tables(self) -> KeySet:
         found = [parts.keys() for parts in self.tables.values()]
@@ -311,8 +311,8 @@ class StageStore:
         self._place.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
 
     def _write_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> None:
-        self._beside.add("studies")
-        TableParts(self._place.folder("studies"), arrow_schema("studies")).replace(
+        self._beside.add("study_jobs")
+        TableParts(self._place.folder("study_jobs"), arrow_schema("study_jobs")).replace(
             job_rows.of_studies(self.stage, studies)
         )
 

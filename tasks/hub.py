@@ -66,7 +66,7 @@ def download(
     match = REFERENCE.fullmatch(reference)
     if match is None:
         raise ValueError(f"reference: got {reference!r}, expected hub:ORG/NAME[@REVISION]")
-    what: dict[str, Any] = {
+    request: dict[str, Any] = {
         "repo_id": match["name"],
         "revision": match["revision"],
         "repo_type": kind,
@@ -74,14 +74,14 @@ def download(
         "cache_dir": str(cache or _default_cache()),
     }
     pinned = COMMIT.fullmatch(match["revision"] or "") is not None
-    folder = _cached(what) if pinned or not allowed else None
+    folder = _find_cached(request) if pinned or not allowed else None
     if folder is None and not allowed:
         raise HubError(
             f"{reference}: not in the hub's cache, and the hub may not be asked; allow it where models are named, "
             "or name a folder that holds the checkpoint"
         )
     if folder is None:
-        folder = _fetch(reference, what)
+        folder = _fetch(reference, request)
         _verify(reference, folder, patterns)
     return folder, folder.name
 
@@ -92,18 +92,18 @@ def _default_cache() -> str:
     return str(constants.HF_HUB_CACHE)
 
 
-def _cached(what: Mapping[str, Any]) -> Path | None:
+def _find_cached(request: Mapping[str, Any]) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(**what, local_files_only=True))
+        folder = Path(snapshot_download(**request, local_files_only=True))
     except (LocalEntryNotFoundError, OSError):
         return None
-    return folder if any(folder.glob(p) for p in what["allow_patterns"]) else None
+    return folder if any(folder.glob(p) for p in request["allow_patterns"]) else None
 
 
-def _fetch(reference: str, what: Mapping[str, Any]) -> Path:
+def _fetch(reference: str, request: Mapping[str, Any]) -> Path:
     root = str(Path(__file__).absolute().parents[2])
     env = {
         **os.environ,
@@ -112,9 +112,11 @@ def _fetch(reference: str, what: Mapping[str, Any]) -> Path:
         "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     }
-    command = [sys.executable, "-m", "tsfmscope.tasks.hub", json.dumps(what)]
+    command = [sys.executable, "-m", "tsfmscope.tasks.hub", json.dumps(request)]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-        ended = _watch(child, Path(what["cache_dir"], f"{what['repo_type']}s--{what['repo_id'].replace('/', '--')}"))
+        ended = _watch(
+            child, Path(request["cache_dir"], f"{request['repo_type']}s--{request['repo_id'].replace('/', '--')}")
+        )
         if ended is not None:
             child.kill()
             raise HubError(f"{reference}: no new data for {STALL_SECONDS:g} s ({ended}); {HINTS[ended]}")
@@ -185,7 +187,7 @@ def _verify(reference: str, folder: Path, patterns: Sequence[str]) -> None:
             raise HubError(f"{reference}: {path.name} has hash {digest.hexdigest()}, not {want}; {HINTS['truncated']}")
 
 
-def _child(what: Mapping[str, Any]) -> dict[str, str]:
+def _child(request: Mapping[str, Any]) -> dict[str, str]:
     """Fetch the files in this process, and return the folder or the kind and detail of the error."""
     from huggingface_hub import constants, errors
 
@@ -193,7 +195,7 @@ def _child(what: Mapping[str, Any]) -> dict[str, str]:
     print("ready", flush=True)
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK
     try:
-        return {"folder": _snapshot(what)}
+        return {"folder": _snapshot(request)}
     except HostileResponse as error:
         return {"error": "hostile", "detail": str(error)}
     except (errors.GatedRepoError, errors.DisabledRepoError) as error:
@@ -214,7 +216,7 @@ def _child(what: Mapping[str, Any]) -> dict[str, str]:
         return {"error": "offline" if unreached else "other", "detail": detail}
 
 
-def _snapshot(what: Mapping[str, Any]) -> str:
+def _snapshot(request: Mapping[str, Any]) -> str:
     """Fetch the files of a revision's commit and return their folder.
 
     If the server does not name the commit, the files that the cache has for the revision are used.
@@ -224,19 +226,19 @@ def _snapshot(what: Mapping[str, Any]) -> str:
     """
     from huggingface_hub import HfApi, constants, snapshot_download
 
-    revision = what["revision"] or constants.DEFAULT_REVISION
+    revision = request["revision"] or constants.DEFAULT_REVISION
     if COMMIT.fullmatch(revision):
-        return str(snapshot_download(**what))
+        return str(snapshot_download(**request))
     try:
-        found = HfApi().repo_info(what["repo_id"], repo_type=what["repo_type"], revision=revision)
+        found = HfApi().repo_info(request["repo_id"], repo_type=request["repo_type"], revision=revision)
     except HostileResponse:
         raise
     except Exception:
-        if cached := _cached(what):
+        if cached := _find_cached(request):
             return str(cached)
         raise
     commit = checked_commit(found.sha)
-    folder = str(snapshot_download(**{**what, "revision": commit}))
+    folder = str(snapshot_download(**{**request, "revision": commit}))
     note = Path(folder).parents[1] / "refs" / revision
     note.parent.mkdir(parents=True, exist_ok=True)
     beside = note.with_name(f"{note.name}.{os.getpid()}.tmp")

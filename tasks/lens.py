@@ -5,6 +5,7 @@ The entries of jobs and the Python API call these functions. None of them knows 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,10 +14,11 @@ from jaxtyping import Float, Int64, Integer
 
 from tsfmscope.tasks.forecasting.scores import score
 from tsfmscope.tasks.geometry.dimension import effective_dimension
+from tsfmscope.tasks.geometry.head import log_partition
 from tsfmscope.tasks.geometry.measure import measure_states, subsample
 from tsfmscope.tasks.geometry.repeats import EPSILON
 from tsfmscope.tasks.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
-from tsfmscope.tasks.models.types import LayerStates, Tokens
+from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens
 from tsfmscope.tasks.producer_consumer import ProducerConsumer
 from tsfmscope.tasks.ranks.spectrum import numerical_rank
 from tsfmscope.tasks.ranks.spectrum_columns import input_row
@@ -26,6 +28,9 @@ from tsfmscope.tasks.series.windows import MIN_CONTEXT, last_windows, spread_win
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family, Forecaster
+
+# Kinds of tokens whose own input is known and that forecast the next step.
+FORECASTING = (TokenKind.START, TokenKind.FUTURE)
 
 
 class TokenSample(NamedTuple):
@@ -68,7 +73,7 @@ def tokenize(
         noise: standard deviation of Gaussian noise on the context, in standard deviations of the series.
         history: steps before the context that a lagged family reads.
     """
-    model, steps = model.under(context, history)
+    model, steps = model.with_condition(context, history)
     wanted = {stack: n for stack, n in model.rows_per_window(steps, horizon).items() if n > 0}
     count = max(len(series), -(-rows // min(wanted.values(), default=1)))
     while True:
@@ -128,7 +133,7 @@ def hidden_states(
     batch = pass_windows(tokens, device) if batch is None else batch
     kept = kept_rows(tokens, list(kinds), rows, seed)
     with in_batches(model, batch):
-        return KeptStates(kept, batch, model.fed_states(tokens, kept))
+        return KeptStates(kept, batch, model.stream_hidden_states(tokens, kept))
 
 
 def measure_layer(
@@ -157,7 +162,7 @@ def measure_layer(
     Returns:
         The columns of `measure_states`, and `width`, `share`, `effective_dimension`,
         `effective_dimension_sd` (None for another share than EPSILON), `epsilon`, `numerical_rank` and
-        `meaningless`: whether epsilon is below the rounding error, so that the rank means nothing.
+        `below_noise_floor`: whether epsilon is below the rounding error, so that the rank means nothing.
         `effective_dimension` is None for constant states.
 
     Raises:
@@ -174,8 +179,25 @@ def measure_layer(
         "effective_dimension_sd": row["effective_dimension_sd"] if share == EPSILON else None,
         "epsilon": epsilon,
         "numerical_rank": numerical_rank(spectrum["singular_values"], epsilon),
-        "meaningless": epsilon < spectrum["floor"],
+        "below_noise_floor": epsilon < spectrum["floor"],
     }
+
+
+def log_partition_values(
+    model: Family, tokens: Tokens, *, batch: int | None = None, device: str = "cpu"
+) -> tuple[Float[np.ndarray, " position"], int]:
+    """Return log Z of a softmax head at its forecast positions, and the size of its vocabulary.
+
+    Positions of the kinds FORECASTING count, whose own input is known; Z does not depend on the target. batch
+    and device: as in `hidden_states`. Source: Shelim et al. 2025, section 2.
+    """
+    batch = pass_windows(tokens, device) if batch is None else batch
+    values, n_ids = [], 0
+    with in_batches(model, batch):
+        for logits in model.forecast_logits(tokens):
+            values.append(log_partition(logits))
+            n_ids = logits.shape[-1]
+    return np.concatenate(values)[np.isin(tokens.kinds[model.output_stack], FORECASTING)], n_ids
 
 
 class ScoredWindows(NamedTuple):
@@ -230,7 +252,7 @@ def score_forecasts(
         batch: windows per call of the model.
         keep_quantiles: whether the rows contain the forecasts.
     """
-    model, steps = model.under(context, history)
+    model, steps = model.with_condition(context, history)
     windows, skipped = last_windows(
         series, context=steps, horizon=horizon, min_context=min_context, held_out=held_out, earlier=earlier
     )
@@ -255,3 +277,12 @@ def score_forecasts(
             quantiles = forecast.values[place].tolist() if keep_quantiles else None
             rows[name] = {"origin": int(clean.origin[place]), **scores.row(place), "quantiles": quantiles}
     return ScoredWindows(rows, skipped)
+
+
+def window_seed(key: str, series: str) -> int:
+    """Return a 63-bit seed for the samples of one series, from a key, such as a job's, and the series' id.
+
+    It does not depend on the position of the series in a batch.
+    """
+    digest = hashlib.sha256(f"{key}/{series}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

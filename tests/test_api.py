@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import tsfmscope as ts
+from tests.tasks.models.families import FORECASTERS, has_checkpoint
 from tsfmscope.model import Model
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.errors import QueryError
@@ -34,10 +35,6 @@ SIGNATURES = {
     "weights": "module, *, epsilon",
 }
 CLASSES = {"Family", "Forecaster", "TokenKind", "Tokens"}
-FORECASTERS = [
-    *("chronos-2", "chronos-bolt", "chronos-t5", "lag-llama", "moirai", "patchtst", "time-moe", "timesfm"),
-    *("totem", "visionts", "wavetoken"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +139,7 @@ def test_a_series_too_short_for_the_horizon_is_named(model: Model) -> None:
         ts.states(model, np.random.default_rng(0).normal(size=100), context=64, horizon=500)
 
 
-@pytest.mark.parametrize("family", FORECASTERS)
+@pytest.mark.parametrize("family", [name for name in FORECASTERS if has_checkpoint(name)])
 def test_embed_gives_one_finite_vector_per_series(family: str, frame: pd.DataFrame) -> None:
     found = ts.embed(f"{family}-nano", frame, context=96)
     assert list(found.index) == ["a", "b"]

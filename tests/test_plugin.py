@@ -22,6 +22,7 @@ import numpy as np
 
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.entries.embeddings import embed
+from tsfmscope.tasks.entries.loading import load_model
 from tsfmscope.tasks.job import IDENTITY
 from tsfmscope.tasks.entries.tokens import tokenize
 from tsfmscope.tasks.series.tables import series_table
@@ -31,15 +32,15 @@ from tsfmscope.tasks.job import Job, Task
 assert "patch_line" not in sys.modules
 folder = sys.argv[1]
 cell = dict(zip(IDENTITY, ("m", None, None, "d", "c", 48, 0.0), strict=True))
-spec = {"family": "patch-line", "ref": folder, "horizon": 12, "min_context": 16, "held_out": None, "seed": 0}
-spec |= {"rows": 20, "batch": None, "store_dtype": "float16"} | cell
+spec = cell | {"family": "patch-line", "ref": folder, "seed": 0, "rows": 20, "format": "arrow"}
+windows = {"horizon": 12, "min_context": 16, "held_out": None}
 planned = registry.with_code("patch-line", registry.resolve(folder).fingerprint)
-job = Job(Task("t", 1, "m:f"), spec, {f"model:{folder}": planned})
-model = registry.load_for_job(job)
+job = Job(Task("t", 1, "m:f"), spec | windows, {f"model:{folder}": planned})
+model = load_model(job)
 walks = np.random.default_rng(0).normal(size=(4, 90)).cumsum(axis=1).astype(np.float32)
 data = series_table([Series("d", f"s{n}", walk, freq="D") for n, walk in enumerate(walks)])
 (tokens,) = tokenize(job, data, model).dump
-found = embed(job, tokens, model)
+found = embed(Job(job.task, spec | {"batch": None, "store_dtype": "float16"}), tokens, model)
 print([(len(one), one["layer"][0].as_py(), one["normed"][0].as_py()) for one in found.dump])
 """
 
@@ -96,7 +97,7 @@ def test_the_install_command_of_the_page_adds_the_package_to_this_environment(tm
 
 
 def test_the_page_names_every_matrix_kind_and_field_that_a_plug_in_may_use() -> None:
-    from tsfmscope.tasks.conformance.answers import WHAT
+    from tsfmscope.tasks.conformance.answers import MATRIX_NAMES
     from tsfmscope.tasks.models.base import Forecaster
     from tsfmscope.tasks.models.common.capture import Pass
     from tsfmscope.tasks.models.types import TokenKind, Tokens
@@ -104,8 +105,16 @@ def test_the_page_names_every_matrix_kind_and_field_that_a_plug_in_may_use() -> 
     page = (ROOT / "docs" / "plugins.md").read_text()
     cells = {cell.strip() for line in page.splitlines() if line.startswith("| ") for cell in line.split("|")}
     words = {word.strip() for cell in cells for word in cell.split(",")}
-    assert {*WHAT, *Tokens.__dataclass_fields__, *Pass._fields, *TokenKind.__members__} <= words
-    checked = ("equivariant", "in_time_order", "unnamed", "idle", "direct", "plain_attention", "softmax_head")
+    assert {*MATRIX_NAMES, *Tokens.__dataclass_fields__, *Pass._fields, *TokenKind.__members__} <= words
+    checked = (
+        "equivariant",
+        "in_time_order",
+        "unnamed",
+        "inert_projections",
+        "direct_quantiles",
+        "plain_attention",
+        "softmax_head",
+    )
     assert set(checked) <= words
     assert all(hasattr(Forecaster, name) for name in checked)
 

@@ -15,8 +15,8 @@ from tsfmscope.model import CompressedModel, Model, as_model, load_source
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.store.query import connect
 from tsfmscope.tasks import lens
-from tsfmscope.tasks.entries.compression import cut, sizes
-from tsfmscope.tasks.entries.forecasts import window_seed
+from tsfmscope.tasks.compression.compress import compress_model, sizes
+from tsfmscope.tasks.defaults import CONTEXT, HELD_OUT, HORIZON, ROWS
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.tasks.models.types import TokenKind, Tokens
@@ -28,10 +28,8 @@ from tsfmscope.user_data import Data, counted, last_contexts, usable_series
 if TYPE_CHECKING:
     import duckdb
 
-# Steps of context and horizon, tokens of a layer and series, unless asked otherwise.
-CONTEXT, HORIZON, ROWS, MAX_SERIES = 512, 24, 2048, 100
-# Share of every series, at its end, that measures what a compression costs.
-HELD_OUT = 0.2
+# Largest number of series that are measured, a seeded sample of more.
+MAX_SERIES = 100
 POOLS = ("mean", "last", "max")
 
 
@@ -186,7 +184,7 @@ def compress(
     data: Data,
     *,
     keep: float = 0.25,
-    method: str = "aware-both",
+    method: str = "activation-aware-2step",
     windows: int = 32,
     context: int = CONTEXT,
     horizon: int = HORIZON,
@@ -225,8 +223,8 @@ def compress(
         "seed": seed,
     }  # fmt: skip
     before = _costs(smaller.family, loaded.series, context, horizon, seed)
-    spec = {"base_model": model.name, "method": asked, "calibration": calibration}
-    parts = cut(smaller.family, spec, {name: series_table(loaded.series)})
+    tables = {name: series_table(loaded.series)}
+    parts = compress_model(smaller.family, asked, base_model=model.name, tables=tables, calibration=calibration)
     after = _costs(smaller.family, loaded.series, context, horizon, seed)
     costs = pd.DataFrame(
         {"quantity": list(before), "before": list(before.values()), "after": [after[one] for one in before]}
@@ -275,7 +273,7 @@ def _costs(model: Family, series: Sequence[Series], context: int, horizon: int, 
         return found
     scored = lens.score_forecasts(
         model, series, context=context, horizon=horizon, levels=QUANTILES, samples=20,
-        seed_of=lambda name: window_seed(str(seed), name), seed=seed, held_out=HELD_OUT,
+        seed_of=lambda name: lens.window_seed(str(seed), name), seed=seed, held_out=HELD_OUT,
     )  # fmt: skip
     rows = list(scored.rows.values())
     target = sum(row["target_abs"] for row in rows)

@@ -25,7 +25,7 @@ PAGES = {origin: page for page, origin in ORIGINS.items()} | {
     "store/tables": "tables.md",
 }
 # Folders whose page lists their files.
-LISTED = ("deploy", "docs/plugin", "store/sql")
+LISTED = ("deploy", "docs/plugin", "store/published", "store/sql")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".sql": "sql", ".cff": "yaml"}
 # Folder of the pages that show a file of the repository.
 SOURCES = "files/"

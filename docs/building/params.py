@@ -22,7 +22,7 @@ every key of a block shall have its default; `plan` names those that are missing
 """
 VALUE = re.compile(r'^    "([\w-]+)",(?:  # (.*))?$', re.MULTILINE)
 HEAD = "| key | type | default | meaning |\n| --- | --- | --- | --- |"
-CHOICES = {"Measure": "What a study may measure", "Picture": "How a study may be drawn"}
+CHOICES = "## {title}\n\n| value | meaning |\n| --- | --- |\n{rows}\n"
 
 
 def page() -> str:
@@ -30,14 +30,18 @@ def page() -> str:
     from tsfmscope.stages import STAGES
     from tsfmscope.stages.config import study
     from tsfmscope.stages.config.params import Params
+    from tsfmscope.tasks.report.plots import describe_plot, plot_names
 
     watched = dict.fromkeys(f"`{key}`" for stage in STAGES for key in stage.params)
     sections = list(_sections(Params, "The whole file", set()))
-    source = inspect.getsource(study)
-    for name, title in CHOICES.items():
-        block = source[source.index(f"{name} = Literal[") :]
-        rows = [f"| `{value}` | {said or ''} |" for value, said in VALUE.findall(block[: block.index("\n]")])]
-        sections.append(f"## {title}\n\n| value | |\n| --- | --- |\n" + "\n".join(rows) + "\n")
+    block = inspect.getsource(study).partition("Measure = Literal[")[2].partition("\n]")[0]
+    choices = {
+        "What a study may measure": VALUE.findall(block),
+        "How a study may be drawn": [(name, describe_plot(name)) for name in plot_names()],
+    }
+    for title, values in choices.items():
+        rows = "\n".join(f"| `{value}` | {meaning or ''} |" for value, meaning in values)
+        sections.append(CHOICES.format(title=title, rows=rows))
     return "\n".join([LEAD.format(watched=", ".join(watched)), *sections])
 
 

@@ -135,23 +135,19 @@ def _page(page: Page, root: Path, note: dict[str, str]) -> str:
 
 def sqls(page: Page) -> list[tuple[str, str]]:
     """Return the title and the SQL of the queries from which the report draws the plot."""
-    from tsfmscope.tasks.report.queries import QUERIES, study_queries
-    from tsfmscope.tasks.report.rank_queries import rank_queries
+    from tsfmscope.store.report_queries import load_queries
+    from tsfmscope.tasks.report.plot import load_plot
 
     if page.block is None:
         name = "theory_violations" if page.name == "theory-bounds" else page.name.replace("-", "_")
-        return [(QUERIES[name].title, QUERIES[name].sql)]
-    drawn = page.block.get("picture", "domains")
-    asked = {key: one for key, one in rank_queries(page.name, drawn).items() if key != "tests"}
-    if drawn == "islands":
-        title, names = "The files whose states the picture shows", ", ".join(f"'{one}'" for one in page.block["models"])
-        return [
-            (title, f"select path\nfrom dumps\nwhere model in ({names})\n    and kind = 'embeddings'\norder by path")
-        ]
-    if not asked:
-        wanted = "layers" if drawn == "dimension" else "points"
-        asked = {key: one for key, one in study_queries(page.name).items() if key == wanted}
-    return [(one.title, one.sql) for one in asked.values()]
+        return [tuple(load_queries("page")[name])]
+    plot = page.block.get("plot", "domains")
+    if plot == "islands":
+        models = ", ".join(f"'{model}'" for model in page.block["models"])
+        sql = f"select path\nfrom dumps\nwhere model in ({models})\n    and kind = 'embeddings'\norder by path"
+        return [("The files whose states the plot shows", sql)]
+    queries = load_queries("study")
+    return [tuple(queries[name].fill(study=page.name)) for name in load_plot(plot).queries]
 
 
 def _claims(page: Page, root: Path) -> str:

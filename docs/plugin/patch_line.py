@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from tsfmscope.tasks.errors import ModelError
@@ -52,7 +51,7 @@ class Network(nn.Module):
 
     def __init__(self, width: int, heads: int, blocks: int, patch: int, context: int, horizon: int) -> None:
         super().__init__()
-        self.embed, self.place = nn.Linear(2 * patch, width), nn.Embedding(-(-context // patch), width)
+        self.embed, self.position = nn.Linear(2 * patch, width), nn.Embedding(-(-context // patch), width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, len(QUANTILES) * horizon)
 
@@ -61,9 +60,9 @@ class Network(nn.Module):
 
         Positions are counted from the last patch. Only a padding row itself attends to that row.
         """
-        places = torch.arange(patches.shape[1] - 1, -1, -1, device=patches.device)
-        x = self.embed(patches) + self.place(places)
-        mask = ~padding[:, None, None, :] | torch.eye(len(places), dtype=torch.bool, device=x.device)
+        positions = torch.arange(patches.shape[1] - 1, -1, -1, device=patches.device)
+        x = self.embed(patches) + self.position(positions)
+        mask = ~padding[:, None, None, :] | torch.eye(len(positions), dtype=torch.bool, device=x.device)
         for block in self.blocks:
             x = block(x, mask)
         return self.norm(x)
@@ -81,7 +80,7 @@ class PatchLine(Forecaster):
 
     name: ClassVar[str] = "patch-line"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     plain_attention: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = dict(zip(CONFIG, (16, 2, 2, 8, 48, 12), strict=True))
     network: Network
@@ -98,19 +97,21 @@ class PatchLine(Forecaster):
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
         """Load a checkpoint that `save` wrote. Raises ModelError for any other folder."""
-        config = checkpoint_folder.read_config(Path(folder), cls.name)
-        try:
+        folder = Path(folder)
+        config = checkpoint_folder.read_config(folder, cls.name)
+        if (kind := config.pop("model_type", None)) != cls.name:
+            got = f"{folder / 'config.json'}: got model_type {kind!r}, expected {cls.name!r}"
+            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
+        with checkpoint_folder.bounded(folder):
             model = cls.new(config, seed=0)
-            model.network.load_state_dict(load_file(Path(folder, checkpoint_folder.STOCK)))
-        except (SafetensorError, OSError, ValueError, RuntimeError, TypeError) as error:
-            raise ModelError(f"{folder}: no {cls.name} checkpoint ({error}); save it again") from error
+            model.network.load_state_dict(checkpoint_folder.read_weights(folder))
         model.network.to(device)
         return model
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors."""
         Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, "config.json").write_text(json.dumps(self.config, indent=2) + "\n")
+        Path(folder, "config.json").write_text(json.dumps({"model_type": self.name, **self.config}, indent=2) + "\n")
         save_file(self.network.state_dict(), Path(folder, checkpoint_folder.STOCK))
 
     @property
@@ -130,11 +131,11 @@ class PatchLine(Forecaster):
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield the matrices q, k, v, o, mlp_in and mlp_out of every block."""
         for layer, block in enumerate(self.network.blocks, start=1):
-            for what in ("q", "k", "v", "o"):
-                part = getattr(block, what)
-                yield WeightMatrix.of(part, "encoder", layer, what, attention="self", heads=block.heads)
-            for what in ("mlp_in", "mlp_out"):
-                yield WeightMatrix.of(getattr(block, what), "encoder", layer, what)
+            for name in ("q", "k", "v", "o"):
+                part = getattr(block, name)
+                yield WeightMatrix.of(part, "encoder", layer, name, attention="self", heads=block.heads)
+            for name in ("mlp_in", "mlp_out"):
+                yield WeightMatrix.of(getattr(block, name), "encoder", layer, name)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the mean pinball loss over the observed steps of the future, in scaled units."""

@@ -17,11 +17,11 @@ from tsfmscope.stages.config.defaults import params_here
 class Method(StrEnum):
     """Compression methods of docs/compression.md that take a budget."""
 
-    aware_both = "aware-both"
-    aware = "aware"
+    activation_aware_2step = "activation-aware-2step"
+    activation_aware = "activation-aware"
     joint = "joint"
     svd = "svd"
-    aware_svd = "aware-svd"
+    activation_aware_svd = "activation-aware-svd"
 
 
 def compress(
@@ -36,7 +36,9 @@ def compress(
     to: Annotated[
         float, typer.Option(min=0.01, max=1, help="Share of the attention's parameters that is kept.")
     ] = 0.25,
-    method: Annotated[Method, typer.Option(help="Compression method of docs/compression.md.")] = Method.aware_both,
+    method: Annotated[
+        Method, typer.Option(help="Compression method of docs/compression.md.")
+    ] = Method.activation_aware_2step,
     windows: Annotated[int, typer.Option(min=1, help="Number of calibration windows.")] = 32,
     family: Family = None,
     context: Context = None,

@@ -16,6 +16,7 @@ from tsfmscope.stages.pipeline.sweeping import Planned, account, run_and_finish
 from tsfmscope.stages.pipeline.targets import check_writable
 from tsfmscope.store.files import fingerprint, write_text
 from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.entries.corpus import ShardSpec
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.regular_files import read_text
@@ -29,8 +30,8 @@ LARGEST_LAW = 2**20
 TASK = Task(
     "shard",
     1,
-    "tsfmscope.tasks.series.synthetic.shards:write_shard",
-    "tsfmscope.tasks.series.synthetic.shards:load_real",
+    "tsfmscope.tasks.entries.corpus:write_shard",
+    "tsfmscope.tasks.entries.corpus:load_real",
     table="dumps",
 )
 
@@ -62,12 +63,12 @@ def plan(law: Mapping[str, Any], series: int) -> Iterator[Planned]:
     The spec of a job contains everything that its shard depends on, so a corpus with more series keeps
     existing shards.
     """
-    shared = {name: value for name, value in law.items() if name != "shard"}
+    shared = {name: value for name, value in law.items() if name != "shard"} | {"dataset": "corpus"}
     inputs = {name: fingerprint(Path(name)) for name in law["real"] if not name.startswith(REAL_PREFIX)}
     for number, first in enumerate(range(0, series, law["shard"])):
         count = min(law["shard"], series - first)
-        spec = {"dataset": "corpus", "shard": number, "first": first, "count": count, **shared}
-        yield Planned(Job(TASK, spec, inputs, group="real"))
+        spec = ShardSpec.parse({"shard": number, "first": first, "count": count, **shared})
+        yield Planned(Job(TASK, spec.to_dict(), inputs, group="real"))
 
 
 def _readable(real: Iterable[str]) -> None:

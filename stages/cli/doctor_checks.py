@@ -20,6 +20,7 @@ from tsfmscope.stages.cli.options import RESULTS
 from tsfmscope.stages.config import DATA_VARIABLE, dvc_keys
 from tsfmscope.stages.config.defaults import PACKAGE, PROJECT, version
 from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError, load
+from tsfmscope.tasks.defaults import PRECISION
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 
@@ -116,7 +117,7 @@ def check_devices() -> Iterator[Check]:
     if hasattr(torch.cpu, "get_capabilities"):
         able = torch.cpu.get_capabilities()
         known = ", ".join(name for name in BFLOAT16 if able.get(name))
-        slow = "" if known else f"on this CPU `options: {{{registry.PRECISION}: bfloat16}}` is slower than float32"
+        slow = "" if known else f"on this CPU `options: {{{PRECISION}: bfloat16}}` is slower than float32"
         yield Check("bfloat16", "ok" if known else "note", known or "the CPU has no instructions for it", slow)
 
 

@@ -22,7 +22,7 @@ def failures(
     tsfmscope failures
     tsfmscope failures --full --json
     """
-    from tsfmscope.store.published import list_failures
+    from tsfmscope.store.stage_outputs import list_failures
 
     if not any(path.is_dir() for path in data.glob("[!.]*")):
         raise ParamsError(f"no results in {data}; `make repro` (or `dvc repro`) makes them, `dvc pull` brings them")

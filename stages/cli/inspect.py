@@ -124,7 +124,7 @@ def notes(report: LayerReport) -> Iterator[str]:
 def _cell(row: Mapping[str, Any], column: str) -> Any:
     if column == "layer":
         return f"{row['layer']}{'′' if row['normed'] else ''}"
-    if column == "numerical_rank" and row["meaningless"]:
+    if column == "numerical_rank" and row["below_noise_floor"]:
         # ε is below the rounding error of the singular values.
         return None
     return with_spread(row[column], row.get(f"{column}_sd"))

@@ -1,52 +1,45 @@
 """Measurement of every layer of a model on one data set, in this process, for `tsfmscope inspect`.
 
-It measures isotropy, effective dimension and rank. The jobs are those of the stages tokens, embeddings,
-geometry and spectra, run one after the other without Ray and without a store. On a cell of params.yaml,
-windows, tokens and numbers are the same as in the pipeline, except for clusters and so for ζ′: their seed
-comes from the job that reads a dump, and here there is no dump.
+It measures isotropy, effective dimension and numerical rank with the functions of `tasks/lens.py`. Nothing is
+stored, and Ray is not started.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tsfmscope.stages import embeddings, geometry, kernelsynth, spectra, tokens
-from tsfmscope.stages.config import Condition, DataSet, DataSets, Model
+import numpy as np
+
+from tsfmscope.stages import kernelsynth
+from tsfmscope.stages.config import Condition, DataSet, DataSets
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.contexts import Observed, longest_context
 from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.model_reference import Source, resolve, slug
-from tsfmscope.store.dumps import Place as LayerPlace
-from tsfmscope.store.dumps import batch_states
+from tsfmscope.tasks.defaults import CONTEXT, HORIZON, PRECISION
 from tsfmscope.tasks.errors import DataError, ModelError
-from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job
+from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext
 from tsfmscope.tasks.series.catalog import CATALOG, modality
 from tsfmscope.tasks.series.files.parquet import Loaded
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from tsfmscope.tasks.lens import KeptStates
     from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.models.types import Tokens
     from tsfmscope.tasks.series.catalog import Modality
 
 # Logger of what a user should know about the data.
 logger = logging.getLogger(__name__)
 
-# Steps after the context in a user's own data, if none are requested; stacks that read the future
-# see them.
-HORIZON = 24
-# Steps of context, if no condition of params.yaml states them.
-CONTEXT = 500
-# Columns of the table `geometry` that the result leaves out.
+# Columns of `measure_states` that the result leaves out.
 LISTS = ("eigenvalues", "silhouettes")
 # Callback for progress: the current step, how much of it is done, and of how much (0: not known).
 Watch = Callable[[str, int, int], None]
@@ -67,7 +60,7 @@ class InspectRequest:
     max_series: int | None = None
     seed: int | None = None
     device: str = "cpu"
-    # Share of the variance, the ε of the effective dimension d(ε).
+    # Share of the variance of the effective dimension d(share).
     share: float = 0.8
     # Relative tolerance of the numerical rank.
     epsilon: float = 0.01
@@ -79,9 +72,8 @@ class InspectRequest:
 class LayerReport:
     """Result of `inspect`.
 
-    rows: one per layer, with columns of the table `geometry` and with width, share, effective_dimension,
-    epsilon, numerical_rank and meaningless (whether epsilon is below the rounding error). n_series: number of
-    series that gave windows. skipped: reason -> number of series that gave none. observed: steps of context
+    rows: one per layer: the columns of IDENTITY and LAYER, and those of `lens.measure_layer`. n_series: number
+    of series that gave windows. skipped: reason -> number of series that gave none. observed: steps of context
     in the windows.
     """
 
@@ -92,125 +84,243 @@ class LayerReport:
     observed: Observed
 
 
-def inspect_layers(params: Params, asked: InspectRequest, watch: Watch = lambda what, done, total: None) -> LayerReport:
+class TokenCounts(NamedTuple):
+    """Numbers of tokens per layer: tokenised at least, kept at most, and measured for isotropy at most."""
+
+    tokenized: int
+    kept: int
+    measured: int
+
+
+@dataclass(frozen=True)
+class LoadedCase:
+    """Loaded model and series, and the condition that they are measured under.
+
+    condition: its name, as the column of this name. context, horizon: steps. min_context: fewest observed steps
+    of a context. held_out: share at the end of a series in which the future lies; None: the whole series.
+    noise: standard deviation of the noise on the context, in standard deviations of the series. batch: windows
+    of a forward pass; None: as many as suit the device. options: keyword arguments of `measure_states`.
+    """
+
+    model: Family
+    source: Source
+    series: Loaded
+    dataset: str
+    condition: str
+    context: int
+    horizon: int
+    min_context: int
+    held_out: float | None
+    noise: float
+    counts: TokenCounts
+    batch: int | None
+    options: Mapping[str, Any]
+    seed: int
+    device: str
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Columns that name the model, the data set and the condition."""
+        return {
+            "model": self.source.name,
+            "base_model": self.source.base_model,
+            "rank": self.source.rank,
+            "dataset": self.dataset,
+            "condition": self.condition,
+            "context": self.context,
+            "noise": self.noise,
+        }
+
+    @property
+    def weights_dtype(self) -> str:
+        """Type in which products with the model's matrices are computed."""
+        return str(self.source.options.get(PRECISION, "float32"))
+
+    @property
+    def longest_context(self) -> int:
+        """Steps that the longest series has before its horizon."""
+        return longest_context(self.series.series, self.horizon)
+
+
+class TokenizedCase(NamedTuple):
+    """Tokens of a case's windows. skipped: reason -> number of series without a window."""
+
+    tokens: Tokens
+    skipped: Mapping[str, int]
+    observed: Observed
+
+
+def inspect_layers(
+    params: Params, request: InspectRequest, watch: Watch = lambda what, done, total: None
+) -> LayerReport:
     """Measure every layer and return one row per layer, in the order of the stacks.
 
     Raises ParamsError for a name or value that is not valid, DataError if the data give no window, ModelError
     if the checkpoint cannot be obtained or read, HealthError if its states are not finite.
     """
-    with placed(asked.device):
-        it = at_hand(params, asked, watch)
+    from tsfmscope.tasks.lens import measure_layer
+
+    with device_context(request.device):
+        case = load_case(params, request, watch)
         watch("tokens and hidden states", 0, 0)
-        table, skipped, observed = token_dump(it)
-        tables = list(states(it, table))
+        tokens, skipped, observed = tokenize_case(case)
+        states = hidden_states(case, tokens)
+        layers = list(states.layers)
         rows = []
-        for done, one in enumerate(tables):
-            watch("measuring layers", done, len(tables))
-            rows.append(_measured(it, one, asked) | observed.columns)
-        watch("measuring layers", len(tables), len(tables))
-    n_series = len(table["series"].unique())
-    return LayerReport(rows, n_series, len(table), left_out(it.series, skipped), observed)
+        for done, layer in enumerate(layers):
+            watch("measuring layers", done, len(layers))
+            kept = states.rows[layer.stack]
+            measured = measure_layer(
+                layer.states,
+                types_of(tokens, layer.stack, kept),
+                share=request.share,
+                epsilon=request.epsilon,
+                dtype=case.weights_dtype,
+                rows=case.counts.measured,
+                seed=case.seed,
+                **case.options,
+            )
+            rows.append(
+                {
+                    **case.identity,
+                    **{"stack": layer.stack, "layer": layer.layer, "normed": layer.normed},
+                    **{"weights_dtype": case.weights_dtype, "n_series": _count_series(tokens, layer.stack, kept)},
+                    **{name: value for name, value in measured.items() if name not in LISTS},
+                    **observed.columns,
+                }
+            )
+        watch("measuring layers", len(layers), len(layers))
+    return LayerReport(rows, len(set(tokens.series)), len(tokens), count_left_out(case.series, skipped), observed)
 
 
-@dataclass(frozen=True)
-class LoadedCase:
-    """Loaded model and series.
-
-    params: the params of this cell alone. row: the model's row of the table `checkpoints`.
-    """
-
-    params: Params
-    cell: planning.Cell
-    row: Mapping[str, Any]
-    source: Source
-    model: Family
-    series: Loaded
-
-
-def at_hand(params: Params, asked: InspectRequest, watch: Watch) -> LoadedCase:
-    """Load the requested model and series. Raises the errors of `inspect`."""
+def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCase:
+    """Load the requested model and series. Raises the errors of `inspect_layers`."""
     watch("loading the model", 0, 0)
-    source = resolve(params, asked.model, asked.family).running_in(asked.precision)
-    name, dataset = _data(params, asked)
+    source = resolve(params, request.model, request.family).running_in(request.precision)
+    name, dataset = _resolve_data(params, request)
     kind = modality(dataset.source)
-    params, cell, row = _as_params(params, asked, source, name, dataset)
-    model = load_model(source, asked.device)
+    model = load_model(source, request.device)
     if model.modality != kind:
-        raise ParamsError(f"{asked.data}: {kind} data, but model {asked.model} reads {model.modality}; name other data")
+        raise ParamsError(
+            f"{request.data}: {kind} data, but model {request.model} reads {model.modality}; name other data"
+        )
     watch("reading the data", 0, 0)
-    return LoadedCase(params, cell, row, source, model, _series(params, asked, name, dataset))
+    seed = params.seed if request.seed is None else request.seed
+    label, condition = _choose_condition(params, request, kind)
+    counts = TokenCounts(params.tokens.rows, params.embeddings.rows, params.geometry.rows)
+    windows = planning.cut_windows(dataset, condition, params.tokens.min_context, seed)
+    return LoadedCase(
+        model=model,
+        source=source,
+        series=_load_series(params, request, name, dataset),
+        dataset=name,
+        condition=label,
+        context=condition.context,
+        horizon=windows.horizon,
+        min_context=windows.min_context,
+        held_out=windows.held_out,
+        noise=condition.noise,
+        counts=counts if request.rows is None else TokenCounts(*[request.rows] * 3),
+        batch=params.embeddings.batch,
+        options=params.geometry.model_dump(exclude={"rows", "cai"}),
+        seed=seed,
+        device=request.device,
+    )
 
 
-def under(it: LoadedCase, params: Params, asked: InspectRequest) -> LoadedCase:
-    """Return the same model and series under the condition of `asked`. params: as given to `at_hand`."""
-    dataset = it.params.datasets.sets[it.cell.dataset]
-    own, cell, row = _as_params(params, asked, it.source, it.cell.dataset, dataset)
-    return replace(it, params=own, cell=cell, row=row)
+def with_context(case: LoadedCase, params: Params, request: InspectRequest) -> LoadedCase:
+    """Return the same model and series under the condition of another request."""
+    kind = case.model.modality
+    label, condition = _choose_condition(params, request, kind)
+    # The one window of an image or a table is the whole item.
+    least = condition.context if kind in ("image", "table") else params.tokens.min_context
+    return replace(case, condition=label, context=condition.context, noise=condition.noise, min_context=least)
 
 
-def _data(params: Params, asked: InspectRequest) -> tuple[str, DataSet]:
+def tokenize_case(case: LoadedCase) -> TokenizedCase:
+    """Tokenise windows of the case's series. Raises DataError if no series gives a window."""
+    from tsfmscope.tasks.lens import tokenize
+
+    sample = tokenize(
+        case.model,
+        case.series.series,
+        context=case.context,
+        horizon=case.horizon,
+        rows=case.counts.tokenized,
+        seed=case.seed,
+        min_context=case.min_context,
+        held_out=case.held_out,
+        noise=case.noise,
+    )
+    skipped = dict(Counter(series.reason for series in sample.skipped))
+    if sample.tokens is None:
+        raise DataError(
+            f"{case.dataset}: no window of {case.context} steps of context and a horizon of {case.horizon}: "
+            f"{_list_reasons(skipped)}; shorten --horizon, or give longer series"
+        )
+    steps = sample.observed
+    observed = Observed(case.context, int(steps.min()), float(np.median(steps)), case.longest_context)
+    return TokenizedCase(sample.tokens, skipped, observed)
+
+
+def hidden_states(case: LoadedCase, tokens: Tokens) -> KeptStates:
+    """Return the hidden states of a sample of the tokens, layer by layer."""
+    from tsfmscope.tasks import lens
+
+    return lens.hidden_states(
+        case.model, tokens, rows=case.counts.kept, seed=case.seed, batch=case.batch, device=case.device
+    )
+
+
+def types_of(tokens: Tokens, stack: str, kept: np.ndarray) -> np.ndarray | None:
+    """Return the ids of some tokens in the vocabulary; None for a stack without one."""
+    types = tokens.types.get(stack)
+    return None if types is None else types.reshape(-1)[kept]
+
+
+def _count_series(tokens: Tokens, stack: str, kept: np.ndarray) -> int:
+    """Count the series that some tokens of a stack belong to."""
+    windows = kept // tokens.kinds[stack].shape[1]
+    return len({tokens.series[window] for window in np.unique(windows)})
+
+
+def _resolve_data(params: Params, request: InspectRequest) -> tuple[str, DataSet]:
     """Return the name and the data set that the request names.
 
     It is a data set of params.yaml or of catalog.yaml, or the user's own file or folder. Raises ParamsError
     otherwise.
     """
-    text, known = asked.data, params.datasets.sets
+    text, known = request.data, params.datasets.sets
     if text in known or text in CATALOG:
         dataset = known.get(text) or DataSets.model_validate({"sets": {text: {}}}).sets[text]
-        return text, dataset.model_copy(update={} if asked.horizon is None else {"horizon": asked.horizon})
+        return text, dataset.model_copy(update={} if request.horizon is None else {"horizon": request.horizon})
     if not Path(text).expanduser().exists():
         near = difflib.get_close_matches(text, {**CATALOG, **known}, 2)
-        mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known or CATALOG)}"
-        raise ParamsError(f"DATA: got {text!r}, which is no file, no folder and no data set; {mend}")
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known or CATALOG)}"
+        raise ParamsError(f"DATA: got {text!r}, which is no file, no folder and no data set; {hint}")
     name = slug(Path(text).resolve().name.partition(".")[0]) or "data"
-    return name, DataSet(source="folder", file=text, horizon=asked.horizon or HORIZON)
+    return name, DataSet(source="folder", file=text, horizon=request.horizon or HORIZON)
 
 
-def _as_params(
-    params: Params, asked: InspectRequest, source: Source, name: str, dataset: DataSet
-) -> tuple[Params, planning.Cell, dict[str, Any]]:
-    """Return the params of this request alone, its cell, and the model's row of `checkpoints`.
-
-    The specs of the stages' jobs are built from these.
-    """
-    label, condition = _condition(params, asked, modality(dataset.source))
-    model = Model(family=source.family, ref=source.reference, options=dict(source.options))
-    model = model.model_copy(update={"base_model": source.base_model, "rank": source.rank})
-    rows = {} if asked.rows is None else {"rows": asked.rows}
-    sets = {"sets": {name: dataset}} | ({} if asked.max_series is None else {"max_series": asked.max_series})
-    changed = {
-        "seed": params.seed if asked.seed is None else asked.seed,
-        "models": {source.name: model},
-        "datasets": params.datasets.model_copy(update=sets),
-        "conditions": {label: condition},
-        "tokens": params.tokens.model_copy(update=rows),
-        "embeddings": params.embeddings.model_copy(update=rows),
-        "geometry": params.geometry.model_copy(update=rows | {"cai": "none"}),
-    }
-    options = json.dumps(dict(source.options), sort_keys=True) if source.options else None
-    row = {"model": source.name, "family": source.family, "ref": source.reference, "options": options}
-    return params.model_copy(update=changed), planning.Cell(source.name, name, label), row
-
-
-def _condition(params: Params, asked: InspectRequest, kind: Modality) -> tuple[str, Condition]:
+def _choose_condition(params: Params, request: InspectRequest, kind: Modality) -> tuple[str, Condition]:
     """Return the name of a condition and the condition.
 
     It is the first condition of params.yaml for this modality, without a history, that has the requested
     noise and context; else a new one.
     """
-    fitting = {name: one for name, one in params.conditions.items() if one.modality == kind and not one.history}
-    for name, one in fitting.items():
-        if one.noise == asked.noise and asked.context in (None, one.context):
-            return name, one
+    fitting = {name: each for name, each in params.conditions.items() if each.modality == kind and not each.history}
+    for name, condition in fitting.items():
+        if condition.noise == request.noise and request.context in (None, condition.context):
+            return name, condition
     first = next(iter(fitting.values()), None)
-    context = asked.context or (first.context if first else CONTEXT)
-    noise = f"-noise-{asked.noise:g}" if asked.noise else ""
-    return f"context-{context}{noise}", Condition(context=context, noise=asked.noise, modality=kind)
+    context = request.context or (first.context if first else CONTEXT)
+    noise = f"-noise-{request.noise:g}" if request.noise else ""
+    return f"context-{context}{noise}", Condition(context=context, noise=request.noise, modality=kind)
 
 
 @contextlib.contextmanager
-def placed(device: str) -> Iterator[None]:
-    """Set the jobs' device inside the context, as on an actor. Raises ParamsError for an unknown device."""
+def device_context(device: str) -> Iterator[None]:
+    """Set the device of the work inside the context, as on an actor. Raises ParamsError for an unknown device."""
     import torch
 
     try:
@@ -235,120 +345,51 @@ def load_model(source: Source, device: str) -> Family:
     try:
         return registry.load(source.family, source.folder, device=device, options=source.options)
     except (ValueError, KeyError, OSError) as error:
-        what = " ".join(str(error).split())[:300]
-        raise ModelError(f"{source.folder}: no checkpoint of family {source.family} can be read ({what})") from error
+        why = " ".join(str(error).split())[:300]
+        raise ModelError(f"{source.folder}: no checkpoint of family {source.family} can be read ({why})") from error
 
 
-def _series(params: Params, asked: InspectRequest, name: str, dataset: DataSet) -> Loaded:
+def _load_series(params: Params, request: InspectRequest, name: str, dataset: DataSet) -> Loaded:
     """Return the usable series. Raises DataError, with the reasons, if there is none."""
+    params = _with_sampling(params, request)
     if dataset.source == "kernelsynth":
-        drawn = kernelsynth.drawn(name, dataset, params)
-        return Loaded(drawn, [], len(drawn))
-    if dataset.file == asked.data and dataset.source == "folder":
+        series = kernelsynth.drawn(name, dataset, params)
+        return Loaded(series, [], len(series))
+    if dataset.file == request.data and dataset.source == "folder":
         from tsfmscope.tasks.series.files.time_grid import missing_times
         from tsfmscope.tasks.series.files.user_files import load_own
 
         sample = (params.datasets.max_series, params.seed)
-        found = load_own(Path(asked.data).expanduser(), name=name, min_length=params.datasets.min_length, sample=sample)
-        for line in found.notes:
+        path = Path(request.data).expanduser()
+        loaded = load_own(path, name=name, min_length=params.datasets.min_length, sample=sample)
+        for line in loaded.notes:
             logger.warning(line)
-        if found.missing:
-            logger.warning(missing_times(found.missing))
+        if loaded.missing:
+            logger.warning(missing_times(loaded.missing))
     else:
-        found = load_data_set(name, dataset, params)
-        if len(found.series) < found.available:
+        loaded = load_data_set(name, dataset, params)
+        if len(loaded.series) < loaded.available:
             logger.warning(
-                f"{name}: {len(found.series)} of {found.available} series, a seeded sample; --max-series takes more"
+                f"{name}: {len(loaded.series)} of {loaded.available} series, a seeded sample; --max-series takes more"
             )
-    if not found.series:
-        raise DataError(f"{asked.data}: no usable series: {_counted(Counter(one.reason for one in found.skipped))}")
-    return found
+    if not loaded.series:
+        reasons = Counter(series.reason for series in loaded.skipped)
+        raise DataError(f"{request.data}: no usable series: {_list_reasons(reasons)}")
+    return loaded
 
 
-def left_out(series: Loaded, without_window: Mapping[str, int]) -> dict[str, int]:
+def _with_sampling(params: Params, request: InspectRequest) -> Params:
+    """Return the params with the seed and the number of series that the request asks for."""
+    changed: dict[str, Any] = {} if request.seed is None else {"seed": request.seed}
+    if request.max_series is not None:
+        changed["datasets"] = params.datasets.model_copy(update={"max_series": request.max_series})
+    return params.model_copy(update=changed)
+
+
+def count_left_out(series: Loaded, without_window: Mapping[str, int]) -> dict[str, int]:
     """Return reason -> number of series that cannot be used at all, or that gave no window."""
-    return dict(Counter(one.reason for one in series.skipped) + Counter(without_window))
+    return dict(Counter(skip.reason for skip in series.skipped) + Counter(without_window))
 
 
-def _counted(reasons: Mapping[str, int]) -> str:
+def _list_reasons(reasons: Mapping[str, int]) -> str:
     return "; ".join(f"{n} {reason}" for reason, n in reasons.items()) or "there are none"
-
-
-def longest_of(it: LoadedCase) -> int:
-    """Return the steps that the longest series has before its horizon."""
-    return longest_context(it.series.series, it.params.datasets.sets[it.cell.dataset].horizon)
-
-
-def token_dump(it: LoadedCase) -> tuple[pa.Table, dict[str, int], Observed]:
-    """Return the token dump, the number of series without a window by reason, and the observed context.
-
-    Raises DataError if no series gives a window.
-    """
-    from tsfmscope.tasks.entries.tokens import tokenize
-    from tsfmscope.tasks.series.tables import series_table
-
-    params, cell = it.params, it.cell
-    result = tokenize(Job(tokens.TASK, tokens.spec(params, cell, it.row)), series_table(it.series.series), it.model)
-    assert result.dump is not None
-    (table,) = result.dump
-    skipped: dict[str, int] = json.loads(table.schema.metadata[b"skipped"])
-    if not len(table):
-        condition, horizon = params.conditions[cell.condition], params.datasets.sets[cell.dataset].horizon
-        raise DataError(
-            f"{cell.dataset}: no window of {condition.context} steps of context and a horizon of {horizon}: "
-            f"{_counted(skipped)}; shorten --horizon, or give longer series"
-        )
-    (row,) = result.rows
-    context = params.conditions[cell.condition].context
-    return table, skipped, Observed(context, row["n_context_min"], row["n_context_median"], longest_of(it))
-
-
-def states(it: LoadedCase, table: pa.Table) -> Iterator[pa.Table]:
-    """Return an iterator over the tables of the embedding dump, one per layer."""
-    from tsfmscope.tasks.entries.embeddings import embed
-
-    spec = embeddings.spec(it.params, planning.identity(it.params, it.cell), {it.cell.model: it.row})
-    result = embed(Job(embeddings.TASK, spec), table, it.model)
-    assert result.dump is not None
-    return iter(result.dump)
-
-
-def place_of(batch: pa.RecordBatch) -> LayerPlace:
-    """Return the layer (stack, layer, normed) that a record batch of an embedding dump contains."""
-    stack, layer, normed = (batch[name][0].as_py() for name in ("stack", "layer", "normed"))
-    return stack, layer, normed
-
-
-def isotropy(params: Params, cell: planning.Cell, table: pa.Table) -> dict[str, Any]:
-    """Return the row of one layer, computed as in the stage geometry."""
-    from tsfmscope.tasks.entries.geometry import entry
-
-    (batch,) = table.combine_chunks().to_batches()
-    spec = geometry.spec(params, planning.identity(params, cell), place_of(batch), is_last=False)
-    (row,) = entry(Job(geometry.TASK, spec), batch_states(batch), None).rows
-    return {name: value for name, value in row.items() if name != "job_key"}
-
-
-def _measured(it: LoadedCase, table: pa.Table, asked: InspectRequest) -> dict[str, Any]:
-    """Return the row of one layer: columns of `geometry`, d(ε), and the numerical rank of its tokens."""
-    from tsfmscope.tasks.entries.state_spectra import input_spectrum
-    from tsfmscope.tasks.geometry.dimension import effective_dimension
-    from tsfmscope.tasks.geometry.repeats import EPSILON
-    from tsfmscope.tasks.ranks.spectrum import numerical_rank
-
-    (batch,) = table.combine_chunks().to_batches()
-    row = isotropy(it.params, it.cell, table)
-    where = zip(("stack", "layer", "normed"), place_of(batch), strict=True)
-    spec = planning.identity(it.params, it.cell) | dict(where) | planning.rounding(it.params, it.cell.model)
-    (spectrum,) = input_spectrum(Job(spectra.INPUT, spec), batch_states(batch)).rows
-    variances = row["eigenvalues"]
-    found = {name: value for name, value in row.items() if name not in LISTS}
-    return found | {
-        "width": spectrum["n_columns"],
-        "share": asked.share,
-        "effective_dimension": effective_dimension(variances, asked.share) if any(variances) else None,
-        "effective_dimension_sd": row["effective_dimension_sd"] if asked.share == EPSILON else None,
-        "epsilon": asked.epsilon,
-        "numerical_rank": numerical_rank(spectrum["singular_values"], asked.epsilon),
-        "meaningless": asked.epsilon < spectrum["floor"],
-    }

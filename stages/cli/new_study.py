@@ -10,7 +10,8 @@ import typer
 from tsfmscope.stages.cli.options import Json
 from tsfmscope.stages.cli.output import print_json
 from tsfmscope.stages.config.params import PARAMS_FILE
-from tsfmscope.stages.config.study import Measure, Picture
+from tsfmscope.stages.config.study import Measure
+from tsfmscope.tasks.report.plots import plot_names
 
 
 def study(
@@ -27,7 +28,7 @@ def study(
         list[str] | None, typer.Option(help=f"Measures with commas: {', '.join(get_args(Measure))}.")
     ] = None,
     layers: Annotated[str | None, typer.Option(help="Layers that are measured: all, first or last.")] = None,
-    picture: Annotated[str | None, typer.Option(help=f"Plot of its section: {', '.join(get_args(Picture))}.")] = None,
+    plot: Annotated[str | None, typer.Option(help=f"Plot of its section: {', '.join(plot_names())}.")] = None,
     params: Annotated[Path, typer.Option(help="Params file that the study is added to.")] = Path(PARAMS_FILE),
     as_json: Json = False,
 ) -> None:
@@ -35,7 +36,7 @@ def study(
 
     \b
     tsfmscope new study rivers --models chronos-bolt-nano --datasets nile,co2 --conditions context-500
-    tsfmscope new study weights --models all --measures weights --picture growth
+    tsfmscope new study weights --models all --measures weights --plot growth
 
     The file is checked first, and the rest of it does not change.
     """
@@ -48,7 +49,7 @@ def study(
         "datasets": _names(datasets),
         "conditions": _names(conditions),
         "layers": layers,
-        "picture": picture,
+        "plot": plot,
     }
     line = add_study(params, name, {key: value for key, value in block.items() if value})
     if as_json:

@@ -9,49 +9,45 @@ their number is printed.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tsfmscope.stages import heads
 from tsfmscope.stages.cli.inspection import (
-    CONTEXT,
     InspectRequest,
     LoadedCase,
     Watch,
-    at_hand,
-    isotropy,
-    left_out,
-    longest_of,
-    place_of,
-    placed,
-    states,
-    token_dump,
-    under,
+    count_left_out,
+    device_context,
+    hidden_states,
+    load_case,
+    tokenize_case,
+    types_of,
+    with_context,
 )
 from tsfmscope.stages.config.params import Params, ParamsError
-from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.contexts import Observed
 from tsfmscope.stages.pipeline.model_reference import resolve
-from tsfmscope.store.dumps import last_layers
+from tsfmscope.store.schema import arrow_schema
+from tsfmscope.store.tables.results import isotropy_measures
+from tsfmscope.tasks.defaults import CONTEXT
 from tsfmscope.tasks.errors import DataError, HealthError, ModelError
-from tsfmscope.tasks.job import Job
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import numpy as np
 
-# Names as in the views `isotropy` and `advice_regret`.
-Measure = Literal[
-    "zeta_adjusted_corrected", "zeta_adjusted", "zeta", "log_isotropy_scaled", "isoscore", "log_partition_spread"
-]
-# Measures of which a larger value is more isotropic; for the others, a value nearer to 0 is.
-LARGER = ("log_isotropy_scaled", "isoscore")
-NO_HEAD = "log_partition_spread: no softmax head; chronos-t5 and wavetoken have one"
-VALUES = ("zeta_adjusted", "zeta_adjusted_corrected", "zeta", "log_isotropy_scaled", "isoscore")
-SPREADS = ("zeta_adjusted_sd", "zeta_adjusted_corrected_sd", "zeta_sd", "log_isotropy_scaled_sd")
-SHOWN = (*VALUES, *SPREADS, "repeats", "k", "n_tokens")
+# Measures of the last layer's states, as in the view `isotropy`.
+MEASURES = {column.name: column.more_isotropic for column in isotropy_measures()}
+# Measure of a softmax head, of which a value nearer to 0 is more isotropic.
+HEAD_MEASURE = "log_partition_spread"
+DEFAULT_MEASURE = "zeta_adjusted_corrected"
+NO_HEAD = f"{HEAD_MEASURE}: the model has no softmax head; rank by another measure"
+# Measure -> the column of its standard deviation, for measures that have one.
+SPREADS = {name: f"{name}_sd" for name in MEASURES if f"{name}_sd" in arrow_schema("geometry").names}
+SHOWN = (*MEASURES, *SPREADS.values(), "repeats", "k", "n_tokens")
 # Two candidates tie within this many standard deviations of their difference; chance exceeds it in
 # about 5 % of cases.
 TIE = 2.0
@@ -67,7 +63,16 @@ class Criteria:
 
     models: Sequence[str]
     contexts: Sequence[int] | None = None
-    by: Measure = "zeta_adjusted_corrected"
+    by: str = DEFAULT_MEASURE
+
+
+class LastLayer(NamedTuple):
+    """Last layer of the stack that forecasts, with its states [token, width] and their token types."""
+
+    stack: str
+    layer: int
+    states: np.ndarray
+    types: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,7 @@ class Candidate:
 
     model: str
     context: int
-    it: LoadedCase | None = None
-    last: pa.Table | None = None
+    last: LastLayer | None = None
     log_z_sd: float | None = None
     skipped: Mapping[str, int] = field(default_factory=dict)
     error: Exception | None = None
@@ -111,32 +115,35 @@ class Ranking:
     longest: int | None = None
 
 
-def rank_candidates(params: Params, asked: InspectRequest, choice: Criteria, watch: Watch) -> Ranking:
+def rank_candidates(params: Params, request: InspectRequest, criteria: Criteria, watch: Watch) -> Ranking:
     """Measure every candidate and return the ranking.
 
     Candidates that tie share a rank. A candidate that has no value has rank None and a reason. Contexts that
     no series fills are left out, because they would differ only in padding.
-    asked: the request as for `inspect`; its model and context are replaced by each candidate's.
+    request: as for `inspect`; its model and context are replaced by each candidate's.
     Raises ParamsError for a name or value that is not valid, or for fewer than two candidates. If no
     candidate can be measured, raises the error of the first one.
     """
-    pairs = candidates(params, choice)
-    with placed(asked.device):
-        seen: list[Candidate] = []
-        for done, model in enumerate(dict.fromkeys(choice.models)):
-            watch(f"candidates: {model}", done, len(set(choice.models)))
-            seen += _passed(params, asked, model, [context for one, context in pairs if one == model])
-    seen, unfilled, longest = _filled(seen)
-    if first := next((one.error for one in seen if all(each.error for each in seen)), None):
+    pairs = candidates(params, criteria)
+    with device_context(request.device):
+        measured: list[Candidate] = []
+        for done, model in enumerate(dict.fromkeys(criteria.models)):
+            watch(f"candidates: {model}", done, len(set(criteria.models)))
+            measured += _run_model(params, request, model, [context for name, context in pairs if name == model])
+    measured, unfilled, longest = _filled(measured)
+    if all(each.error for each in measured) and (first := next((each.error for each in measured), None)):
         raise first
-    sizes = [one.last.num_rows for one in seen if one.last is not None]
     block = params.geometry
+    sizes = [len(each.last.states) for each in measured if each.last is not None]
     enough = [size for size in sizes if size >= block.k_max * block.min_cluster]
-    rows, fewest = [], min(enough or [max(sizes)])
-    for done, one in enumerate(seen):
-        watch("measuring candidates", done, len(seen))
-        rows.append(_row(one, fewest, choice.by))
-    return Ranking(_in_order(rows, choice.by), _left_out(seen), unfilled, longest)
+    tokens = min(enough or [max(sizes)])
+    options = block.model_dump(exclude={"rows", "cai"})
+    seed = params.seed if request.seed is None else request.seed
+    rows = []
+    for done, candidate in enumerate(measured):
+        watch("measuring candidates", done, len(measured))
+        rows.append(_row(candidate, tokens, criteria.by, seed, options))
+    return Ranking(_in_order(rows, criteria.by), _left_out(measured), unfilled, longest)
 
 
 def _filled(seen: Sequence[Candidate]) -> tuple[list[Candidate], list[int], int | None]:
@@ -186,6 +193,15 @@ def _contexts(params: Params, choice: Criteria) -> list[int]:
     return list(dict.fromkeys(one.context for one in plain)) or [CONTEXT]
 
 
+def check_measure(name: str) -> None:
+    """Raise ParamsError, with the list, for a measure that candidates cannot be ranked by."""
+    known = (*MEASURES, HEAD_MEASURE)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ParamsError(f"--by {name}: expected one of {', '.join(known)}{hint}")
+
+
 def what_varies(pairs: Sequence[tuple[str, int]]) -> str:
     """Return the grouping of advice_regret that matches the candidates.
 
@@ -195,21 +211,24 @@ def what_varies(pairs: Sequence[tuple[str, int]]) -> str:
     return "_and_".join(name for name, values in sides if len(set(values)) > 1)
 
 
-def _passed(params: Params, asked: InspectRequest, model: str, wanted: Sequence[int]) -> Iterator[Candidate]:
+def _run_model(params: Params, request: InspectRequest, model: str, contexts: Sequence[int]) -> Iterator[Candidate]:
     """Yield the candidates of one model, which is loaded once and then released.
 
     A candidate that cannot be measured holds its error.
     """
     try:
-        first = at_hand(params, replace(asked, model=model, context=wanted[0]), lambda *now: None)
+        first = load_case(params, replace(request, model=model, context=contexts[0]), lambda *now: None)
     except (DataError, ModelError) as error:
-        yield from (Candidate(model, context, error=error) for context in wanted)
+        yield from (Candidate(model, context, error=error) for context in contexts)
         return
-    for context in wanted:
+    for context in contexts:
         try:
-            it = under(first, params, replace(asked, model=model, context=context))
-            longest = longest_of(it)
-            yield Candidate(model, context, longest=longest) if longest < context else _seen(it, model, context)
+            case = with_context(first, params, replace(request, model=model, context=context))
+            longest = case.longest_context
+            if longest < context:
+                yield Candidate(model, context, longest=longest)
+            else:
+                yield replace(_run(case, params.heads.rows, params.heads.batch), model=model)
         except (DataError, ModelError, HealthError) as error:
             yield Candidate(model, context, error=error)
         # A family raises ValueError for a context length that it does not accept.
@@ -217,25 +236,30 @@ def _passed(params: Params, asked: InspectRequest, model: str, wanted: Sequence[
             yield Candidate(model, context, error=ModelError(f"{model} at context {context}: {error}"))
 
 
-def _seen(it: LoadedCase, model: str, context: int) -> Candidate:
+def _run(case: LoadedCase, head_rows: int, head_batch: int | None) -> Candidate:
     """Run one forward pass and keep the last layer's states.
 
-    A model with a softmax head gets a second pass, for its log Z.
+    A model with a softmax head gets a second pass, for its log Z, on windows with head_rows tokens.
     """
-    from tsfmscope.tasks.entries.heads import partition
+    from tsfmscope.tasks.geometry.head import partition_spread
+    from tsfmscope.tasks.lens import log_partition_values
+    from tsfmscope.tasks.models.common.batches import sample_windows
 
-    dump, skipped, observed = token_dump(it)
-    layers = {place_of(table.to_batches()[0]): table for table in states(it, dump)}
-    stacks = {stack: place for place in last_layers(layers) for stack in place[:1]}
+    tokens, skipped, observed = tokenize_case(case)
+    kept = hidden_states(case, tokens)
+    last: LastLayer | None = None
+    for layer in kept.layers:
+        # The last state of a stack comes last: after the final norm, where there is one.
+        if layer.stack == case.model.output_stack:
+            types = types_of(tokens, layer.stack, kept.rows[layer.stack])
+            last = LastLayer(layer.stack, layer.layer, layer.states, types)
     spread = None
-    if it.model.softmax_head:
-        block = {"rows": it.params.heads.rows, "batch": it.params.heads.batch}
-        spec = planning.identity(it.params, it.cell) | block | {"seed": it.params.seed}
-        spread = partition(Job(heads.PARTITION, spec), dump, it.model).rows[0]["log_z_sd"]
-    without = left_out(it.series, skipped)
-    released: Any = replace(it, model=None)  # type: ignore[arg-type]
-    last = layers[stacks[it.model.output_stack]]
-    return Candidate(model, context, released, last, spread, without, None, observed, observed.longest)
+    if case.model.softmax_head:
+        windows = sample_windows(tokens, head_rows, case.seed)
+        values, _ = log_partition_values(case.model, windows, batch=head_batch, device=case.device)
+        spread = partition_spread(values).sd
+    left_out = count_left_out(case.series, skipped)
+    return Candidate(case.source.name, case.context, last, spread, left_out, None, observed, observed.longest)
 
 
 def _left_out(seen: Sequence[Candidate]) -> dict[str, int]:
@@ -255,26 +279,28 @@ def _left_out(seen: Sequence[Candidate]) -> dict[str, int]:
     return found
 
 
-def _row(one: Candidate, fewest: int, by: Measure) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": one.model, "context": one.context, "score": None} | dict.fromkeys(
-        (*OBSERVED, *SHOWN)
-    )
-    row |= {"log_partition_spread": one.log_z_sd, "isoscore_sd": None, "log_partition_spread_sd": None, "reason": None}
-    if one.it is None or one.last is None or one.observed is None:
-        return row | {"reason": str(one.error)}
-    row |= one.observed.columns
-    params = one.it.params
-    params = params.model_copy(update={"geometry": params.geometry.model_copy(update={"rows": fewest})})
-    found = isotropy(params, one.it.cell, one.last)
-    row |= {name: found[name] for name in SHOWN} | {"stack": found["stack"], "layer": found["layer"]}
+def _row(candidate: Candidate, tokens: int, by: str, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ranking's row of a candidate. options: keyword arguments of `measure_states`."""
+    from tsfmscope.tasks.geometry.measure import measure_states, subsample
+
+    row: dict[str, Any] = {"model": candidate.model, "context": candidate.context, "score": None}
+    row |= dict.fromkeys((*OBSERVED, *SHOWN))
+    row |= dict.fromkeys(f"{name}_sd" for name in (*MEASURES, HEAD_MEASURE) if name not in SPREADS)
+    row |= {HEAD_MEASURE: candidate.log_z_sd, "reason": None}
+    if candidate.last is None or candidate.observed is None:
+        return row | {"reason": str(candidate.error)}
+    row |= candidate.observed.columns
+    last = candidate.last
+    measured = measure_states(*subsample(last.states, last.types, tokens, seed=seed), **options, seed=seed)
+    row |= {name: measured[name] for name in SHOWN} | {"stack": last.stack, "layer": last.layer}
     value = row[by]
     if value is None:
-        why = NO_HEAD if by == "log_partition_spread" else found["reason"]
-        return row | {"reason": next((one for one in why.split("; ") if one.startswith(f"{by}:")), why)}
-    return row | {"score": value if by in LARGER else -abs(value)}
+        why = NO_HEAD if by == HEAD_MEASURE else measured["reason"]
+        return row | {"reason": next((part for part in why.split("; ") if part.startswith(f"{by}:")), why)}
+    return row | {"score": value if MEASURES.get(by) == "larger" else -abs(value)}
 
 
-def _in_order(rows: list[dict[str, Any]], by: Measure) -> list[dict[str, Any]]:
+def _in_order(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
     """Return the rows sorted by rank, then by value; rows without a score come last.
 
     A rank is one more than the number of candidates that are clearly more isotropic, so candidates of one
@@ -292,7 +318,7 @@ def _in_order(rows: list[dict[str, Any]], by: Measure) -> list[dict[str, Any]]:
     return sorted(listed, key=lambda row: (math.inf, 0.0) if row["rank"] is None else (row["rank"], -row["score"]))
 
 
-def _is_above(one: Mapping[str, Any], other: Mapping[str, Any], by: Measure, unknown: float) -> bool:
+def _is_above(one: Mapping[str, Any], other: Mapping[str, Any], by: str, unknown: float) -> bool:
     """Return whether a candidate is clearly more isotropic than another.
 
     Clearly: by more than TIE standard deviations over token samples and cluster starts.

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope import store
-from tsfmscope.stages.cli.ranking import Measure
 from tsfmscope.store.query import query
 
 
-def trust(path: Path, by: Measure, grouping: str, study: str | None = None) -> list[dict[str, Any]]:
+def trust(path: Path, by: str, grouping: str, study: str | None = None) -> list[dict[str, Any]]:
     """Return the rows of advice_regret, one per rule, of the study that compares on the most data sets.
 
     Returns [] if no study compares by this measure and grouping. Ties between studies go to the first name in

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,18 +18,6 @@ from tsfmscope.store.errors import QueryError
 
 if TYPE_CHECKING:
     from tsfmscope.stages.cli.ranking import Criteria
-
-
-class By(StrEnum):
-    """Measure to rank by: a column of the view `isotropy`, or the spread of a head's log-partition."""
-
-    zeta_adjusted_corrected = "zeta_adjusted_corrected"
-    zeta_adjusted = "zeta_adjusted"
-    zeta = "zeta"
-    log_isotropy_scaled = "log_isotropy_scaled"
-    isoscore = "isoscore"
-    log_partition_spread = "log_partition_spread"
-
 
 # Heading of the table -> column of the ranking.
 COLUMNS = {
@@ -64,8 +51,11 @@ def recommend(
         str | None, typer.Option(help="Context lengths in steps, with commas; default: those of params.yaml.")
     ] = None,
     by: Annotated[
-        By, typer.Option(help="Measure of isotropy; log_partition_spread exists for softmax heads only.")
-    ] = By.zeta_adjusted_corrected,
+        str,
+        typer.Option(
+            help="Measure of isotropy: a column of the view `isotropy`, or log_partition_spread (softmax heads)."
+        ),
+    ] = "zeta_adjusted_corrected",
     results: Annotated[
         Path | None, typer.Option(help=f"DuckDB file of results that say how far to trust; default: {RESULTS}.")
     ] = None,
@@ -93,12 +83,13 @@ def recommend(
     not; 1 no candidate could be measured; 2 the command is not valid.
     """
     from tsfmscope.stages.cli.inspection import InspectRequest
-    from tsfmscope.stages.cli.ranking import Criteria, candidates, rank_candidates, what_varies
+    from tsfmscope.stages.cli.ranking import Criteria, candidates, check_measure, rank_candidates, what_varies
     from tsfmscope.stages.cli.ranking_trust import beats_chance
     from tsfmscope.stages.pipeline.contexts import unfilled
 
+    check_measure(by)
     names = [name.strip() for text in models for name in text.split(",") if name.strip()]
-    criteria = Criteria(names, _steps(contexts), by.value)
+    criteria = Criteria(names, _steps(contexts), by)
     request = InspectRequest("", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device)
     if results is not None and not results.is_file():
         raise ParamsError(f"--results {results}: no such file; `make repro` makes {RESULTS}, or leave the option out")

@@ -1,7 +1,7 @@
 """Blocks of params.yaml as typed objects, with the meaning and the valid values of each key."""
 
 from tsfmscope.stages.config.compression import CALIBRATED, Compression
-from tsfmscope.stages.config.data import DATA_VARIABLE, PRECISION, Condition, DataSet, DataSets, KernelSynth, Model
+from tsfmscope.stages.config.data import DATA_VARIABLE, Condition, DataSet, DataSets, KernelSynth, Model
 from tsfmscope.stages.config.measures import (
     Embeddings,
     Forecasts,
@@ -23,7 +23,6 @@ __all__ = [
     "CALIBRATED",
     "DATA_VARIABLE",
     "LARGEST_SEED",
-    "PRECISION",
     "TASKS",
     "WITHOUT_TOKENS",
     "Baseline",

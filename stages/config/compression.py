@@ -8,13 +8,15 @@ from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.stages.config.training import FlowRanks
+from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT
 
+MethodName = Literal["svd", "activation-aware-svd", "joint", "activation-aware", "activation-aware-2step", "project"]
 # Methods of compression that use calibration data.
-CALIBRATED = {"aware", "aware-svd", "aware-both", "project"}
+CALIBRATED = {"activation-aware", "activation-aware-svd", "activation-aware-2step", "project"}
 
 # Methods that make heads narrower; only these save time that can be measured, so `ranks.time` needs
 # one of them.
-NARROWING = ("joint", "aware")
+NARROWING = ("joint", "activation-aware")
 
 
 class Ranks(Strict):
@@ -51,11 +53,12 @@ class Ranks(Strict):
 class Method(Strict):
     """Method of compressing a model.
 
-    tasks/compression/two_step.py has aware-both, tasks/compression/truncation.py the other methods.
+    tasks/compression/two_step.py has activation-aware-2step, tasks/compression/truncation.py the other methods.
     """
 
-    method: Literal["svd", "aware-svd", "joint", "aware", "aware-both", "project"] = Field(
-        description="svd: every matrix alone; joint: products of a head; aware, aware-svd: those on calibration data"
+    method: MethodName = Field(
+        description="svd: every matrix alone; joint: products of a head; activation-aware-svd and activation-aware: "
+        "the same two, weighed by calibration data"
     )
     ranks: Ranks
     univariate: bool = Field(
@@ -66,9 +69,9 @@ class Method(Strict):
     def _fits_its_ranks(self) -> Method:
         if self.ranks.time is not None and self.method not in NARROWING:
             raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
-        if self.method == "aware-both" and self.ranks.budget is None:
+        if self.method == "activation-aware-2step" and self.ranks.budget is None:
             (given,) = self.ranks.model_dump(exclude_none=True)
-            raise ValueError(f"ranks: got {given}, expected budget, which alone method aware-both can split")
+            raise ValueError(f"ranks: got {given}, expected budget: method activation-aware-2step splits nothing else")
         return self
 
     @property
@@ -93,7 +96,7 @@ class Calibration(Strict):
 
     datasets: list[str] = Field([], description="those of the model's modality are used, others left out")
     windows: int = Field(32, ge=1, description="of each data set")
-    context: int = Field(500, ge=16)
+    context: int = Field(CONTEXT, ge=MIN_CONTEXT)
     horizon: int = Field(64, ge=1)
 
 

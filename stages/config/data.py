@@ -9,10 +9,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.strict import Strict
+from tsfmscope.tasks.defaults import MIN_CONTEXT, PRECISION, PRECISIONS
 from tsfmscope.tasks.series.catalog import CATALOG, Modality
 
-# The same names as in tasks/models/registry.py.
-PRECISION, PRECISIONS = "precision", ("float32", "bfloat16")
 # Environment variable that overrides datasets.root.
 DATA_VARIABLE = "TSFMSCOPE_DATA"
 
@@ -104,7 +103,7 @@ class DataSets(Strict):
 class Condition(Strict):
     """Settings of the input with which a model sees a series."""
 
-    context: int = Field(ge=16, description="steps of context")
+    context: int = Field(ge=MIN_CONTEXT, description="steps of context")
     history: int = Field(0, ge=0, description="steps before it, for models that read lags (lag-llama: 1092) alone")
     noise: float = Field(0.0, ge=0, le=10, description="s.d. of Gaussian noise on the context, in s.d. of the series")
     modality: Modality = Field("series", description="of the data sets that are seen so: series, text, image or table")

@@ -10,19 +10,20 @@ from tsfmscope.stages.config.resources import Placing, whole_or_fraction
 from tsfmscope.stages.config.strict import Strict
 from tsfmscope.stages.config.study import Baseline
 from tsfmscope.store.manifests import address
+from tsfmscope.tasks.defaults import MIN_CONTEXT, ROWS
 
 
 class Tokens(Strict):
     """Stage tokens: windows of every data set under every condition, tokenised."""
 
-    rows: int = Field(2048, ge=1, description="rows that every layer of every stack shall have, at least")
-    min_context: int = Field(16, ge=1, description="windows with fewer observed steps are not cut")
+    rows: int = Field(ROWS, ge=1, description="rows that every layer of every stack shall have, at least")
+    min_context: int = Field(MIN_CONTEXT, ge=1, description="windows with fewer observed steps are not cut")
 
 
 class Embeddings(Strict):
     """Stage embeddings: hidden states of every layer."""
 
-    rows: int = Field(2048, ge=1, description="rows kept a stack, the same tokens for every layer (seeded sample)")
+    rows: int = Field(ROWS, ge=1, description="rows kept a stack, the same tokens for every layer (seeded sample)")
     batch: int | None = Field(None, ge=1, description="windows a forward pass; null: those that suit the device")
     store_dtype: Literal["float16", "float32"] = "float32"
 
@@ -30,7 +31,7 @@ class Embeddings(Strict):
 class Geometry(Strict):
     """Stage geometry: isotropy and effective dimension, as defined in docs/science.md."""
 
-    rows: int = Field(2048, ge=3, description="rows used, equal for all (seeded subsample where there are more)")
+    rows: int = Field(ROWS, ge=3, description="rows used, equal for all (seeded subsample where there are more)")
     k_max: int = Field(10, ge=2, le=50)
     restarts: int = Field(10, ge=1)
     min_silhouette: float = Field(0.1, ge=-1, le=1, description="below it K = 1 (Cai et al. 2021)")
@@ -148,7 +149,7 @@ class Forecasts(Strict):
     samples: int = Field(20, ge=1, description="sample paths of models that sample")
     batch: int = Field(64, ge=1, description="windows a call")
     keep_quantiles: bool = False
-    min_context: int = Field(16, ge=1)
+    min_context: int = Field(MIN_CONTEXT, ge=1)
     validation_series: int = Field(32, ge=1, description="series of a validation window, the first ones")
     baselines: list[Baseline] = Field(
         [], description="probabilistic models of statsforecast, fitted to each series, for studies that measure them"

@@ -108,7 +108,7 @@ class Params(Strict):
             if ref.startswith(COMPRESSED):
                 raise ValueError(f"models.{name}.ref is {ref!r}; name BASE@METHOD in a study instead")
         for study, wanted in self.studies.items():
-            named = {"models": [] if wanted.models == "all" else wanted.models, "along": wanted.along}
+            named = {"models": [] if wanted.models == "all" else wanted.models, "x_axis": wanted.x_axis}
             for block, names in named.items():
                 for name in names:
                     if "@" in name and name not in self.models:
@@ -130,8 +130,8 @@ class Params(Strict):
                 names = getattr(wanted, block)
                 for name in [] if names == "all" else names:
                     _known(name, self._named(block), f"studies.{study}.{block}")
-            for name in wanted.along:
-                _known(name, self.models, f"studies.{study}.along")
+            for name in wanted.x_axis:
+                _known(name, self.models, f"studies.{study}.x_axis")
         for name, model in self.models.items():
             if model.environment is not None:
                 _known(model.environment, self.environments, f"models.{name}.environment")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tsfmscope.stages.config.strict import Strict
+from tsfmscope.tasks.report.plots import check_plot_name
 
 # Measures that a study may ask for. docs/building/params.py copies the trailing comments into the
 # documentation, so they stay on the line of their value.
@@ -23,28 +24,8 @@ Measure = Literal[
     "baselines",  # forecasts of forecasts.baselines on the same windows
     "fidelity",  # distance of a compressed model's forecasts and states from those of its base
 ]
-# The models of tasks/entries/baselines.py.
+# The models of tasks/forecasting/local_baselines.py.
 Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]
-# How the report draws a study. The trailing comments are copied into the documentation, as those of
-# Measure.
-Picture = Literal[
-    "domains",  # NMSE against isotropy, one panel per domain
-    "conditions",  # change of NMSE and isotropy from one condition to another
-    "islands",  # hidden states on three principal components
-    "dimension",  # effective dimension by layer
-    "spectrum",  # singular values of the embedded tokens, one line per model
-    "plane",  # embedded tokens on two singular directions
-    "angles",  # angles between tokens, or between rows of a projection
-    "growth",  # numerical rank of inputs and weights by layer
-    "along",  # numerical rank against the quantity that a grid of models varies
-    "constant",  # singular values of every layer's input for a constant series
-    "histogram",  # singular values of a matrix, one panel per layer
-    "snapshots",  # singular values of a matrix at steps of a training
-    "frontier",  # accuracy against time of compressed models and baselines, relative to the dense model
-    "compressed",  # accuracy and overlap against size, one line per method, next to the paper's numbers
-    "pretrained",  # accuracy against size of models pretrained with narrow heads, growing with depth and flat
-    "none",
-]
 # Measures that need no data set.
 OF_WEIGHTS = {"weights", "row_angles"}
 # Measures that need no token dump.
@@ -63,9 +44,11 @@ class Study(Strict):
     layers: Literal["all", "first", "last"] = Field(
         "all", description="all layers, the first stack's embedding, or each stack's last state"
     )
-    along: dict[str, float] = Field({}, description="model -> x: what a grid of models varies, such as its patch size")
-    picture: Picture = Field("domains", description="how the report draws it: see Picture")
-    pictured: Literal["middle", "last"] = Field("last", description="layer of the islands")
+    x_axis: dict[str, float] = Field({}, description="model -> x: what a grid of models varies, such as its patch size")
+    plot: Annotated[str, AfterValidator(check_plot_name)] = Field(
+        "domains", description="how the report draws the study: one of the plots below"
+    )
+    islands_layer: Literal["middle", "last"] = Field("last", description="layer of the islands")
 
     @model_validator(mode="after")
     def _data_where_needed(self) -> Study:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from tsfmscope.stages.config.strict import Seed, Strict
+from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT, Precision
 from tsfmscope.tasks.series.catalog import MODALITIES
 
 
@@ -95,7 +96,7 @@ class Recipe(Strict):
         None, description="a recipe whose trained embedding of ids is taken over (Fig. 7, reuse embedding); null: drawn"
     )
     corpus: str | None = Field(None, description="mixture {shards: 1}: a folder that `tsfmscope corpus` made")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
+    precision: Precision = Field("float32", description="of matrix products; weights are float32")
 
     def spec(self) -> dict[str, Any]:
         """Return the recipe as it enters a checkpoint's key, without keys of LATER that are not used."""
@@ -131,7 +132,7 @@ class Skill(Strict):
     """Measurement of skill: pretrained checkpoints on unseen windows, every forecaster on a clean sine."""
 
     windows: int = Field(1000, ge=100, description="unseen windows, at least")
-    context: int = Field(500, ge=16)
+    context: int = Field(CONTEXT, ge=MIN_CONTEXT)
     samples: int = Field(20, ge=1)
     bootstrap: int = Field(2000, ge=100)
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.load_series import load_data_set
+from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import modality
 from tsfmscope.tasks.series.synthetic.signals import draw_signal
@@ -123,7 +123,7 @@ def _observed(name: str, context: int, series: Sequence[Series], params: Params)
         context=context,
         horizon=dataset.horizon,
         min_context=min(context, params.forecasts.min_context),
-        held_out=planning.BUNDLED_HELD_OUT if dataset.source == "bundled" else None,
+        held_out=HELD_OUT if dataset.source == "bundled" else None,
     )
     if not len(windows):
         return None

@@ -25,8 +25,14 @@ HEADER = """# Made by `python -m tsfmscope.stages.pipeline.dvc_file` from stages
 PLOTS = "\nplots:"
 # Data that a module reads: a stage that runs the module depends on it.
 DATA_FILES = {"tasks/series/catalog.py": "tasks/series/catalog.yaml"}
-# Modules that no result depends on.
-LEFT_OUT = {"stages/__init__.py", "stages/__main__.py", "stages/pipeline/__init__.py", "tasks/__init__.py"}
+# Modules that no result depends on. The last one gives the names of plots, which params.yaml is checked with.
+LEFT_OUT = {
+    "stages/__init__.py",
+    "stages/__main__.py",
+    "stages/pipeline/__init__.py",
+    "tasks/__init__.py",
+    "tasks/report/plots/__init__.py",
+}
 # A stage that uses fewer files of a folder depends on these files, not on the folder.
 FEWEST_FOR_FOLDER = 3
 

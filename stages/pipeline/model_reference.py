@@ -17,10 +17,10 @@ from tsfmscope.stages.config import Model
 from tsfmscope.stages.config.params import COMPRESSED, Params, ParamsError
 from tsfmscope.stages.pipeline.model_folders import recipe
 from tsfmscope.tasks import hub
+from tsfmscope.tasks.defaults import PRECISION
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.config_family import family_of_folder
-from tsfmscope.tasks.models.registry import PRECISION
 
 # Kind of a reference -> the stage that makes its folder.
 STAGES = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,9 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.store.dumps import last_layers, layer_states, layers
 from tsfmscope.store.files import check
+from tsfmscope.store.report_queries import load_queries
 from tsfmscope.tasks.geometry.clusters import ClusterOptions, choose_clusters
-from tsfmscope.tasks.report.plots.islands import project
+from tsfmscope.tasks.report.charts.islands import project
 from tsfmscope.tasks.report.tables import Answer
 
 if TYPE_CHECKING:
@@ -23,47 +23,38 @@ if TYPE_CHECKING:
 
 # Tokens of one plot: more would hide each other, and a page contains many plots.
 TOKENS = 400
-SQL = """select path
-from dumps -- three components of the states of these files, {layer} layer, all tokens; {tokens} random ones are shown
-where model in ({models})
-    and dataset in ({datasets})
-    and condition in ({conditions})
-    and kind = 'embeddings'
-order by path"""
 
 
-def states(params: Params, study: str) -> Answer:
-    """Return the tokens that a study with picture `islands` draws.
+def answer_islands(params: Params, study: str) -> Answer:
+    """Return the tokens that a study with plot `islands` draws, and the query for the files that contain them.
 
     Columns: those of `project`, and `n_tokens`, the number of tokens before sampling. Every cell of the study
-    gives a sample of at most TOKENS tokens. A study with another picture gives no rows.
+    gives a sample of at most TOKENS tokens.
     """
     import pandas as pd
 
-    asked = {block: params.asked(study, block) for block in ("models", "datasets", "conditions")}
-    which = params.studies[study].pictured
-    quoted = {block: ", ".join(f"'{name}'" for name in names) for block, names in asked.items()}
-    answer = functools.partial(Answer, "Tokens on three components", SQL.format(layer=which, tokens=TOKENS, **quoted))
-    if params.studies[study].picture != "islands":
-        return answer(pd.DataFrame())
+    names = {block: params.asked(study, block) for block in ("models", "datasets", "conditions")}
+    layer = params.studies[study].islands_layer
+    query = load_queries("study")["islands"].fill(**names, layer=layer, tokens=TOKENS)
     cells = set(planning.cells(params, ["isotropy"]))
     stacks = {name: row["output_stack"] for name, row in planning.checkpoints().items()}
     frames = [
-        _cell(row, stacks[row["model"]], which, params).assign(**_named(row))
+        _cell(row, stacks[row["model"]], layer, params).assign(**_named(row))
         for row in planning.dumps("embeddings")
         if planning.Cell(row["model"], row["dataset"], row["condition"]) in cells
-        and row["model"] in asked["models"]
-        and row["dataset"] in asked["datasets"]
-        and row["condition"] in asked["conditions"]
+        and row["model"] in names["models"]
+        and row["dataset"] in names["datasets"]
+        and row["condition"] in names["conditions"]
     ]
-    return answer(pd.concat(frames, ignore_index=True) if frames else pd.DataFrame())
+    rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return Answer(query.title, query.sql, rows)
 
 
 def _named(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ("model", "dataset", "condition")}
 
 
-def _cell(row: dict[str, Any], stack: str, which: str, params: Params) -> pd.DataFrame:
+def _cell(row: dict[str, Any], stack: str, layer_choice: str, params: Params) -> pd.DataFrame:
     """Return the drawn tokens of one dump at one layer, a seeded sample of at most TOKENS.
 
     Components and clusters are computed from all rows of the layer, as in the table geometry.
@@ -73,7 +64,7 @@ def _cell(row: dict[str, Any], stack: str, which: str, params: Params) -> pd.Dat
     held = layers(path)
     ends = {place[0]: place for place in last_layers(held)}
     stack, layer, normed = ends[stack]
-    if which == "middle":
+    if layer_choice == "middle":
         layer, normed = (layer + 1) // 2, False
     assert (stack, layer, normed) in held
     data = layer_states(path, stack, layer, normed)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tsfmscope.stages import DATA
-from tsfmscope.stages.config import PRECISION
+from tsfmscope.stages.config import Condition, DataSet
 from tsfmscope.stages.config.params import Params
 from tsfmscope.store.dumps import Place, last_layers
 from tsfmscope.store.files import fingerprint, verify
-from tsfmscope.store.published import read_dumps, read_rows
-from tsfmscope.tasks.job import IDENTITY
+from tsfmscope.store.stage_outputs import read_dumps, read_rows
+from tsfmscope.tasks.defaults import HELD_OUT, PRECISION
+from tsfmscope.tasks.entries.parts import CellIdentity, ModelIdentity, ModelSource, WindowOptions
 from tsfmscope.tasks.series.catalog import modality
-
-# Share of every bundled series, at its end, in which targets lie: checkpoints are pretrained on the
-# first 80 %.
-BUNDLED_HELD_OUT = 0.2
 
 
 class Cell(NamedTuple):
@@ -78,44 +76,43 @@ def series_file(params: Params, dataset: str) -> Path:
     return Path(DATA, stage, "series", f"{dataset}.parquet")
 
 
-def identity(params: Params, cell: Cell) -> dict[str, Any]:
-    """Return the columns that every result row of a cell begins with: those of IDENTITY."""
+def identity(params: Params, cell: Cell) -> CellIdentity:
+    """Return the columns that every result row of a cell begins with."""
     # A baseline is not among the models.
     model, condition = params.models.get(cell.model), params.conditions[cell.condition]
-    return {
-        "model": cell.model,
-        "base_model": model.base_model if model else None,
-        "rank": model.rank if model else None,
-        "dataset": cell.dataset,
-        "condition": cell.condition,
-        "context": condition.context,
-        "noise": condition.noise,
-    }
+    return CellIdentity(
+        model=cell.model,
+        base_model=model.base_model if model else None,
+        rank=model.rank if model else None,
+        dataset=cell.dataset,
+        condition=cell.condition,
+        context=condition.context,
+        noise=condition.noise,
+    )
 
 
-def row_identity(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of IDENTITY from a row that contains them."""
-    return {name: row[name] for name in IDENTITY}
+def model_identity(params: Params, name: str) -> ModelIdentity:
+    """Return the columns that rows about a model alone begin with."""
+    return ModelIdentity.of(name, params.models[name].base_model, params.models[name].rank)
 
 
-def windows_spec(params: Params, cell: Cell, min_context: int) -> dict[str, Any]:
-    """Return the part of a job's spec from which the windows of a cell are cut.
+def window_options(params: Params, cell: Cell, min_context: int) -> WindowOptions:
+    """Return how the windows of a cell are cut. min_context: fewest observed steps of a window."""
+    return cut_windows(params.datasets.sets[cell.dataset], params.conditions[cell.condition], min_context, params.seed)
 
-    min_context: fewest observed steps of a window.
-    """
-    dataset = params.datasets.sets[cell.dataset]
-    condition = params.conditions[cell.condition]
-    history = condition.history
+
+def cut_windows(dataset: DataSet, condition: Condition, min_context: int, seed: int) -> WindowOptions:
+    """Return how windows of a data set are cut under a condition. min_context: as in `window_options`."""
     # The one window of an image or a table is the whole item; a part of an image is no input.
     if modality(dataset.source) in ("image", "table"):
         min_context = condition.context
-    return {
-        **({"history": history} if history else {}),
-        "horizon": dataset.horizon,
-        "min_context": min_context,
-        "held_out": BUNDLED_HELD_OUT if dataset.source == "bundled" else None,
-        "seed": params.seed,
-    }
+    return WindowOptions(
+        horizon=dataset.horizon,
+        min_context=min_context,
+        held_out=HELD_OUT if dataset.source == "bundled" else None,
+        seed=seed,
+        history=condition.history,
+    )
 
 
 def checkpoints(*, compressed: bool = True) -> dict[str, dict[str, Any]]:
@@ -128,22 +125,21 @@ def checkpoints(*, compressed: bool = True) -> dict[str, dict[str, Any]]:
     return {row["model"]: row for out in outs for row in read_rows(Path(DATA, out), "checkpoints").to_pylist()}
 
 
-def model_spec(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a job's spec that a worker needs to load a model. row: its row of `checkpoints`."""
-    options = {"options": json.loads(row["options"])} if row["options"] else {}
-    return {"family": row["family"], "ref": row["ref"], **options}
+def model_source(row: Mapping[str, Any]) -> ModelSource:
+    """Return what a worker needs to load a model. row: the model's row of `checkpoints`."""
+    options = json.loads(row["options"]) if row["options"] else {}
+    return ModelSource(family=row["family"], ref=row["ref"], options=options)
 
 
-def stored_spec(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `model_spec` without the precision, for a model that the worker changes and saves."""
-    spec = model_spec(row)
-    options = {name: value for name, value in spec.pop("options", {}).items() if name != PRECISION}
-    return spec | ({"options": options} if options else {})
+def stored_source(row: Mapping[str, Any]) -> ModelSource:
+    """Return `model_source` without the precision, for a model that the worker changes and saves."""
+    source = model_source(row)
+    return replace(source, options={name: value for name, value in source.options.items() if name != PRECISION})
 
 
 def same_but_precision(row: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
     """Return whether two rows of `checkpoints` have the same weights and, except the precision, options."""
-    options, of_base = (stored_spec(one).get("options") for one in (row, base))
+    options, of_base = (stored_source(one).options for one in (row, base))
     return bool(row["fingerprint"] == base["fingerprint"] and options == of_base)
 
 
@@ -154,10 +150,10 @@ def first_of(params: Params, name: str) -> str:
     return name
 
 
-def rounding(params: Params, name: str) -> dict[str, str]:
-    """Return `weights_dtype` for the spec of a job on spectra; empty if the weights are in float32."""
+def rounding(params: Params, name: str) -> str | None:
+    """Return the precision of a model for the spec of a job on spectra; None if it is float32."""
     dtype = params.models[name].precision
-    return {} if dtype == "float32" else {"weights_dtype": dtype}
+    return None if dtype == "float32" else dtype
 
 
 def inputs(model: Mapping[str, Any], *files: Path) -> dict[str, str]:

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tsfmscope.stages import DATA, STAGES
 from tsfmscope.store.manifests import File
-from tsfmscope.store.published import dump_files, table_files
+from tsfmscope.store.schema import TABLES
+from tsfmscope.store.stage_outputs import dump_files, table_files
 
-HOLDERS: Mapping[str, Sequence[str]] = {
-    "datasets": ("kernelsynth", "datasets"),
-    "skipped": ("kernelsynth", "datasets", "tokens"),
-    "checkpoints": ("checkpoints", "compression"),
-    "training": ("checkpoints", "pretraining"),
-    "trials": ("pretraining",),
-    "skill": ("checkpoints",),
-    "compression": ("compression",),
-    "compressed_heads": ("compression",),
-    "fidelity": ("compression",),
-    "dumps": ("tokens", "embeddings"),
-    "geometry": ("geometry",),
-    "alignment": ("heads",),
-    "partition": ("heads",),
-    "jacobian": ("heads",),
-    "spectra": ("spectra",),
-    "planes": ("spectra",),
-    "angles": ("spectra",),
-    "forecasts": ("forecasts",),
-    "validation": ("forecasts",),
-    "theory": ("theory",),
-    "studies": ("compression", "geometry", "spectra", "forecasts"),
-    "inference": ("statistics",),
-    "questions": ("statistics",),
-    "failures": tuple(stage.name for stage in STAGES if stage.sweeps),
-}
+SWEEPS = tuple(stage.name for stage in STAGES if stage.sweeps)
+
+
+def writers(table: str) -> list[str]:
+    """Return the stages whose outputs contain a table, in the order of the stages.
+
+    The schema states them, except for two tables: every stage that runs jobs writes `failures`, and every stage
+    that writes rows of studies writes `study_jobs`.
+    """
+    if table == "failures":
+        return list(SWEEPS)
+    own = TABLES[table].stages
+    if table == "study_jobs":
+        own = tuple(stage for one in TABLES.values() if one.by_study for stage in one.stages)
+    return [stage.name for stage in STAGES if stage.name in own]
 
 
 def sources() -> dict[str, Sequence[File]]:
     """Return table -> its Parquet files, in the order of the stages, and the verified embedding dumps."""
-    swept = [Path(DATA, "timings", stage.name) for stage in STAGES if stage.sweeps]
-    found = tables(HOLDERS) | {table: _files(table, swept) for table in ("timings", "runs")}
+    written = [name for name, table in TABLES.items() if table.in_catalogue and writers(name)]
+    companions = [Path(DATA, "timings", stage) for stage in SWEEPS]
+    found = tables(written) | {table: _files(table, companions) for table in ("timings", "runs")}
     return found | {"embeddings": dump_files(Path(DATA, "embeddings"), ".arrow")}
 
 
 def tables(names: Iterable[str]) -> dict[str, Sequence[File]]:
-    """Return table -> its Parquet files, in the order of the stages, for the named tables of HOLDERS."""
-    return {name: _files(name, [Path(DATA, stage) for stage in HOLDERS[name]]) for name in names}
+    """Return table -> its Parquet files, in the order of the stages, for the named tables."""
+    return {name: _files(name, [Path(DATA, stage) for stage in writers(name)]) for name in names}
 
 
 def _files(table: str, outs: Sequence[Path]) -> list[Path]:

@@ -21,7 +21,8 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.store.job_rows import in_a_line
 from tsfmscope.store.key_set import SLICE, unique
 from tsfmscope.store.object_store import place
-from tsfmscope.store.published import table_files
+from tsfmscope.store.schema import job_tables
+from tsfmscope.store.stage_outputs import table_files
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.status import Status, write_status
 from tsfmscope.tasks.errors import TsfmscopeError
@@ -52,14 +53,15 @@ class TooManyFailures(TsfmscopeError):
 
 
 @contextmanager
-def open_store(stage: str, tables: Sequence[str], params: Params | None = None) -> Iterator[StageStore]:
-    """Open the output store of a stage, locked for this driver.
+def open_store(stage: str, params: Params | None = None) -> Iterator[StageStore]:
+    """Open the output store of a stage for the tables that the schema assigns to it, locked for this driver.
 
     params: given by stages whose rows and dumps go to resources.store, if that is set.
     """
     uri = params.resources.store if params else None
     where = place(uri, stage) if uri else None
     companion = Path(DATA, "timings", stage)
+    tables = job_tables(stage)
     with StageStore(Path(DATA, stage), tables=tables, companion=companion, stage=stage, place=where) as out:
         yield out
 

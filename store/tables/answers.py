@@ -52,7 +52,7 @@ MEANINGS: Mapping[str, str] = {
     "effective_dimension": "dimensions that hold a share epsilon of the variance [dimensions] (isotropy.md 4.1)",
     "width": "width d of the states, or columns of the matrix [dimensions]",
     "depth": "place of the layer in its stack, from 0 to 1",
-    "meaningless": "whether epsilon lies below what rounding leaves of the spectrum (science.md 1)",
+    "below_noise_floor": "whether epsilon lies below what rounding leaves of the spectrum (science.md 1)",
     "numerical_rank": "singular values above epsilon of the largest [dimensions] (rank_structure.md eq. 1)",
     "share": "numerical rank by the most that the matrix' shape allows [share]",
     "full_rank": "the most that the matrix' shape allows [dimensions]",
@@ -115,7 +115,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "line": "models of one recipe with narrow heads, whatever their seeds",
         "ratio": "the score over that of the dense model of the same seed, geometric mean [ratio]",
     },
-    "reading_effect": {
+    "options_effect": {
         "options": "how the model is read, where not as its files say (JSON)",
         "base_options": "how the base is read, where not as its files say (JSON)",
         "n_mase": "data sets and conditions that mase_ratio is over [cells]",

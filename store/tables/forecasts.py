@@ -14,7 +14,15 @@ FORECAST = (
     C("horizon", I32, "steps forecast", "steps"),
     C("n_context", I32, "observed steps of context", "steps"),
     C("n_future", I32, "observed targets", "steps"),
-    C("nmse", F64, "squared error over squared distance from the context's mean", "", "science.md 5", True),
+    C(
+        "nmse",
+        F64,
+        "squared error over squared distance from the context's mean",
+        "",
+        "science.md 5",
+        True,
+        needs_reason=True,
+    ),
     C("nmse_power", F64, "squared error over the sum of squared targets", "", "science.md 5", True),
     C("squared_error", F64, "sum of squared errors of the median", "squared data units"),
     C("nmse_denominator", F64, "sum of squared distances from the context's mean", "squared data units"),
@@ -57,18 +65,24 @@ FORECAST = (
     C("batch", I32, "windows in one forward pass", "windows"),
     KEY,
 )
+
+_WINDOW = ("model", "dataset", "condition", "series", "origin")
+
 TABLES = (
     Table(
         "forecasts",
         "the forecast of one window: one (study, model, dataset, condition, series, origin)",
         FORECAST,
+        stages=("forecasts",),
+        key=_WINDOW,
         by_study=True,
     ),
     Table(
         "validation",
         "the forecast of the window before the last, a horizon earlier, by whose score a model may be chosen",
         FORECAST,
+        stages=("forecasts",),
+        key=_WINDOW,
         by_study=True,
-        stage="forecasts",
     ),
 )

@@ -63,6 +63,7 @@ TABLES = (
             C("provenance", TEXT, "where the values come from"),
             C("season", I32, "steps of a season where known; null: the season of the frequency", "steps", null=True),
         ),
+        stages=("kernelsynth", "datasets"),
         in_catalogue=False,
     ),
     Table(
@@ -82,6 +83,8 @@ TABLES = (
             C("paper", TEXT, "the isotropy paper's name for it", "", "isotropy.md, Table 3", True),
             C("stands_in_for", TEXT, "not the paper's own: what it stands in for, how it differs", null=True),
         ),
+        stages=("kernelsynth", "datasets"),
+        key=("dataset",),
     ),
     Table(
         "skipped",
@@ -95,6 +98,7 @@ TABLES = (
             C("reason", TEXT, "why it was left out"),
             C("n", I64, "how many things the row counts"),
         ),
+        stages=("kernelsynth", "datasets", "tokens"),
     ),
     Table(
         "dumps",
@@ -120,6 +124,8 @@ TABLES = (
             C("batch", I32, "windows in one forward pass", "windows", null=True),
             KEY,
         ),
+        stages=("tokens", "embeddings"),
+        key=("kind", "model", "dataset", "condition"),
     ),
     Table(
         "embeddings",
@@ -128,6 +134,7 @@ TABLES = (
             *_TOKEN,
             C("state", pa.list_(F32), "hidden state (a fixed-size list of float16 or float32 in the dumps)"),
         ),
+        stages=("embeddings",),
         in_catalogue=False,
     ),
     Table(
@@ -151,6 +158,8 @@ TABLES = (
             C("learning_rate", F64, "learning rate of the step after it, 0 after the last"),
             KEY,
         ),
+        stages=("checkpoints", "pretraining"),
+        key=("model", "step"),
     ),
     Table(
         "trials",
@@ -167,6 +176,8 @@ TABLES = (
             C("ref", TEXT, "folder of its checkpoint, where it finished", null=True),
             C("recipe", TEXT, "SHA-256 of the training recipe, as in `checkpoints`"),
         ),
+        stages=("pretraining",),
+        key=("model",),
     ),
     Table(
         "skill",
@@ -211,6 +222,8 @@ TABLES = (
             C("recipe", TEXT, "SHA-256 of the training recipe; null where not pretrained here", null=True),
             KEY,
         ),
+        stages=("checkpoints",),
+        key=("model",),
     ),
     Table(
         "checkpoints",
@@ -232,5 +245,7 @@ TABLES = (
             C("options", TEXT, "how it is read, where not as its files say (JSON)", null=True),
             C("heads", TEXT, "schedule of ranks that its heads were pretrained with, if any (JSON)", null=True),
         ),
+        stages=("checkpoints", "compression"),
+        key=("model",),
     ),
 )

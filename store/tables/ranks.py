@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
 
 from tsfmscope.store.tables.columns import F32, F64, FLAG, I16, I32, I64, KEY, MODEL, REASON, STACK, TEXT, Table
@@ -46,6 +48,8 @@ _MATRIX = (
     C("step", I64, "of a weight: training step of the snapshot; null of the finished model", "steps", null=True),
 )
 
+_CELL_KEY = ("model", "dataset", "condition")
+
 TABLES = (
     Table(
         "spectra",
@@ -69,6 +73,8 @@ TABLES = (
             REASON,
             KEY,
         ),
+        stages=("spectra",),
+        key=(*_CELL_KEY, *(column.name for column in _MATRIX if column.name != "heads")),
         by_study=True,
     ),
     Table(
@@ -84,8 +90,9 @@ TABLES = (
             C("y", F64, "coordinate on the second direction", "state units", "rank_structure.md Fig. 2"),
             KEY,
         ),
+        stages=("spectra",),
+        key=(*_CELL_KEY, "stack", "token"),
         by_study=True,
-        stage="spectra",
     ),
     Table(
         "angles",
@@ -99,10 +106,18 @@ TABLES = (
             C("row", I32, "number of the vector, from 0"),
             C("head", I16, "of rows: the head that it belongs to", null=True),
             C("dimension", I32, "of the vectors", "dimensions"),
-            C("angles", pa.list_(F32), "with every vector of the set, in order: arccos |cos|", "radians", EQ_2),
+            C(
+                "angles",
+                pa.list_(F32),
+                "with every vector of the set, in order: arccos |cos|",
+                "radians",
+                EQ_2,
+                range=(0, math.pi / 2),
+                slack=1e-6,
+            ),
             KEY,
         ),
+        stages=("spectra",),
         by_study=True,
-        stage="spectra",
     ),
 )

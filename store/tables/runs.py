@@ -7,24 +7,27 @@ from tsfmscope.store.tables.columns import Column as C
 
 TABLES = (
     Table(
-        "studies",
+        "study_jobs",
         "one job that one study asks for",
         (
             C("study", TEXT, "study, by its name in params"),
             C("stage", TEXT, "stage that ran it: compression, geometry, spectra or forecasts"),
             KEY,
         ),
+        key=("study", "stage", "job_key"),
     ),
     Table(
-        "questions",
+        "studies",
         "one study, and what it asks",
         (
             C("study", TEXT, "study, by its name in params"),
             C("title", TEXT, "the question in words"),
             C("figure", TEXT, "the figure or table of a paper that it answers", null=True),
-            C("picture", TEXT, "how the report draws it, as in stages/config"),
-            C("along", TEXT, "what a grid of models varies: model -> x (JSON)", null=True),
+            C("plot", TEXT, "how the report draws it, as `plot` in params.yaml"),
+            C("x_axis", TEXT, "what a grid of models varies: model -> x (JSON)", null=True),
         ),
+        stages=("statistics",),
+        key=("study",),
     ),
     Table(
         "failures",

@@ -40,5 +40,7 @@ TABLES = (
             C("claimed", F64, "slope that the paper says or implies", "", RANK + " J", null=True),
             KEY,
         ),
+        stages=("theory",),
+        key=("experiment", "form", "seed", "instance", "heads", "x", "setting"),
     ),
 )

@@ -107,7 +107,7 @@ class _Streams:
         self._layer = layer
         cross = layer.kind == "cross"
         # Otherwise keys and queries have the same input.
-        apart = cross or layer.laid_out is not None
+        apart = cross or layer.reorder_mask is not None
         self.points = ("q", "k", "o") if apart else ("q", "o")
         self._stacks = dict.fromkeys(self.points, layer.stack) | ({"k": first_stack} if cross else {})
         self._of = {what: TallQR(layer.linear(what).weight.shape[1]) for what in self.points}
@@ -137,8 +137,8 @@ class _Streams:
 
         HealthError if the mask does not fit the shape of the projection's input.
         """
-        if self._layer.laid_out is not None:
-            valid = self._layer.laid_out(valid, shape)
+        if self._layer.reorder_mask is not None:
+            valid = self._layer.reorder_mask(valid, shape)
         elif self._layer.kind == "group":
             valid = valid.T
         if shape != valid.shape:

@@ -13,14 +13,14 @@ from tsfmscope.tasks.compression.budget import Curve, Spectrum
 from tsfmscope.tasks.compression.products import Factors
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.attention import NAMES, AttentionLayer, Projections
-from tsfmscope.tasks.models.common.low_rank import cost
+from tsfmscope.tasks.models.common.low_rank import count_numbers
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.compression.calibration import Moments
     from tsfmscope.tasks.models.base import Family
 
 # methods that need second moments of calibration data
-WEIGHED = ("aware", "aware-svd", "project")
+WEIGHED = ("activation-aware", "activation-aware-svd", "project")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def inert(model: Family, *, univariate: bool) -> frozenset[tuple[str, str, str]]
     several series together. Its queries and keys therefore count as inert only if `univariate` is true, which
     means that every forecast is of a single series.
     """
-    return frozenset(one for one in model.idle if univariate or one[1] != "group")
+    return frozenset(one for one in model.inert_projections if univariate or one[1] != "group")
 
 
 def _separate_idle(choice: Candidate, idle: Container[tuple[str, str, str]]) -> Iterator[Candidate]:
@@ -168,7 +168,7 @@ def _matrices(layer: AttentionLayer, whole: dict[str, np.ndarray], found: list[F
 
     `cost` counts a matrix as dense where factors have more numbers. At the full rank the matrices stay dense.
     """
-    costs = np.array([sum(cost(layer, what, rank) for what in whole) for rank in range(1, full + 1)])
+    costs = np.array([sum(count_numbers(layer, what, rank) for what in whole) for rank in range(1, full + 1)])
     costs[-1] = before = sum(one.size for one in whole.values())
     return Candidate(layer, tuple(whole), found, full, costs, before, [1.0] * len(found))
 
@@ -176,9 +176,9 @@ def _matrices(layer: AttentionLayer, whole: dict[str, np.ndarray], found: list[F
 Maker = Callable[[AttentionLayer, Projections, "Moments | None"], Iterator[Candidate]]
 METHODS: dict[str, Maker] = {
     "svd": _single,
-    "aware-svd": _single,
+    "activation-aware-svd": _single,
     "joint": _joint,
-    "aware": _joint,
+    "activation-aware": _joint,
     "project": _project,
 }
 

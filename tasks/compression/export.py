@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 ROUNDING = 1e-6
 # keys of a saved config that `new` does not accept, since they have one possible value only
 UNASKED = ("task",)
-# families whose users call the transformers network directly
-NETWORKS = ("patchtst", "timesfm", "timesfm-2.5", "t5-text", "vit")
 
 
 def save(model: Family, folder: Path) -> None:
@@ -61,21 +60,13 @@ def pipeline(folder: Path, family: str, *, device: str = "cpu", **options: Any) 
 
 
 def wrapped(model: Family, **options: Any) -> Any:
-    """Return the model as the class that its family's own package forecasts with.
+    """Return the model as the class that its family's own package forecasts with (`Family.stock_model`).
 
-    Chronos families: ChronosPipeline, ChronosBoltPipeline or Chronos2Pipeline. Moirai: uni2ts'
-    MoiraiForecast, which takes options: at least prediction_length and context_length; the default of
-    patch_size is the model's own, if it has one. Families in NETWORKS: the transformers network. Families
-    without a package: the Family itself. ValueError for unknown or missing options.
+    A family without a package of its own returns itself. ValueError for unknown or missing options.
     """
-    if model.name == "moirai":
-        return _moirai(model, options)
-    if options:
+    if options and not inspect.signature(model.stock_model).parameters:
         raise ValueError(f"pipeline of {model.name}: got options {sorted(options)}, expected none")
-    make = {"chronos-t5": _chronos, "chronos-bolt": _bolt, "chronos-2": _chronos_2}.get(model.name)
-    if make is not None:
-        return make(model)
-    return model.network if model.name in NETWORKS else model
+    return model.stock_model(**options)
 
 
 def densify(model: Family) -> Family:
@@ -170,35 +161,3 @@ def _original(model: Family) -> Family:
     with torch.device("meta"):
         twin.network = stock(config)
     return twin
-
-
-def _chronos(model: Any) -> Any:
-    from chronos import ChronosPipeline
-    from chronos.chronos import ChronosModel
-
-    return ChronosPipeline(
-        tokenizer=model.chronos.create_tokenizer(), model=ChronosModel(config=model.chronos, model=model.network)
-    )
-
-
-def _bolt(model: Any) -> Any:
-    from chronos import ChronosBoltPipeline
-
-    return ChronosBoltPipeline(model=model.network)
-
-
-def _chronos_2(model: Any) -> Any:
-    from chronos import Chronos2Pipeline
-
-    return Chronos2Pipeline(model=model.network)
-
-
-def _moirai(model: Any, options: Mapping[str, Any]) -> Any:
-    from uni2ts.model.moirai import MoiraiForecast
-
-    fixed = {"target_dim": 1, "feat_dynamic_real_dim": 0, "past_feat_dynamic_real_dim": 0}
-    size = {} if model.config["patch_size"] is None else {"patch_size": model.config["patch_size"]}
-    try:
-        return MoiraiForecast(module=model.network, **{**fixed, **size, **options}).eval()
-    except TypeError as error:
-        raise ValueError(f"pipeline of moirai: {error}") from error

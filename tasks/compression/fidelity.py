@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from tsfmscope.tasks.job import IDENTITY, Job, Result, current_context
-from tsfmscope.tasks.models.common.batches import VALUED, in_batches, pass_windows
-from tsfmscope.tasks.models.registry import load_for_job
+from tsfmscope.tasks.models.common.batches import VALUED, in_batches
 from tsfmscope.tasks.models.types import TokenKind, Tokens
 from tsfmscope.tasks.series.synthetic.noise import with_noise
-from tsfmscope.tasks.series.tables import table_series
 from tsfmscope.tasks.series.windows import last_windows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tsfmscope.tasks.models.base import Family
+    from tsfmscope.tasks.series.types import Series
 
 # log perplexity in nats: below it the base is certain of every token, and a ratio to it is
-# meaningless
+# below_noise_floor
 CERTAIN = 1e-9
 NO_HEAD = "no softmax over ids: next tokens and perplexity are not defined"
 
@@ -48,48 +44,54 @@ class Copied(NamedTuple):
     base_nats: float
 
 
-def load_pair(job: Job) -> Pair:
-    """Load both models of a job: its own, and the one of spec["base"]."""
-    return Pair(load_for_job(job), load_for_job(replace(job, spec={**job.spec, **job.spec["base"]})))
+def measure(
+    models: Pair,
+    series: Sequence[Series],
+    *,
+    context: int,
+    noise: float,
+    horizon: int,
+    min_context: int,
+    held_out: float | None,
+    history: int,
+    seed: int,
+    top: int,
+    batch_of: Callable[[Tokens], int],
+) -> tuple[dict[str, Any], int | None]:
+    """Measure the fidelity on the last window of every series; return columns of `fidelity` and a token count.
 
+    Overlap and perplexity are defined in science.md section 5: the decoder input is the context's ids shifted
+    right, and the labels are the ids. They are null for a family without a softmax over ids. The state error
+    compares the last states of the last stack, for tokens that stand for values, with a teacher-forced
+    future. Without a usable window, there are the reason, no measures, and None instead of the token count.
 
-def measure(job: Job, data: pa.Table, models: Pair) -> Result:
-    """Return the `fidelity` row of a compressed model on the last windows of a data set.
-
-    data: the series. job.spec: identity, history, horizon, min_context, held_out, seed (of the noise) and
-    `fidelity`, with `windows` (at most, from as many series) and `top`. Overlap and perplexity are defined in
-    science.md section 5: the decoder input is the context's ids shifted right, and the labels are the ids.
-    They are null for a family without a softmax over ids. The state error compares the last states of the
-    last stack, for tokens that stand for values, with a teacher-forced future. A data set without a usable
-    window gives a row with the reason and no measures.
+    Args:
+        models: both models.
+        series: series of one data set.
+        context, noise, horizon, min_context, held_out, history, seed: as in `lens.score_forecasts`.
+        top: number of most likely next tokens whose overlap is measured.
+        batch_of: returns the windows of a forward pass for some tokens.
     """
-    spec, block = job.spec, job.spec["fidelity"]
-    base, context = models.base.under(spec["context"], spec.get("history", 0))
-    compressed, _ = models.compressed.under(spec["context"], spec.get("history", 0))
-    series = table_series(data)[: block["windows"]]
+    base, steps = models.base.with_condition(context, history)
+    compressed, _ = models.compressed.with_condition(context, history)
     windows, skipped = last_windows(
         series,
-        context=context,
-        horizon=spec["horizon"],
-        min_context=spec["min_context"],
-        held_out=spec["held_out"],
+        context=steps,
+        horizon=horizon,
+        min_context=min_context,
+        held_out=held_out,
     )
-    row = {name: spec[name] for name in IDENTITY} | {"n_windows": len(windows), "top": block["top"]}
+    row: dict[str, Any] = {"n_windows": len(windows), "top": top}
     if not len(windows):
-        return Result(
-            [row | {"n_positions": 0, "reason": f"no window: {skipped[0].reason if skipped else 'no series'}"}]
-        )
-    tokens = base.tokenize(with_noise(windows, series, noise=spec["noise"], seed=spec["seed"]))
+        return row | {"n_positions": 0, "reason": f"no window: {skipped[0].reason if skipped else 'no series'}"}, None
+    tokens = base.tokenize(with_noise(windows, series, noise=noise, seed=seed))
     pair = Pair(compressed, base)
     with ExitStack() as batches:
         for model in pair:
-            batches.enter_context(
-                in_batches(model, current_context().batch(pass_windows(tokens, current_context().device)))
-            )
-        row |= {"state_error": state_error(compressed, last_states(base, tokens), tokens)} | _next_tokens(
-            pair, tokens, block["top"]
-        )
-    return Result([row], tokens=sum(kinds.size for kinds in tokens.kinds.values()))
+            batches.enter_context(in_batches(model, batch_of(tokens)))
+        row |= {"state_error": state_error(compressed, last_states(base, tokens), tokens)}
+        row |= _next_tokens(pair, tokens, top)
+    return row, sum(kinds.size for kinds in tokens.kinds.values())
 
 
 def top_overlap(

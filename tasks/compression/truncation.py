@@ -14,7 +14,7 @@ from tsfmscope.tasks.compression.products import absorbed
 from tsfmscope.tasks.compression.schedules import of_attention
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.attention import AttentionLayer
-from tsfmscope.tasks.models.common.low_rank import factors, fitting, put_product
+from tsfmscope.tasks.models.common.low_rank import compression_entries, factors, put_product
 from tsfmscope.tasks.ranks.spectrum import numerical_rank
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def compress(
     - "svd": truncates each matrix on its own, to two thin factors if they have fewer numbers; else it stays
       dense.
     - "joint": makes narrower heads, with the least error of the products W_Qᵀ W_K and W_O W_V.
-    - "aware-svd", "aware": "svd" and "joint" with the least error on calibration data, given as `moments`.
+    - "activation-aware-svd", "activation-aware": "svd" and "joint" with the least error on calibration data,
+      given as `moments`.
     - "project": projects W_Q, W_K and W_V on the leading directions of their inputs.
 
     Rules:
@@ -49,7 +50,7 @@ def compress(
       width.
     - {"share": s}: int(s * full), at least 1.
     - {"budget": b}: at most b times the model's attention parameters, with the least sum of squared relative
-      errors. "aware" takes errors relative to the layer's output (`products.output_shares`); "svd" takes the
+      errors. "activation-aware" takes errors relative to the layer's output (`products.output_shares`); "svd" takes the
       smallest ε for all matrices (`allocate_by_tolerance`). Matrices without effect (`choices.inert`) get
       rank 1.
     - {"time": t}: the same error, within t times the seconds of a forecast. `saved` contains the seconds that
@@ -71,7 +72,7 @@ def compress(
     ranks = _ranks(method, found, layers, saved)
     for layer in layers:
         _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
-    model.compression = {**method, **fitting(layers)}
+    model.compression = {**method, **compression_entries(layers)}
     return [row for one, rank in zip(found, ranks, strict=True) for row in _rows(one, rank)]
 
 

@@ -18,7 +18,7 @@ from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.candidates import stored
 from tsfmscope.tasks.compression.fidelity import last_states, window_errors
-from tsfmscope.tasks.models.common.low_rank import fitting
+from tsfmscope.tasks.models.common.low_rank import compression_entries
 from tsfmscope.tasks.statistics import means
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.models.types import Tokens
 
-METHOD = "aware-both"
+METHOD = "activation-aware-2step"
 # candidates for the first step: the share that it keeps of the parameters that it can remove, over
 # the budget
 HEADS = (1.0, 1.5, 2.0, 3.0)
@@ -50,15 +50,15 @@ def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) 
     parts = [tokens for tokens in parts if len(tokens)]
     heads = _chosen(model, method, parts)
     rows = cut(model, method, heads, gather(model, *parts), parts)
-    model.compression = {**method, "method": METHOD, **fitting(model.attentions())}
+    model.compression = {**method, "method": METHOD, **compression_entries(model.attentions())}
     return rows
 
 
 def splits(model: Family, budget: float) -> list[float]:
     """Return candidate shares of all attention parameters for the first step to keep, the simplest first.
 
-    The first candidate is the budget itself, so that the second step does nothing (method `aware`). The
-    second is 1, so that the first step does nothing (`aware-svd`). The others, ascending, take both steps.
+    The first candidate is the budget itself, so that the second step does nothing (method `activation-aware`). The
+    second is 1, so that the first step does nothing (`activation-aware-svd`). The others, ascending, take both steps.
     """
     layers = list(model.attentions())
     fixed = stored([layer for layer in layers if not layer.plain], ("q", "k")) / stored(layers)
@@ -117,12 +117,14 @@ def cut(
     budget, rows = method["ranks"]["budget"], []
     whole = stored(list(model.attentions()))
     if heads < 1:
-        rows += truncation.compress(model, {**method, "method": "aware", "ranks": {"budget": heads}}, moments)
+        first = {**method, "method": "activation-aware", "ranks": {"budget": heads}}
+        rows += truncation.compress(model, first, moments)
         if heads == budget:
             return rows
         moments = gather(model, *parts)
     left = min(1.0, budget * whole / stored(list(model.attentions())))
-    return rows + truncation.compress(model, {**method, "method": "aware-svd", "ranks": {"budget": left}}, moments)
+    second = {**method, "method": "activation-aware-svd", "ranks": {"budget": left}}
+    return rows + truncation.compress(model, second, moments)
 
 
 def _chosen(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) -> float:

@@ -8,16 +8,16 @@ import numpy as np
 
 from tsfmscope.tasks.conformance.subject import Subject, same_bits, states_of
 from tsfmscope.tasks.conformance.verdict import SAME, NotApplicable, demand, distance
-from tsfmscope.tasks.entries.spectra import head_counts
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.common.batches import in_batches
+from tsfmscope.tasks.models.common.head_matrices import head_counts
 from tsfmscope.tasks.models.common.precision import run_in
 
 if TYPE_CHECKING:
     import torch
 
 # Names as in WeightMatrix; those of experts have a suffix, as in mlp_in.3.
-WHAT = ("q", "k", "v", "o", "mlp_in", "mlp_gate", "mlp_out")
+MATRIX_NAMES = ("q", "k", "v", "o", "mlp_in", "mlp_gate", "mlp_out")
 # Number of gradient steps, and learning rate, that must lower the loss of one batch.
 STEPS, RATE = 10, 1e-3
 LEVELS = (0.1, 0.4, 0.5, 0.9)
@@ -37,9 +37,11 @@ def quantiles_are_in_order(subject: Subject) -> str:
     model, windows = subject.forecaster, subject.windows()
     found = model.forecast(windows, levels=LEVELS, seeds=list(range(len(windows))))
     crossed = float((np.diff(found.values, axis=1) < 0).mean())
-    if crossed > CROSSED and model.direct and subject.config is not None:
+    if crossed > CROSSED and model.direct_quantiles and subject.config is not None:
         return _quantiles_are_learnt(subject, crossed)
-    demand(crossed <= CROSSED * model.direct, f"{crossed:.0%} of quantiles lie below the one of a lower level")
+    demand(
+        crossed <= CROSSED * model.direct_quantiles, f"{crossed:.0%} of quantiles lie below the one of a lower level"
+    )
     return f"levels {LEVELS}, {windows.horizon} steps"
 
 
@@ -73,7 +75,7 @@ def seeds_decide_a_forecast(subject: Subject) -> str:
     demand(
         torch.equal(torch.random.get_rng_state(), before), "torch's global generator moved; see checkpoint_folder.build"
     )
-    if model.direct:
+    if model.direct_quantiles:
         return "direct: no sample is drawn"
     other = model.forecast(windows, seeds=[9, 2, 6, 5, 3], samples=4).values
     demand(not np.array_equal(other, first), "other seeds draw the same samples")
@@ -96,15 +98,15 @@ def matrices_are_named_once(subject: Subject) -> str:
     """`weights` names each attention and MLP matrix of every block once, finite, with heads that divide it."""
     model, seen = subject.model, {}
     for one in model.weights():
-        key = (one.stack, one.layer, one.what, one.attention)
-        where = f"{one.stack} block {one.layer} {one.what}"
+        key = (one.stack, one.layer, one.name, one.attention)
+        where = f"{one.stack} block {one.layer} {one.name}"
         demand(key not in seen, f"{where} ({one.attention}) comes twice")
         # A stack whose states are not read may have matrices.
         last = model.layers.get(one.stack, one.layer)
         demand(1 <= one.layer <= last, f"{where}: blocks count from 1 to {last}")
-        demand(one.what.partition(".")[0] in WHAT, f"{where}: got {one.what!r}, expected one of {WHAT}")
+        demand(one.name.partition(".")[0] in MATRIX_NAMES, f"{where}: got {one.name!r}, expected one of {MATRIX_NAMES}")
         demand(one.matrix.ndim == 2 and bool(np.isfinite(one.matrix).all()), f"{where}: no finite matrix [out, in]")
-        demand((one.attention is None) == one.what.startswith("mlp"), f"{where}: attention is {one.attention!r}")
+        demand((one.attention is None) == one.name.startswith("mlp"), f"{where}: attention is {one.attention!r}")
         seen[key] = one.matrix.size
     if not seen:
         raise NotApplicable("`weights` names no matrix")
@@ -126,7 +128,7 @@ def attention_is_written_as_it_was_read(subject: Subject) -> str:
         raise NotApplicable("`attentions` names no layer: the family is not compressed")
     names = [layer.name for layer in layers]
     demand(len(set(names)) == len(names), f"layers {names} are not named once each")
-    queries = {(one.stack, one.layer, one.attention): one.matrix for one in model.weights() if one.what == "q"}
+    queries = {(one.stack, one.layer, one.attention): one.matrix for one in model.weights() if one.name == "q"}
     for layer in layers:
         key = (layer.stack, layer.layer, layer.kind)
         demand(key in queries, f"{layer.name}: `weights` has no q of it")

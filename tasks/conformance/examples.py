@@ -56,7 +56,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-def ready(model: Model) -> Model:
+def prepare_model(model: Model) -> Model:
     """Return the new model, changed where random weights are of no use.
 
     Without the change, such a model has useful states only after training.
@@ -65,7 +65,7 @@ def ready(model: Model) -> Model:
     return model if change is None else change(model)
 
 
-def _placed(model: Any) -> Any:
+def _place_codes(model: Any) -> Any:
     """Place the codes on vectors that the model's own convolutions compute from noise.
 
     Otherwise all steps have the same one of the small initial codes.
@@ -75,11 +75,11 @@ def _placed(model: Any) -> Any:
     vqvae = model.network.vqvae
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        vqvae.place(vqvae.quantise(torch.randn(8, model.max_context)).given.flatten(0, 1))
+        vqvae.place(vqvae.quantise(torch.randn(8, model.max_context)).encoded.flatten(0, 1))
     return model
 
 
-def _biased(model: Any) -> Any:
+def _add_bias(model: Any) -> Any:
     """Give the embedding a bias.
 
     The bias of a new embedding is 0, and then all states of a constant series are 0.
@@ -91,4 +91,4 @@ def _biased(model: Any) -> Any:
     return model
 
 
-_CHANGES: Mapping[str, Callable[[Any], Any]] = MappingProxyType({"totem": _placed, "timesfm-2.5": _biased})
+_CHANGES: Mapping[str, Callable[[Any], Any]] = MappingProxyType({"totem": _place_codes, "timesfm-2.5": _add_bias})

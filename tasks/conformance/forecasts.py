@@ -38,15 +38,15 @@ def forecasts_keep_the_unit_of_the_series(subject: Subject) -> str:
     before = _forecast(model, windows)
     for name in sorted(model.equivariant):
         factor, offset = CHANGES[name]
-        found = _forecast(model, replace(windows, context=windows.context * factor + offset))
+        actual = _forecast(model, replace(windows, context=windows.context * factor + offset))
         expected = before * factor + offset
-        apart = np.abs(found - expected).max(axis=(1, 2)) / np.abs(before * factor).max()
+        difference = np.abs(actual - expected).max(axis=(1, 2)) / np.abs(before * factor).max()
         # A value at the edge of a bin may get another token, so one window may differ.
         demand(
-            float(np.median(apart)) <= EXACT,
+            float(np.median(difference)) <= EXACT,
             f"a context times {factor:g} plus {offset:g} has another forecast than the old one times {factor:g} plus "
-            f"{offset:g}: differ by {np.median(apart):.1e} of the largest. Is it rescaled and shifted back? A family "
-            f"whose forecast cannot follow leaves {name!r} out of `equivariant`",
+            f"{offset:g}: differ by {np.median(difference):.1e} of the largest. Is it scaled and shifted back? A "
+            f"family whose forecast cannot follow leaves {name!r} out of `equivariant`",
         )
     grown = np.abs(_forecast(model, replace(windows, context=windows.context * LARGER))).max() / np.abs(before).max()
     demand(grown >= LARGER / 10, f"a context times {LARGER:g} has a forecast only {grown:.1e} times as large")

@@ -34,16 +34,16 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
         raise NotApplicable("the model is compressed: its matrices are products of two")
     count = 0
     for (stack, layer), block in blocks_of(model, subject).items():
-        left = list(named.get((stack, layer), ()))
+        unmatched = list(named.get((stack, layer), ()))
         held = list(parameters_of(block, model.unnamed))
-        missing = [name for name, layouts in held if not _take(layouts, left)]
+        missing = [name for name, layouts in held if not _take(layouts, unmatched)]
         demand(
             not missing,
             f"{stack} block {layer}: `weights` does not name {missing} as [out, in]; name them, "
             "or declare modules that are neither attention nor MLP in `unnamed`",
         )
         rows = {row for _, layouts in held for row in row_hashes(layouts[0])}
-        twice = [one.what for one in left if rows.intersection(row_hashes(one.matrix))]
+        twice = [one.name for one in unmatched if rows.intersection(row_hashes(one.matrix))]
         demand(not twice, f"{stack} block {layer}: {twice} hold numbers that another name has already")
         count += len(held)
     if not count:
@@ -55,12 +55,12 @@ def matrices_have_the_width_of_the_states(subject: Subject) -> str:
     """Matrices that read states (q, mlp_in, mlp_gate) have `width` columns, those that write them `width` rows."""
     model, seen = subject.model, 0
     for one in model.weights():
-        role = one.what.partition(".")[0]
+        role = one.name.partition(".")[0]
         if one.stack not in model.layers or role not in READERS + WRITERS:
             continue
         axis = role in READERS
         found = one.matrix.shape[axis]
-        where = f"{one.stack} block {one.layer} {one.what}, shape {one.matrix.shape}"
+        where = f"{one.stack} block {one.layer} {one.name}, shape {one.matrix.shape}"
         demand(found == model.width, f"{where}: {'columns' if axis else 'rows'}, expected the width {model.width}")
         seen += 1
     if not seen:
@@ -117,35 +117,35 @@ def row_hashes(matrix: np.ndarray) -> list[int]:
     return [hash(row.tobytes()) for row in np.ascontiguousarray(matrix, dtype=np.float32)]
 
 
-def _take(layouts: list[np.ndarray], left: list[WeightMatrix]) -> bool:
-    """Return whether named matrices contain all rows of a parameter; those that do are removed from `left`.
+def _take(layouts: list[np.ndarray], unmatched: list[WeightMatrix]) -> bool:
+    """Return whether named matrices contain all rows of a parameter; those that do are removed from `unmatched`.
 
     A parameter may contain several matrices (fused q, k and v), and a matrix may be a parameter with rescaled
     rows.
     """
     for layout in layouts:
-        wanted = Counter(row_hashes(layout))
-        parts = _parts(wanted, left)
-        if not wanted:
-            left[:] = [one for one in left if not any(one is part for part in parts)]
+        missing = Counter(row_hashes(layout))
+        parts = _parts(missing, unmatched)
+        if not missing:
+            unmatched[:] = [one for one in unmatched if not any(one is part for part in parts)]
             return True
-        for one in left:
+        for one in unmatched:
             if proportional(one.matrix, layout):
-                left[:] = [other for other in left if other is not one]
+                unmatched[:] = [other for other in unmatched if other is not one]
                 return True
     return False
 
 
-def _parts(wanted: Counter[int], left: list[WeightMatrix]) -> list[WeightMatrix]:
+def _parts(missing: Counter[int], unmatched: list[WeightMatrix]) -> list[WeightMatrix]:
     """Return the matrices all of whose rows are still wanted.
 
     `wanted` loses these rows, so that each is taken once.
     """
     parts = []
-    for one in left:
+    for one in unmatched:
         rows = Counter(row_hashes(one.matrix))
-        if rows <= wanted:
-            wanted -= rows
+        if rows <= missing:
+            missing -= rows
             parts.append(one)
     return parts
 

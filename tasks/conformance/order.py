@@ -44,8 +44,8 @@ def rows_are_in_time_order(subject: Subject) -> str:
 def _last_step_changes_states(subject: Subject) -> None:
     model, windows = subject.of_series, subject.windows()
     after = states_of(model, model.tokenize(with_other_last_step(windows)))
-    apart = max(distance(after[key], states) for key, states in subject.states.items())
-    demand(apart > SAME, "no state changes with the last step of the context")
+    difference = max(distance(after[key], states) for key, states in subject.states.items())
+    demand(difference > SAME, "no state changes with the last step of the context")
 
 
 def with_other_last_step(windows: Windows) -> Windows:

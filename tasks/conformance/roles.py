@@ -55,7 +55,7 @@ class Use:
     def where(self) -> str:
         """Stack, block and name."""
         kind = f" ({self.one.attention})" if self.one.attention else ""
-        return f"{self.one.stack} block {self.one.layer} {self.one.what}{kind}"
+        return f"{self.one.stack} block {self.one.layer} {self.one.name}{kind}"
 
 
 def matrices_do_what_their_names_say(subject: Subject) -> str:
@@ -63,14 +63,14 @@ def matrices_do_what_their_names_say(subject: Subject) -> str:
     model = subject.perturbed
     named, one_pass, seen = named_in_blocks(model), model._pass(subject.tokens), 0
     for key, block in blocks_of(model, subject).items():
-        uses = [use for use in uses_of(named.get(key, []), block) if not _is_idle(use, model.idle)]
+        uses = [use for use in uses_of(named.get(key, []), block) if not _is_idle(use, model.inert_projections)]
         before = _read(one_pass, {id(use.reader): use.reader for use in uses})
         for use in uses:
             reference = before.get(id(use.reader))
             if reference is None or not reference.size:
                 # An expert that no row was sent to, or a weight that no module applies.
                 continue
-            role = use.one.what.partition(".")[0]
+            role = use.one.name.partition(".")[0]
             _JUDGES[role](_Probe(one_pass, use, reference))
             seen += 1
     if not seen:
@@ -81,12 +81,12 @@ def matrices_do_what_their_names_say(subject: Subject) -> str:
 def uses_of(named: list[WeightMatrix], block: torch.nn.Module) -> Iterator[Use]:
     """Yield every q, k, v, mlp_in and mlp_gate that, with its reader, is found among the block's modules."""
     modules = linears_of(block)
-    parts = {(one.attention, one.what): part for one in named if (part := _part(one, modules)) is not None}
+    parts = {(one.attention, one.name): part for one in named if (part := _part(one, modules)) is not None}
     for one in named:
-        role, _, expert = one.what.partition(".")
+        role, _, expert = one.name.partition(".")
         suffix = f".{expert}" if expert else ""
         reader = parts.get((one.attention, "o" if one.attention else f"mlp_out{suffix}"))
-        part = parts.get((one.attention, one.what))
+        part = parts.get((one.attention, one.name))
         if role in _JUDGES and part is not None and reader is not None:
             gated = (None, f"mlp_gate{suffix}") in parts
             yield Use(one, part, reader, gated)
@@ -114,7 +114,7 @@ def _part(one: WeightMatrix, modules: Mapping[str, torch.nn.Module]) -> Part | N
 
 
 def _is_idle(use: Use, idle: frozenset[tuple[str, str, str]]) -> bool:
-    return (use.one.stack, use.one.attention, use.one.what) in idle
+    return (use.one.stack, use.one.attention, use.one.name) in idle
 
 
 class _Probe:
@@ -163,7 +163,7 @@ def _judge_k(probe: _Probe) -> None:
     demand(
         any(probe.moved(at) > 1 for at in (0.0, 0.5, 0.9)),
         f"{probe.use.where}: one key changes no other row of what o reads; are q, k, v and o what they are called? "
-        "A projection that weighs nothing is declared in `idle`",
+        "A projection that weighs nothing is declared in `inert_projections`",
     )
 
 

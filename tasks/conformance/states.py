@@ -28,8 +28,8 @@ def layers_come_in_order(subject: Subject) -> str:
         blocks = model.layers[stack]
         expected += [(stack, layer, False) for layer in range(blocks + 1)]
         expected += [(stack, blocks, True)] * model.final_norm
-    found = list(subject.states)
-    demand(found == expected, f"got {found}, expected {expected}")
+    actual = list(subject.states)
+    demand(actual == expected, f"got {actual}, expected {expected}")
     return ", ".join(f"{stack}: {blocks} blocks" for stack, blocks in model.layers.items())
 
 
@@ -48,24 +48,26 @@ def states_flow_from_block_to_block(subject: Subject) -> str:
     """Each block reads the output of the block before it, and the final norm reads the last."""
     tokens = subject.tokens
     one_pass, width = subject.model._pass(tokens), subject.model.width
-    given: dict[Any, Any] = {}
-    answered: dict[Any, Any] = {}
+    inputs: dict[Any, Any] = {}
+    outputs: dict[Any, Any] = {}
     for name, stack in one_pass.stacks.items():
         ends = [*stack.blocks, *([] if stack.norm is None else [stack.norm])]
-        given |= {("given", name, number): module for number, module in enumerate(ends)}
-        answered |= {("answered", name, number): module for number, module in enumerate(stack.blocks, start=1)}
+        inputs |= {("input", name, number): module for number, module in enumerate(ends)}
+        outputs |= {("output", name, number): module for number, module in enumerate(stack.blocks, start=1)}
     import torch
 
-    with torch.inference_mode(), capture(answered, given) as seen:
+    with torch.inference_mode(), capture(outputs, inputs) as seen:
         one_pass.forward(slice(0, min(len(tokens), subject.model.batch)))
-    for _, name, number in given:
-        found = seen["given", name, number]
-        demand(found.shape[-1] == width, f"{name}: block {number + 1} is given width {found.shape[-1]}, not {width}")
+    for _, name, number in inputs:
+        actual = seen["input", name, number]
+        demand(actual.shape[-1] == width, f"{name}: block {number + 1} is given width {actual.shape[-1]}, not {width}")
         if number:
-            before = seen["answered", name, number].float().cpu().numpy()
-            apart = distance(found.float().cpu().numpy().reshape(before.shape), before)
-            demand(apart == 0, f"{name}: what follows block {number} is given something else; is a block left out?")
-    return f"{len(answered)} blocks"
+            before = seen["output", name, number].float().cpu().numpy()
+            difference = distance(actual.float().cpu().numpy().reshape(before.shape), before)
+            demand(
+                difference == 0, f"{name}: what follows block {number} is given something else; is a block left out?"
+            )
+    return f"{len(outputs)} blocks"
 
 
 def states_are_finite(subject: Subject) -> str:
@@ -120,8 +122,8 @@ def a_window_changes_itself_alone(subject: Subject) -> str:
     after = states_of(subject.model, subject.model.tokenize(replace(windows, context=context)))
     others, moved = [n for n in range(len(windows)) if n != at], False
     for key, states in subject.states.items():
-        apart = distance(after[key][others], states[others])
-        demand(apart <= SAME, f"{key}: another window's states change, by {apart:.1e} of the largest")
+        difference = distance(after[key][others], states[others])
+        demand(difference <= SAME, f"{key}: another window's states change, by {difference:.1e} of the largest")
         moved = moved or distance(after[key][at], states[at]) > SAME
     demand(moved, "no state changes with the context")
     return f"{len(others)} other windows stay"
@@ -132,17 +134,20 @@ def chosen_rows_are_those_of_all(subject: Subject) -> str:
     tokens = subject.tokens
     # Window 0 has no chosen row.
     rows = {stack: np.arange(kinds.shape[1], kinds.size, 3) for stack, kinds in tokens.kinds.items()}
-    found = {(one.stack, one.layer, one.normed): one.states for one in subject.model.hidden_states(tokens, rows)}
+    actual = {(one.stack, one.layer, one.normed): one.states for one in subject.model.hidden_states(tokens, rows)}
     width = subject.model.width
-    return _alike(found, {key: of_all.reshape(-1, width)[rows[key[0]]] for key, of_all in subject.states.items()})
+    return _alike(actual, {key: of_all.reshape(-1, width)[rows[key[0]]] for key, of_all in subject.states.items()})
 
 
-def _alike(found: dict[Any, np.ndarray], expected: dict[Any, np.ndarray]) -> str:
-    demand(list(found) == list(expected), f"got layers {list(found)}, expected {list(expected)}")
-    apart = {key: distance(found[key], states) for key, states in expected.items()}
-    worst = max(apart, key=lambda key: apart[key])
-    demand(apart[worst] <= SAME, f"{worst}: differ by {apart[worst]:.1e} of the largest, expected at most {SAME:.0e}")
-    return f"differ by {apart[worst]:.1e} of the largest state"
+def _alike(actual: dict[Any, np.ndarray], expected: dict[Any, np.ndarray]) -> str:
+    demand(list(actual) == list(expected), f"got layers {list(actual)}, expected {list(expected)}")
+    difference = {key: distance(actual[key], states) for key, states in expected.items()}
+    worst = max(difference, key=lambda key: difference[key])
+    demand(
+        difference[worst] <= SAME,
+        f"{worst}: differ by {difference[worst]:.1e} of the largest, expected at most {SAME:.0e}",
+    )
+    return f"differ by {difference[worst]:.1e} of the largest state"
 
 
 def _numbers(config: Any) -> Iterator[tuple[str, int]]:

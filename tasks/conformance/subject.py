@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tsfmscope.tasks.conformance.examples import EXAMPLES, ready
+from tsfmscope.tasks.conformance.examples import EXAMPLES, prepare_model
 from tsfmscope.tasks.conformance.verdict import Failed, NotApplicable
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.registry import family_class, resolve
@@ -68,7 +68,7 @@ class Subject:
         if checkpoint is not None:
             return cls(name, family.load(resolve(checkpoint).folder), None, scratch, **steps)
         config = config or EXAMPLES.get(name) or family.example
-        return cls(name, ready(family.new(config, seed=SEED)), config, scratch, **steps)
+        return cls(name, prepare_model(family.new(config, seed=SEED)), config, scratch, **steps)
 
     @property
     def family(self) -> type[Family]:
@@ -165,7 +165,7 @@ def windows_of(context: np.ndarray, future: np.ndarray) -> Windows:
 
 def states_of(model: Family, tokens: Tokens) -> States:
     """Return the states of every layer."""
-    return {(one.stack, one.layer, one.normed): one.states for one in model.hidden_states(tokens)}
+    return {(layer.stack, layer.layer, layer.normed): layer.states for layer in model.hidden_states(tokens)}
 
 
 def add_noise(module: torch.nn.Module, size: float, seed: int = 0) -> None:
@@ -185,10 +185,10 @@ def add_noise(module: torch.nn.Module, size: float, seed: int = 0) -> None:
                 part.add_((noise * size * (scale or 1.0)).to(part))
 
 
-def same_bits(found: Mapping[Any, np.ndarray], expected: Mapping[Any, np.ndarray], what: str) -> None:
+def same_bits(actual: Mapping[Any, np.ndarray], expected: Mapping[Any, np.ndarray], label: str) -> None:
     """Raise Failed, naming the first array that differs."""
-    if list(found) != list(expected):
-        raise Failed(f"{what}: got {list(found)}, expected {list(expected)}")
+    if list(actual) != list(expected):
+        raise Failed(f"{label}: got {list(actual)}, expected {list(expected)}")
     for key, values in expected.items():
-        if not np.array_equal(found[key], values, equal_nan=values.dtype.kind == "f"):
-            raise Failed(f"{what}: {key} is not the same bit for bit")
+        if not np.array_equal(actual[key], values, equal_nan=values.dtype.kind == "f"):
+            raise Failed(f"{label}: {key} is not the same bit for bit")

@@ -46,8 +46,8 @@ def rows_are_as_promised(subject: Subject) -> str:
         tokens, promised = model.tokenize(windows), model.rows_per_window(windows.context.shape[1], windows.horizon)
         demand(set(promised) == set(model.stacks), f"got {set(promised)}, expected the stacks of the class")
         for stack, rows in promised.items():
-            found = set(np.isin(tokens.kinds[stack], VALUED).sum(axis=1).tolist())
-            demand(found == {rows}, f"{stack}, context {context}: got {sorted(found)} rows, promised {rows}")
+            actual = set(np.isin(tokens.kinds[stack], VALUED).sum(axis=1).tolist())
+            demand(actual == {rows}, f"{stack}, context {context}: got {sorted(actual)} rows, promised {rows}")
         seen.append(context)
     return f"contexts {seen}"
 
@@ -69,9 +69,11 @@ def padding_changes_nothing(subject: Subject) -> str:
     worst = 0.0
     after = states_of(model, beside)
     for key, states in states_of(model, alone).items():
-        apart = distance(after[key][: len(short), -states.shape[1] :], states)
-        demand(apart <= SAME, f"{key}: states differ by {apart:.1e} of the largest, expected at most {SAME:.0e}")
-        worst = max(worst, apart)
+        difference = distance(after[key][: len(short), -states.shape[1] :], states)
+        demand(
+            difference <= SAME, f"{key}: states differ by {difference:.1e} of the largest, expected at most {SAME:.0e}"
+        )
+        worst = max(worst, difference)
     for stack, kinds in alone.kinds.items():
         there = beside.kinds[stack][: len(short)]
         demand(np.array_equal(there[:, -kinds.shape[1] :], kinds), f"{stack}: a padded window's last kinds are others")
@@ -118,8 +120,10 @@ def the_future_changes_no_state_before_it(subject: Subject) -> str:
         rows += int(kept.sum())
     for key, states in subject.states.items():
         kept = _before(subject.tokens, key[0])
-        apart = distance(after[key][kept], states[kept])
-        demand(apart <= SAME, f"{key}: the future leaks into earlier rows, by {apart:.1e} of the largest state")
+        difference = distance(after[key][kept], states[kept])
+        demand(
+            difference <= SAME, f"{key}: the future leaks into earlier rows, by {difference:.1e} of the largest state"
+        )
     return f"{rows} rows before the future"
 
 
@@ -127,9 +131,9 @@ def the_future_changes_no_forecast(subject: Subject) -> str:
     """A forecast is the same bit for bit whatever the window's future holds."""
     model, windows = subject.forecaster, subject.windows()
     seeds, unknown = list(range(len(windows))), replace(windows, future=np.full_like(windows.future, np.nan))
-    for what, future in (("other", _later(windows, "series")), ("unknown", unknown)):
-        found = {what: model.forecast(future, seeds=seeds).values}
-        same_bits(found, {what: model.forecast(windows, seeds=seeds).values}, "the future leaks into a forecast")
+    for label, future in (("other", _later(windows, "series")), ("unknown", unknown)):
+        actual = {label: model.forecast(future, seeds=seeds).values}
+        same_bits(actual, {label: model.forecast(windows, seeds=seeds).values}, "the future leaks into a forecast")
     return "of another and of an unknown future"
 
 

@@ -77,15 +77,15 @@ def demand(met: bool, otherwise: str) -> None:
         raise Failed(otherwise)
 
 
-def distance(found: np.ndarray, expected: np.ndarray) -> float:
+def distance(actual: np.ndarray, expected: np.ndarray) -> float:
     """Return the largest difference over the largest expected number, or over 1 where that is larger.
 
     Failed for other shapes, or where a difference is NaN.
     """
-    demand(found.shape == expected.shape, f"got shape {found.shape}, expected {expected.shape}")
+    demand(actual.shape == expected.shape, f"got shape {actual.shape}, expected {expected.shape}")
     if not expected.size:
         return 0.0
     scale = max(1.0, float(np.abs(expected).max()))
-    apart = float(np.abs(found.astype(np.float64) - expected).max()) / scale
-    demand(apart == apart, "not a number where one is expected, or the other way round")
-    return apart
+    difference = float(np.abs(actual.astype(np.float64) - expected).max()) / scale
+    demand(difference == difference, "not a number where one is expected, or the other way round")
+    return difference

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from tsfmscope.tasks import lens
-from tsfmscope.tasks.job import IDENTITY, Job, Result, current_context
+from tsfmscope.tasks.entries.parts import CellIdentity, ModelSource
+from tsfmscope.tasks.entries.spec import FLAT, Spec
+from tsfmscope.tasks.job import Job, Result, current_context
 from tsfmscope.tasks.models.common.batches import KINDS, pass_windows, run_windows, window_tokens
 from tsfmscope.tasks.models.types import LayerStates, Tokens, tokens_from_table
 from tsfmscope.tasks.producer_consumer import ProducerConsumer
@@ -20,6 +23,37 @@ if TYPE_CHECKING:
 
 # float16 ends at 65,504, and T5's residual stream can exceed that.
 LARGEST_FLOAT16 = 6e4
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledModel(Spec):
+    """Model whose sample of tokens another model's job takes."""
+
+    model: str
+    base_model: str | None
+    rank: float | None
+    source: ModelSource = field(metadata=FLAT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedSpec(Spec):
+    """Spec of `embed`.
+
+    rows: largest number of tokens kept per stack, a seeded sample without replacement, with the same tokens in
+    every layer. batch: windows of a forward pass, or None for `pass_windows`. seed: the pipeline's seed, on
+    which the sample depends. format: file format of the dump. sampled_as: the original model, where this one
+    was made from it, so that both keep the same tokens. kinds: names of TokenKind that are kept.
+    """
+
+    cell: CellIdentity = field(metadata=FLAT)
+    source: ModelSource = field(metadata=FLAT)
+    rows: int
+    batch: int | None
+    store_dtype: Literal["float16", "float32"]
+    seed: int
+    format: str
+    sampled_as: SampledModel | None = None
+    kinds: tuple[str, ...] = KINDS
 
 
 def schema(width: int, dtype: str) -> pa.Schema:
@@ -47,34 +81,25 @@ def schema(width: int, dtype: str) -> pa.Schema:
 def embed(job: Job, data: pa.Table, model: Family) -> Result:
     """Compute an embedding dump from a token dump, and its row of `dumps`.
 
-    The embedding dump has one table per (stack, layer, normed). data: a token dump. job.spec contains:
-
-    - the identity;
-    - `rows`: the largest number of tokens kept per stack, a seeded sample without replacement, with the same
-      tokens in every layer;
-    - `batch`: windows of a forward pass, or None for `pass_windows`;
-    - `store_dtype`: "float16" or "float32";
-    - optionally `kinds`: names of TokenKind, by default KINDS;
-    - optionally `sampled_as`: spec entries of another model, whose sample of tokens is taken.
-
-    Windows without a kept token are not run. States are stored as float16 only if `store_dtype` asks for it
-    and every state of the dump is below LARGEST_FLOAT16 in absolute value. If `store_dtype` is float32, the
-    forward pass has not run when this function returns: it runs when the tables are consumed
-    (`ProducerConsumer.then`).
+    The embedding dump has one table per (stack, layer, normed). data: a token dump. Windows without a kept
+    token are not run. States are stored as float16 only if `store_dtype` asks for it and every state of the
+    dump is below LARGEST_FLOAT16 in absolute value. If `store_dtype` is float32, the forward pass has not run
+    when this function returns: it runs when the tables are consumed (`ProducerConsumer.then`).
     Raises ValueError for an unknown kind, or if no stack has a token of these kinds.
     """
+    spec = EmbedSpec.from_job(job)
     tokens = tokens_from_table(data)
-    batch = current_context().batch(job.spec["batch"] or pass_windows(tokens, current_context().device))
+    batch = current_context().batch(spec.batch or pass_windows(tokens, current_context().device))
     rows, _, producer = lens.hidden_states(
-        model, tokens, rows=job.spec["rows"], seed=sample_seed(job), kinds=job.spec.get("kinds", KINDS), batch=batch
+        model, tokens, rows=spec.rows, seed=sample_seed(job), kinds=spec.kinds, batch=batch
     )
     layers: Iterable[LayerStates] = producer
     dtype = "float32"
-    if job.spec["store_dtype"] == "float16":
+    if spec.store_dtype == "float16":
         # All layers are needed before the dtype is known: the largest state may be in the last one.
         layers = list(layers)
         dtype = "float16" if _fit_float16(layers) else "float32"
-    row = {name: job.spec[name] for name in IDENTITY}
+    row = spec.cell.to_dict()
     row |= {"kind": "embeddings", "width": model.width, "dtype": dtype, "n_windows": len(tokens), "batch": batch}
     worked = len(run_windows(tokens, rows)) * window_tokens(tokens)
     tables = functools.partial(_tables, tokens=tokens, rows=rows, columns=schema(model.width, dtype))
@@ -89,10 +114,10 @@ def sample_seed(job: Job) -> int:
     It does not depend on `store_dtype`, `format` and `batch`. If the spec has `sampled_as`, because the model
     was made from another one, the seed is that of the other model.
     """
-    same = job.spec.get("sampled_as", {})
-    without = {"batch", "store_dtype", "format", "sampled_as"} | ({"options"} if same else set())
-    chosen = {name: value for name, value in job.spec.items() if name not in without}
-    return Job(job.task, chosen | same).spec_seed
+    spec = EmbedSpec.from_job(job)
+    without = {"batch", "store_dtype", "format", "sampled_as"} | ({"options"} if spec.sampled_as else set())
+    entries = {name: value for name, value in spec.to_dict().items() if name not in without}
+    return Job(job.task, entries | (spec.sampled_as.to_dict() if spec.sampled_as else {})).spec_seed
 
 
 def _fit_float16(layers: list[LayerStates]) -> bool:

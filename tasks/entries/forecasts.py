@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks import lens
+from tsfmscope.tasks.entries.parts import CellIdentity, ModelSource, WindowOptions
+from tsfmscope.tasks.entries.spec import FLAT, Spec
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.job import IDENTITY, Job, Result
+from tsfmscope.tasks.job import Job, Result
 from tsfmscope.tasks.series.tables import table_series
 
 if TYPE_CHECKING:
@@ -17,47 +19,80 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Forecaster
     from tsfmscope.tasks.series.types import Series
 
-# Entries of the spec that `lens.score_forecasts` takes.
-FORECASTS = (
-    *("context", "horizon", "min_context", "held_out", "noise", "seed"),
-    *("levels", "samples", "batch", "keep_quantiles"),
-)
-OPTIONAL = ("history", "earlier")
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSpec(Spec):
+    """Windows and scores of one cell; all that the spec of a baseline contains.
+
+    levels: quantile levels, ascending, with 0.5. samples: number of sample paths, for families that draw
+    them. batch: windows per call. keep_quantiles: whether rows contain the forecasts. The seed of `windows`
+    is that of the noise.
+    """
+
+    cell: CellIdentity = field(metadata=FLAT)
+    windows: WindowOptions = field(metadata=FLAT)
+    levels: tuple[float, ...]
+    samples: int
+    batch: int
+    keep_quantiles: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastSpec(Spec):
+    """Spec of `evaluate`.
+
+    max_series: number of first series that are forecast; None for all. earlier: steps by which the window
+    lies before the last one, for a score that was known before the last window. seeded_as: key of the job
+    whose seeds the samples have; None for this job.
+    """
+
+    scored: ScoreSpec = field(metadata=FLAT)
+    source: ModelSource = field(metadata=FLAT)
+    max_series: int | None = None
+    earlier: int = 0
+    seeded_as: str | None = None
+
+
 # prefix of the reason of a window without a forecast
 UNSCORED = "not forecast: "
 
 
 def evaluate(job: Job, data: pa.Table, model: Forecaster) -> Result:
-    """Return one `forecasts` row per series, in the table's order.
+    """Return one `forecasts` row per series, in the table's order; data: the series of one data set.
 
-    A series without a usable last window gets a row with the reason and no scores.
-    data: the series of one data set.
-    job.spec: identity, horizon, min_context, held_out (share at the end in which the future must lie, or
-    null), seed (of the noise), levels, samples, batch (windows per call), keep_quantiles.
-    Optional in job.spec: history (steps before the context that lagged families read), max_series (the first
-    ones), earlier (number of steps by which the window lies before the last one, for a score that was known
-    before the last window) and seeded_as (the key that seeds samples; by default the job's).
-    DataError if there are no series.
+    A series without a usable last window gets a row with the reason and no scores. DataError if there are no
+    series.
     """
-    spec = job.spec
-    series = table_series(data)[: spec.get("max_series")]
+    spec = ForecastSpec.from_job(job)
+    series = table_series(data)[: spec.max_series]
+    return Result(forecast_rows(spec.scored, series, model, key=spec.seeded_as or job.key, earlier=spec.earlier))
+
+
+def forecast_rows(
+    spec: ScoreSpec, series: Sequence[Series], model: Forecaster, *, key: str, earlier: int = 0
+) -> list[dict[str, Any]]:
+    """Return one `forecasts` row per series; key: the job's key, from which seeds of samples are made."""
     if not series:
-        raise DataError(f"data set {spec['dataset']}: expected at least one series, got none")
-    how = {name: spec[name] for name in FORECASTS} | {name: spec[name] for name in OPTIONAL if name in spec}
+        raise DataError(f"data set {spec.cell.dataset}: expected at least one series, got none")
     scored, skipped = lens.score_forecasts(
-        model, series, **how, seed_of=lambda name: window_seed(spec.get("seeded_as", job.key), name)
+        model,
+        series,
+        context=spec.cell.context,
+        noise=spec.cell.noise,
+        horizon=spec.windows.horizon,
+        min_context=spec.windows.min_context,
+        held_out=spec.windows.held_out,
+        history=spec.windows.history,
+        seed=spec.windows.seed,
+        earlier=earlier,
+        levels=spec.levels,
+        samples=spec.samples,
+        batch=spec.batch,
+        keep_quantiles=spec.keep_quantiles,
+        seed_of=lambda name: lens.window_seed(key, name),
     )
     rows = {skip.series: unscored(skip.reason) for skip in skipped} | scored
-    return Result([_row(job, model, one, rows[one.series]) for one in series])
-
-
-def window_seed(key: str, series: str) -> int:
-    """Return a 63-bit seed for the samples of one series, from the job's key and the series' id.
-
-    It does not depend on the position of the series in a batch.
-    """
-    digest = hashlib.sha256(f"{key}/{series}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    return [_row(spec, model, one, rows[one.series], earlier) for one in series]
 
 
 def unscored(reason: str) -> dict[str, Any]:
@@ -67,11 +102,11 @@ def unscored(reason: str) -> dict[str, Any]:
     return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"{UNSCORED}{reason}"}
 
 
-def _row(job: Job, model: Forecaster, one: Series, scored: Mapping[str, Any]) -> dict[str, Any]:
-    spec = job.spec
-    row = {name: spec[name] for name in IDENTITY} | {"series": one.series, "horizon": spec["horizon"], **scored}
+def _row(spec: ScoreSpec, model: Forecaster, one: Series, scored: Mapping[str, Any], earlier: int) -> dict[str, Any]:
+    horizon = spec.windows.horizon
+    row = spec.cell.to_dict() | {"series": one.series, "horizon": horizon, **scored}
     # Without a window, the origin that it would have had.
     if row["origin"] is None:
-        row["origin"] = max(0, len(one.values) - spec["horizon"] - spec.get("earlier", 0))
-    samples = None if model.direct else spec["samples"]
-    return row | {"levels": list(spec["levels"]), "samples": samples, "batch": spec["batch"]}
+        row["origin"] = max(0, len(one.values) - horizon - earlier)
+    samples = None if model.direct_quantiles else spec.samples
+    return row | {"levels": list(spec.levels), "samples": samples, "batch": spec.batch}

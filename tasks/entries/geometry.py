@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
+from tsfmscope.tasks.entries.spec import FLAT, Spec
 from tsfmscope.tasks.geometry.measure import measure_states, subsample
-from tsfmscope.tasks.job import IDENTITY, LAYER, Job, Result
+from tsfmscope.tasks.job import Job, Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions(Spec):
+    """Options of `measure_states`, which describes them."""
+
+    k_max: int
+    restarts: int
+    min_silhouette: float
+    min_cluster: int
+    silhouette_rows: int
+    permutations: int
+    repeats: int
+    presets: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometrySpec(Spec):
+    """Spec of `entry`.
+
+    weights_dtype: dtype in which the model multiplies. tokens: largest number of rows; more rows are sampled
+    with the job's seed. seed: the pipeline's seed, on which the job's seed depends.
+    """
+
+    cell: CellIdentity = field(metadata=FLAT)
+    place: LayerPlace = field(metadata=FLAT)
+    weights_dtype: str
+    tokens: int
+    seed: int
+    measure: MeasureOptions
 
 
 def entry(job: Job, data: Mapping[str, Any], model: None) -> Result:
     """Return one row of the table `geometry`, measured on the states of one layer.
 
-    job.spec: the columns of IDENTITY and LAYER, weights_dtype, `tokens` (maximum number of rows; more rows
-    are sampled with the job's seed) and `measure`, the keyword arguments of `measure_states`. data: states
-    [N, d], types [N] or None, n_series, states_dtype.
+    data: states [N, d], types [N] or None, n_series, states_dtype.
     """
-    states, types = subsample(data["states"], data["types"], job.spec["tokens"], seed=job.seed)
-    row = {name: job.spec[name] for name in (*IDENTITY, *LAYER, "weights_dtype")}
+    spec = GeometrySpec.from_job(job)
+    states, types = subsample(data["states"], data["types"], spec.tokens, seed=job.seed)
+    row = spec.cell.to_dict() | spec.place.to_dict() | {"weights_dtype": spec.weights_dtype}
     row |= {"n_series": data["n_series"], "states_dtype": data["states_dtype"], "job_key": job.key}
-    return Result([row | measure_states(states, types, **job.spec["measure"], seed=job.seed)])
+    return Result([row | measure_states(states, types, **spec.measure.to_dict(), seed=job.seed)])

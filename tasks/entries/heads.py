@@ -2,34 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from tsfmscope.tasks import lens
+from tsfmscope.tasks.entries.parts import CellIdentity, ModelSource
+from tsfmscope.tasks.entries.spec import FLAT, Spec
 from tsfmscope.tasks.geometry.alignment import head_alignments
-from tsfmscope.tasks.geometry.head import log_partition, partition_spread
+from tsfmscope.tasks.geometry.head import partition_spread
 from tsfmscope.tasks.geometry.jacobian import LARGEST, jacobian_bounds
-from tsfmscope.tasks.job import IDENTITY, Job, Result, current_context
+from tsfmscope.tasks.job import Job, Result, current_context
 from tsfmscope.tasks.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows, sample_windows
-from tsfmscope.tasks.models.types import TokenKind, Tokens, tokens_from_table
+from tsfmscope.tasks.models.common.head_matrices import projections
+from tsfmscope.tasks.models.types import Tokens, tokens_from_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tsfmscope.tasks.models.base import Family
 
-# Kinds of rows whose own input is not missing. Each of them forecasts the next step.
-FORECASTING = (TokenKind.START, TokenKind.FUTURE)
 SINGLE = "one token a window: attention over it weighs nothing, so W_Q and W_K are not trained"
 
 
-class Projections(NamedTuple):
-    """W_Q and W_K of one self-attention, [h d_h, d], head after head, without biases."""
+@dataclass(frozen=True, kw_only=True)
+class HeadsSpec(Spec):
+    """Spec of `align` and `partition`.
 
-    query: np.ndarray
-    key: np.ndarray
-    heads: int
+    rows: tokens per stack; as few seeded windows as contain them are run. batch: windows of a forward pass,
+    or None for `pass_windows`. seed: the pipeline's seed, on which the sample depends.
+    """
+
+    cell: CellIdentity = field(metadata=FLAT)
+    source: ModelSource = field(metadata=FLAT)
+    rows: int
+    batch: int | None
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LemmaSpec(Spec):
+    """Spec of `lemma`.
+
+    tokens: sizes of the instances, which are smaller where the width or the windows allow no more. windows:
+    instances per head and size, each from a different window. layers: "all", or "ends" for the first and the
+    last block. seed: the pipeline's seed, on which the sample depends.
+    """
+
+    cell: CellIdentity = field(metadata=FLAT)
+    source: ModelSource = field(metadata=FLAT)
+    tokens: tuple[int, ...]
+    windows: int
+    layers: Literal["all", "ends"]
+    seed: int
 
 
 class Instance(NamedTuple):
@@ -42,18 +69,16 @@ class Instance(NamedTuple):
 def align(job: Job, data: pa.Table, model: Family) -> Result:
     """Return one `alignment` row per self-attention head: overlap with the leading directions of its input.
 
-    data: a token dump. job.spec contains the identity, `rows` and `batch` (as in `embed`). At most `rows`
-    tokens per stack are used, a seeded sample of those that stand for values in the `drawn` windows. The
-    input is that of the head's projections. If it has too few directions for a measure, the measure is None
-    and `reason` explains it.
+    data: a token dump. At most `rows` tokens per stack are used, a seeded sample of those that stand for
+    values in the sampled windows. The input is that of the head's projections. If it has too few directions
+    for a measure, the measure is None and `reason` explains it.
     Source: Shelim et al. 2025, Theorem 2.
     """
-    tokens = sample_windows(tokens_from_table(data), job.spec["rows"], job.spec_seed)
-    kept = kept_rows(tokens, KINDS, job.spec["rows"], job.spec_seed)
+    spec = HeadsSpec.from_job(job)
+    tokens = sample_windows(tokens_from_table(data), spec.rows, job.spec_seed)
+    kept = kept_rows(tokens, KINDS, spec.rows, job.spec_seed)
     weights, rows = projections(model), []
-    with in_batches(
-        model, current_context().batch(job.spec["batch"] or pass_windows(tokens, current_context().device))
-    ):
+    with in_batches(model, _batch(spec, tokens)):
         for layer in model.attention_inputs(tokens):
             single = tokens.kinds[layer.stack].shape[1] == 1
             states = layer.states.reshape(-1, model.width)[kept[layer.stack][: 0 if single else None]]
@@ -61,53 +86,40 @@ def align(job: Job, data: pa.Table, model: Family) -> Result:
             where = {"stack": layer.stack, "layer": layer.layer, "heads": heads, "n_tokens": len(states)}
             for one in head_alignments(query, key, heads, states):
                 reason = SINGLE if single else _misaligned(one)
-                rows.append(_identity(job) | where | one | {"reason": reason})
+                rows.append(spec.cell.to_dict() | where | one | {"reason": reason})
     return Result(rows, tokens=_worked(tokens))
 
 
 def partition(job: Job, data: pa.Table, model: Family) -> Result:
     """Return the `partition` row of a softmax head: log Z over teacher-forced positions of kind FORECASTING.
 
-    data: a token dump. job.spec contains the identity, `rows` (for the `drawn` windows) and `batch` (as in
-    `embed`). A position whose own input is missing (PADDING) is left out. A position whose target is missing
-    is kept, because Z does not depend on the target.
+    data: a token dump. A position whose own input is missing (PADDING) is left out. A position whose target
+    is missing is kept, because Z does not depend on the target.
     Source: Shelim et al. 2025, section 2.
     """
-    tokens = sample_windows(tokens_from_table(data), job.spec["rows"], job.spec_seed)
-    found, ids = [], 0
-    with in_batches(
-        model, current_context().batch(job.spec["batch"] or pass_windows(tokens, current_context().device))
-    ):
-        for logits in model.forecast_logits(tokens):
-            found.append(log_partition(logits))
-            ids = logits.shape[-1]
-    log_z = np.concatenate(found)[np.isin(tokens.kinds[model.stacks[-1]], FORECASTING)]
+    spec = HeadsSpec.from_job(job)
+    tokens = sample_windows(tokens_from_table(data), spec.rows, job.spec_seed)
+    log_z, n_ids = lens.log_partition_values(model, tokens, batch=_batch(spec, tokens))
     spread = vars(partition_spread(log_z))
-    row = {"n_positions": spread.pop("n"), "n_ids": ids} | {f"log_z_{name}": value for name, value in spread.items()}
+    row = {"n_positions": spread.pop("n"), "n_ids": n_ids} | {f"log_z_{name}": value for name, value in spread.items()}
     reason = f"{len(log_z)} forecast positions; a spread needs 2" if row["log_z_sd"] is None else None
-    return Result([_identity(job) | row | {"reason": reason}], tokens=_worked(tokens))
+    return Result([spec.cell.to_dict() | row | {"reason": reason}], tokens=_worked(tokens))
 
 
 def lemma(job: Job, data: pa.Table, model: Family) -> Result:
     """Return one `jacobian` row per self-attention head and instance: ‖J‖₂ and the right sides of Lemma 1.
 
-    Λ = W_Qᵀ W_K is not scaled. data: a token dump. job.spec contains:
-
-    - the identity;
-    - `tokens`: sizes of the instances, which are smaller where the width or the windows allow no more;
-    - `windows`: instances per head and size, each from a different window;
-    - `layers`: "all", or "ends" for the first and the last block.
-
+    Λ = W_Qᵀ W_K is not scaled. data: a token dump.
     Source: Shelim et al. 2025, Lemma 1.
     """
     tokens = tokens_from_table(data)
-    spec, rng = job.spec, np.random.default_rng([job.spec_seed, 3])
-    sizes = sorted({min(size, LARGEST // model.width) for size in spec["tokens"]})
-    instances = {stack: _instances(kinds, sizes, spec["windows"], rng) for stack, kinds in tokens.kinds.items()}
+    spec, rng = LemmaSpec.from_job(job), np.random.default_rng([job.spec_seed, 3])
+    sizes = sorted({min(size, LARGEST // model.width) for size in spec.tokens})
+    instances = {stack: _instances(kinds, sizes, spec.windows, rng) for stack, kinds in tokens.kinds.items()}
     chosen = sorted({one.window for some in instances.values() for one in some})
     some, weights, rows = tokens.take(chosen), projections(model), []
     for layer in model.attention_inputs(some):
-        if spec["layers"] == "ends" and layer.layer not in (1, model.layers[layer.stack]):
+        if spec.layers == "ends" and layer.layer not in (1, model.layers[layer.stack]):
             continue
         query, key, heads = weights[layer.stack, layer.layer]
         for head, (one_query, one_key) in enumerate(zip(np.split(query, heads), np.split(key, heads), strict=True)):
@@ -115,20 +127,8 @@ def lemma(job: Job, data: pa.Table, model: Family) -> Result:
             for number, one in enumerate(instances[layer.stack]):
                 states = layer.states[chosen.index(one.window), one.positions]
                 row = {"instance": number, "n_tokens": len(states), **_bounds(states, one_query, one_key)}
-                rows.append(_identity(job) | where | row)
+                rows.append(spec.cell.to_dict() | where | row)
     return Result(rows, tokens=_worked(some))
-
-
-def projections(model: Family) -> dict[tuple[str, int], Projections]:
-    """Return, for each (stack, layer), W_Q and W_K of its self-attention in float64."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for one in model.weights():
-        if one.attention == "self" and one.what in ("q", "k"):
-            found.setdefault((one.stack, one.layer), {})[one.what] = one
-    return {
-        where: Projections(pair["q"].matrix.astype(np.float64), pair["k"].matrix.astype(np.float64), pair["q"].heads)
-        for where, pair in found.items()
-    }
 
 
 def _instances(kinds: np.ndarray, sizes: list[int], windows: int, rng: np.random.Generator) -> list[Instance]:
@@ -162,8 +162,8 @@ def _misaligned(row: dict[str, Any]) -> str | None:
     return f"{' and '.join(short)}: fewer than m = {row['m']} directions above rounding" if short else None
 
 
-def _identity(job: Job) -> dict[str, Any]:
-    return {name: job.spec[name] for name in IDENTITY}
+def _batch(spec: HeadsSpec, tokens: Tokens) -> int:
+    return current_context().batch(spec.batch or pass_windows(tokens, current_context().device))
 
 
 def _worked(tokens: Tokens) -> int:

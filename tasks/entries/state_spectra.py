@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tsfmscope.tasks.job import IDENTITY, LAYER, Job, Result
+from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace, ModelIdentity
+from tsfmscope.tasks.entries.spec import FLAT, Spec
+from tsfmscope.tasks.job import Job, Result
 from tsfmscope.tasks.ranks.angles import line_angles
 from tsfmscope.tasks.ranks.spectrum_columns import input_row
 
@@ -15,38 +18,50 @@ from tsfmscope.tasks.ranks.spectrum_columns import input_row
 VECTORS = 64
 
 
+@dataclass(frozen=True, kw_only=True)
+class InputSpec(Spec):
+    """Spec of `input_spectrum`.
+
+    weights_dtype: dtype in which the model's products were rounded at least once, where it is coarser than
+    that of the activation file. rows: largest number of rows, sampled with the job's seed without
+    replacement; None for all. tokens: kinds of tokens that the activation file keeps.
+    """
+
+    cell: CellIdentity = field(metadata=FLAT)
+    place: LayerPlace = field(metadata=FLAT)
+    weights_dtype: str | None = None
+    rows: int | None = None
+    tokens: str = "valued"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianSpec(Spec):
+    """Spec of `gaussian_angles`. dimension: of the vectors. seed: the pipeline's, on which they depend."""
+
+    cell: ModelIdentity = field(metadata=FLAT)
+    dimension: int
+    seed: int
+
+
 def input_spectrum(job: Job, data: Mapping[str, Any], model: object = None) -> Result:
     """Return the `spectra` row of one layer's states, with plain and centred singular values.
 
-    job.spec: identity, place, and three optional keys. `rows`: maximum number of rows, sampled with the job's
-    seed without replacement. `tokens`: kinds of tokens that the activation file keeps, "valued" by
-    default. `weights_dtype`: dtype in which the model's products were rounded at least once, given where it
-    is coarser than that of the activation file. data: states [N, d] and states_dtype, as returned by
-    tsfmscope.store.dumps.read_states.
+    data: states [N, d] and states_dtype, as returned by tsfmscope.store.dumps.read_states.
     """
-    states, rows = data["states"], job.spec.get("rows")
-    if rows is not None and len(states) > rows:
-        states = states[np.sort(np.random.default_rng([job.seed, 5]).choice(len(states), rows, replace=False))]
-    place = {name: job.spec[name] for name in LAYER}
-    row = input_row(
-        states, dtype=job.spec.get("weights_dtype", data["states_dtype"]), tokens=job.spec.get("tokens", "valued")
-    )
-    return Result([identity(job) | place | row], tokens=len(states))
+    spec, states = InputSpec.from_job(job), data["states"]
+    if spec.rows is not None and len(states) > spec.rows:
+        sampled = np.random.default_rng([job.seed, 5]).choice(len(states), spec.rows, replace=False)
+        states = states[np.sort(sampled)]
+    row = input_row(states, dtype=spec.weights_dtype or data["states_dtype"], tokens=spec.tokens)
+    return Result([spec.cell.to_dict() | spec.place.to_dict() | row], tokens=len(states))
 
 
 def gaussian_angles(job: Job, data: object, model: object = None) -> Result:
-    """Return the rows of `angles` for VECTORS i.i.d. standard Gaussian vectors.
-
-    job.spec: identity and `dimension`.
-    """
-    vectors = np.random.default_rng(job.seed).standard_normal((VECTORS, job.spec["dimension"]))
+    """Return the rows of `angles` for VECTORS i.i.d. standard Gaussian vectors."""
+    spec = GaussianSpec.from_job(job)
+    vectors = np.random.default_rng(job.seed).standard_normal((VECTORS, spec.dimension))
     where = {"what": "gaussian", "matrix": None, "stack": None, "layer": None}
-    return Result([identity(job) | where | row for row in angle_rows(vectors)])
-
-
-def identity(job: Job) -> dict[str, Any]:
-    """Return the identity columns; null where the spec leaves one out."""
-    return {name: job.spec.get(name) for name in IDENTITY}
+    return Result([spec.cell.to_dict() | where | row for row in angle_rows(vectors)])
 
 
 def angle_rows(vectors: np.ndarray, heads: np.ndarray | None = None) -> list[dict[str, Any]]:

@@ -6,45 +6,55 @@ A job is a batch of instances of one statement, or one seed of one experiment.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.tasks.theory.bound_check import BoundCheck
+from tsfmscope.tasks.entries.spec import Spec
+from tsfmscope.tasks.job import Job, Result
 from tsfmscope.tasks.theory.experiments import EXPERIMENTS
 from tsfmscope.tasks.theory.statements import instance
 
 if TYPE_CHECKING:
-    from tsfmscope.tasks.job import Job, Result
+    from tsfmscope.tasks.theory.bound_check import BoundCheck
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundsSpec(Spec):
+    """Spec of `bounds`. first: number of the first instance. count: number of instances."""
+
+    statement: str
+    seed: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointsSpec(Spec):
+    """Spec of `points`. options: keyword arguments of the experiment."""
+
+    experiment: str
+    seed: int
+    options: Mapping[str, Any]
 
 
 def bounds(job: Job, data: None, model: None) -> Result:
-    """Return one row per part, form and instance of a statement.
-
-    job.spec: statement, seed, `first` (number of the first instance) and `count` (number of instances).
-    """
-    from tsfmscope.tasks.job import Result
-
-    spec = job.spec
-    numbers = range(spec["first"], spec["first"] + spec["count"])
+    """Return one row per part, form and instance of a statement."""
+    spec = BoundsSpec.from_job(job)
     return Result(
         [
-            instance_row(spec["statement"], part, spec["seed"], number, side)
-            for number in numbers
-            for part, side in instance(spec["statement"], spec["seed"], number)
+            instance_row(spec.statement, part, spec.seed, number, side)
+            for number in range(spec.first, spec.first + spec.count)
+            for part, side in instance(spec.statement, spec.seed, number)
         ]
     )
 
 
 def points(job: Job, data: None, model: None) -> Result:
-    """Return the rows of one seed of an experiment.
-
-    job.spec: experiment, seed, and `options`, the keyword arguments of the experiment.
-    """
-    from tsfmscope.tasks.job import Result
-
-    rows = EXPERIMENTS[job.spec["experiment"]](job.spec["seed"], **job.spec["options"])
-    return Result(
-        [{**row, "kind": "point", "seed": job.spec["seed"], "setting": _text(row["setting"])} for row in rows]
-    )
+    """Return the rows of one seed of an experiment."""
+    spec = PointsSpec.from_job(job)
+    rows = EXPERIMENTS[spec.experiment](spec.seed, **spec.options)
+    return Result([{**row, "kind": "point", "seed": spec.seed, "setting": _text(row["setting"])} for row in rows])
 
 
 def instance_row(statement: str, part: str, seed: int, number: int, side: BoundCheck) -> dict[str, Any]:

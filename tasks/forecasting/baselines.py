@@ -1,7 +1,7 @@
 """Point forecasts without a model, which every model should beat: median of the context, seasonal naive.
 
 Both give every quantile level the same value. The probabilistic seasonal naive, with prediction intervals, is
-the baseline `seasonal-naive` of tasks/entries/baselines.py.
+the baseline `seasonal-naive` of tasks/forecasting/local_baselines.py.
 """
 
 from __future__ import annotations

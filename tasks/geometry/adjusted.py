@@ -84,19 +84,19 @@ def adjusted_cosine(
         if len(rows) < min_cluster:
             small += 1
             continue
-        residuals, kinds = _residuals(states[rows]), None if types is None else types[rows]
+        residuals, kinds = _subtract_mean(states[rows]), None if types is None else types[rows]
         zeta = inter_token_cosine(residuals, kinds).zeta
         if zeta is None:
             single += 1
             continue
         zetas.append(zeta)
         sizes.append(len(rows))
-        floors.append(isotropic_floor(_counts(len(rows), kinds)))
+        floors.append(isotropic_floor(_count_types(len(rows), kinds)))
         nulls.append(permuted_cosines(residuals, kinds, permutations, rng))
     if not zetas:
         return Adjusted(small=small, single=single)
     mean, weighted = float(np.mean(zetas)), float(np.average(zetas, weights=sizes))
-    null, null_sd, p = _against(mean, np.mean(nulls, axis=0))
+    null, null_sd, p = _compare_with_null(mean, np.mean(nulls, axis=0))
     corrected = None if null is None else mean - null
     return Adjusted(mean, weighted, float(np.mean(floors)), corrected, null, null_sd, p, len(zetas), small, single)
 
@@ -150,7 +150,7 @@ def permuted_cosines(
     shares, means = counts / len(own), means.astype(np.float32)
     zetas = np.empty(permutations)
     for at in range(permutations):
-        moved = _shuffled(means, rng)
+        moved = _shuffle_columns(means, rng)
         # BLAS reads whole vectors of memory, and what lies beyond the array may set the flag "invalid".
         with np.errstate(invalid="ignore"):
             moved -= (moved @ shares.astype(np.float32))[:, None]
@@ -159,7 +159,9 @@ def permuted_cosines(
     return clipped
 
 
-def _shuffled(columns: Float[np.ndarray, "width type"], rng: np.random.Generator) -> Float[np.ndarray, "width type"]:
+def _shuffle_columns(
+    columns: Float[np.ndarray, "width type"], rng: np.random.Generator
+) -> Float[np.ndarray, "width type"]:
     """Shuffle each column's values over the types.
 
     With FEW_TYPES types or more, all columns share one random order, and each column is rotated by its own
@@ -195,12 +197,12 @@ def _cosine(columns: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> floa
     return (float(total @ total) - own) / max(n_types**2 - n_types, 1)
 
 
-def _counts(n: int, types: np.ndarray | None) -> np.ndarray:
+def _count_types(n: int, types: np.ndarray | None) -> np.ndarray:
     """Return the number of rows of each type."""
     return np.ones(n, np.int64) if types is None else np.unique(types, return_counts=True)[1]
 
 
-def _against(value: float, null: np.ndarray) -> tuple[float | None, float | None, float | None]:
+def _compare_with_null(value: float, null: np.ndarray) -> tuple[float | None, float | None, float | None]:
     """Return the mean and standard deviation of the null, and the two-sided p-value of a value against it."""
     if len(null) < 2:
         return None, None, None
@@ -208,7 +210,7 @@ def _against(value: float, null: np.ndarray) -> tuple[float | None, float | None
     return float(null.mean()), float(null.std(ddof=1)), min(1.0, 2 * (tail + 1) / (len(null) + 1))
 
 
-def _residuals(rows: np.ndarray) -> np.ndarray:
+def _subtract_mean(rows: np.ndarray) -> np.ndarray:
     """Return rows minus their mean in float64; rows that differ from it by rounding alone become exactly zero."""
     rows = np.asarray(rows, dtype=np.float64)
     residuals: np.ndarray = rows - rows.mean(axis=0)

@@ -54,18 +54,18 @@ def cai(
         raise ValueError(f"types: got {len(types)}, expected one a row, {len(states)}")
     rows = np.asarray(states)
     if types is not None:
-        rows = rows[one_a_type(types, np.random.default_rng([seed, 4]))]
+        rows = rows[sample_one_per_type(types, np.random.default_rng([seed, 4]))]
     rows = rows.astype(np.float64)
     inter = _mean_cosine(rows)
     if len(rows) < 3 or distinct_rows(rows, 2) < 2:
         return Cai(len(rows), inter, None, (), None)
     chosen = choose_clusters(rows, OPTIONS, seed=seed)
-    inside = [_mean_cosine(_centred(rows[chosen.labels == label])) for label in range(chosen.k)]
+    inside = [_mean_cosine(_centre(rows[chosen.labels == label])) for label in range(chosen.k)]
     known = [cosine for cosine in inside if cosine is not None]
     return Cai(len(rows), inter, chosen.k, chosen.silhouettes, float(np.mean(known)) if known else None)
 
 
-def one_a_type(types: Integer[np.ndarray, " token"], rng: np.random.Generator) -> Int[np.ndarray, " type"]:
+def sample_one_per_type(types: Integer[np.ndarray, " token"], rng: np.random.Generator) -> Int[np.ndarray, " type"]:
     """Return the index of one random row of every type, types ascending; each row of a type is equally likely."""
     shuffled = rng.permutation(len(types))
     first = np.unique(np.asarray(types)[shuffled], return_index=True)[1]
@@ -73,7 +73,7 @@ def one_a_type(types: Integer[np.ndarray, " token"], rng: np.random.Generator) -
     return chosen
 
 
-def _centred(rows: np.ndarray) -> np.ndarray:
+def _centre(rows: np.ndarray) -> np.ndarray:
     centred: np.ndarray = rows - rows.mean(axis=0)
     return centred
 

@@ -24,7 +24,7 @@ def isoscore(eigenvalues: Float[np.ndarray, " width"]) -> float | None:
     None for a single direction and for constant states. Raises ValueError for an eigenvalue that is negative
     or not finite.
     """
-    values = _checked(eigenvalues)
+    values = _check_eigenvalues(eigenvalues)
     if len(values) < 2 or not values.any():
         return None
     # Scaled values, so that no square overflows or underflows.
@@ -49,7 +49,7 @@ def isoscore_star(
     """
     if not 0 <= shrinkage <= 1:
         raise ValueError(f"shrinkage: got {shrinkage}, expected a share in [0, 1]")
-    return isoscore((1 - shrinkage) * _checked(eigenvalues) + shrinkage * target)
+    return isoscore((1 - shrinkage) * _check_eigenvalues(eigenvalues) + shrinkage * target)
 
 
 def isoscore_star_of(
@@ -64,7 +64,7 @@ def isoscore_star_of(
     return isoscore(np.maximum(np.linalg.eigvalsh(mixed), 0.0))
 
 
-def _checked(eigenvalues: np.ndarray) -> np.ndarray:
+def _check_eigenvalues(eigenvalues: np.ndarray) -> np.ndarray:
     values = np.asarray(eigenvalues, dtype=np.float64)
     if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError("eigenvalues: expected finite values of at least 0; check the states")

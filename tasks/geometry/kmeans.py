@@ -63,14 +63,14 @@ def kmeans(
         ends = run(table, lifted, [np.full(len(centres), np.inf) for centres in lifted], spread)
         best = [centres[[np.argmin(inertia)]] for centres, inertia in ends]
         if dtype is np.float32:
-            best = _settle(table, best, spread)
+            best = _run_lloyd(table, best, spread)
             table = AugmentedPoints.of(points, np.float64)
-        best = _settle(table, best, spread)
+        best = _run_lloyd(table, best, spread)
         del table
         return _partitions(points, [centres[0] for centres in best], spread)
 
 
-def _settle(table: AugmentedPoints, groups: list[Centres], spread: ParallelMap) -> list[Centres]:
+def _run_lloyd(table: AugmentedPoints, groups: list[Centres], spread: ParallelMap) -> list[Centres]:
     """Run Lloyd steps on one start per group, [1, K, D], until its centres stop moving."""
     limit = TOLERANCE * table.total / table.rows[:, :-1].size
     settled, moving = list(groups), list(range(len(groups)))
@@ -88,13 +88,13 @@ def _partitions(
     points: np.ndarray, sets: Sequence[Float[np.ndarray, "cluster axis"]], spread: ParallelMap
 ) -> list[Partition]:
     """Label rows by the nearest centre and compute inertias, in float64."""
-    labels, sums = _labelled(points, sets, spread)
+    labels, sums = _assign_rows(points, sets, spread)
     total = float(np.einsum("nd,nd->", points, points))
     partitions = []
     for centres, label, sizes_and_sums in zip(sets, labels, sums, strict=True):
         sizes, means = sizes_and_sums
         if not sizes.all():
-            partitions.append(_reseated(points, centres, spread))
+            partitions.append(_reseat_empty(points, centres, spread))
             continue
         inertia = total - float(sizes @ np.einsum("kd,kd->k", means, means))
         # The difference of the two sums would be rounding.
@@ -105,7 +105,7 @@ def _partitions(
     return partitions
 
 
-def _labelled(
+def _assign_rows(
     points: np.ndarray, sets: Sequence[Float[np.ndarray, "cluster axis"]], spread: ParallelMap
 ) -> tuple[list[Int[np.ndarray, " token"]], list[tuple[np.ndarray, np.ndarray]]]:
     """Return, for each set of centres, the nearest centre of every row, and cluster sizes and means.
@@ -135,14 +135,14 @@ def _labelled(
     return list(labels), list(zip(np.split(sizes, ends), np.split(means, ends), strict=True))
 
 
-def _reseated(points: np.ndarray, centres: Float[np.ndarray, "cluster axis"], spread: ParallelMap) -> Partition:
+def _reseat_empty(points: np.ndarray, centres: Float[np.ndarray, "cluster axis"], spread: ParallelMap) -> Partition:
     """Return the partition after moving each centre without rows to the row farthest from its own centre.
 
     Fewer clusters than centres are returned only where rows differ by rounding.
     """
     centres = centres.copy()
     for _ in range(2 * len(centres)):
-        (label,), ((sizes, _),) = _labelled(points, [centres], spread)
+        (label,), ((sizes, _),) = _assign_rows(points, [centres], spread)
         if sizes.all():
             break
         residuals = points - centres[label]

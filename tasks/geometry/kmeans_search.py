@@ -77,7 +77,7 @@ def search(
             break
         idle[awake] += 1
         found = [one.centres[0] for one in best]
-        starts_of = [_neighbours(table, found, at, rng) for at in awake]
+        starts_of = [_starts_from_neighbours(table, found, at, rng) for at in awake]
         ends = run(table, starts_of, [np.full(len(group), np.inf) for group in starts_of], spread)
         for at, end in zip(awake, ends, strict=True):
             if best[at].add(*end):
@@ -142,18 +142,20 @@ def seed_rows(
     return chosen
 
 
-def _neighbours(
+def _starts_from_neighbours(
     table: AugmentedPoints, best: list[Float[np.ndarray, "cluster axis"]], at: int, rng: np.random.Generator
 ) -> Centres:
     """Return starts for one K from the best centres of K and of its neighbours."""
     fewer = best[at - 1] if at else table.rows[:, :-1].mean(axis=0, keepdims=True)
-    kinds = [_moved(table, best[at], rng), _grown(table, fewer, rng)]
+    kinds = [_move_centre(table, best[at], rng), _add_centre(table, fewer, rng)]
     if at + 1 < len(best):
-        kinds.append(_shrunk(table, best[at + 1]))
+        kinds.append(_remove_centre(table, best[at + 1]))
     return np.concatenate(kinds)
 
 
-def _moved(table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"], rng: np.random.Generator) -> Centres:
+def _move_centre(
+    table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"], rng: np.random.Generator
+) -> Centres:
     """Return starts [MOVED + RANDOM, K, D], each with one centre moved to a drawn row.
 
     MOVED of them have the least inertia before any step. In the other RANDOM, the moved centre is random.
@@ -166,7 +168,7 @@ def _moved(table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"], r
     lost = np.minimum(distances, second) - kept
     onehot = (near[:, None] == np.arange(len(centres))).astype(table.rows.dtype)
     left = kept.sum(axis=1, dtype=np.float64)[:, None] + lost @ onehot  # [G, K]
-    comes = np.concatenate([_least_distinct(left.min(axis=1), MOVED), np.arange(RANDOM)])
+    comes = np.concatenate([_smallest_distinct(left.min(axis=1), MOVED), np.arange(RANDOM)])
     goes = left.argmin(axis=1)[comes]
     goes[-RANDOM:] = rng.integers(len(centres), size=RANDOM)
     starts = np.repeat(centres[None], len(comes), axis=0)
@@ -174,23 +176,25 @@ def _moved(table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"], r
     return starts
 
 
-def _grown(table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"], rng: np.random.Generator) -> Centres:
+def _add_centre(
+    table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"], rng: np.random.Generator
+) -> Centres:
     """Return starts [GROWN, K + 1, D] with a drawn row added: those with the least inertia before any step."""
     _, least, _ = _two_nearest(table, centres)
     drawn = _draw(least, DRAWN, rng)
     left = np.minimum(_squared_distances(table, drawn), least).sum(axis=1, dtype=np.float64)
-    chosen = drawn[_least_distinct(left, GROWN)]
+    chosen = drawn[_smallest_distinct(left, GROWN)]
     return np.stack([np.concatenate([centres, table.rows[row : row + 1, :-1]]) for row in chosen])
 
 
-def _shrunk(table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"]) -> Centres:
+def _remove_centre(table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"]) -> Centres:
     """Return starts [SHRUNK, K - 1, D] with a centre removed: those with the least inertia before any step."""
     near, least, second = _two_nearest(table, centres)
     lost = np.bincount(near, second - least, minlength=len(centres))
     return np.stack([np.delete(centres, at, axis=0) for at in np.argsort(lost, kind="stable")[:SHRUNK]])
 
 
-def _least_distinct(values: np.ndarray, count: int) -> Int[np.ndarray, " chosen"]:
+def _smallest_distinct(values: np.ndarray, count: int) -> Int[np.ndarray, " chosen"]:
     """Return the indices of the smallest values, each value once: equal rows make equal starts."""
     chosen: np.ndarray = np.unique(values, return_index=True)[1][:count]
     return chosen

@@ -16,7 +16,7 @@ from tsfmscope.tasks.geometry.parallel import blas_workers
 class LogIsotropy(NamedTuple):
     """log I of the states as given, and of the states scaled to root mean square norm √d."""
 
-    given: float
+    unscaled: float
     scaled: float
 
 
@@ -33,7 +33,7 @@ def log_isotropy(states: Float[np.ndarray, "token width"]) -> LogIsotropy:
     Equal rows ψ, and a single row, give -2‖ψ‖ as given and -2√d scaled. NaN and infinity are not accepted
     (the eigendecomposition raises LinAlgError). Raises ValueError where every row is 0.
     """
-    return of_projections(uncentred_projections(states))
+    return partition_isotropy(uncentred_projections(states))
 
 
 def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.ndarray, "token axis"]:
@@ -47,7 +47,7 @@ def uncentred_projections(states: Float[np.ndarray, "token width"]) -> Float[np.
         return np.concatenate(list(spread(lambda part: rows[part] @ directions, chunks(len(rows)))))
 
 
-def of_projections(projections: Float[np.ndarray, "token axis"]) -> LogIsotropy:
+def partition_isotropy(projections: Float[np.ndarray, "token axis"]) -> LogIsotropy:
     """Compute log I over + and - all axes of these projections."""
     mean_square = float(np.einsum("nd,nd->", projections, projections)) / len(projections)
     scales = (1.0, float(np.sqrt(projections.shape[1] / mean_square)))

@@ -12,7 +12,7 @@ from tsfmscope.tasks.geometry.adjusted import adjusted_cosine
 from tsfmscope.tasks.geometry.clusters import ClusterOptions, choose_among, largest_k
 from tsfmscope.tasks.geometry.cosine import inter_token_cosine
 from tsfmscope.tasks.geometry.dimension import effective_dimension
-from tsfmscope.tasks.geometry.partition import of_projections
+from tsfmscope.tasks.geometry.partition import partition_isotropy
 
 MEASURES = ("zeta", "zeta_adjusted", "zeta_adjusted_corrected", "effective_dimension", "log_isotropy_scaled")
 # Share of variance of the effective dimension d(ε).
@@ -86,7 +86,7 @@ def _measures(rows: Rows) -> dict[str, float | None]:
     return {
         "zeta": inter_token_cosine(rows.states, rows.types).zeta,
         "effective_dimension": None if constant else float(effective_dimension(_variances(rows.points), EPSILON)),
-        "log_isotropy_scaled": of_projections(_with_own_axes(rows.projections)).scaled,
+        "log_isotropy_scaled": partition_isotropy(_with_own_axes(rows.projections)).scaled,
     }
 
 

@@ -36,7 +36,7 @@ class Family(ABC):
     """One loaded model of one family.
 
     A subclass contains model code only. It implements the abstract methods and overrides nothing concrete,
-    except `id_values` and `attentions` where their defaults do not hold.
+    except `id_values`, `attentions` and `stock_model` where their defaults do not hold.
     """
 
     name: ClassVar[str]
@@ -57,7 +57,7 @@ class Family(ABC):
     # product.
     plain_attention: ClassVar[bool] = False
     # Matrices, as (stack, attention, matrix), that have no effect on the output.
-    idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
+    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
     # Forecasts are sampled from a softmax over ids, which is computed from the rows of the last
     # stack.
     softmax_head: ClassVar[bool] = False
@@ -68,7 +68,7 @@ class Family(ABC):
     # Modules of a block that `weights` leaves out, such as a router.
     unnamed: ClassVar[frozenset[str]] = frozenset()
     # The reason why processes cannot share a training batch of this family; empty if they can.
-    apart: ClassVar[str] = ""
+    no_ddp_reason: ClassVar[str] = ""
     # Config of a small model, for tests of the family.
     example: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # The module that is trained and saved.
@@ -134,7 +134,7 @@ class Family(ABC):
         set_block(self.network, block)
 
     @final
-    def under(self, context: int, history: int) -> tuple[Self, int]:
+    def with_condition(self, context: int, history: int) -> tuple[Self, int]:
         """Return this model under a condition, and the number of context steps that its windows need.
 
         With `history` steps before the context, a lagged family makes tokens of all `context` steps and its
@@ -153,6 +153,13 @@ class Family(ABC):
         override this method.
         """
         return None
+
+    def stock_model(self) -> Any:
+        """Return the model as the class that its own package forecasts with; by default this model.
+
+        A family may take keyword arguments here, which `export` passes on.
+        """
+        return self
 
     # -- work --------------------------------------------------------------------------------------
     @final
@@ -182,13 +189,15 @@ class Family(ABC):
         rows of the tokens. Raises ValueError for ids that are not ascending or out of range.
         """
         if rows is not None:
-            yield from self.fed_states(tokens, rows)
+            yield from self.stream_hidden_states(tokens, rows)
             return
         for layer in run_captured(self._pass(tokens), len(tokens), self.batch):
-            yield self._checked(layer, tokens.kinds[layer.stack].shape)
+            yield self._check_states(layer, tokens.kinds[layer.stack].shape)
 
     @final
-    def fed_states(self, tokens: Tokens, rows: Mapping[str, np.ndarray]) -> ProducerConsumer[LayerStates, LayerStates]:
+    def stream_hidden_states(
+        self, tokens: Tokens, rows: Mapping[str, np.ndarray]
+    ) -> ProducerConsumer[LayerStates, LayerStates]:
         """Return a ProducerConsumer that yields the `hidden_states` of these rows.
 
         With its `into`, a second thread uses the first layers while this thread still runs the last batch.
@@ -200,10 +209,10 @@ class Family(ABC):
         def work(give: Callable[[LayerStates], None]) -> None:
             run_kept(self._pass(tokens), len(tokens), batch, wanted, give)
 
-        def checked(layers: Iterable[LayerStates]) -> Iterator[LayerStates]:
-            return (self._checked(layer, wanted[layer.stack].ids.shape) for layer in layers)
+        def check_layers(layers: Iterable[LayerStates]) -> Iterator[LayerStates]:
+            return (self._check_states(layer, wanted[layer.stack].ids.shape) for layer in layers)
 
-        return ProducerConsumer(work, checked)
+        return ProducerConsumer(work, check_layers)
 
     @final
     def attention_inputs(self, tokens: Tokens) -> Iterator[LayerStates]:
@@ -236,7 +245,7 @@ class Family(ABC):
                 raise HealthError(f"{self.name} logits hold NaN or infinity; check the weights and their dtype")
             yield logits
 
-    def _checked(self, layer: LayerStates, shape: tuple[int, ...]) -> LayerStates:
+    def _check_states(self, layer: LayerStates, shape: tuple[int, ...]) -> LayerStates:
         if problem := _unhealthy(layer.states, (*shape, self.width), self.zero_states):
             raise HealthError(f"{self.name} {layer.stack} layer {layer.layer}: {problem}")
         return layer
@@ -281,7 +290,7 @@ class Forecaster(Family):
     """
 
     # The model predicts every quantile directly: no sample path is drawn, and `samples` is unused.
-    direct: ClassVar[bool] = False
+    direct_quantiles: ClassVar[bool] = False
     # Changes of the context that the forecast follows: a scaled context has a scaled forecast.
     equivariant: ClassVar[frozenset[str]] = frozenset({"scale", "shift"})
 

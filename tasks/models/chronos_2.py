@@ -15,7 +15,7 @@ import numpy as np
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
-from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.scale import clip_float32, rescale_extreme
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
@@ -60,8 +60,10 @@ class Chronos2(Forecaster):
 
     name: ClassVar[str] = "chronos-2"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
-    direct: ClassVar[bool] = True
-    idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset((("encoder", "group", "q"), ("encoder", "group", "k")))
+    direct_quantiles: ClassVar[bool] = True
+    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+        (("encoder", "group", "q"), ("encoder", "group", "k"))
+    )
     # A Chronos2Model of the package chronos.
     network: Any
 
@@ -106,16 +108,14 @@ class Chronos2(Forecaster):
         folder = Path(folder)
         chronos = checkpoint_folder.read_config(folder, cls.name).get("chronos_config")
         if not isinstance(chronos, dict) or "max_output_patches" not in chronos:
-            raise ModelError(
-                f"{folder / 'config.json'}: holds no chronos_config with max_output_patches, so this is no {cls.name} "
-                "checkpoint; name the family that the checkpoint belongs to"
-            )
+            got = f"{folder / 'config.json'}: contains no chronos_config with max_output_patches"
+            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
         if not chronos.get("use_reg_token"):
             raise ModelError(
                 f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "
                 "chronos-forecasting runs no other; train it with the token"
             )
-        return cls(checkpoint_folder.load_network(narrowed(Chronos2Model, _attentions), folder, device))
+        return cls(checkpoint_folder.load_network(with_compression_block(Chronos2Model, _attentions), folder, device))
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors.
@@ -150,6 +150,12 @@ class Chronos2(Forecaster):
         config = self.network.chronos_config
         padded = -(-min(context, self.max_context) // config.input_patch_size) * config.input_patch_size
         return {"encoder": (padded - config.input_patch_size) // config.input_patch_stride + 1}
+
+    def stock_model(self) -> Any:
+        """Return a Chronos2Pipeline of the package chronos."""
+        from chronos import Chronos2Pipeline
+
+        return Chronos2Pipeline(model=self.network)
 
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o of time and of group attention, mlp_in and mlp_out of every block.

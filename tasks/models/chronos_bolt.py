@@ -44,8 +44,10 @@ class ChronosBolt(shared.T5Family):
     name: ClassVar[str] = "chronos-bolt"
     # The decoder has one token per window.
     output_stack: ClassVar[str] = "encoder"
-    direct: ClassVar[bool] = True
-    idle: ClassVar[frozenset[tuple[str, str, str]]] = frozenset((("decoder", "self", "q"), ("decoder", "self", "k")))
+    direct_quantiles: ClassVar[bool] = True
+    inert_projections: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+        (("decoder", "self", "q"), ("decoder", "self", "k"))
+    )
     # A ChronosBoltModelForForecasting of the package chronos.
     network: Any
 
@@ -83,9 +85,9 @@ class ChronosBolt(shared.T5Family):
         return ChronosBoltModelForForecasting
 
     @classmethod
-    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+    def _mismatch(cls, block: Mapping[str, Any]) -> str | None:
         missing = {"input_patch_size", "input_patch_stride", "quantiles"} - set(block)
-        return f"chronos_config lacks {sorted(missing)}, so this is no {cls.name} checkpoint" if missing else None
+        return f"chronos_config lacks {sorted(missing)}" if missing else None
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context patches, and one decoder row.
@@ -96,6 +98,12 @@ class ChronosBolt(shared.T5Family):
         size, stride = config.input_patch_size, config.input_patch_stride
         padded = -(-min(context, self.max_context) // size) * size
         return {"encoder": (padded - size) // stride + 1, "decoder": 1}
+
+    def stock_model(self) -> Any:
+        """Return a ChronosBoltPipeline of the package chronos."""
+        from chronos import ChronosBoltPipeline
+
+        return ChronosBoltPipeline(model=self.network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the quantile loss of the scaled future from the package's own forward pass.

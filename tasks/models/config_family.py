@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.models.registry import families
 from tsfmscope.tasks.regular_files import read_text
 
 # Bytes of a config.json; the largest of the Hugging Face hub has a hundredth of that.
@@ -27,8 +28,6 @@ ARCHITECTURES = {
     "ViTMAEForPreTraining": "visionts",
     "ViTModel": "vit",
 }
-# `model_type` -> family, where no architecture is named.
-MODEL_TYPES = {"lag-llama": "lag-llama"}
 # Names of keys -> family, for packages whose config.json names no class. The first whose keys are
 # all present counts, so that a family whose config is that of another with a block comes first.
 KEYS = {
@@ -58,11 +57,15 @@ def family_of_folder(folder: Path) -> str | None:
 
 
 def family_of_config(config: Mapping[str, Any]) -> str | None:
-    """Return the family of a checkpoint with this config.json; None if it is not recognised."""
+    """Return the family of a checkpoint with this config.json; None if it is not recognised.
+
+    A config names its class under `architectures`, or has the family's name as its `model_type`, or has keys
+    that only configs of one family have.
+    """
     named = config.get("architectures")
     for name in named if isinstance(named, list) else ():
         if name in ARCHITECTURES:
             return ARCHITECTURES[name]
-    if (found := MODEL_TYPES.get(str(config.get("model_type")))) is not None:
-        return found
+    if (name := str(config.get("model_type"))) in families():
+        return name
     return next((family for keys, family in KEYS.items() if all(key in config for key in keys)), None)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
-from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
@@ -67,7 +67,7 @@ class PatchTST(Forecaster):
     name: ClassVar[str] = "patchtst"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     plain_attention: ClassVar[bool] = True
     # transformers' PatchTSTForPrediction.
     network: Any
@@ -87,7 +87,7 @@ class PatchTST(Forecaster):
         from transformers import PatchTSTConfig, PatchTSTForPrediction
 
         full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
-        if wrong := _unusable(full):
+        if wrong := _find_problem(full):
             raise ValueError(f"{cls.name} config: {wrong}")
         return cls(checkpoint_folder.build(lambda: PatchTSTForPrediction(PatchTSTConfig(**full)), seed))
 
@@ -102,16 +102,14 @@ class PatchTST(Forecaster):
 
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
-        wrong = _unusable(config)
+        wrong = _find_problem(config)
         if config.get("model_type") != "patchtst" or "PatchTSTForPrediction" not in config.get("architectures", []):
-            wrong = (
-                f"got model_type {config.get('model_type')!r}, architectures {config.get('architectures')}, expected "
-                f"'patchtst', ['PatchTSTForPrediction'], so this is no {cls.name} checkpoint; name the family that the "
-                "checkpoint belongs to"
-            )
+            got = f"got model_type {config.get('model_type')!r}, architectures {config.get('architectures')}"
+            expected = "expected 'patchtst', ['PatchTSTForPrediction']"
+            wrong = checkpoint_folder.of_other_family(f"{got}, {expected}", cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
-        network_class = narrowed(PatchTSTForPrediction, _attentions)
+        network_class = with_compression_block(PatchTSTForPrediction, _attentions)
         return cls(checkpoint_folder.load_network(network_class, folder, device, num_input_channels=1))
 
     def save(self, folder: Path) -> None:
@@ -142,6 +140,10 @@ class PatchTST(Forecaster):
         """Return the number of patches that contain a step of the context."""
         observed = np.arange(self.max_context) >= self.max_context - context
         return {"encoder": int(self._patches(observed[None]).any(axis=-1).sum())}
+
+    def stock_model(self) -> Any:
+        """Return the transformers network."""
+        return self.network
 
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
@@ -175,7 +177,7 @@ class PatchTST(Forecaster):
                 f"future: got {future.shape[1]} steps, expected prediction_length {self.prediction_length}"
             )
         network, device = self.network, self.network.device
-        scaled, _, loc, scale = self._scaled(context.cpu().numpy())
+        scaled, _, loc, scale = self._scale_context(context.cpu().numpy())
         patches = torch.from_numpy(self._patches(scaled)).to(device)
         answer = network.head(network.model.encoder(patch_input=patches[:, None]).last_hidden_state)
         place = [torch.from_numpy(part.astype(np.float32)).to(device)[:, None, None] for part in (loc, scale)]
@@ -190,7 +192,7 @@ class PatchTST(Forecaster):
         return loss
 
     def _tokenize(self, windows: Windows) -> Tokens:
-        scaled, observed, loc, scale = self._scaled(windows.context)
+        scaled, observed, loc, scale = self._scale_context(windows.context)
         masks = self._patches(observed)
         kinds = np.where(masks.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         if self.network.config.use_cls_token:
@@ -224,7 +226,7 @@ class PatchTST(Forecaster):
         self.network.eval()
         history, blocks = windows.context.astype(np.float64), []
         for _ in range(0, windows.horizon, self.prediction_length):
-            scaled, _, loc, scale = self._scaled(history)
+            scaled, _, loc, scale = self._scale_context(history)
             patches = self._patches(scaled)
             parts = [self._quantiles(patches[i : i + self.batch], levels) for i in range(0, len(patches), self.batch)]
             block = np.concatenate(parts) * scale[:, None, None] + loc[:, None, None]  # [W, Q, P]
@@ -255,7 +257,7 @@ class PatchTST(Forecaster):
         quantiles: np.ndarray = loc + scale * standard
         return quantiles
 
-    def _scaled(
+    def _scale_context(
         self, context: Float[np.ndarray, "window context"]
     ) -> tuple[Float[np.ndarray, "window step"], Bool[np.ndarray, "window step"], np.ndarray, np.ndarray]:
         """Return the scaled context, which of its steps are observed, and loc and scale [W].
@@ -291,7 +293,7 @@ def _attentions(network: Any) -> Iterator[AttentionLayer]:
         yield AttentionLayer("encoder", layer, "self", of, heads, heads, of.scaling, True, resize, PARTS)
 
 
-def _unusable(config: Mapping[str, Any]) -> str | None:
+def _find_problem(config: Mapping[str, Any]) -> str | None:
     """Return why a config does not give a model of one real-valued channel, or None."""
     if config.get("loss", "mse") != "mse" and config.get("distribution_output", HEADS[0]) not in HEADS:
         return f"got distribution_output {config['distribution_output']!r}, expected one of {list(HEADS)}"

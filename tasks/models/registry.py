@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks import hub
+from tsfmscope.tasks.defaults import PRECISION, PRECISIONS
 from tsfmscope.tasks.errors import HubError, ModelError, StaleInputError
-from tsfmscope.tasks.job import current_context
 from tsfmscope.tasks.models import plugins
 from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, file_sum, verify_sums
 from tsfmscope.tasks.regular_files import open_regular
@@ -24,7 +24,6 @@ from tsfmscope.tasks.regular_files import open_regular
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from tsfmscope.tasks.job import Job
     from tsfmscope.tasks.models.base import Family
 
 FAMILIES = {
@@ -49,9 +48,6 @@ FAMILIES = {
 REVISIONS = {
     "lag-llama": "calendar features of dates",
 }
-# Option of a model of any family: how its Linears multiply.
-PRECISION = "precision"
-PRECISIONS = ("float32", "bfloat16")
 # Package -> the extra of this project that installs what it needs.
 EXTRAS = {"uni2ts": "moirai"}
 # Family -> packages that it imports and that this project does not depend on.
@@ -117,7 +113,7 @@ def family_class(name: str) -> type[Family]:
     entry = plugins.entry_of(name, FAMILIES)
     try:
         if entry is not None:
-            return _theirs(entry)
+            return _load_plugin_class(entry)
         module, _, attribute = FAMILIES[name].partition(":")
         found: type[Family] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
@@ -161,7 +157,7 @@ def with_code(family: str, fingerprint: str, environment: str = "") -> str:
     return fingerprint
 
 
-def _theirs(entry: EntryPoint) -> type[Family]:
+def _load_plugin_class(entry: EntryPoint) -> type[Family]:
     """Return the class of an entry point.
 
     ModelError, naming the package and the fix, where its module does not import or the class is not a usable
@@ -299,20 +295,28 @@ def _license(folder: Path) -> str | None:
     return found[1].strip("'\"") if found else None
 
 
-def load_for_job(job: Job) -> Any:
-    """Load the model of a job, spec["family"] from spec["ref"], on the actor's device.
+def load_planned(
+    family: str,
+    ref: str,
+    *,
+    planned: str | None,
+    environment: str = "",
+    device: str = "cpu",
+    options: Mapping[str, Any],
+) -> Family:
+    """Load the model that a reference names, if it is the one that was planned.
 
-    StaleInputError where the checkpoint is not the one that the job was planned with.
+    planned: fingerprint that `with_code` returned when the job was planned; None for any. environment: digest
+    of the environment that the model runs in. options: as in `load`. StaleInputError where the fingerprint is
+    another one.
     """
-    ref = job.spec["ref"]
     found = resolve(ref, allow_hub=True)
-    planned = job.inputs.get(f"model:{ref}")
-    now = with_code(job.spec["family"], found.fingerprint, current_context().environment)
+    now = with_code(family, found.fingerprint, environment)
     if planned is not None and planned != now:
         raise StaleInputError(
             f"model {ref}: planned with {planned[:12]}, its files and packages are now {now[:12]}; run the stage again"
         )
-    return load(job.spec["family"], found.folder, device=current_context().device, options=job.spec.get("options", {}))
+    return load(family, found.folder, device=device, options=options)
 
 
 def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str, Any]) -> Family:

@@ -83,7 +83,7 @@ class Forecast:
 class WeightMatrix:
     """One attention or MLP matrix, [out, in].
 
-    what: q, k, v, o, mlp_in, mlp_gate, mlp_out; the name of an expert's matrix has a suffix, as in mlp_in.3.
+    name: q, k, v, o, mlp_in, mlp_gate, mlp_out; the name of an expert's matrix has a suffix, as in mlp_in.3.
     attention: self or cross; None for an MLP matrix. Chronos-2 has time (rotary self-attention over a series'
     patches) and group (plain, over the series of a group at one patch). Code that reads W_Q^T W_K as one
     bilinear form uses the `self` matrices of families whose `plain_attention` is True.
@@ -92,17 +92,17 @@ class WeightMatrix:
 
     stack: str
     layer: int
-    what: str
+    name: str
     attention: str | None
     heads: int | None
     matrix: np.ndarray
 
     @classmethod
     def of(
-        cls, module: Any, stack: str, layer: int, what: str, *, attention: str | None = None, heads: int | None = None
+        cls, module: Any, stack: str, layer: int, name: str, *, attention: str | None = None, heads: int | None = None
     ) -> Self:
         """Return the matrix of a torch Linear, in float32."""
-        return cls(stack, layer, what, attention, heads, module.weight.detach().float().cpu().numpy())
+        return cls(stack, layer, name, attention, heads, module.weight.detach().float().cpu().numpy())
 
 
 def tokens_to_table(tokens: Tokens) -> pa.Table:

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.common import checkpoint_folder, narrow_heads
-from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.catalog import Modality
@@ -105,16 +105,18 @@ class ViT(Family):
         config = checkpoint_folder.read_config(folder, cls.name)
         kind = next(iter(config.get("architectures") or ["ViTModel"]))
         if config.get("model_type") != "vit" or kind not in LOADABLE:
-            raise ModelError(
+            got = (
                 f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, architecture {kind!r}, "
-                f"expected 'vit' and one of {list(LOADABLE)}, so this is no {cls.name} checkpoint; "
-                "name the family that the checkpoint belongs to"
+                f"expected 'vit' and one of {list(LOADABLE)}"
             )
+            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
         mean, deviation = _read_processor(folder)
         whole = kind == MASKED_IMAGE_MODELING
         network_class = transformers.ViTForMaskedImageModeling if whole else transformers.ViTModel
         options = {} if whole else {"add_pooling_layer": False}
-        network = checkpoint_folder.load_network(narrowed(network_class, _attentions), folder, device, **options)
+        network = checkpoint_folder.load_network(
+            with_compression_block(network_class, _attentions), folder, device, **options
+        )
         return cls(network, mean=mean, deviation=deviation)
 
     def save(self, folder: Path) -> None:
@@ -138,6 +140,10 @@ class ViT(Family):
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of patches, 0 where the context cannot be an image."""
         return {"encoder": 0 if context % 3 or horizon != 1 else self._patches**2}
+
+    def stock_model(self) -> Any:
+        """Return the transformers network."""
+        return self.network
 
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in and mlp_out of every block.
@@ -176,7 +182,7 @@ class ViT(Family):
         pixels = torch.from_numpy(_planes(values, columns.pop()))
         order = torch.rand(len(context), self._patches**2).argsort(dim=1)
         masked = (order < max(1, round(MASKED_SHARE * order.shape[1]))).to(self.network.device)
-        loss: torch.Tensor = self.network(self._resized(pixels), bool_masked_pos=masked).loss
+        loss: torch.Tensor = self.network(self._resize_pixels(pixels), bool_masked_pos=masked).loss
         return loss
 
     @property
@@ -202,7 +208,7 @@ class ViT(Family):
         pixels[whole] = planes
         kinds = np.full((len(windows), 1 + self._patches**2), TokenKind.PADDING, dtype=np.int8)
         kinds[:, 0] = TokenKind.REG
-        kinds[:, 1:][self._observed(pixels)] = TokenKind.OBSERVATION
+        kinds[:, 1:][self._has_observed_pixel(pixels)] = TokenKind.OBSERVATION
         return Tokens({"pixels": pixels}, {"encoder": kinds}, {}, windows.series, windows.origin)
 
     def _pass(self, tokens: Tokens) -> Pass:
@@ -211,12 +217,12 @@ class ViT(Family):
         vit = self._vit.eval()
 
         def forward(part: slice) -> None:
-            vit(self._resized(torch.from_numpy(np.array(tokens.arrays["pixels"][part]))))
+            vit(self._resize_pixels(torch.from_numpy(np.array(tokens.arrays["pixels"][part]))))
 
         queries = {"encoder": [block.attention.q_proj for block in vit.layers]}
         return Pass({"encoder": Stack(vit.layers, vit.layernorm)}, forward, queries)
 
-    def _observed(self, pixels: Float32[np.ndarray, "image 3 row column"]) -> np.ndarray:
+    def _has_observed_pixel(self, pixels: Float32[np.ndarray, "image 3 row column"]) -> np.ndarray:
         """Return whether a patch [W, T] has an observed pixel."""
         import torch
 
@@ -224,7 +230,7 @@ class ViT(Family):
         grown = torch.nn.functional.adaptive_max_pool2d(found, self._patches)
         return grown.flatten(1).numpy() > 0
 
-    def _resized(self, pixels: torch.Tensor) -> torch.Tensor:
+    def _resize_pixels(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return pixels [B, 3, n, n] as the network reads them, missing ones at the mean."""
         import torch
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tsfmscope.tasks.report.charts.figures import COLOURS, SYMBOLS, apply_style
 from tsfmscope.tasks.report.page.html_table import html_table
 from tsfmscope.tasks.report.page.sections import Figure, Section
 from tsfmscope.tasks.report.page.sections import section as section_of
-from tsfmscope.tasks.report.plots.figures import COLOURS, SYMBOLS, calm
 from tsfmscope.tasks.report.tables import Answer, require
 
 if TYPE_CHECKING:
@@ -82,4 +82,4 @@ def regrets(rows: pd.DataFrame) -> go.Figure:
     ticks = {"tickvals": list(range(len(present))), "ticktext": [CHOICES[name] for name in present]}
     figure.update_xaxes(title_text="what is chosen", range=[-0.5, len(present) - 0.5], **ticks)
     figure.update_yaxes(title_text="NMSE over the best's (1: the best)", type="log")
-    return calm(figure)
+    return apply_style(figure)

@@ -23,28 +23,30 @@ class Answer:
 class StudyTables:
     """One study: its name, title and figure as in params.yaml, and its results.
 
-    picture: kind of the study's plot, as in params.yaml.
+    plot: kind of the study's plot, as in params.yaml.
     conditions: names, in the study's order.
-    points, layers, published: columns as in `queries.STUDY_QUERIES`.
-    states: columns of `islands.project`, and `n_tokens`; empty unless `picture` is `islands`.
-    ranks: the answers of `rank_queries`, by name.
+    published: printed numbers and claims, each with its measurement.
+    answers: query of the plot -> its answer, in the order of `Plot.queries`.
+    rank_tests: tests on ranks, for plots with `Plot.has_rank_tests`.
     """
 
     name: str
     title: str
     figure: str | None
-    picture: str
+    plot: str
     conditions: tuple[str, ...]
-    points: Answer
-    layers: Answer
-    states: Answer
     published: Answer
-    ranks: Mapping[str, Answer] = field(default_factory=dict)
+    answers: Mapping[str, Answer]
+    rank_tests: Answer | None = None
+
+    def rows(self, query: str, columns: tuple[str, ...]) -> pd.DataFrame:
+        """Return the answer to a query of the plot. Raises ValueError if it lacks one of the columns."""
+        return require(self.answers[query], columns)
 
 
 @dataclass(frozen=True, eq=False)
 class ReportTables:
-    """All answers that the page shows; fields are named as in `queries.QUERIES`, with the columns of its SQL.
+    """All answers that the page shows; fields are named after the files in store/sql/report/page.
 
     study: the study of the main figures.
     profile: profile of the params file, as in `make profile NAME=...`.
@@ -80,9 +82,12 @@ class ReportTables:
 
 
 def require(answer: Answer, columns: tuple[str, ...]) -> pd.DataFrame:
-    """Return the answer's frame. Raises ValueError that names the columns that it lacks."""
+    """Return the answer's rows. Raises ValueError if it lacks one of the columns."""
     missing = [column for column in columns if column not in answer.frame.columns]
     if missing:
         got = ", ".join(map(str, answer.frame.columns))
-        raise ValueError(f"{answer.title}: got columns {got}; expected {', '.join(missing)} too: mend its SQL")
+        raise ValueError(
+            f"answer {answer.title!r}: expected columns {', '.join(missing)}, found only {got}; "
+            "select them in the query's file in store/sql/report"
+        )
     return answer.frame

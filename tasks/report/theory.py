@@ -7,10 +7,10 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tsfmscope.tasks.report.charts import theory as figures
 from tsfmscope.tasks.report.page.html_table import html_table
 from tsfmscope.tasks.report.page.sections import Figure, Provenance, Section, TableBlock, behind, picture
 from tsfmscope.tasks.report.page.verdicts import ClaimSentence, number
-from tsfmscope.tasks.report.plots import theory as figures
 from tsfmscope.tasks.report.tables import Answer, ReportTables, require
 
 if TYPE_CHECKING:

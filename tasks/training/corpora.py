@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tsfmscope.tasks.defaults import HELD_OUT
 from tsfmscope.tasks.series.calendar import Clock, random_clock, start_of
 from tsfmscope.tasks.series.catalog import MODALITIES, Modality
 from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
@@ -20,8 +21,6 @@ from tsfmscope.tasks.training.windows import Batch, cut, streams
 
 # key of a mixture that reads the shards in the folder recipe["corpus"]
 SHARDS = "shards"
-# share at the end of every bundled series that no checkpoint is trained on
-HELD_OUT = 0.2
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,17 @@
-"""Held-out windows, unseen in pretraining, and the skill of a model on them and on a clean sine."""
+"""Held-out windows, unseen in pretraining, and the skill of a model on them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tsfmscope.tasks.forecasting.sine import sine_error
+from tsfmscope.tasks.defaults import HELD_OUT, MIN_CONTEXT
 from tsfmscope.tasks.forecasting.skill import skill_row
-from tsfmscope.tasks.job import Job, Result
 from tsfmscope.tasks.models.base import QUANTILES
 from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
 from tsfmscope.tasks.series.synthetic.kernelsynth import SYNTHETIC, kernelsynth_series, synthetic_set
 from tsfmscope.tasks.series.types import Series, Windows
 from tsfmscope.tasks.series.windows import spread_windows
-from tsfmscope.tasks.training.corpora import HELD_OUT
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Forecaster
@@ -26,28 +24,24 @@ SYNTHETIC_HORIZON = 64
 NAMED_SHARE = 0.4
 
 
-def measure_skill(job: Job, data: None, model: Forecaster) -> Result:
-    """Measure the `skill` row of a model.
+def measure_skill(
+    model: Forecaster, *, windows: int, context: int, samples: int, bootstrap: int, seed: int
+) -> dict[str, Any]:
+    """Measure the skill of a pretrained model on unseen windows: columns of `skill`.
 
-    job.spec: model, recipe (SHA-256 of the training recipe, or null), seed, and the block checkpoints.skill.
-    Without a recipe the training data are unknown, so only the sine is forecast and the other columns are
-    null.
+    windows: number of synthetic windows. context: steps. samples: sample paths. bootstrap: resamples of the
+    intervals.
     """
-    block = job.spec["skill"]
-    clean = sine_error(model, context=block["context"], samples=block["samples"], seed=job.spec["seed"])
-    facts = {name: job.spec[name] for name in ("model", "recipe", "seed")} | {"sine_error": clean}
-    if facts["recipe"] is None:
-        return Result([facts])
-    batches = unseen_windows(block["windows"], context=block["context"], seed=job.spec["seed"])
-    row = skill_row(
+    batches = unseen_windows(windows, context=context, seed=seed)
+    row: dict[str, Any] = skill_row(
         model,
         batches,
         levels=QUANTILES,
-        samples=block["samples"],
-        seed=job.spec["seed"],
-        bootstrap=block["bootstrap"],
+        samples=samples,
+        seed=seed,
+        bootstrap=bootstrap,
     )
-    return Result([facts | row])
+    return row
 
 
 def unseen_windows(count: int, *, context: int, seed: int) -> list[Windows]:
@@ -73,7 +67,7 @@ def _cut(series: list[Series], context: int, horizon: int, count: int, held_out:
         context=context,
         horizon=horizon,
         count=count,
-        min_context=16,
+        min_context=MIN_CONTEXT,
         held_out=held_out,
     )
     return windows

@@ -54,8 +54,8 @@ class Share:
         """
         if self.of == 1:
             return family.loss
-        if family.apart:
-            raise ValueError(f"processes: got {self.of}, expected 1 for {family.name}: {family.apart}")
+        if family.no_ddp_reason:
+            raise ValueError(f"processes: got {self.of}, expected 1 for {family.name}: {family.no_ddp_reason}")
         import torch
         from torch import distributed
 
@@ -102,8 +102,8 @@ class Share:
 
 
 @contextmanager
-def shared(spec: Mapping[str, Any], folder: Path) -> Iterator[Share]:
-    """Start the other processes of `place().processes` for the training of `spec`, and end them on exit.
+def shared(recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path) -> Iterator[Share]:
+    """Start the other processes of `current_context().processes` for a training, and end them on exit.
 
     Only rank 0, the calling process, writes to `folder`. ConnectionError if one of the others ended early;
     the sweep counts that error as transient and tries again.
@@ -117,7 +117,8 @@ def shared(spec: Mapping[str, Any], folder: Path) -> Iterator[Share]:
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="tsfmscope-") as temporary:
         meeting = Path(temporary, "meeting").as_uri()
-        asked = {"spec": dict(spec), "folder": str(folder), "of": processes, "meeting": meeting}
+        asked = {"recipe": dict(recipe), "embedding": embedding, "folder": str(folder), "of": processes}
+        asked["meeting"] = meeting
         each = max(1, threads // processes)
         others = [_start({**asked, "rank": rank}, each) for rank in range(1, processes)]
         torch.set_num_threads(each)
@@ -212,7 +213,8 @@ def main() -> None:
     from tsfmscope.tasks.training.pretraining import take_part
 
     print("ready", file=ready, flush=True)
-    take_part(asked["spec"], Path(asked["folder"]), Share(asked["rank"], asked["of"], asked["meeting"]))
+    share = Share(asked["rank"], asked["of"], asked["meeting"])
+    take_part(asked["recipe"], asked["embedding"], Path(asked["folder"]), share)
     _leave()
 
 

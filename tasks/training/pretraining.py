@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.job import Job, Result, current_context, report
+from tsfmscope.tasks.job import current_context, report
 from tsfmscope.tasks.models.common.checkpoint_folder import share
 from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, verify_sums, write_recipe
 from tsfmscope.tasks.training.corpora import AnyCorpus, recipe_corpus
@@ -33,36 +33,51 @@ if TYPE_CHECKING:
 PROGRESS = "progress.jsonl"
 
 
-def pretrain(job: Job, folder: Path, model: None) -> Result:
-    """Train the model that job.spec["recipe"] describes and save it under `folder`.
+class TrainingResult(NamedTuple):
+    """Rows (step, loss, learning_rate) of a training, and the number of observed values of this run."""
+
+    rows: list[dict[str, Any]]
+    seen: int
+
+
+def pretrain(
+    recipe: Mapping[str, Any], folder: Path, *, model: str, key: str, embedding: Mapping[str, str] | None = None
+) -> TrainingResult:
+    """Train a model by a recipe (a block of checkpoints.recipes) and save it under `folder`.
 
     The training state is written every recipe["save_every"] steps, under a temporary name that is then
     renamed. A killed run therefore loses at most those steps. Rows contain step, loss (mean since the
     previous row) and learning rate; training.json contains them too. recipe.json, with the recipe and the
-    job's key, is written last: a folder that has it is complete. The weights after each step of
+    key, is written last: a folder that has it is complete. The weights after each step of
     recipe["snapshots"] are saved in snapshots/step-N, one checkpoint folder each (`registry.snapshots`).
-    job.spec["embedding"], optional: folder and key of the checkpoint whose embedding is copied.
-    If `place()` has several processes, they share every batch (see `parallel`).
+    If `current_context()` has several processes, they share every batch (see `parallel`).
+
+    Args:
+        recipe: the recipe.
+        folder: the checkpoint's folder; a stopped run continues there.
+        model: name of the model, which every row contains.
+        key: key of the job, for recipe.json.
+        embedding: `folder` and `key` of the checkpoint whose embedding is copied.
     """
-    recipe = job.spec["recipe"]
-    with shared(job.spec, folder) as share:
-        family, rows, seen = take_part(job.spec, folder, share)
-    rows = [{"model": job.spec["model"], **row} for row in rows]
+    with shared(recipe, embedding, folder) as share:
+        family, rows, seen = take_part(recipe, embedding, folder, share)
+    rows = [{"model": model, **row} for row in rows]
     _write(family, folder)
     for name in ("state.pt", PROGRESS):
         (folder / name).unlink(missing_ok=True)
     (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
-    write_recipe(folder, {"key": job.key, "recipe": recipe})
-    return Result(rows, tokens=seen)
+    write_recipe(folder, {"key": key, "recipe": recipe})
+    return TrainingResult(rows, seen)
 
 
-def take_part(spec: Mapping[str, Any], folder: Path, share: Share) -> tuple[Family, list[dict[str, Any]], int]:
-    """Train as one of the job's processes; return the trained family, all rows and the number of values seen.
+def take_part(
+    recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path, share: Share
+) -> tuple[Family, list[dict[str, Any]], int]:
+    """Train as one of the processes; return the trained family, all rows and the number of values seen.
 
     Only the first process writes files. ValueError if the corpus and the family differ in modality.
     """
-    recipe = spec["recipe"]
-    family = start(recipe, _embedding(spec.get("embedding")))
+    family = start(recipe, _embedding_folder(embedding))
     corpus = recipe_corpus(recipe)
     if corpus.modality != family.modality:
         raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
@@ -79,17 +94,17 @@ def _write(family: Family, folder: Path) -> None:
     share(folder)
 
 
-def _embedding(said: Mapping[str, str] | None) -> Path | None:
+def _embedding_folder(source: Mapping[str, str] | None) -> Path | None:
     """Return the folder of the checkpoint whose embedding is copied, or None.
 
     ModelError if the folder contains another checkpoint than the one that the job's key covers.
     """
-    if said is None:
+    if source is None:
         return None
-    path = Path(said["folder"], "recipe.json")
+    path = Path(source["folder"], "recipe.json")
     key = json.loads(path.read_text())["key"] if path.exists() else None
-    if key != said["key"]:
-        raise ModelError(f"{path}: got the checkpoint of job {key}, expected {said['key']}; run `make retry`")
+    if key != source["key"]:
+        raise ModelError(f"{path}: got the checkpoint of job {key}, expected {source['key']}; run `make retry`")
     verify_sums(path.parent)
     return path.parent
 

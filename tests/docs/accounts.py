@@ -31,6 +31,7 @@ SHOWN = "tests/e2e/test_smoke.py::test_dvc_shows_the_headline_numbers_the_plots_
 CLI = "tests/stages/cli/test_commands.py::test_the_commands_of_the_docs_run_one_after_another"
 STATUS = "tests/e2e/test_smoke.py::test_status_says_that_all_is_done"
 WHEEL = "tests/test_wheel.py::test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder"
+ADDITIONS = "tests/test_additions.py"  # takes the steps of CONTRIBUTING.md, its Python blocks too
 SET_UP = REASON + "sets up an environment from a package index, which the suite itself runs in"
 
 
@@ -103,7 +104,10 @@ ELSEWHERE = (
         "docs/install.md", "podman", REASON + "needs a builder and its base image; tests/test_release.py lints the file"
     ),
     Elsewhere("docs/environments.md", "python -m pytest -m download", REASON + "downloads some three gigabytes"),
-    Elsewhere("CONTRIBUTING.md", "python -m tests.task_versions", "tests/test_task_versions.py"),
+    Elsewhere("CONTRIBUTING.md", "make test", REASON + "it is what runs this"),
+    Elsewhere("CONTRIBUTING.md", "cp docs/plugin", ADDITIONS),
+    Elsewhere("CONTRIBUTING.md", "python -m ", ADDITIONS),
+    Elsewhere("CONTRIBUTING.md", "tsfmscope ", ADDITIONS),
     Elsewhere(
         "docs/results/default/README.md", "make repro", REASON + "the default run, which .ci/run makes from nothing"
     ),

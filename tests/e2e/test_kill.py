@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 # Counts what the workers do outside the store: each measured layer appends its key.
 LOGGED = """
 import os
-from tsfmscope.tasks.geometry import measure as real
+from tsfmscope.tasks.entries import geometry as real
 
 _entry = real.entry
 
@@ -38,7 +38,7 @@ HOLD = """
 import sys
 from tsfmscope.stages.pipeline.sweeping import open_store
 
-with open_store("geometry", ["geometry"]):
+with open_store("geometry"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -52,12 +52,12 @@ def stored(made: Checkout) -> list[str]:
 @pytest.mark.parametrize("when", [0.4])  # of the jobs; tests/tasks/sweep/faults has many more moments
 def test_a_killed_driver_loses_nothing_that_was_stored(smoke: Checkout, tmp_path: Path, when: float) -> None:
     made = smoke.copy(tmp_path / "repository")
-    (made.folder / "tasks/geometry/logged.py").write_text(LOGGED)
+    (made.folder / "tasks/entries/logged.py").write_text(LOGGED)
     stage = made.folder / "stages/geometry.py"
     stage.write_text(
-        stage.read_text().replace("tsfmscope.tasks.entries.geometry:entry", "tsfmscope.tasks.geometry.logged:entry")
+        stage.read_text().replace("tsfmscope.tasks.entries.geometry:entry", "tsfmscope.tasks.entries.logged:entry")
     )
-    raised, times = re.subn(r'Task\("measure", \d+', 'Task("measure", 1000', stage.read_text())
+    raised, times = re.subn(r"measures\.VERSION", "1000", stage.read_text())
     assert times == 1
     stage.write_text(raised)
     made.params(lambda block: block.setdefault("resources", {}).update({"flush_s": 0.3}))

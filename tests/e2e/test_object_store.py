@@ -13,7 +13,7 @@ from tests.e2e.checkout import Checkout, checkout, commit
 from tests.store.s3 import s3  # noqa: F401  the fixture
 from tsfmscope.store import files
 from tsfmscope.store.objects import Remote
-from tsfmscope.store.published import read_rows, table_files
+from tsfmscope.store.stage_outputs import read_rows, table_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 STAGES = ("tokens", "embeddings", "geometry")
@@ -60,7 +60,7 @@ def test_the_outs_hold_manifests_and_dvc_versions_them(remote: Checkout) -> None
 
 
 def test_the_rows_are_those_of_a_disk_to_the_byte(remote: Checkout, local: Checkout) -> None:
-    places = (("geometry", "geometry"), ("geometry", "studies"), ("tokens", "dumps"), ("embeddings", "dumps"))
+    places = (("geometry", "geometry"), ("geometry", "study_jobs"), ("tokens", "dumps"), ("embeddings", "dumps"))
     for stage, table in places:
         there, here = (one.folder / "data" / stage for one in (remote, local))
         assert [files.fingerprint(path) for path in table_files(there, table)] == [

@@ -16,8 +16,8 @@ from tsfmscope.stages.config.params import Params, ParamsError, load
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.store import files
 from tsfmscope.store.errors import CheckFailed
+from tsfmscope.store.report_queries import load_queries
 from tsfmscope.tasks.entries import baselines
-from tsfmscope.tasks.report.queries import queries
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 
@@ -88,7 +88,7 @@ def test_a_planned_job_answers_rows_of_forecasts_under_the_baselines_name(
     for one in planned:
         (path,) = one.job.inputs
         (row,) = baselines.evaluate_locally(
-            one.job, files.read_parquet(Path(path)), baselines.load_for_job(one.job)
+            one.job, files.read_parquet(Path(path)), baselines.load_baseline(one.job)
         ).rows
         found = files.to_arrow("forecasts", [{**row, "job_key": one.job.key}]).to_pylist()[0]
         assert (found["model"], found["base_model"], found["rank"]) == (one.job.group, None, None)
@@ -109,14 +109,15 @@ def _with_baselines(made: Tables) -> Tables:
             key = f"{name}-{row['dataset']}-{row['condition']}"
             added.append({**row, "model": name, "nmse": 1e-4, "reason": None, "job_key": key})
             studies.append({"study": STUDY, "stage": "forecasts", "job_key": key})
-    return {**made, "forecasts": made["forecasts"] + added, "studies": made["studies"] + studies}
+    return {**made, "forecasts": made["forecasts"] + added, "study_jobs": made["study_jobs"] + studies}
 
 
 def test_no_statistic_and_no_count_of_models_takes_a_baseline_in(tmp_path: Path) -> None:
     """The views that the stage statistics reads, those that the page shows, and the page's count of models."""
     made = tables([STUDY])
     views = ("nmse_against_isotropy", "pair_signs", "condition_pairs", "rank_units", "partition_spread")
-    asked = [f"select * from {name} order by all" for name in views] + [queries(STUDY)["scope"].sql]
+    asked = [f"select * from {name} order by all" for name in views]
+    asked.append(load_queries("page")["scope"].fill(study=STUDY).sql)
     told, scored = [], []
     for name, one in (("without", made), ("with", _with_baselines(made))):
         (tmp_path / name).mkdir()

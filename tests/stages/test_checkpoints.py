@@ -133,7 +133,8 @@ def test_a_checkpoint_of_an_earlier_version_gets_its_checksums(installed: tuple[
 def test_a_damaged_table_of_the_last_run_does_not_stop_the_stage_that_writes_it_anew(tmp_path: Path) -> None:
     row = {"model": "m", "family": "f", "modality": "series", "source": "folder", "ref": "r", "fingerprint": "0" * 64}
     path = tmp_path / "checkpoints" / "00000.parquet"
-    write_rows(path, "checkpoints", [row | {"parameters": 1, "bytes": 4}])
+    facts = {"parameters": 1, "bytes": 4, "input_stack": "encoder", "output_stack": "encoder"}
+    write_rows(path, "checkpoints", [row | facts])
     assert [one["model"] for one in checkpoints._former_rows(tmp_path)] == ["m"]
     flip(path)
     assert checkpoints._former_rows(tmp_path) == []

@@ -20,12 +20,14 @@ from tsfmscope.stages.config.compression import NARROWING, Method
 from tsfmscope.stages.config.params import Params, ParamsError, load
 from tsfmscope.stages.pipeline import model_folders, planning
 from tsfmscope.store.files import write_parquet, write_rows
-from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.calibration import white
+from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows
 from tsfmscope.tasks.compression.candidates import METHODS, WEIGHED, choices
-from tsfmscope.tasks.entries.compression import calibration_tokens, calibration_windows, compress
+from tsfmscope.tasks.entries.compression import compress
+from tsfmscope.tasks.entries.loading import load_model
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import Job
 from tsfmscope.tasks.models import registry
@@ -66,6 +68,7 @@ def checkpoint() -> None:
     ref = "data/checkpoints/models/chronos-t5-nano"
     facts = registry.facts(Path(ref)) | {"fingerprint": registry.fingerprint(Path(ref))}
     row = {"model": "chronos-t5-nano", "family": "chronos-t5", "modality": "series", "source": "committed", "ref": ref}
+    row |= {"input_stack": "encoder", "output_stack": "decoder"}
     write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", [row | facts])
 
 
@@ -75,7 +78,7 @@ def planned(params: Params, name: str = SMALL) -> Job:
 
 def done(job: Job) -> dict[str, Any]:
     """Do a job here, as a worker would."""
-    (row,) = compress(job, compression.read(job), registry.load_for_job(job)).rows
+    (row,) = compress(job, compression.read(job), load_model(job)).rows
     return dict(row)
 
 
@@ -143,7 +146,7 @@ def test_a_method_without_data_reads_none(params) -> None:
 
 
 def test_a_promise_of_single_series_is_part_of_what_is_asked() -> None:
-    block = {"method": "aware-both", "ranks": {"budget": 0.5}}
+    block = {"method": "activation-aware-2step", "ranks": {"budget": 0.5}}
     assert Method.model_validate(block).plain() == Method.model_validate(block | {"univariate": False}).plain() == block
     assert Method.model_validate(block | {"univariate": True}).plain() == block | {"univariate": True}
 
@@ -203,11 +206,11 @@ def test_a_model_goes_from_its_job_to_a_row_that_every_later_stage_reads(params)
     assert set(found) == {"chronos-t5-nano", SMALL}
     assert found[SMALL]["parameters"] == row["parameters"]
     assert found[SMALL]["family"] == "chronos-t5"
-    loaded = registry.load_for_job(Job(job.task, planning.model_spec(found[SMALL]), planning.inputs(found[SMALL])))
+    loaded = load_model(Job(job.task, planning.model_source(found[SMALL]).to_dict(), planning.inputs(found[SMALL])))
     assert {layer.read().widths for layer in loaded.attentions()} == {(8, 8)}
     cell = planning.Cell(SMALL, "macrodata", "noisy")
     identity = planning.identity(made, cell)
-    assert (identity["base_model"], identity["rank"]) == ("chronos-t5-nano", 0.5)
+    assert (identity.base_model, identity.rank) == ("chronos-t5-nano", 0.5)
 
 
 def test_a_model_that_runs_in_bfloat16_is_compressed_as_it_is_stored_and_runs_so_afterwards(params) -> None:
@@ -221,7 +224,7 @@ def test_a_model_that_runs_in_bfloat16_is_compressed_as_it_is_stored_and_runs_so
     assert job.key == plain.key, "the same weights"
     model_folders.publish(compression.MODELS / SMALL, job)
     found = compression._checkpoint({"chronos-t5-nano": row}, made, SMALL)
-    loaded = registry.load_for_job(Job(job.task, planning.model_spec(found), planning.inputs(found)))
+    loaded = load_model(Job(job.task, planning.model_source(found).to_dict(), planning.inputs(found)))
     assert {layer.linear("q").weight.dtype for layer in loaded.attentions()} == {torch.bfloat16}
 
 
@@ -280,20 +283,20 @@ def test_a_cell_of_a_model_that_could_not_be_made_is_left_out(params) -> None:
 
 def test_calibration_windows_end_before_what_is_held_out_and_are_those_of_the_seed(params) -> None:
     job = planned(params())
-    model, series = registry.load_for_job(job), compression.read(job)["series"]
+    model, series = load_model(job), compression.read(job)["series"]
     spec = dict(job.spec["calibration"])
-    parts = calibration_tokens(model, series, spec)
+    parts = calibration_tokens(model, series, **spec)
     assert [len(one) for one in parts] == [3, 3]  # windows, a data set at a time
     assert max(max(one.origin) for one in parts) + spec["horizon"] <= 0.8 * 1024
     named = {
-        seed: tuple(name for one in calibration_tokens(model, series, spec | {"seed": seed}) for name in one.series)
+        seed: tuple(name for one in calibration_tokens(model, series, **spec | {"seed": seed}) for name in one.series)
         for seed in range(6)
     }
     assert named[0] == tuple(name for one in parts for name in one.series)
     assert len(set(named.values())) > 1
     why = r"give no window before the last 20% .*: too short for 16 steps of context and a horizon of 900 \(8 series\)"
     with pytest.raises(DataError, match=why):
-        calibration_tokens(model, series, spec | {"horizon": 900})
+        calibration_tokens(model, series, **spec | {"horizon": 900})
 
 
 def test_series_too_short_or_without_values_are_passed_over_until_there_are_as_many_windows_as_asked_for(
@@ -301,24 +304,24 @@ def test_series_too_short_or_without_values_are_passed_over_until_there_are_as_m
 ) -> None:
     """Two in forty long enough, where three windows are asked for: none may depend on which are drawn first."""
     job = planned(params())
-    model, spec = registry.load_for_job(job), dict(job.spec["calibration"]) | {"datasets": ["mine"]}
+    model, spec = load_model(job), dict(job.spec["calibration"]) | {"datasets": ["mine"]}
     long = kernelsynth_series(40, 3)
     kept = {long[7].series, long[31].series}
     short = [
         one if one.series in kept else replace(one, values=one.values[: 20 * (n % 3)]) for n, one in enumerate(long)
     ]
     for seed in range(8):
-        (windows,) = calibration_windows(model, {"mine": series_table(short)}, spec | {"seed": seed})
+        (windows,) = calibration_windows(model, {"mine": series_table(short)}, **spec | {"seed": seed})
         assert len(windows) == spec["windows"] == 3
         assert set(windows.series) == kept
 
 
 def test_where_every_series_is_long_enough_the_draw_is_the_first_of_the_permutation(params) -> None:
     job = planned(params())
-    model, spec = registry.load_for_job(job), dict(job.spec["calibration"]) | {"datasets": ["mine"]}
+    model, spec = load_model(job), dict(job.spec["calibration"]) | {"datasets": ["mine"]}
     rows = kernelsynth_series(40, 3)
     for seed in range(4):
-        (windows,) = calibration_windows(model, {"mine": series_table(rows)}, spec | {"seed": seed})
+        (windows,) = calibration_windows(model, {"mine": series_table(rows)}, **spec | {"seed": seed})
         drawn = np.random.default_rng(seed).permutation(40)[:3]
         assert list(windows.series) == [rows[index].series for index in sorted(drawn)]
 

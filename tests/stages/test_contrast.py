@@ -99,8 +99,8 @@ def test_without_a_root_a_file_is_asked_for_and_the_built_in_sets_are_there(
 @pytest.mark.parametrize(("dataset", "expected"), [("photographs", 3072), ("tables", 3072), ("english", 16)])
 def test_the_context_of_an_image_or_a_table_must_be_whole(tmp_path: Path, dataset: str, expected: int) -> None:
     params = params_of(tmp_path)
-    spec = planning.windows_spec(params, planning.Cell("chronos-t5-nano", dataset, "image"), 16)
-    assert spec["min_context"] == expected
+    options = planning.window_options(params, planning.Cell("chronos-t5-nano", dataset, "image"), 16)
+    assert options.min_context == expected
 
 
 def test_every_committed_checkpoint_is_the_one_that_its_recipe_makes() -> None:

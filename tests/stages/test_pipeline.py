@@ -12,7 +12,7 @@ import yaml
 from tsfmscope.stages import BY_NAME, STAGES, Stage
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import dvc_file
-from tsfmscope.stages.pipeline.sources import HOLDERS
+from tsfmscope.stages.pipeline.sources import writers
 from tsfmscope.stages.statistics import READ
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +125,7 @@ class TestEachStage:
 
 
 def test_environments_are_tracked_where_fingerprints_of_models_are_made() -> None:
-    makers = {stage.name for stage in STAGES if stage.name in HOLDERS["checkpoints"]}
+    makers = {stage.name for stage in STAGES if stage.name in writers("checkpoints")}
     assert {stage.name for stage in STAGES if "environments" in stage.params} == makers
 
 
@@ -145,7 +145,7 @@ def test_results_are_read_by_no_stage() -> None:
 
 
 def test_statistics_depends_on_every_stage_whose_tables_it_reads() -> None:
-    held = {f"data/{stage}" for table in READ for stage in HOLDERS[table]}
+    held = {f"data/{stage}" for table in READ for stage in writers(table)}
     assert held <= set(BY_NAME["statistics"].reads)
 
 

@@ -10,12 +10,10 @@ import pytest
 import yaml
 
 from tsfmscope.stages import checkpoints, compression, embeddings, forecasts, spectra
-from tsfmscope.stages.config import PRECISION
-from tsfmscope.stages.config.data import PRECISIONS
 from tsfmscope.stages.config.params import Params, ParamsError, load
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.store.files import write_parquet
-from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.entries.parts import CellIdentity
 from tsfmscope.tasks.series.synthetic.kernelsynth import kernelsynth_series
 from tsfmscope.tasks.series.tables import series_table
 
@@ -71,13 +69,11 @@ def test_samples_are_drawn_by_the_bases_seeds_where_the_precision_alone_differs(
 
 
 def test_tokens_are_sampled_as_those_of_the_first_model_in_the_chain(params: Params, made: Any) -> None:
-    place = {"dataset": "linear-2", "condition": "noisy", "context": 64, "noise": 0.1}
-    specs = {
-        name: embeddings.spec(
-            params, place | {"model": name, "base_model": params.models[name].base_model, "rank": None}, made
-        )
-        for name in made
+    place = {"rank": None, "dataset": "linear-2", "condition": "noisy", "context": 64, "noise": 0.1}
+    cells = {
+        name: CellIdentity.parse(place | {"model": name, "base_model": params.models[name].base_model}) for name in made
     }
+    specs = {name: embeddings.spec(params, cell, made).to_dict() for name, cell in cells.items()}
     first = {"model": BASE, "base_model": None, "rank": None, "family": "chronos-t5", "ref": "r"}
     assert [specs[name].get("sampled_as") for name in made] == [None, first, first, first]
 
@@ -91,7 +87,7 @@ def test_spectra_are_told_what_the_weights_were_rounded_to_and_keys_of_others_st
     assert {name: job.spec.get("weights_dtype") for name, job in jobs.items()} == {
         BASE: None, ROUNDED: "bfloat16", SMALLER: "bfloat16", OTHER: None,
     }  # fmt: skip
-    assert planning.rounding(params, BASE) == planning.rounding(params, OTHER) == {}
+    assert planning.rounding(params, BASE) == planning.rounding(params, OTHER) is None
 
 
 def test_skill_is_that_of_the_model_as_it_runs(params: Params, made: Any) -> None:
@@ -105,7 +101,7 @@ def test_skill_is_that_of_the_model_as_it_runs(params: Params, made: Any) -> Non
 
 def test_what_is_compressed_is_the_stored_model(params: Params, made: Any) -> None:
     assert "options" not in compression.compression_job(params, SMALLER, made).spec
-    assert planning.model_spec(made[SMALLER])["options"] == HALF
+    assert planning.model_source(made[SMALLER]).options == HALF
 
 
 def test_a_precision_that_there_is_not_is_refused_with_the_params(params: Params) -> None:
@@ -115,8 +111,3 @@ def test_a_precision_that_there_is_not_is_refused_with_the_params(params: Params
         ParamsError, match=r"models.t5-rounded.*precision: got 'half', expected one of float32, bfloat16"
     ):
         load("params.yaml")
-
-
-def test_two_lists_of_precisions_are_one() -> None:
-    """The params that every stage reads do not depend on the code of models."""
-    assert (PRECISION, PRECISIONS) == (registry.PRECISION, registry.PRECISIONS)

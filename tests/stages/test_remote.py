@@ -15,7 +15,7 @@ import yaml
 from tests.store.s3 import s3  # noqa: F401  the fixture
 from tsfmscope.stages.config.params import ParamsError, load
 from tsfmscope.store.objects import Remote
-from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_outputs import read_rows
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

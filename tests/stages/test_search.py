@@ -27,7 +27,7 @@ from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.params import Params, ParamsError, load
 from tsfmscope.stages.pipeline.model_folders import work_folder
 from tsfmscope.stages.pipeline.sweeping import TooManyFailures, resources
-from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.store.status import read_statuses
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, StoreCallbacks
@@ -326,7 +326,7 @@ def test_trainings_of_both_stages_are_shared_by_as_many_processes_as_their_task_
     block["pretraining"] = {"recipe": "one", "flat": [2], "grace": 5}
     block["checkpoints"] = {"committed": None, "recipes": {"toy": TOY, "one": TOY | {"batch_steps": 40}}}  # one window
     block["models"] = {"toy": {"family": "chronos-t5", "ref": "checkpoint:toy"}}
-    block["studies"] = {"weights": {"title": "t", "measures": ["weights"], "models": "all", "picture": "none"}}
+    block["studies"] = {"weights": {"title": "t", "measures": ["weights"], "models": "all", "plot": "none"}}
     block["report"] = {"study": "weights"}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
     trained, searched = (
@@ -354,7 +354,7 @@ def test_a_checkpoint_whose_embedding_is_taken_over_is_trained_first(tmp_path: P
     recipes = {"dense": TOY, "reused": TOY | {"embedding_from": "dense", "heads": {"flat": 2}, "snapshots": [0]}}
     block["checkpoints"] = {"committed": None, "recipes": recipes}
     block["models"] = {"reused": {"family": "chronos-t5", "ref": "checkpoint:reused"}}
-    block["studies"] = {"weights": {"title": "t", "measures": ["weights"], "models": "all", "picture": "none"}}
+    block["studies"] = {"weights": {"title": "t", "measures": ["weights"], "models": "all", "plot": "none"}}
     block["report"] = {"study": "weights"}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(block))
     command = [sys.executable, "-m", "tsfmscope.stages", "checkpoints"]

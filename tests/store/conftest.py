@@ -1,19 +1,25 @@
-"""Rows and records of every table that the tests write."""
+"""Valid rows of every table, and records of jobs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tsfmscope.store.schema import TABLES
 from tsfmscope.store.stage_store import StageStore
+from tsfmscope.store.tables.columns import Column
 
 IDENTITY = {"model": "m", "dataset": "d", "condition": "c512", "context": 512, "noise": 0.0}
 TIMING = {"seconds": 1.0, "load_seconds": 0.5, "actor": "a", "node": "n", "device": "cpu", "started": 1e9}
-ROWS: Mapping[str, dict[str, Any]] = {
+# Values that tests rely on. `valid_row` fills other tables, and other columns that may not be null.
+VALUES: Mapping[str, dict[str, Any]] = {
     "geometry": {
         **IDENTITY, "stack": "encoder", "layer": 2, "normed": True, "n_tokens": 2048, "n_types": 30, "n_series": 32,
         "n_zero": 0, "states_dtype": "float16", "weights_dtype": "float32", "zeta": 0.5, "zeta_token": 0.5, "k": 2,
@@ -75,7 +81,7 @@ ROWS: Mapping[str, dict[str, Any]] = {
         "dataset": "d", "source": "folder", "domain": "finance", "freq": "B", "horizon": 30, "season": 5, "n_series": 8,
         "n_available": 8, "n_steps": 60000, "provenance": "a file", "paper": "finance-1", "stands_in_for": None,
     },
-    "questions": {"study": "s", "title": "What?", "figure": "isotropy Fig. 3", "picture": "domains"},
+    "studies": {"study": "s", "title": "What?", "figure": "isotropy Fig. 3", "plot": "domains"},
     "inference": {
         "study": "s", "answer": "mixed_model", "measure": "zeta", "grouping": "all", "block": "all",
         "statistic": "slope", "n": 9, "n_clusters": 3, "estimate": 0.5, "low": 0.1, "high": 0.9, "p": 0.01,
@@ -84,16 +90,36 @@ ROWS: Mapping[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def example(column: Column) -> Any:
+    """A value of the column's type inside its range."""
+    if pa.types.is_list(column.type):
+        return [example(replace(column, type=column.type.value_type))]
+    if pa.types.is_string(column.type):
+        return "m" if column.name == "model" else column.name
+    if pa.types.is_timestamp(column.type):
+        return datetime(2026, 1, 1, tzinfo=UTC)
+    low, high = column.range
+    number = 1 if low is None and high is None else high if low is None else low
+    return pa.scalar(number, pa.float64()).cast(column.type, safe=False).as_py()
+
+
+def valid_row(name: str) -> dict[str, Any]:
+    """A row of a table, without job_key, with a value in every column that needs one."""
+    columns = [column for column in TABLES[name].columns if column.name != "job_key"]
+    needed = [column for column in columns if column.needs_reason or not column.null]
+    return {column.name: example(column) for column in needed} | VALUES.get(name, {})
+
+
 @pytest.fixture(scope="session")
 def rows() -> Mapping[str, dict[str, Any]]:
     """A valid row of each table, without job_key."""
-    return ROWS
+    return {name: valid_row(name) for name in TABLES}
 
 
 @pytest.fixture
 def row() -> Callable[..., dict[str, Any]]:
     """`row("geometry", zeta=2.0)`: a valid row of a table with some columns changed."""
-    return lambda table, **changes: ROWS[table] | changes
+    return lambda table, **changes: valid_row(table) | changes
 
 
 @pytest.fixture

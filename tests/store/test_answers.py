@@ -48,7 +48,7 @@ def connection(units, rows, tmp_path_factory: pytest.TempPathFactory):
     studies = [{"study": "s", "stage": "geometry", "job_key": f"g{n}"} for n in range(len(geometry))]
     studies += [{"study": "s", "stage": "forecasts", "job_key": f"f{n}"} for n in range(len(geometry))]
     checkpoints = [rows["checkpoints"] | {"model": model} for model in (*MODELS, "m0@half")]
-    tables = {"geometry": geometry, "forecasts": forecasts, "studies": studies, "checkpoints": checkpoints}
+    tables = {"geometry": geometry, "forecasts": forecasts, "study_jobs": studies, "checkpoints": checkpoints}
     for name, lines in tables.items():
         files.write_rows(folder / name, name, lines)
     catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})
@@ -166,7 +166,7 @@ def test_effective_dimension_is_numpy_s(tmp_path: Path, rows) -> None:
     ]
     geometry = [rows["geometry"] | {"layer": n, "eigenvalues": s, "job_key": str(n)} for n, s in enumerate(spectra)]
     studies = [{"study": "s", "stage": "geometry", "job_key": row["job_key"]} for row in geometry]
-    tables = {"geometry": geometry, "studies": studies, "checkpoints": [rows["checkpoints"]]}
+    tables = {"geometry": geometry, "study_jobs": studies, "checkpoints": [rows["checkpoints"]]}
     for name, lines in tables.items():
         files.write_rows(tmp_path / name, name, lines)
     catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in tables})

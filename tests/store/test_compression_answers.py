@@ -26,7 +26,7 @@ Rows = dict[str, list[dict[str, Any]]]
 def measured(rows) -> Rows:
     """A base and two models made from it on two data sets; the base alone on a third, one model alone on a fourth."""
     rng = np.random.default_rng(8)
-    made: Rows = {name: [] for name in ("forecasts", "geometry", "fidelity", "timings", "studies")}
+    made: Rows = {name: [] for name in ("forecasts", "geometry", "fidelity", "timings", "study_jobs")}
     for model, rank in MODELS.items():
         base = None if rank is None else "t5"
         for dataset in [*DATASETS, *(["alone"] if model in ("t5",) else ["baseless"] if model == "t5@half" else [])]:
@@ -42,16 +42,18 @@ def measured(rows) -> Rows:
             timing = {"load_seconds": 0.0, "actor": "a", "node": "n", "device": "cpu", "started": len(made["timings"])}
             seconds = SECONDS[model] + (7.0 if dataset == "d0" else 0.0)  # the first of each model, which is no measure
             made["timings"].append(timing | {"stage": "forecasts", "key": f"f/{key}", "seconds": seconds})
-            made["studies"] += [{"study": study, "stage": "forecasts", "job_key": f"f/{key}"} for study in ("s", "t")]
+            made["study_jobs"] += [
+                {"study": study, "stage": "forecasts", "job_key": f"f/{key}"} for study in ("s", "t")
+            ]
             for layer in range(3):
                 state = {"zeta_adjusted": rng.uniform(), "eigenvalues": sorted(rng.uniform(size=6), reverse=True)}
                 where = {"layer": layer, "normed": False, "job_key": f"g/{key}/{layer}"}
                 made["geometry"].append(rows["geometry"] | which | state | where)
-                made["studies"].append({"study": "s", "stage": "geometry", "job_key": where["job_key"]})
+                made["study_jobs"].append({"study": "s", "stage": "geometry", "job_key": where["job_key"]})
             if rank is not None:
                 found = {"overlap": rng.uniform(), "lppl": rng.uniform(1, 3), "job_key": f"d/{key}"}
                 made["fidelity"].append(rows["fidelity"] | which | found)
-                made["studies"] += [{"study": s, "stage": "compression", "job_key": f"d/{key}"} for s in ("s", "t")]
+                made["study_jobs"] += [{"study": s, "stage": "compression", "job_key": f"d/{key}"} for s in ("s", "t")]
     return made
 
 
@@ -127,7 +129,7 @@ def test_time_is_that_of_warm_jobs_of_one_run_and_device(
         base = "t5" if "@" in key else None
         made.setdefault("timings", []).append(where | one | {"key": key})
         made.setdefault("forecasts", []).append(rows["forecasts"] | cell | {"base_model": base, "job_key": key})
-        made.setdefault("studies", []).append({"study": "s", "stage": "forecasts", "job_key": key})
+        made.setdefault("study_jobs", []).append({"study": "s", "stage": "forecasts", "job_key": key})
     for name, lines in made.items():
         files.write_rows(tmp_path / name, name, lines)
     catalogue.build(tmp_path / "r.duckdb", {name: [tmp_path / name] for name in made})

@@ -19,7 +19,7 @@ from tsfmscope import store
 from tsfmscope.store import catalogue, files
 from tsfmscope.store.errors import StoreError
 from tsfmscope.store.manifests import locate
-from tsfmscope.store.published import dump_files, table_files
+from tsfmscope.store.stage_outputs import dump_files, table_files
 from tsfmscope.store.stage_store import StageStore
 
 KEYS = [f"{n:064d}" for n in range(6)]
@@ -54,7 +54,7 @@ def make(row: Callable[..., dict[str, Any]], record: Callable[..., dict[str, Any
         if not (data / "datasets.parquet").exists():  # of a stage that DVC runs as a whole or not at all
             files.write_rows(data / "datasets.parquet", "datasets", [row("datasets")])
         sources: dict[str, Any] = {name: table_files(data / name, name) for name in OUTS}
-        sources["studies"] = table_files(data / "geometry", "studies")
+        sources["study_jobs"] = table_files(data / "geometry", "study_jobs")
         sources["failures"] = [path for name in OUTS for path in table_files(data / name, "failures")]
         sources |= {"datasets": [data / "datasets.parquet"], "embeddings": dump_files(data / "dumps", ".arrow")}
         for name in ("timings", "runs"):
@@ -90,7 +90,7 @@ def kinds(data: Path) -> Iterator[tuple[str, list[Path]]]:
     """Files of each kind, by what they hold."""
     yield "rows", sorted(path for name in OUTS for path in (data / name / name).glob("*.parquet"))
     yield "failures", sorted(data.glob("*/failures/*.parquet"))
-    yield "studies", sorted(data.glob("*/studies/*.parquet"))
+    yield "study_jobs", sorted(data.glob("*/study_jobs/*.parquet"))
     yield "activations", sorted(data.rglob("*.arrow"))
     yield "wall clock", sorted((data / "timings").rglob("*.parquet"))
     yield "data sets", [data / "datasets.parquet"]

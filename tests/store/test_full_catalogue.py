@@ -40,8 +40,8 @@ def sources(tmp_path: Path, row: Callable[..., dict[str, Any]]) -> dict[str, lis
     ]
     files.write_rows(tmp_path / "spectra.parquet", "spectra", spectra)
     studies = [{"study": "s", "stage": "spectra", "job_key": str(n)} for n in range(JOBS)]
-    files.write_rows(tmp_path / "studies.parquet", "studies", studies)
-    return {name: [tmp_path / f"{name}.parquet"] for name in ("spectra", "studies")}
+    files.write_rows(tmp_path / "study_jobs.parquet", "study_jobs", studies)
+    return {name: [tmp_path / f"{name}.parquet"] for name in ("spectra", "study_jobs")}
 
 
 @pytest.mark.parametrize("left", [0, 100_000, MEBIBYTE])

@@ -67,7 +67,7 @@ def connection(
     folder = tmp_path_factory.mktemp("answers")
     tables = {"angles": list(_angles(rows["angles"])), "forecasts": forecasts}
     asked = [("spectra", "angles"), *dict.fromkeys(("forecasts", one["job_key"]) for one in forecasts)]
-    tables["studies"] = [{"study": STUDY, "stage": stage, "job_key": key} for stage, key in asked]
+    tables["study_jobs"] = [{"study": STUDY, "stage": stage, "job_key": key} for stage, key in asked]
     half = {"model": "model@half", "base_model": "model", "attention_ratio": 0.5}
     tables["compression"] = [rows["compression"] | half]
     tables["checkpoints"] = [rows["checkpoints"] | {"model": model} for model in MODELS[1:]]

@@ -43,7 +43,7 @@ def connection(measured, rows, tmp_path_factory: pytest.TempPathFactory):
     tables |= {"geometry": [rows["geometry"] | cell | {"job_key": "g"}]}
     tables |= {"forecasts": [rows["forecasts"] | cell | {"job_key": "f"}]}
     keys = {"geometry": "g", "forecasts": "f"}
-    tables |= {"studies": [{"study": "s", "stage": stage, "job_key": key} for stage, key in keys.items()]}
+    tables |= {"study_jobs": [{"study": "s", "stage": stage, "job_key": key} for stage, key in keys.items()]}
     for name, lines in tables.items():
         files.write_rows(folder / name, name, lines)
     catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})

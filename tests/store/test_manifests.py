@@ -21,8 +21,8 @@ from tsfmscope.store.dumps import layer_states, layers, read_states, read_table
 from tsfmscope.store.errors import PlaceError, StaleInput, StoreBusy
 from tsfmscope.store.object_store import place
 from tsfmscope.store.objects import Remote, filesystem
-from tsfmscope.store.published import dump_files, read_rows, table_files
 from tsfmscope.store.query import connect
+from tsfmscope.store.stage_outputs import dump_files, read_rows, table_files
 from tsfmscope.store.stage_store import StageStore
 
 
@@ -57,7 +57,7 @@ def test_the_out_holds_a_manifest_and_the_manifest_every_row(out, record, row, t
         ("a", 0), ("a", 1), ("b", 0), ("b", 1),
     ]  # fmt: skip
     assert read_rows(data / "stage", "failures")["key"].to_pylist() == ["c"]
-    assert read_rows(data / "stage", "studies")["job_key"].to_pylist() == ["a"]
+    assert read_rows(data / "stage", "study_jobs")["job_key"].to_pylist() == ["a"]
     assert read_rows(data / "stage", "skipped").num_rows == 0
     assert read_rows(data / "timings" / "stage", "timings")["key"].to_pylist() == ["a", "b", "c"]
     assert read_rows(data / "timings" / "stage", "runs")["done"].to_pylist() == [2]

@@ -81,10 +81,10 @@ def test_finish_leaves_few_sorted_files_and_nothing_that_no_manifest_names(out, 
             store.append([record(key, [row("training", step=n) for n in range(2)])])
         assert store.finish("ac", [("s", "a"), ("s", "c")]) == {"jobs": 2, "done": 3, "failed": 0, "reused": -1}
     assert [(r["job_key"], r["step"]) for r in stored(at, "training")] == [("a", 0), ("a", 1), ("c", 0), ("c", 1)]
-    assert [r["job_key"] for r in stored(at, "studies")] == ["a", "c"]
+    assert [r["job_key"] for r in stored(at, "study_jobs")] == ["a", "c"]
     assert len(stored(at, "runs")) == 1
     tables = [name.split("/")[1] for name in names(at) if name.startswith("rows/")]
-    assert sorted(tables) == ["failures", "runs", "studies", "timings", "training"]
+    assert sorted(tables) == ["failures", "runs", "study_jobs", "timings", "training"]
 
 
 def test_the_same_rows_are_the_same_bytes_as_on_a_disk_whatever_came_before(out, at, record, row, tmp_path) -> None:

@@ -22,7 +22,7 @@ def connection(
     rows: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     folder: Path = tmp_path_factory.mktemp("observed")
-    made: dict[str, list[dict[str, Any]]] = {name: [] for name in ("geometry", "forecasts", "studies")}
+    made: dict[str, list[dict[str, Any]]] = {name: [] for name in ("geometry", "forecasts", "study_jobs")}
     for n, (model, name, condition) in enumerate(itertools.product("abc", LENGTHS, CONTEXTS)):
         identity = {"model": model, "dataset": name, "condition": condition, "context": CONTEXTS[condition]}
         keys = {stage: f"{stage}-{n}" for stage in ("geometry", "forecasts")}
@@ -34,7 +34,7 @@ def connection(
             made["forecasts"].append(rows["forecasts"] | identity | window | {"job_key": keys["forecasts"]})
         none = {"series": "none", "origin": 10_000, "n_context": 0, "nmse": None, "reason": "not forecast: too short"}
         made["forecasts"].append(rows["forecasts"] | identity | none | {"job_key": keys["forecasts"]})
-        made["studies"] += [{"study": "s", "stage": stage, "job_key": key} for stage, key in keys.items()]
+        made["study_jobs"] += [{"study": "s", "stage": stage, "job_key": key} for stage, key in keys.items()]
     made["checkpoints"] = [rows["checkpoints"] | {"model": model} for model in "abc"]
     for name, lines in made.items():
         files.write_rows(folder / name, name, lines)

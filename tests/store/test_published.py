@@ -30,7 +30,7 @@ def catalogued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.Duck
     """
     sql = Path(str(catalogue.resources("tsfmscope.store") / "sql"))
     live = tmp_path_factory.mktemp("sql")
-    for folder, target in (("views", "views"), ("kept", "views"), ("answers", "answers")):
+    for folder, target in (("views", "views"), ("materialized", "views"), ("answers", "answers")):
         shutil.copytree(sql / folder, live / target, dirs_exist_ok=True)
     with duckdb.connect() as connection:
         catalogue._fill(connection, {}, 0)
@@ -58,7 +58,7 @@ def answer(catalogued: duckdb.DuckDBPyConnection, row: Callable[..., dict[str, A
             "datasets": [row("datasets", **{"dataset": "sines", "paper": "seasonality-2"} | (dataset or {}))],
             "geometry": [row("geometry", **cell | {"job_key": "g"} | state | (geometry or {}))],
             "forecasts": [row("forecasts", **cell, nmse=v, series=f"s{n}", job_key="f") for n, v in enumerate(nmse)],
-            "questions": [row("questions", figure=figure)],
+            "studies": [row("studies", figure=figure)],
             "inference": [row("inference", **claim) for claim in claims],
         }
         for name, rows in made.items():

@@ -114,8 +114,8 @@ def made(losses: Mapping[tuple[str, str], float], rows: Mapping[str, dict[str, A
             for one in forecasts
             if one["model"] in SECONDS
         ],
-        "studies": [{"study": study, "stage": stage, "job_key": key} for study, stage, key in asked],
-        "questions": [rows["questions"] | {"study": study, "figure": figure} for study, figure in FIGURES.items()],
+        "study_jobs": [{"study": study, "stage": stage, "job_key": key} for study, stage, key in asked],
+        "studies": [rows["studies"] | {"study": study, "figure": figure} for study, figure in FIGURES.items()],
     }
 
 

@@ -60,15 +60,15 @@ def spectra() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def connection(spectra, rows, tmp_path_factory: pytest.TempPathFactory):
     folder: Path = tmp_path_factory.mktemp("ranks")
-    along = json.dumps({"a": 2.0, "b": 8.0})
+    x_axis = json.dumps({"a": 2.0, "b": 8.0})
     tables = {
         "spectra": spectra,
         "checkpoints": [
             rows["checkpoints"] | {"model": model, "family": modality, "modality": modality}
             for model, modality in MODELS.items()
         ],
-        "studies": [{"study": "s", "stage": "spectra", "job_key": "k"}],
-        "questions": [rows["questions"] | {"study": "s", "figure": "ranks Fig. 2", "along": along}],
+        "study_jobs": [{"study": "s", "stage": "spectra", "job_key": "k"}],
+        "studies": [rows["studies"] | {"study": "s", "figure": "ranks Fig. 2", "x_axis": x_axis}],
     }
     for name, lines in tables.items():
         files.write_rows(folder / name, name, lines)
@@ -87,7 +87,8 @@ def rank_of(spectra: list[dict[str, Any]], epsilon: float, **where: Any) -> list
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_the_flow_of_ranks_counts_what_numpy_counts(connection, spectra, epsilon: float) -> None:
-    asked = "select numerical_rank, share, depth, meaningless from flow_of_ranks where model = 'a' and dataset = 'real'"
+    columns = "numerical_rank, share, depth, below_noise_floor"
+    asked = f"select {columns} from flow_of_ranks where model = 'a' and dataset = 'real'"
     found = connection.execute(asked + " and epsilon = ? order by layer", [epsilon]).fetchall()
     expected = rank_of(spectra, epsilon, model="a", dataset="real", normed=False)
     assert [row[0] for row in found] == expected
@@ -139,7 +140,7 @@ def test_modalities_are_compared_by_the_means_of_their_models(connection, spectr
 
 
 def test_a_trend_runs_along_the_logarithm_of_what_the_study_varies(connection, spectra) -> None:
-    asked = "select n, estimate from rank_tests where measure = 'query@0.1' and \"grouping\" = 'along'"
+    asked = "select n, estimate from rank_tests where measure = 'query@0.1' and \"grouping\" = 'x_axis'"
     shares = [np.mean(rank_of(spectra, 0.1, model=model, matrix="q", n_rows=16)) / 16 for model in "ab"]
     assert connection.execute(asked).fetchall() == [(2, pytest.approx((shares[1] - shares[0]) / 2))]
 

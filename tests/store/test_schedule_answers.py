@@ -37,7 +37,7 @@ def losses() -> dict[tuple[str, int, str], float]:
 def connection(losses, rows, tmp_path_factory: pytest.TempPathFactory):
     folder: Path = tmp_path_factory.mktemp("schedules")
     names = [f"{schedule}-{seed}" for schedule in SCHEDULES for seed in SEEDS]
-    asked = {"study": "s", "along": json.dumps({name: float(name[-1]) for name in names})}
+    asked = {"study": "s", "x_axis": json.dumps({name: float(name[-1]) for name in names})}
     forecasts = [
         rows["forecasts"]
         | {"model": f"{schedule}-{seed}", "dataset": dataset, "condition": "c", "series": "one", "job_key": "k"}
@@ -53,8 +53,8 @@ def connection(losses, rows, tmp_path_factory: pytest.TempPathFactory):
             | {"heads": json.dumps(heads) if (heads := SCHEDULES[name[:-2]]) else None}
             for name in names
         ],
-        "studies": [{"study": "s", "stage": "forecasts", "job_key": "k"}],
-        "questions": [rows["questions"] | asked],
+        "study_jobs": [{"study": "s", "stage": "forecasts", "job_key": "k"}],
+        "studies": [rows["studies"] | asked],
     }
     for name, lines in tables.items():
         files.write_rows(folder / name, name, lines)

@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 
 from tsfmscope.store.schema import TABLES, arrow_schema, table, to_arrow
+from tsfmscope.store.tables.columns import IDENTITY, LAYER, NORMED, STACK
+from tsfmscope.tasks import job
 
 
 def test_every_column_has_a_meaning_and_stands_once() -> None:
@@ -13,6 +15,12 @@ def test_every_column_has_a_meaning_and_stands_once() -> None:
         names = [column.name for column in one.columns]
         assert len(names) == len(set(names)), one.name
         assert all(column.meaning for column in one.columns)
+
+
+def test_the_columns_of_a_cell_are_those_that_jobs_write() -> None:
+    """`tasks` and `store` may not import each other, so each has the names."""
+    assert tuple(column.name for column in IDENTITY) == job.IDENTITY
+    assert tuple(column.name for column in (STACK, LAYER, NORMED)) == job.LAYER
 
 
 def test_the_schema_says_what_may_be_null() -> None:

@@ -125,7 +125,7 @@ def test_finish_prunes_what_is_not_current_and_writes_studies_and_the_run(out, r
         assert counts == {"jobs": 2, "done": 0, "failed": 0, "reused": 2}
         assert [r["job_key"] for r in read(store.root / "training")] == ["a", "b"]
         assert [t["key"] for t in read(store.companion / "timings")] == ["a", "b"]
-        assert read(store.root / "studies") == [{"study": "two", "stage": "training", "job_key": "a"}]
+        assert read(store.root / "study_jobs") == [{"study": "two", "stage": "training", "job_key": "a"}]
         first, second = read(store.companion / "runs")
     assert (first["done"], first["seed"], first["cpus"], second["reused"]) == (3, 7, 2, 2)
     assert '"pyarrow"' in first["versions"]
@@ -136,7 +136,7 @@ def test_nothing_but_tables_is_left_in_the_out(out, record, row) -> None:
         store.append([record("a", [row("training")])])
         store.finish(["a"])
         left = sorted(p.relative_to(store.root).as_posix() for p in store.root.rglob("*") if p.is_file())
-    assert left == ["failures/00000.parquet", "studies/00000.parquet", "training/00000.parquet"]
+    assert left == ["failures/00000.parquet", "study_jobs/00000.parquet", "training/00000.parquet"]
 
 
 steps = st.lists(

@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.tasks.models.families import FORECASTERS, has_checkpoint
 from tsfmscope.store.dumps import layer_states, layers, write_dump
 from tsfmscope.store.schema import TABLES
 from tsfmscope.tasks.entries.embeddings import embed
 from tsfmscope.tasks.entries.forecasts import evaluate
 from tsfmscope.tasks.entries.geometry import entry
 from tsfmscope.tasks.entries.tokens import tokenize
-from tsfmscope.tasks.geometry.measure import MEASURES
+from tsfmscope.tasks.geometry.measures import MEASURES
 from tsfmscope.tasks.geometry.repeats import MEASURES as REPEATED
 from tsfmscope.tasks.job import IDENTITY, Job, Task
 from tsfmscope.tasks.models.base import Forecaster
@@ -32,15 +33,19 @@ from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
+# Families of `make test`; the others take longer, since each reads 96 series.
+FAST = {"chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"}
+# Families of networks that read images or find nearest codes: minutes each.
+LONG = {"timesfm", "totem", "visionts"}
+MARKS = {name: [pytest.mark.slow, pytest.mark.long] if name in LONG else [pytest.mark.slow] for name in FORECASTERS}
 FAMILIES = [
-    *("chronos-t5", "chronos-bolt", "patchtst", "moirai", "lag-llama"),
-    *(  # 96 series each: by make test-slow
-        pytest.param(name, marks=pytest.mark.slow) for name in ("chronos-2", "time-moe", "wavetoken")
-    ),
-    *(pytest.param(name, marks=[pytest.mark.slow, pytest.mark.long]) for name in ("timesfm", "totem", "visionts")),
+    pytest.param(name, marks=[] if name in FAST else MARKS[name]) for name in FORECASTERS if has_checkpoint(name)
 ]
 LARGEST = float(np.finfo(np.float32).max)
-MEASURE = {"k_max": 3, "restarts": 1, "min_cluster": 10, "permutations": 3, "presets": ["isoscore", "cai"]}
+MEASURE = {
+    "k_max": 3, "restarts": 1, "min_silhouette": 0.1, "min_cluster": 10, "silhouette_rows": 20_000, "permutations": 3,
+    "repeats": 5, "presets": ["isoscore", "cai"],
+}  # fmt: skip
 RNG = np.random.default_rng(0)
 WALK = RNG.standard_normal(160).cumsum()
 STEP = np.arange(160)
@@ -49,7 +54,7 @@ NEVER_EXPLAINED = (  # nor standard deviations: null under two repeats that have
     *("reason", "base_model", "rank", "samples"),
     *(f"{name}_sd" for name in REPEATED),
 )
-ADJUSTED = tuple(name for name in MEASURES if name.startswith("zeta_adjusted"))
+ADJUSTED = tuple(name for one in MEASURES for name in one.columns if name.startswith("zeta_adjusted"))
 WORDS: dict[str, tuple[str, ...]] = {  # of a reason -> the column that it speaks of
     "zeta": ("zeta:",),
     "zeta_token": ("zeta:",),
@@ -146,24 +151,28 @@ def model(family: str) -> Forecaster:
 
 def job(case: Case, **more: Any) -> Job:
     cell = dict(zip(IDENTITY, ("m", None, None, "d", "c", case.context, case.noise), strict=True))
-    return Job(Task("t", 1, "m:f"), cell | more)
+    return Job(Task("t", 1, "m:f"), cell | {"seed": 0} | more)
+
+
+# The model that a job's spec names; the tests pass it to the entries.
+MODEL = {"family": "f", "ref": "r"}
 
 
 def cut(case: Case) -> dict[str, Any]:
-    return {"horizon": case.horizon, "min_context": 16, "held_out": None, "seed": 0}
+    return {"horizon": case.horizon, "min_context": 16, "held_out": None}
 
 
 def measured(case: Case, family: str, folder: Path) -> tuple[dict[str, int], list[dict[str, Any]]]:
     """Counted reasons, and the row of every layer: three jobs, with files between them as in the pipeline."""
     network = model(family)
-    result = tokenize(job(case, **cut(case), rows=64), series_table(case.series), network)
+    result = tokenize(job(case, **cut(case), **MODEL, rows=64, format="arrow"), series_table(case.series), network)
     write_dump(folder, "tokens.parquet", result.dump or [])
     data = pq.read_table(folder / "tokens.parquet")
     skipped: dict[str, int] = json.loads((data.schema.metadata or {})[b"skipped"])
     assert result.rows[0]["n_windows"] == len(data)
     if not len(data):
         return skipped, []
-    result = embed(job(case, rows=64, batch=4, store_dtype="float16"), data, network)
+    result = embed(job(case, **MODEL, rows=64, batch=4, store_dtype="float16", format="arrow"), data, network)
     write_dump(folder, "states.arrow", result.dump or [])
     rows = []
     for stack, layer, normed in layers(folder / "states.arrow"):
@@ -176,7 +185,7 @@ def measured(case: Case, family: str, folder: Path) -> tuple[dict[str, int], lis
 def scored(case: Case, family: str) -> list[dict[str, Any]]:
     """The row of every series."""
     how = {"levels": [0.1, 0.5, 0.9], "samples": 4, "batch": 8, "keep_quantiles": True}
-    result = evaluate(job(case, **cut(case), **how), series_table(case.series), model(family))
+    result = evaluate(job(case, **cut(case), **MODEL, **how), series_table(case.series), model(family))
     return [dict(row) for row in result.rows]
 
 

@@ -51,7 +51,7 @@ final as (
         inputs.n_rows,
         inputs.n_columns as width,
         inputs.epsilon,
-        inputs.meaningless,
+        inputs.below_noise_floor,
         inputs.numerical_rank,
         inputs.share
     from inputs

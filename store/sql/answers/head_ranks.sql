@@ -11,7 +11,7 @@ with heads as (
         epsilon,
         any_value(heads) as heads,
         any_value(full_rank) as head_width,
-        bool_or(meaningless) as meaningless,
+        bool_or(below_noise_floor) as below_noise_floor,
         avg(numerical_rank) as head_rank,
         min(numerical_rank) as head_rank_low,
         max(numerical_rank) as head_rank_high,

@@ -8,7 +8,7 @@
 -- paper does not name the score. run: what to run to get a comparable number.
 with claims as (
     select
-        questions.study,
+        studies.study,
         claimed.figure,
         claimed.claim,
         claimed.source,
@@ -51,10 +51,10 @@ with claims as (
             || format('{:g}', claimed.centre) || ', and p is at most ' || inference.alpha
         ) as why
     from published_claims as claimed
-    inner join questions
-        on questions.figure = claimed.figure
+    inner join studies
+        on studies.figure = claimed.figure
     inner join inference
-        on inference.study = questions.study
+        on inference.study = studies.study
         and inference.answer = claimed.answer
         and inference.measure = claimed.measure
         and inference."grouping" = claimed."grouping"

@@ -51,7 +51,7 @@ final as (
         weights.n_columns,
         weights.full_rank,
         weights.epsilon,
-        weights.meaningless,
+        weights.below_noise_floor,
         weights.numerical_rank,
         weights.share
     from weights

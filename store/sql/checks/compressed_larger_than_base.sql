@@ -1,4 +1,4 @@
--- No compressed model is larger than its base by more than 1 %, which is left for the biases that absorbed heads move.
+-- No compressed model is larger than its base by more than 1 %, which truncated heads may need for their biases.
 with final as (
     select
         model,

@@ -1,5 +1,7 @@
 -- What is each isotropy measure of the last layer, and as a number that is larger where states are more isotropic?
-with measures as (
+-- The catalogue fills in its two parameters: the columns of `geometry` that declare more_isotropic, and those of
+-- them of which a larger value is more isotropic.
+with layers as (
     select
         study,
         family,
@@ -10,26 +12,23 @@ with measures as (
         condition,
         context,
         noise,
-        unnest([
-            {'measure': 'zeta', 'value': zeta, 'isotropy': -abs(zeta)},
-            {'measure': 'zeta_adjusted', 'value': zeta_adjusted, 'isotropy': -abs(zeta_adjusted)},
-            {
-                'measure': 'zeta_adjusted_corrected',
-                'value': zeta_adjusted_corrected,
-                'isotropy': -abs(zeta_adjusted_corrected)
-            },
-            {'measure': 'log_isotropy_scaled', 'value': log_isotropy_scaled, 'isotropy': log_isotropy_scaled},
-            {'measure': 'isoscore', 'value': isoscore, 'isotropy': isoscore}
-        ], recursive := true)
+        $measures
     from last_layer
+),
+
+measures as (
+    select *
+    from layers unpivot include nulls (value for measure in ($measures))
 ),
 
 final as (
     select
-        * replace (
-            case when isfinite(value) then value end as value,
-            case when isfinite(isotropy) then isotropy end as isotropy
-        )
+        * replace (case when isfinite(value) then value end as value),
+        case
+            when not isfinite(value) then null
+            when measure in ($larger_is_isotropic) then value
+            else -abs(value)
+        end as isotropy
     from measures
 )
 

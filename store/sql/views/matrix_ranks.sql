@@ -1,6 +1,6 @@
 -- How many singular values of each matrix are above epsilon of the largest (rank_structure.md eq. 1)?
 -- share: numerical rank divided by the largest rank that the matrix' shape allows.
--- meaningless: whether epsilon lies below the floor of rounding errors.
+-- below_noise_floor: whether epsilon lies below the floor of rounding errors.
 with tolerances (epsilon) as (
     values (1e-1::double), (3e-2), (1e-2), (3e-3), (1e-3), (1e-4)
 ),
@@ -33,7 +33,7 @@ counted as (
 final as (
     select
         * exclude (numerical_rank),
-        epsilon < floor as meaningless,
+        epsilon < floor as below_noise_floor,
         numerical_rank,
         numerical_rank / nullif(full_rank, 0) as share
     from counted

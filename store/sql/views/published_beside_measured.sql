@@ -7,12 +7,12 @@
 with asked as (
     select
         row_number() over () as number,
-        questions.study,
+        studies.study,
         printed.*,
-        questions.study is null as is_absent
+        studies.study is null as is_absent
     from published_values as printed
-    left join questions
-        on questions.figure = printed.figure
+    left join studies
+        on studies.figure = printed.figure
 ),
 
 numbers as (

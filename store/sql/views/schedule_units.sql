@@ -1,14 +1,14 @@
 -- Which numbers do the tests on rank schedules compare: by seed, the log of one score over another?
--- Models with the same number in the study's `along` have the same seed. A score is the geometric
+-- Models with the same number in the study's `x_axis` have the same seed. A score is the geometric
 -- mean over data sets.
 with grid as (
     select
         study,
         entry.key as model,
         entry.value::double as seed
-    from questions,
-        lateral (select unnest(map_entries(along::json::map(varchar, double)), recursive := false) as entry)
-    where along is not null
+    from studies,
+        lateral (select unnest(map_entries(x_axis::json::map(varchar, double)), recursive := false) as entry)
+    where x_axis is not null
 ),
 
 schedules as (

@@ -76,7 +76,7 @@ class AttentionLayer:
     parts: q, k, v, o -> name of the torch Linear in `module`.
     query_scale(module): factors by which `module` multiplies the dimensions of a query after W_Q. `read`
     folds them into W_Q, and `resize` sets them to 1.
-    laid_out(mask, shape): map a token mask [W, T] to the row layout `shape` of the projections' inputs; given
+    reorder_mask(mask, shape): map a token mask [W, T] to the row layout `shape` of the projections' inputs; given
     only where attention does not run along the tokens of a window.
     """
 
@@ -91,22 +91,22 @@ class AttentionLayer:
     resize: Callable[[Any, Widths], None]
     parts: Mapping[str, str]
     query_scale: Callable[[Any], np.ndarray] | None = None
-    laid_out: Callable[[np.ndarray, tuple[int, ...]], np.ndarray] | None = None
+    reorder_mask: Callable[[np.ndarray, tuple[int, ...]], np.ndarray] | None = None
 
     @property
     def name(self) -> str:
         """Name STACK.LAYER.KIND, unique in a model."""
         return f"{self.stack}.{self.layer}.{self.kind}"
 
-    def linear(self, what: str) -> Any:
+    def linear(self, projection: str) -> Any:
         """Return the torch Linear of q, k, v or o."""
-        return getattr(self.module, self.parts[what])
+        return getattr(self.module, self.parts[projection])
 
     def read(self) -> Projections:
         """Return the layer's weights, head by head, in float64."""
-        q, k, v, o = (_array(self.linear(what).weight) for what in NAMES)
+        q, k, v, o = (_array(self.linear(projection).weight) for projection in NAMES)
         assert q is not None and k is not None and v is not None and o is not None
-        biases = (_array(self.linear(what).bias) for what in NAMES)
+        biases = (_array(self.linear(projection).bias) for projection in NAMES)
         q_bias, k_bias, v_bias, o_bias = biases
         heads, groups = self.heads, self.groups
         if self.query_scale is not None:
@@ -133,8 +133,12 @@ class AttentionLayer:
         o = np.moveaxis(new.o, 0, 1)
         matrices = {"q": _flat(new.q), "k": _flat(new.k), "v": _flat(new.v), "o": o.reshape(len(o), -1)}
         biases = {"q": new.q_bias, "k": new.k_bias, "v": new.v_bias, "o": new.o_bias}
-        for what in NAMES:
-            setattr(self.module, self.parts[what], _linear(self.linear(what), matrices[what], biases[what]))
+        for projection in NAMES:
+            setattr(
+                self.module,
+                self.parts[projection],
+                _linear(self.linear(projection), matrices[projection], biases[projection]),
+            )
         self.resize(self.module, new.widths)
 
     def widen(self, widths: Widths, biases: Iterable[str]) -> None:
@@ -147,17 +151,19 @@ class AttentionLayer:
 
         self._refuse(widths)
         width_of = {"q": self.heads * widths.key, "k": self.groups * widths.key, "v": self.groups * widths.value}
-        for what in NAMES:
-            old = self.linear(what)
-            rows = width_of.get(what, old.weight.shape[0])
-            columns = self.heads * widths.value if what == "o" else old.weight.shape[1]
-            place = {"device": old.weight.device, "dtype": old.weight.dtype}
-            setattr(self.module, self.parts[what], torch.nn.Linear(columns, rows, bias=what in biases, **place))
+        for projection in NAMES:
+            old = self.linear(projection)
+            rows = width_of.get(projection, old.weight.shape[0])
+            columns = self.heads * widths.value if projection == "o" else old.weight.shape[1]
+            like = {"device": old.weight.device, "dtype": old.weight.dtype}
+            setattr(
+                self.module, self.parts[projection], torch.nn.Linear(columns, rows, bias=projection in biases, **like)
+            )
         self.resize(self.module, widths)
 
-    def put(self, what: str, module: Any) -> None:
+    def replace_linear(self, projection: str, module: Any) -> None:
         """Replace the Linear of q, k, v or o by another module of the same shape."""
-        setattr(self.module, self.parts[what], module)
+        setattr(self.module, self.parts[projection], module)
         # Where widths differ, a hook that pads heads with zeros may have been attached to the
         # replaced module: `resize` attaches it again.
         if self.widths.key != self.widths.value:
@@ -165,13 +171,13 @@ class AttentionLayer:
 
     def shape(self) -> dict[str, Any]:
         """Return the layer's widths and biases as config.json stores them and `apply_shapes` reads them."""
-        biases = [what for what in NAMES if self.linear(what).bias is not None]
+        biases = [projection for projection in NAMES if self.linear(projection).bias is not None]
         return {**self.widths._asdict(), "biases": biases}
 
     @property
     def widths(self) -> Widths:
         """Dimensions of one head, read off the Linears of keys and values."""
-        return Widths(*(int(self.linear(what).out_features) // self.groups for what in ("k", "v")))
+        return Widths(*(int(self.linear(projection).out_features) // self.groups for projection in ("k", "v")))
 
     def _refuse(self, widths: Widths) -> None:
         if not self.plain and widths.key != self.widths.key:
@@ -185,18 +191,20 @@ def shapes(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, Any]]:
     return {layer.name: layer.shape() for layer in layers}
 
 
-def apply_shapes(layers: Iterable[AttentionLayer], said: Mapping[str, Mapping[str, Any]], where: str) -> None:
+def apply_shapes(
+    layers: Iterable[AttentionLayer], shapes_by_layer: Mapping[str, Mapping[str, Any]], where: str
+) -> None:
     """Resize the layers to the widths of a compressed checkpoint; the weights are not set.
 
-    said: layer name -> shape, as `shapes` returns it. Raises ModelError, which names `where`, if a layer is
+    shapes_by_layer: layer name -> shape, as `shapes` returns it. Raises ModelError, which names `where`, if a layer is
     unknown or a shape does not fit.
     """
     known = {layer.name: layer for layer in layers}
-    if unknown := sorted(set(said) - set(known)):
+    if unknown := sorted(set(shapes_by_layer) - set(known)):
         raise ModelError(f"{where}: {BLOCK} names layers {unknown[:3]}, the network has {sorted(known)[:3]} ...")
-    for name, shape in said.items():
+    for name, shape in shapes_by_layer.items():
         layer = known[name]
-        if wrong := _misfit(layer.widths, layer.plain, shape):
+        if wrong := _describe_misfit(layer.widths, layer.plain, shape):
             raise ModelError(f"{where}: {BLOCK} says {shape} of {name}, expected {wrong}")
         layer.widen(Widths(shape["key"], shape["value"]), shape.get("biases", ()))
 
@@ -214,9 +222,9 @@ def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, wher
     layers = list(layers)
     apply_shapes(layers, widths, where)
     if factors := block.get("factors"):
-        from tsfmscope.tasks.models.common.low_rank import factored_as
+        from tsfmscope.tasks.models.common.low_rank import apply_factors
 
-        factored_as(layers, factors, where)
+        apply_factors(layers, factors, where)
     set_block(network, block)
 
 
@@ -225,20 +233,20 @@ def block_of(network: Any) -> dict[str, Any] | None:
 
     It is stored in the network's transformers config, or in the network itself if it has no config.
     """
-    found: dict[str, Any] | None = getattr(_teller(network), BLOCK, None)
+    found: dict[str, Any] | None = getattr(_config_of(network), BLOCK, None)
     return found
 
 
 def set_block(network: Any, block: Mapping[str, Any] | None) -> None:
     """Set the `compression` block of a network, which is saved with it; None removes the block."""
-    teller = _teller(network)
+    config = _config_of(network)
     if block is not None:
-        setattr(teller, BLOCK, dict(block))
+        setattr(config, BLOCK, dict(block))
     elif block_of(network) is not None:
-        delattr(teller, BLOCK)
+        delattr(config, BLOCK)
 
 
-def narrowed(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> Any:
+def with_compression_block(network: Any, attentions: Callable[[Any], Iterable[AttentionLayer]]) -> Any:
     """Return a subclass of a transformers network that applies the `compression` block of its config, if any.
 
     network: the network's class. attentions: function from a network to its attention layers.
@@ -265,18 +273,18 @@ def config_block(network: Any) -> dict[str, Any]:
     return {} if block is None else {BLOCK: block}
 
 
-def _misfit(full: Widths, plain: bool, shape: Any) -> str | None:
+def _describe_misfit(full: Widths, plain: bool, shape: Any) -> str | None:
     """Return a description of the shapes that are expected, or None if the shape fits."""
     least = Widths(1 if plain else full.key, 1)
     if isinstance(shape, Mapping):
         found, biases = [shape.get(field) for field in Widths._fields], shape.get("biases", [])
         whole = all(type(new) is int and low <= new <= old for low, new, old in zip(least, found, full, strict=True))
-        if whole and isinstance(biases, list | tuple) and all(what in NAMES for what in biases):
+        if whole and isinstance(biases, list | tuple) and all(projection in NAMES for projection in biases):
             return None
     return f"widths of {tuple(least)} to {tuple(full)} (key, value) and biases among {list(NAMES)}"
 
 
-def _teller(network: Any) -> Any:
+def _config_of(network: Any) -> Any:
     return getattr(network, "config", network)
 
 
@@ -291,8 +299,8 @@ def _flat(heads: np.ndarray) -> np.ndarray:
 def _linear(old: Any, weight: np.ndarray, bias: np.ndarray | None) -> Any:
     import torch
 
-    place = {"device": old.weight.device, "dtype": old.weight.dtype}
-    new = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, **place)
+    like = {"device": old.weight.device, "dtype": old.weight.dtype}
+    new = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, **like)
     with torch.no_grad():
         new.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
         if bias is not None:

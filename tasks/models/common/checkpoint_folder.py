@@ -115,6 +115,11 @@ def read_config(folder: Path, family: str) -> dict[str, Any]:
     return config
 
 
+def of_other_family(got: str, family: str) -> str:
+    """Return the message for a config that is not the family's. got: what was found, and what was expected."""
+    return f"{got}, so this is no {family} checkpoint; name the family that the checkpoint belongs to"
+
+
 def check_files(folder: Path) -> None:
     """Raise ModelError if a checkpoint contains a pipe, a device, a broken link, or too large a text file.
 

@@ -16,12 +16,12 @@ from tsfmscope.tasks.models.common.attention import BLOCK, NAMES, AttentionLayer
 class LowRank(nn.Module):
     """Linear map x -> wide (narrow x) + bias, whose weight is a product of rank at most `rank`."""
 
-    def __init__(self, columns: int, rows: int, rank: int, *, bias: bool, **place: Any) -> None:
+    def __init__(self, columns: int, rows: int, rank: int, *, bias: bool, **like: Any) -> None:
         """Make factors of a weight [rows, columns]; place: device and dtype."""
         super().__init__()
         self.in_features, self.out_features, self.rank = columns, rows, rank
-        self.narrow = nn.Linear(columns, rank, bias=False, **place)
-        self.wide = nn.Linear(rank, rows, bias=bias, **place)
+        self.narrow = nn.Linear(columns, rank, bias=False, **like)
+        self.wide = nn.Linear(rank, rows, bias=bias, **like)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -44,36 +44,36 @@ class LowRank(nn.Module):
         return answer
 
 
-def cost(layer: AttentionLayer, what: str, rank: int) -> int:
+def count_numbers(layer: AttentionLayer, projection: str, rank: int) -> int:
     """Return how many numbers a matrix of this rank needs, as two factors or dense, whichever is less."""
-    old = layer.linear(what)
+    old = layer.linear(projection)
     rows, columns = int(old.out_features), int(old.in_features)
     return min(rank * (rows + columns), rows * columns)
 
 
-def put_product(layer: AttentionLayer, what: str, left: np.ndarray, right: np.ndarray) -> None:
+def put_product(layer: AttentionLayer, projection: str, left: np.ndarray, right: np.ndarray) -> None:
     """Set q, k, v or o of a layer to left [rows, rank] @ right [rank, columns], keeping its bias.
 
     The factors are stored if they have fewer numbers than the matrix, and otherwise the dense product.
     """
-    old = layer.linear(what)
+    old = layer.linear(projection)
     (rows, rank), columns = left.shape, right.shape[1]
-    bias, place = old.bias, {"device": old.weight.device, "dtype": old.weight.dtype}
-    if cost(layer, what, rank) < rows * columns:
-        new: Any = LowRank(columns, rows, rank, bias=bias is not None, **place)
+    bias, like = old.bias, {"device": old.weight.device, "dtype": old.weight.dtype}
+    if count_numbers(layer, projection, rank) < rows * columns:
+        new: Any = LowRank(columns, rows, rank, bias=bias is not None, **like)
         values = [(new.narrow.weight, right), (new.wide.weight, left)]
     else:
-        new = nn.Linear(columns, rows, bias=bias is not None, **place)
+        new = nn.Linear(columns, rows, bias=bias is not None, **like)
         values = [(new.weight, left @ right)]
     with torch.no_grad():
         for parameter, value in values:
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
         if bias is not None:
             new.bias.copy_(bias)
-    layer.put(what, new.train(old.training))
+    layer.replace_linear(projection, new.train(old.training))
 
 
-def fitting(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
+def compression_entries(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
     """Return the `compression` entries with which `apply_block` prepares a network for these layers."""
     layers = list(layers)
     thin = factors(layers)
@@ -83,36 +83,42 @@ def fitting(layers: Iterable[AttentionLayer]) -> dict[str, Any]:
 def factors(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, int]]:
     """Return the ranks of all matrices that are stored as factors: layer -> q, k, v or o -> rank.
 
-    `factored_as` reads the result.
+    `apply_factors` reads the result.
     """
     found = {
-        layer.name: {what: one.rank for what in NAMES if isinstance(one := layer.linear(what), LowRank)}
+        layer.name: {
+            projection: one.rank for projection in NAMES if isinstance(one := layer.linear(projection), LowRank)
+        }
         for layer in layers
     }
     return {name: ranks for name, ranks in found.items() if ranks}
 
 
-def factored_as(layers: Iterable[AttentionLayer], said: Any, where: str) -> None:
+def apply_factors(layers: Iterable[AttentionLayer], ranks_by_layer: Any, where: str) -> None:
     """Replace Linears by unset factors of the ranks of a compressed checkpoint.
 
-    said: ranks, as `factors` returns them. Raises ModelError, which names `where`, if a layer, matrix or rank
+    ranks_by_layer: ranks, as `factors` returns them. Raises ModelError, which names `where`, if a layer, matrix or rank
     does not fit.
     """
-    if not (isinstance(said, Mapping) and all(isinstance(ranks, Mapping) for ranks in said.values())):
-        raise ModelError(f"{where}: {BLOCK} says factors {said!r}, expected ranks by layer and matrix")
+    if not (
+        isinstance(ranks_by_layer, Mapping) and all(isinstance(ranks, Mapping) for ranks in ranks_by_layer.values())
+    ):
+        raise ModelError(f"{where}: {BLOCK} says factors {ranks_by_layer!r}, expected ranks by layer and matrix")
     known = {layer.name: layer for layer in layers}
-    if unknown := sorted(set(said) - set(known)):
+    if unknown := sorted(set(ranks_by_layer) - set(known)):
         raise ModelError(f"{where}: {BLOCK} names factors of {unknown[:3]}, the network has {sorted(known)[:3]} ...")
-    for name, ranks in said.items():
-        for what, rank in ranks.items():
-            if what not in NAMES:
-                raise ModelError(f"{where}: {BLOCK} names a factor {what!r} of {name}, expected one of {list(NAMES)}")
-            old = known[name].linear(what)
+    for name, ranks in ranks_by_layer.items():
+        for projection, rank in ranks.items():
+            if projection not in NAMES:
+                raise ModelError(
+                    f"{where}: {BLOCK} names a factor {projection!r} of {name}, expected one of {list(NAMES)}"
+                )
+            old = known[name].linear(projection)
             rows, columns = old.weight.shape
             if not (type(rank) is int and 1 <= rank <= min(rows, columns)):
                 raise ModelError(
-                    f"{where}: {BLOCK} says rank {rank} of {name}.{what}, expected 1 to {min(rows, columns)}"
+                    f"{where}: {BLOCK} says rank {rank} of {name}.{projection}, expected 1 to {min(rows, columns)}"
                 )
-            place = {"device": old.weight.device, "dtype": old.weight.dtype}
-            new = LowRank(columns, rows, rank, bias=old.bias is not None, **place)
-            known[name].put(what, new.train(old.training))
+            like = {"device": old.weight.device, "dtype": old.weight.dtype}
+            new = LowRank(columns, rows, rank, bias=old.bias is not None, **like)
+            known[name].replace_linear(projection, new.train(old.training))

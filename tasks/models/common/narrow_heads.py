@@ -37,20 +37,20 @@ def _resize(parts: Mapping[str, str], width: str, attention: Any, widths: Widths
     setattr(attention, width, wider)
     for what, own in (("q", widths.key), ("k", widths.key), ("v", widths.value)):
         if own < wider:
-            handles.append(getattr(attention, parts[what]).register_forward_hook(partial(_filled, own, wider)))
+            handles.append(getattr(attention, parts[what]).register_forward_hook(partial(_pad_heads, own, wider)))
     if widths.value < wider:
-        joined = partial(_emptied, widths.value, wider)
+        joined = partial(_unpad_heads, widths.value, wider)
         handles.append(getattr(attention, parts["o"]).register_forward_pre_hook(joined))
     setattr(attention, HANDLES, handles)
 
 
-def _filled(own: int, wider: int, module: Any, inputs: Any, heads: torch.Tensor) -> torch.Tensor:
+def _pad_heads(own: int, wider: int, module: Any, inputs: Any, heads: torch.Tensor) -> torch.Tensor:
     """Return heads [..., h * own] as [..., h * wider], with zeros appended to each head."""
     from torch.nn import functional
 
     return functional.pad(heads.unflatten(-1, (-1, own)), (0, wider - own)).flatten(-2)
 
 
-def _emptied(own: int, wider: int, module: Any, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-    """Undo `_filled` on an input [..., h * wider]: keep the first `own` values of each head."""
+def _unpad_heads(own: int, wider: int, module: Any, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+    """Undo `_pad_heads` on an input [..., h * wider]: keep the first `own` values of each head."""
     return (inputs[0].unflatten(-1, (-1, wider))[..., :own].flatten(-2),)

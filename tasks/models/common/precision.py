@@ -10,7 +10,7 @@ from collections import Counter
 import torch
 from torch import nn
 
-from tsfmscope.tasks.models.registry import PRECISION, PRECISIONS
+from tsfmscope.tasks.defaults import PRECISION, PRECISIONS
 
 
 class RoundedLinear(nn.Linear):

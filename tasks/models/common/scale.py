@@ -34,7 +34,7 @@ def clip_float32(values: np.ndarray) -> np.ndarray:
     return kept
 
 
-def standard(context: Float[np.ndarray, "window step"]) -> tuple[np.ndarray, np.ndarray]:
+def mean_and_deviation(context: Float[np.ndarray, "window step"]) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of the observed steps, [W] each, in float64.
 
     Nothing that float32 can represent overflows in float64. A constant context has its absolute value as

@@ -117,7 +117,7 @@ class LagLlamaConfig:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, expected one of {list(known)}")
 
 
-def made_config(config: Mapping[str, Any], where: str) -> LagLlamaConfig:
+def make_config(config: Mapping[str, Any], where: str) -> LagLlamaConfig:
     """Return the config, filled up with defaults.
 
     where: name for the error messages. Raises ValueError, which names keys that are missing, unknown or have
@@ -161,7 +161,7 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
     from tsfmscope.tasks.models.lag_llama.network import attentions
 
     released = (folder / RELEASED).is_file() and not any(folder.glob("*.safetensors"))
-    config, state, block = (*_released(folder / RELEASED), None) if released else _written(folder)
+    config, state, block = (*_read_released(folder / RELEASED), None) if released else _read_saved(folder)
     with torch.device("meta"), checkpoint_folder.bounded(folder):
         network = make_network(config)
         attention.apply_block(network, attentions(network), block, str(folder / "config.json"))
@@ -179,25 +179,23 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
     return network.eval(), config
 
 
-def _written(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor], Any]:
+def _read_saved(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor], Any]:
     """Return config, weights, and the `compression` block (None if the model is not compressed)."""
 
     told = checkpoint_folder.read_config(folder, NAME)
     path = folder / "config.json"
     if (kind := told.pop("model_type", None)) != NAME:
-        raise ModelError(
-            f"{path}: got model_type {kind!r}, expected {NAME!r}, so this is no {NAME} checkpoint; name the family "
-            "that the checkpoint belongs to"
-        )
+        got = f"{path}: got model_type {kind!r}, expected {NAME!r}"
+        raise ModelError(checkpoint_folder.of_other_family(got, NAME))
     block = told.pop(attention.BLOCK, None)
     try:
-        config = made_config(told, str(folder))
+        config = make_config(told, str(folder))
     except ValueError as error:
         raise ModelError(f"{error}; fetch or save the checkpoint again") from error
     return config, checkpoint_folder.read_weights(folder), block
 
 
-def _released(path: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]:
+def _read_released(path: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]:
     """Return config and weights of a Lightning checkpoint.
 
     They are read from hyper_parameters.model_kwargs and state_dict. Raises ModelError if they are not of this
@@ -212,7 +210,7 @@ def _released(path: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]:
         raise ModelError(f"{path}: got {wrong or told.get('distr_output')}, expected {EXPECTED} and a StudentTOutput")
     try:
         config = {key: told[key] for key in REQUIRED if key in told}
-        return made_config(config | {"lags": told.get("lags_seq")}, str(path)), state
+        return make_config(config | {"lags": told.get("lags_seq")}, str(path)), state
     except ValueError as error:
         raise ModelError(f"{error}; this is no {NAME} checkpoint") from error
 
@@ -228,7 +226,7 @@ def read_lightning(path: Path) -> tuple[dict[str, torch.Tensor], Mapping[str, An
         with torch.serialization.safe_globals(list(ALLOWED)), open_regular(path) as file:
             found = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise ModelError(f"{path}: {_refused(error)}") from error
+        raise ModelError(f"{path}: {_describe_refusal(error)}") from error
     # A damaged pickle may raise any exception.
     except Exception as error:
         what = f"{type(error).__name__}: {_first_line(error)}"
@@ -246,7 +244,7 @@ def _entry(found: object, key: str) -> object:
     return found.get(key) if isinstance(found, dict) else None
 
 
-def _refused(error: pickle.UnpicklingError) -> str:
+def _describe_refusal(error: pickle.UnpicklingError) -> str:
     """Return one line that names the refused object and the allowed ones."""
     allowed = ", ".join(name for _, name in ALLOWED)
     named = re.search(r"GLOBAL (\S+)", str(error))

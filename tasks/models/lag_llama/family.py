@@ -67,7 +67,7 @@ class LagLlama(Forecaster):
         config: the fields of `checkpoint.LagLlamaConfig`; those of `checkpoint.DEFAULTS` may be missing.
         Raises ValueError for missing or unknown keys and for wrong values.
         """
-        full = checkpoint.made_config(config, cls.name)
+        full = checkpoint.make_config(config, cls.name)
         return cls(checkpoint_folder.build(lambda: checkpoint.make_network(full), seed), full)
 
     @classmethod
@@ -154,7 +154,7 @@ class LagLlama(Forecaster):
         from tsfmscope.tasks.models.lag_llama.network import features
 
         past = self._past(context.to(self.network.device))
-        scaled = self._standardised(past, torch.ones(len(past), dtype=torch.float64, device=past.device))
+        scaled = self._standardise(past, torch.ones(len(past), dtype=torch.float64, device=past.device))
         future = future.to(past.device)
         steps = torch.cat((scaled.steps, scaled.apply(future)), dim=1)
         observed = ~torch.isnan(torch.cat((past, future), dim=1))
@@ -178,7 +178,7 @@ class LagLlama(Forecaster):
         arrays: dict[str, list[np.ndarray]] = {"inputs": [], "loc": [], "scale": []}
         for start in range(0, len(windows), SLICE):
             part = slice(start, start + SLICE)
-            scaled = self._standardised(self._past(torch.from_numpy(context[part])), torch.from_numpy(factor[part]))
+            scaled = self._standardise(self._past(torch.from_numpy(context[part])), torch.from_numpy(factor[part]))
             positions = torch.arange(self.max_context - self.tokens, self.max_context)
             inputs = features(scaled.steps, scaled.static, self._lags.cpu(), positions, calendar[part])
             arrays["inputs"].append(inputs.numpy())
@@ -218,7 +218,7 @@ class LagLlama(Forecaster):
         for start in range(0, len(windows), max(1, ROWS // samples)):
             part = slice(start, start + max(1, ROWS // samples))
             past = self._past(torch.from_numpy(context[part])).to(network.device)
-            scaled = self._standardised(past, torch.from_numpy(factor[part]).to(network.device))
+            scaled = self._standardise(past, torch.from_numpy(factor[part]).to(network.device))
             draws = np.stack([np.random.default_rng(seed).random((samples, windows.horizon)) for seed in seeds[part]])
             paths = sample_paths(network, scaled, self._lags, self.tokens, calendar[part], draws, rope_factor)
             quantiles = np.moveaxis(np.quantile(paths, levels, axis=1), 0, 1)  # [W, Q, H]
@@ -258,7 +258,7 @@ class LagLlama(Forecaster):
         context = context[:, -self.max_context :].float()
         return functional.pad(context, (self.max_context - context.shape[1], 0), value=float("nan"))
 
-    def _standardised(self, past: torch.Tensor, factor: torch.Tensor) -> Standardised:
+    def _standardise(self, past: torch.Tensor, factor: torch.Tensor) -> Standardised:
         from tsfmscope.tasks.models.lag_llama.network import standardise
 
         return standardise(past, factor, self.config.missing)

@@ -104,7 +104,7 @@ def features(
     return torch.cat((lagged, still, calendar.expand(*lagged.shape[:-1], -1)), dim=-1)
 
 
-def rotary(
+def rotary_angles(
     count: int, width: int, factor: float, device: torch.device
 ) -> tuple[Float[torch.Tensor, "token head_width"], Float[torch.Tensor, "token head_width"]]:
     """Return cosines and sines of the rotary angles of positions 0..count - 1.
@@ -117,7 +117,7 @@ def rotary(
     return both.cos(), both.sin()
 
 
-def rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Return heads [..., T, d_h], rotated by their position; coordinate i is paired with i + d_h / 2."""
     first, second = heads.chunk(2, dim=-1)
     return heads * cos + torch.cat((-second, first), dim=-1) * sin
@@ -147,7 +147,7 @@ class Attention(nn.Module):
         self.heads = heads
         self.q_proj, self.k_proj, self.v_proj, self.c_proj = (nn.Linear(width, width, bias=False) for _ in range(4))
         self.register_state_dict_post_hook(_join)
-        self.register_load_state_dict_pre_hook(_split)
+        self.register_load_state_dict_pre_hook(_split_heads)
 
     def projected(
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
@@ -157,7 +157,7 @@ class Attention(nn.Module):
             part(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in (self.q_proj, self.k_proj, self.v_proj)
         )
-        return rotated(query, cos, sin), rotated(key, cos, sin), value
+        return rotate(query, cos, sin), rotate(key, cos, sin), value
 
     def joined(self, heads: torch.Tensor) -> torch.Tensor:
         """Return the layer's output [B, T, d] from the outputs of its heads [B, h, T, d_v]."""
@@ -168,7 +168,7 @@ class Attention(nn.Module):
         return self.joined(functional.scaled_dot_product_attention(*self.projected(states, cos, sin), is_causal=True))
 
 
-def _joint(attention: Attention) -> list[str]:
+def _shared_projections(attention: Attention) -> list[str]:
     """Return the names among `weight` and `bias` that keys and values share in the state dict."""
     parts = (attention.k_proj, attention.v_proj)
     if any(type(part) is not nn.Linear for part in parts) or len({part.bias is None for part in parts}) == 2:
@@ -177,14 +177,14 @@ def _joint(attention: Attention) -> list[str]:
 
 
 def _join(attention: Any, state: dict[str, Any], prefix: str, metadata: Any) -> None:
-    for name in _joint(attention):
+    for name in _shared_projections(attention):
         key, value = (state.pop(f"{prefix}{part}.{name}") for part in ("k_proj", "v_proj"))
         state[f"{prefix}kv_proj.{name}"] = torch.cat((key, value))
 
 
-def _split(attention: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
+def _split_heads(attention: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
     rows = attention.k_proj.out_features
-    for name in _joint(attention):
+    for name in _shared_projections(attention):
         if (joint := state.pop(f"{prefix}kv_proj.{name}", None)) is not None:
             state[f"{prefix}k_proj.{name}"], state[f"{prefix}v_proj.{name}"] = (
                 joint[:rows].clone(),
@@ -275,7 +275,7 @@ class LagLlamaNetwork(nn.Module):
         return self.transformer.wte.bias.device
 
     def forward(self, inputs: Float[torch.Tensor, "window token feature"], rope_factor: float = 1.0) -> StudentT:
-        cos, sin = rotary(inputs.shape[1], self.head_width, rope_factor, inputs.device)
+        cos, sin = rotary_angles(inputs.shape[1], self.head_width, rope_factor, inputs.device)
         states = self.transformer.wte(inputs)
         for block in self.blocks:
             states = block(states, cos, sin)

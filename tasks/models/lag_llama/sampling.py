@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch.nn import functional
 
-from tsfmscope.tasks.models.lag_llama.network import LagLlamaNetwork, Standardised, StudentT, features, rotary
+from tsfmscope.tasks.models.lag_llama.network import LagLlamaNetwork, Standardised, StudentT, features, rotary_angles
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.lag_llama.network import Attention
@@ -55,7 +55,7 @@ def sample_paths(
         static = scaled.static[:, None].expand(-1, paths, -1)
         answer = decoder.first
         for step, place in enumerate(positions[before:]):
-            known[..., place] = _drawn(answer, uniforms[:, :, step])
+            known[..., place] = _quantiles_at(answer, uniforms[:, :, step])
             if step + 1 < horizon:
                 # All paths of a window share the date.
                 own = calendar[:, None, tokens + step, None]  # [W, 1, 1, 6]
@@ -63,7 +63,7 @@ def sample_paths(
     return known[..., before:].double().cpu().numpy()
 
 
-def _drawn(answer: StudentT, uniforms: Float[np.ndarray, "window path"]) -> torch.Tensor:
+def _quantiles_at(answer: StudentT, uniforms: Float[np.ndarray, "window path"]) -> torch.Tensor:
     """Return the quantiles [W, S], at the levels `uniforms`, of distributions [W, S] or [W, 1]."""
     from scipy.special import stdtrit
 
@@ -86,7 +86,7 @@ class PathDecoder:
         inputs: [W, T, F], of the context's tokens.
         """
         self.network, self.tokens = network, inputs.shape[1]
-        self._cos, self._sin = rotary(self.tokens + horizon, network.head_width, rope_factor, inputs.device)
+        self._cos, self._sin = rotary_angles(self.tokens + horizon, network.head_width, rope_factor, inputs.device)
         self._context: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._own: list[tuple[torch.Tensor, torch.Tensor]] = []
         states = network.transformer.wte(inputs)

@@ -49,7 +49,7 @@ def new_network(config: Mapping[str, Any], seed: int) -> tuple[Any, dict[str, An
     Raises ValueError, which names the key and the value that are wrong.
     """
     full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, FAMILY)
-    if wrong := _unusable(full):
+    if wrong := _find_problem(full):
         raise ValueError(f"{FAMILY} config: {wrong}")
     network = checkpoint_folder.build(lambda: _module(full), seed)
     return network, full
@@ -65,13 +65,10 @@ def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
     config = checkpoint_folder.read_config(folder, FAMILY)
     path = folder / "config.json"
     if missing := sorted({*REQUIRED, "distr_output", "max_seq_len"} - set(config)):
-        raise ModelError(
-            f"{path}: keys {missing} are missing, so this is no {FAMILY} checkpoint; name the family that the "
-            "checkpoint belongs to"
-        )
+        raise ModelError(checkpoint_folder.of_other_family(f"{path}: keys {missing} are missing", FAMILY))
     full = {**DEFAULTS, **{key: value for key, value in config.items() if key in DEFAULTS or key in REQUIRED}}
     with checkpoint_folder.bounded(folder):
-        if wrong := _unusable(full):
+        if wrong := _find_problem(full):
             raise ValueError(wrong)
         network = _module(full)
     attention.apply_block(network, attentions(network), config.get(attention.BLOCK), str(path))
@@ -153,7 +150,7 @@ def _distribution(config: Any) -> Any:
     return getattr(distribution, name)(**options)
 
 
-def _unusable(config: Mapping[str, Any]) -> str | None:
+def _find_problem(config: Mapping[str, Any]) -> str | None:
     """Return the reason why a config is unusable, or None."""
     sizes = config["patch_sizes"]
     if not isinstance(sizes, list | tuple) or not sizes or any(type(size) is not int or size < 1 for size in sizes):

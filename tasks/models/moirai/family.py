@@ -107,6 +107,21 @@ class Moirai(Forecaster):
         """
         return {"encoder": -(-context // min(self.patch_size(freq) for freq in ("", *RANGES)))}
 
+    def stock_model(self, **options: Any) -> Any:
+        """Return a MoiraiForecast of the package uni2ts.
+
+        options: its arguments, at least prediction_length and context_length; the default of patch_size is
+        the model's own, if it has one. Raises ValueError for unknown or missing options.
+        """
+        from uni2ts.model.moirai import MoiraiForecast
+
+        fixed = {"target_dim": 1, "feat_dynamic_real_dim": 0, "past_feat_dynamic_real_dim": 0}
+        size = {} if self.config["patch_size"] is None else {"patch_size": self.config["patch_size"]}
+        try:
+            return MoiraiForecast(module=self.network, **{**fixed, **size, **options}).eval()
+        except TypeError as error:
+            raise ValueError(f"pipeline of {self.name}: {error}") from error
+
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in, mlp_gate (the input of the SiLU) and mlp_out of every block.
 
@@ -136,7 +151,7 @@ class Moirai(Forecaster):
         from uni2ts.loss.packed import PackedNLLLoss
 
         size = self._training_size(context.shape[1])
-        packed = self._packed(context.cpu().numpy(), future.cpu().numpy(), size)
+        packed = self._pack_windows(context.cpu().numpy(), future.cpu().numpy(), size)
         parameters = tree_map(_without_nan_gradient, self._parameters(packed, slice(None)))
         distribution = self.network.distr_output.distribution(parameters, validate_args=False)
         target, observed, sample = (
@@ -152,7 +167,7 @@ class Moirai(Forecaster):
 
     def _tokenize(self, windows: Windows) -> Tokens:
         unknown = np.full_like(windows.future, np.nan)
-        packed = self._packed(windows.context, unknown, self.patch_size(windows.freq))
+        packed = self._pack_windows(windows.context, unknown, self.patch_size(windows.freq))
         kinds = np.where(packed.observed.any(axis=-1), TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         kinds[:, packed.start :] = TokenKind.MASK
         return Tokens(
@@ -184,7 +199,7 @@ class Moirai(Forecaster):
         )
 
         def forward(part: slice) -> None:
-            self._encoded(packed, part)
+            self._encode(packed, part)
 
         return Pass({"encoder": Stack(encoder.layers, encoder.norm)}, forward)
 
@@ -193,7 +208,7 @@ class Moirai(Forecaster):
 
         self.network.eval()
         unknown = np.full_like(windows.future, np.nan)
-        packed = self._packed(windows.context, unknown, self.patch_size(windows.freq))
+        packed = self._pack_windows(windows.context, unknown, self.patch_size(windows.freq))
         paths = []
         for first in range(0, len(windows), self.batch):
             part = slice(first, first + self.batch)
@@ -234,11 +249,11 @@ class Moirai(Forecaster):
         """
         from torch.utils._pytree import tree_map
 
-        encoded, sizes = self._encoded(packed, part)
+        encoded, sizes = self._encode(packed, part)
         parameters = self.network.param_proj(encoded[:, packed.start :], sizes[:, packed.start :])
         return tree_map(lambda leaf: leaf[:, :, : packed.patches.shape[-1]], parameters)
 
-    def _encoded(self, packed: Packed, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+    def _encode(self, packed: Packed, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the encoder's output [B, T, d] for already scaled windows, and the patch sizes [B, T].
 
         This is the part of `MoiraiModule.forward` between its scaler and its heads.
@@ -259,7 +274,7 @@ class Moirai(Forecaster):
         attended = packed_attention_mask(sample)
         return network.encoder(embedded, attended, time_id=time, var_id=torch.zeros_like(sample)), sizes
 
-    def _packed(self, context: np.ndarray, future: np.ndarray, size: int) -> Packed:
+    def _pack_windows(self, context: np.ndarray, future: np.ndarray, size: int) -> Packed:
         minimum = self.network.scaler.minimum_scale if self.network.scaling else None
         return pack(context, future, size=size, minimum_scale=minimum)
 

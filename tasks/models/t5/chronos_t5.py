@@ -129,10 +129,14 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
     def _network_class(cls, config: Mapping[str, Any]) -> Any:
         from transformers import T5ForConditionalGeneration
 
-        return shared.untied(T5ForConditionalGeneration) if "chebyshev_rank" in config else T5ForConditionalGeneration
+        return (
+            shared.with_own_head(T5ForConditionalGeneration)
+            if "chebyshev_rank" in config
+            else T5ForConditionalGeneration
+        )
 
     @classmethod
-    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+    def _mismatch(cls, block: Mapping[str, Any]) -> str | None:
         got, wanted = (block.get("model_type"), block.get("tokenizer_class")), ("seq2seq", "MeanScaleUniformBins")
         return None if got == wanted else f"got model_type, tokenizer_class {got}, expected {wanted}"
 
@@ -150,6 +154,14 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
         No decoder row reads the last step of the horizon.
         """
         return {"encoder": min(context, self.max_context), "decoder": horizon - 1}
+
+    def stock_model(self) -> Any:
+        """Return a ChronosPipeline of the package chronos."""
+        from chronos import ChronosPipeline
+        from chronos.chronos import ChronosModel
+
+        network = ChronosModel(config=self.chronos, model=self.network)
+        return ChronosPipeline(tokenizer=self.chronos.create_tokenizer(), model=network)
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the cross entropy of the future's ids and EOS; missing steps are left out.

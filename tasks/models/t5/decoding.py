@@ -38,12 +38,12 @@ class StepDecoder:
         own = [block.layer[0].SelfAttention for block in self._stack.block]
         cross = [block.layer[1].EncDecAttention for block in self._stack.block]
         self._bias = own[0].compute_bias(steps, steps)[0].contiguous()  # [h, H, H]
-        self._masked = None if bool(mask.all()) else _added(mask, network.dtype)[:, None, None, :]
+        self._masked = None if bool(mask.all()) else _additive_mask(mask, network.dtype)[:, None, None, :]
         self._cross = [self._cross_cache(attention, ids.shape[1]) for attention in cross]
         for part, encoded in encode(network.encoder, ids, mask):
             for attention, (keys, values) in zip(cross, self._cross, strict=True):
                 for cache, linear in ((keys, attention.k), (values, attention.v)):
-                    heads = _split(_rows(linear, encoded), attention.n_heads)  # [n, h, T, d]
+                    heads = _split_heads(_rows(linear, encoded), attention.n_heads)  # [n, h, T, d]
                     cache.unflatten(0, (self.windows, -1))[part] = heads.transpose(2, 3)
         self._own = [self._own_cache(attention) for attention in own]
         width = self._stack.config.d_model
@@ -90,7 +90,7 @@ class StepDecoder:
 
     def _feed(self, dense: Any, normed: torch.Tensor, hidden: torch.Tensor) -> None:
         inner = [_columns(getattr(dense, name), normed) for name in ("wi", "wi_0", "wi_1") if hasattr(dense, name)]
-        hidden += _columns(dense.wo, _activated(dense, *inner))
+        hidden += _columns(dense.wo, _activate(dense, *inner))
 
     def _attend_own(self, attention: Any, normed: torch.Tensor, index: int, step: int, hidden: torch.Tensor) -> None:
         import torch
@@ -99,13 +99,13 @@ class StepDecoder:
             _columns(linear, normed).unflatten(0, (attention.n_heads, -1)).permute(2, 0, 1)
             for linear in (attention.q, attention.k, attention.v)
         )
-        keys, values = (self._held(cache, one, step) for cache, one in zip(self._own[index], new, strict=True))
+        keys, values = (self._write_cache(cache, one, step) for cache, one in zip(self._own[index], new, strict=True))
         scores = torch.matmul((query * attention.scaling)[:, :, None], keys.transpose(2, 3))
         weights = torch.softmax(scores.add_(self._bias[:, step : step + 1, : step + 1]), dim=-1)
         out = torch.matmul(weights, values)[:, :, 0]  # [paths, h, d]
         hidden += _columns(attention.o, out.flatten(1).t())
 
-    def _held(self, cache: torch.Tensor, new: torch.Tensor, step: int) -> torch.Tensor:
+    def _write_cache(self, cache: torch.Tensor, new: torch.Tensor, step: int) -> torch.Tensor:
         """Write the keys or values of a step into a cache [all paths, h, H, d].
 
         Return the cached entries of all steps so far, for the paths that are computed.
@@ -150,22 +150,27 @@ def encode(stack: Any, ids: torch.Tensor, mask: torch.Tensor) -> Iterator[tuple[
     for start in range(0, len(ids), count):
         part = slice(start, start + count)
         whole = bool(mask[part].all())
-        yield part, _encoded(stack, ids[part], bias if whole else bias + _added(mask[part], bias.dtype)[:, None, None])
+        yield (
+            part,
+            _encode_context(
+                stack, ids[part], bias if whole else bias + _additive_mask(mask[part], bias.dtype)[:, None, None]
+            ),
+        )
 
 
-def _encoded(stack: Any, ids: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def _encode_context(stack: Any, ids: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     hidden = stack.embed_tokens(ids)  # [n, T, d]
     for block in stack.block:
         own, dense = block.layer
         attention, normed = own.SelfAttention, _normed_rows(own.layer_norm, hidden, stack.config)
         query, key, value = (
-            _split(_rows(part, normed), attention.n_heads) for part in (attention.q, attention.k, attention.v)
+            _split_heads(_rows(part, normed), attention.n_heads) for part in (attention.q, attention.k, attention.v)
         )
         out = _attend(query, key, value, bias, attention)
         hidden += _rows(attention.o, out.transpose(1, 2).flatten(2))
         normed, mlp = _normed_rows(dense.layer_norm, hidden, stack.config), dense.DenseReluDense
         inner = [_rows(getattr(mlp, name), normed) for name in ("wi", "wi_0", "wi_1") if hasattr(mlp, name)]
-        hidden += _rows(mlp.wo, _activated(mlp, *inner))
+        hidden += _rows(mlp.wo, _activate(mlp, *inner))
     return _normed_rows(stack.final_layer_norm, hidden, stack.config)
 
 
@@ -184,7 +189,7 @@ def _attend(query: Any, key: Any, value: Any, mask: torch.Tensor, attention: Any
     return out[..., :value_width]
 
 
-def _activated(dense: Any, inner: torch.Tensor, gated: torch.Tensor | None = None) -> torch.Tensor:
+def _activate(dense: Any, inner: torch.Tensor, gated: torch.Tensor | None = None) -> torch.Tensor:
     """Return the input of an MLP's last product, computed in place of `inner` where possible."""
     import torch
 
@@ -222,7 +227,7 @@ def _normed_rows(norm: Any, hidden: torch.Tensor, config: Any) -> torch.Tensor:
     return normed
 
 
-def _split(projected: torch.Tensor, count: int) -> torch.Tensor:
+def _split_heads(projected: torch.Tensor, count: int) -> torch.Tensor:
     """Split projections [n, T, h * d] into heads [n, h, T, d]."""
     heads: torch.Tensor = projected.unflatten(-1, (count, -1)).transpose(1, 2)
     return heads
@@ -232,7 +237,7 @@ def _widths(attention: Any) -> tuple[int, int]:
     return attention.k.out_features // attention.n_heads, attention.v.out_features // attention.n_heads
 
 
-def _added(mask: torch.Tensor, dtype: Any) -> torch.Tensor:
+def _additive_mask(mask: torch.Tensor, dtype: Any) -> torch.Tensor:
     """Return what a mask adds to scores: 0 where it is true, else the lowest number of the dtype."""
     import torch
 

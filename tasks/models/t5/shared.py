@@ -12,7 +12,7 @@ import numpy as np
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.types import Tokens, WeightMatrix
 
@@ -49,7 +49,7 @@ class T5Stacks(Family):
         """Yield q, k, v, o (self and cross), mlp_in, mlp_out of both stacks, and mlp_gate of gated MLPs.
 
         Where the decoder reads one token (Chronos-Bolt), its self-attention's q and k have no effect on the
-        output; the family lists them in `idle`.
+        output; the family lists them in `inert_projections`.
         """
         for name, stack in self._stacks().items():
             yield from _stack_weights(name, stack)
@@ -121,24 +121,25 @@ class T5Family(T5Stacks, Forecaster):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         if not isinstance(own := config.get(cls.block), dict):
-            raise ModelError(
-                f"{folder / 'config.json'}: key {cls.block!r} is missing, so this is no {cls.name} checkpoint"
-            )
-        if wrong := cls._foreign(own):
-            raise ModelError(f"{folder / 'config.json'}: {wrong}; name the family that the checkpoint belongs to")
+            got = f"{folder / 'config.json'}: key {cls.block!r} is missing"
+            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
+        if mismatch := cls._mismatch(own):
+            raise ModelError(checkpoint_folder.of_other_family(f"{folder / 'config.json'}: {mismatch}", cls.name))
         ids, words = own.get("n_tokens", 0), config.get("vocab_size")
         if isinstance(ids, int) and isinstance(words, int) and ids > words:
             raise ModelError(
                 f"{folder / 'config.json'}: got n_tokens {ids} of {cls.block}, more than vocab_size {words}"
             )
-        network = checkpoint_folder.load_network(narrowed(cls._network_class(config), attentions), folder, device)
+        network = checkpoint_folder.load_network(
+            with_compression_block(cls._network_class(config), attentions), folder, device
+        )
         # The package's tokeniser checks the rest of its block.
         with checkpoint_folder.bounded(folder):
             return cls(network)
 
     @classmethod
     @abstractmethod
-    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+    def _mismatch(cls, block: Mapping[str, Any]) -> str | None:
         """Return why the block belongs to another family, or None."""
 
     @classmethod
@@ -174,7 +175,7 @@ def attentions(network: Any) -> Iterator[AttentionLayer]:
                 )
 
 
-def untied(network: Any) -> Any:
+def with_own_head(network: Any) -> Any:
     """Return a subclass of transformers' T5ForConditionalGeneration with an output head of its own.
 
     It is saved under the original name. T5Config sets `tie_word_embeddings` to true whatever config.json

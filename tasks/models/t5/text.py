@@ -10,7 +10,7 @@ import numpy as np
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import narrowed
+from tsfmscope.tasks.models.common.attention import with_compression_block
 from tsfmscope.tasks.models.t5 import shared
 from tsfmscope.tasks.models.types import TokenKind, Tokens
 from tsfmscope.tasks.series.catalog import Modality
@@ -87,17 +87,16 @@ class T5Text(shared.T5Ids):
         words = any((folder / name).is_file() for name in TOKENIZERS)
         got, vocabulary = (config.get("model_type"), "chronos_config" in config), config.get("vocab_size", 0)
         if got != ("t5", False):
-            raise ModelError(
-                f"{folder / 'config.json'}: got model_type {got[0]!r}{', chronos_config' if got[1] else ''}, expected "
-                f"'t5' of text, so this is no {cls.name} checkpoint; name the family that the checkpoint belongs to"
-            )
+            kind = f"model_type {got[0]!r}{', chronos_config' if got[1] else ''}"
+            problem = f"{folder / 'config.json'}: got {kind}, expected 't5' of text"
+            raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
         if not words and not FIRST_BYTE + 256 <= vocabulary <= BYTE_IDS:
             raise ModelError(
                 f"{folder}: got {vocabulary} ids and no tokenizer, expected one of {list(TOKENIZERS)}, or 259 to "
                 f"{BYTE_IDS} ids of bytes; fetch the tokenizer's file too"
             )
         network = checkpoint_folder.load_network(
-            narrowed(T5ForConditionalGeneration, shared.attentions), folder, device
+            with_compression_block(T5ForConditionalGeneration, shared.attentions), folder, device
         )
         return cls(network, _read_tokenizer(folder) if words else None)
 
@@ -114,6 +113,10 @@ class T5Text(shared.T5Ids):
         """
         each = 1 if self._tokenizer is None else BYTES_A_TOKEN
         return {"encoder": -(-context // each), "decoder": (horizon - 1) // each}
+
+    def stock_model(self) -> Any:
+        """Return the transformers network."""
+        return self.network
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the cross entropy of the continuation's ids; missing ones are left out."""

@@ -76,7 +76,7 @@ class Tabular(Family):
         from tsfmscope.tasks.models.tabular.network import Tab2D
 
         full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
-        if wrong := _unusable(full):
+        if wrong := _find_problem(full):
             raise ValueError(f"{cls.name} config: {wrong}")
         return cls(checkpoint_folder.build(lambda: Tab2D(**full), seed), full | {"task": CLASSIFICATION})
 
@@ -89,13 +89,13 @@ class Tabular(Family):
         config = checkpoint_folder.read_config(folder, cls.name)
         names = (*REQUIRED, *DEFAULTS)
         if str(config.get("task")).upper() != CLASSIFICATION or not set(names) <= set(config):
-            raise ModelError(
+            got = (
                 f"{folder / 'config.json'}: got task {config.get('task')!r} and keys {sorted(config)}, expected "
-                f"{CLASSIFICATION!r} and {list(names)}, so this is no {cls.name} checkpoint; name the family that the "
-                "checkpoint belongs to, or take a classifier"
+                f"{CLASSIFICATION!r} and {list(names)}"
             )
+            raise ModelError(f"{checkpoint_folder.of_other_family(got, cls.name)}, or take a classifier")
         shape = {name: config[name] for name in names}
-        if wrong := _unusable(shape):
+        if wrong := _find_problem(shape):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
         with checkpoint_folder.bounded(folder):
             network = checkpoint_folder.build(lambda: Tab2D(**shape), 0)
@@ -160,7 +160,7 @@ class Tabular(Family):
         columns = set(_columns(values).tolist())
         if future.shape[1] != 1 or len(columns) != 1 or 0 in columns:
             raise ValueError(f"{self.name}: got tables of {sorted(columns)} columns, expected whole ones of one shape")
-        features, labels = self._prepared(_tables(values, columns.pop()))
+        features, labels = self._to_inputs(_tables(values, columns.pop()))
         support = _support(features.shape[1])
         inputs, ids = (torch.from_numpy(part).to(self._device) for part in (features, labels))
         logits = self.network.logits(inputs, ids[:, :support], support)
@@ -176,10 +176,10 @@ class Tabular(Family):
         columns = np.where(windows.origin == windows.context.shape[1], _columns(values), 0)
         whole = columns == next((one for one in columns.tolist() if one), -1)
         if windows.horizon != 1 or not whole.any():
-            return _nothing(windows)
+            return _padding_tokens(windows)
         table = _tables(values[whole], int(columns[whole][0]))
         support = _support(table.shape[1])
-        found = self._prepared(table)
+        found = self._to_inputs(table)
         features, labels = (np.zeros((len(windows), *part.shape[1:]), part.dtype) for part in found)
         features[whole], labels[whole] = found
         kinds = np.full((len(windows), *table.shape[1:]), TokenKind.PADDING, dtype=np.int8)
@@ -206,7 +206,7 @@ class Tabular(Family):
 
         return Pass({"encoder": Stack(network.blocks, network.final_layer_norm)}, forward)
 
-    def _prepared(self, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _to_inputs(self, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return features [W, R, F] float32 and class ids [W, R] int64 of tables [W, R, F + 1].
 
         The class id of a missing label is -100.
@@ -216,7 +216,7 @@ class Tabular(Family):
         labels = np.empty(table.shape[:2], dtype=np.int64)
         for window, cells in enumerate(table.astype(np.float64)):
             for column in range(features.shape[2]):
-                features[window, :, column] = _ranked(cells[:, column], support)
+                features[window, :, column] = _to_ranks(cells[:, column], support)
             labels[window] = _classes(cells[:, -1], support, int(self.config["dim_output"]))
         return features, labels
 
@@ -239,14 +239,14 @@ def _tables(values: np.ndarray, columns: int) -> np.ndarray:
     return values[:, 1:].reshape(len(values), -1, columns)
 
 
-def _nothing(windows: Windows) -> Tokens:
+def _padding_tokens(windows: Windows) -> Tokens:
     """Return tokens of windows of which none is a table: one row of one feature each, PADDING."""
     arrays = {"features": np.zeros((len(windows), 1, 1), np.float32), "labels": np.zeros((len(windows), 1), np.int32)}
     kinds = np.full((len(windows), 2), TokenKind.PADDING, dtype=np.int8)
     return Tokens(arrays, {"encoder": kinds}, {}, windows.series, windows.origin)
 
 
-def _ranked(column: np.ndarray, support: int) -> np.ndarray:
+def _to_ranks(column: np.ndarray, support: int) -> np.ndarray:
     """Return a feature's values as ranks among quantiles of the observed values in the first rows.
 
     Ranks are standardised by those of the first rows. A missing value is 0, and so is every value where the
@@ -277,7 +277,7 @@ def _classes(label: np.ndarray, support: int, most: int) -> np.ndarray:
     return np.where(missing, -100, ids)
 
 
-def _unusable(config: Mapping[str, Any]) -> str | None:
+def _find_problem(config: Mapping[str, Any]) -> str | None:
     """Return why a shape cannot be used, or None."""
     for name, value in config.items():
         if not isinstance(value, int) or value < 1:

@@ -126,34 +126,34 @@ def attentions(network: Tab2D) -> Iterator[AttentionLayer]:
     parts = {what: what for what in ("q", "k", "v", "o")}
     for layer, block in enumerate(network.blocks, start=1):
         module: Any = block.attention
-        heads, scale, laid_out = module.heads, module.scale, _down if block.down else _along
+        heads, scale, reorder_mask = module.heads, module.scale, _as_columns if block.down else _as_rows
         yield AttentionLayer(
-            "encoder", layer, "self", module, heads, heads, scale, True, any_width, parts, laid_out=laid_out
+            "encoder", layer, "self", module, heads, heads, scale, True, any_width, parts, reorder_mask=reorder_mask
         )
 
 
-def _down(cells: Any, shape: tuple[int, ...]) -> Any:
+def _as_columns(cells: Any, shape: tuple[int, ...]) -> Any:
     """Rearrange cells [B, rows * columns] as the first rows of each column [B * columns, row]."""
     table = cells.reshape(len(cells), -1, shape[0] // len(cells))
     return table.swapaxes(1, 2).reshape(shape[0], -1)[:, : shape[1]]
 
 
-def _along(cells: Any, shape: tuple[int, ...]) -> Any:
+def _as_rows(cells: Any, shape: tuple[int, ...]) -> Any:
     """Rearrange cells [B, rows * columns] as the rows of each table [B * rows, column]."""
     return cells.reshape(shape)
 
 
 def released_names(state: dict[str, Any]) -> dict[str, Any]:
     """Return a state dict of Tab2D under the release's names."""
-    return {_released(name): tensor for name, tensor in state.items()}
+    return {_released_name(name): tensor for name, tensor in state.items()}
 
 
 def own_names(network: Tab2D) -> dict[str, str]:
     """Return released name -> our name of every tensor of the network."""
-    return {_released(name): name for name in network.state_dict()}
+    return {_released_name(name): name for name in network.state_dict()}
 
 
-def _released(name: str) -> str:
+def _released_name(name: str) -> str:
     if found := re.fullmatch(r"blocks\.(\d+)\.(\w+)\.(.+)", name):
         layer, second = divmod(int(found[1]), 2)
         return f"layers.{layer}.{LAYOUT[found[2]][second]}.{found[3]}"

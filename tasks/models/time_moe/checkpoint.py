@@ -40,7 +40,7 @@ COUNTS = (*REQUIRED, "num_experts", "num_experts_per_tok", "max_position_embeddi
 LARGEST = 1 << 16
 
 
-def made_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+def make_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the config with defaults filled in.
 
     ValueError names keys that are missing, unknown or of a wrong value.
@@ -102,15 +102,13 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
     """Return the shape, and the `compression` block of a compressed model (else None)."""
     told, path = checkpoint_folder.read_config(folder, NAME), folder / "config.json"
     if told.get("model_type") != MODEL_TYPE:
-        raise ModelError(
-            f"{path}: got model_type {told.get('model_type')!r}, expected {MODEL_TYPE!r}, so this is no {NAME} "
-            "checkpoint; name the family that the checkpoint belongs to"
-        )
+        got = f"{path}: got model_type {told.get('model_type')!r}, expected {MODEL_TYPE!r}"
+        raise ModelError(checkpoint_folder.of_other_family(got, NAME))
     fixed = FIXED | {"num_key_value_heads": told.get("num_attention_heads")}
     if wrong := {key: told[key] for key, value in fixed.items() if told.get(key, value) != value}:
         raise ModelError(f"{path}: got {wrong}, expected { ({key: fixed[key] for key in wrong}) } as released")
     try:
         known = {key: value for key, value in told.items() if key in (*REQUIRED, *DEFAULTS)}
-        return made_config(known, str(folder)), told.get(attention.BLOCK)
+        return make_config(known, str(folder)), told.get(attention.BLOCK)
     except ValueError as error:
         raise ModelError(f"{error}; fetch or save the checkpoint again") from error

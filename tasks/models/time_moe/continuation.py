@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int
 
-from tsfmscope.tasks.models.time_moe.network import TimeMoENetwork, attended
+from tsfmscope.tasks.models.time_moe.network import TimeMoENetwork, causal_mask
 
 # Tokens of the windows that are continued together: 1.2 GB of keys and values at the 50M shape.
 TOKENS = 1 << 15
 
 
-def continued(
+def continue_values(
     network: TimeMoENetwork,
     values: Float[torch.Tensor, "window token"],
     start: Int[torch.Tensor, " window"],
@@ -28,10 +28,10 @@ def continued(
     """
     windows = max(1, TOKENS // (values.shape[1] + horizon))
     parts = zip(values.split(windows), start.split(windows), strict=True)
-    return torch.cat([_continued(network, *part, horizon, lengths) for part in parts])
+    return torch.cat([_continue_batch(network, *part, horizon, lengths) for part in parts])
 
 
-def _continued(
+def _continue_batch(
     network: TimeMoENetwork, values: torch.Tensor, start: torch.Tensor, horizon: int, lengths: Sequence[int]
 ) -> torch.Tensor:
     reader = Reader(network, start, values.shape[1] + horizon)
@@ -57,19 +57,19 @@ class Reader:
         network, first, end = self.network, self._seen, self._seen + values.shape[1]
         cos, sin = network.angles(torch.arange(first, end, device=values.device) - self._start[:, None])
         free = not bool((self._start > 0).any()) and (first == 0 or values.shape[1] == 1)
-        mask = None if free else attended(first, end, self._start)
+        mask = None if free else causal_mask(first, end, self._start)
         states = network.model.embed_layer(values)
         for index, block in enumerate(network.blocks):
             normed = block.input_layernorm(states)
             query, key, value = block.self_attn.projected(normed, cos, sin)
-            keys, kept = self._kept(index, key, value)
+            keys, kept = self._store(index, key, value)
             states = states + block.self_attn.attend(query, keys, kept, mask, causal=free and first == 0)
             states = states + block.ffn_layer(block.post_attention_layernorm(states))[0]
         self._seen = end
         last: torch.Tensor = network.model.norm(states[:, -1])
         return last
 
-    def _kept(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _store(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Store keys and values; return those of all steps so far, [B, h, T, width].
 
         The first pass returns its own keys and values, which are copied to the cache but not read back.

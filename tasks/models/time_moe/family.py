@@ -64,7 +64,7 @@ class TimeMoE(Forecaster):
 
     name: ClassVar[str] = "time-moe"
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     zero_states: ClassVar[bool] = True
     # Routers.
     unnamed: ClassVar[frozenset[str]] = frozenset({"ffn_layer.gate", "ffn_layer.shared_expert_gate"})
@@ -85,7 +85,7 @@ class TimeMoE(Forecaster):
         """
         from tsfmscope.tasks.models.time_moe.network import TimeMoENetwork
 
-        full = checkpoint.made_config(config, cls.name)
+        full = checkpoint.make_config(config, cls.name)
         return cls(checkpoint_folder.build(lambda: TimeMoENetwork(full).drawn(full["initializer_range"]), seed), full)
 
     @classmethod
@@ -150,23 +150,23 @@ class TimeMoE(Forecaster):
 
         from tsfmscope.tasks.models.time_moe.network import balance
 
-        scaled, device = self._scaled(context.cpu().numpy()), self.network.device
+        scaled, device = self._scale_context(context.cpu().numpy()), self.network.device
         known = torch.from_numpy(scaled.observed)
         later = torch.from_numpy((future.cpu().numpy() - scaled.loc[:, None]) / scaled.scale[:, None])
         steps = torch.cat((torch.from_numpy(scaled.values), later.clamp(-HUGE, HUGE).float()), dim=1)
         labels = torch.where(torch.cat((known, torch.ones_like(later, dtype=torch.bool)), dim=1), steps, torch.nan)
-        inputs = torch.from_numpy(_carried(steps.numpy()))[:, :-1].to(device)
+        inputs = torch.from_numpy(_carry_forward(steps.numpy()))[:, :-1].to(device)
         start = torch.from_numpy(scaled.start).to(device)
         answer = self.network(inputs, start)
         counted = torch.arange(inputs.shape[1], device=device) >= start[:, None]
         target = labels[:, 1:].to(device)
-        heads = [_huber(head(answer.states), target, counted) for head in self.network.lm_heads]
+        heads = [_huber_loss(head(answer.states), target, counted) for head in self.network.lm_heads]
         spread = balance(answer.routes, self.config["num_experts_per_tok"], counted)
         loss: torch.Tensor = torch.stack(heads).mean() + self.config["router_aux_loss_factor"] * spread
         return loss
 
     def _tokenize(self, windows: Windows) -> Tokens:
-        scaled = self._scaled(windows.context)
+        scaled = self._scale_context(windows.context)
         kinds = np.where(scaled.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         return Tokens(
             arrays={
@@ -192,20 +192,20 @@ class TimeMoE(Forecaster):
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
 
-        from tsfmscope.tasks.models.time_moe.continuation import continued
+        from tsfmscope.tasks.models.time_moe.continuation import continue_values
 
         self.network.eval()
-        scaled, parts = self._scaled(windows.context), []
+        scaled, parts = self._scale_context(windows.context), []
         for first in range(0, len(windows), self.batch):
             part = slice(first, first + self.batch)
             with torch.inference_mode():
                 inputs = self._on_device(scaled.values[part], scaled.start[part])
-                steps = continued(self.network, *inputs, windows.horizon, self.config["horizon_lengths"])
+                steps = continue_values(self.network, *inputs, windows.horizon, self.config["horizon_lengths"])
             parts.append(steps.double().cpu().numpy())
         point = np.concatenate(parts) * scaled.scale[:, None] + scaled.loc[:, None]
         return np.repeat(point[:, None], len(levels), axis=1)  # [W, Q, H]
 
-    def _scaled(self, context: np.ndarray) -> Scaled:
+    def _scale_context(self, context: np.ndarray) -> Scaled:
         """Return the context's last `max_context` steps, scaled in float64."""
         values = context[:, -self.max_context :].astype(np.float64)
         observed = ~np.isnan(values)
@@ -218,7 +218,7 @@ class TimeMoE(Forecaster):
         varies = low.min(axis=1, initial=np.inf) < high.max(axis=1, initial=-np.inf)
         scale = np.where(varies & (spread > 0), spread, 1.0)
         flat = np.where(varies[:, None], centred / scale[:, None], 0.0)
-        steps = _carried(np.where(observed, flat, np.nan).astype(np.float32))
+        steps = _carry_forward(np.where(observed, flat, np.nan).astype(np.float32))
         start = np.where(count > 0, observed.argmax(axis=1), values.shape[1]).astype(np.int32)
         return Scaled(steps, observed, start, loc, scale)
 
@@ -233,14 +233,14 @@ def _mlp(expert: Expert) -> dict[str, Any]:
     return {"mlp_gate": expert.gate_proj, "mlp_in": expert.up_proj, "mlp_out": expert.down_proj}
 
 
-def _carried(steps: Float32[np.ndarray, "window token"]) -> Float32[np.ndarray, "window token"]:
+def _carry_forward(steps: Float32[np.ndarray, "window token"]) -> Float32[np.ndarray, "window token"]:
     """Fill missing steps with the last one before them, and with 0 (the mean) before the first."""
     at = np.maximum.accumulate(np.where(np.isnan(steps), -1, np.arange(steps.shape[1])), axis=1)
     carried = np.take_along_axis(steps, np.maximum(at, 0), axis=1)
     return np.where(at < 0, np.float32(0), carried).astype(np.float32)
 
 
-def _huber(answer: torch.Tensor, target: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+def _huber_loss(answer: torch.Tensor, target: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     """Return the mean Huber loss of a head's forecasts [B, T, h].
 
     target [B, T] is the step after each token, NaN where missing. counted [B, T]: tokens that count.

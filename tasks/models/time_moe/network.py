@@ -115,7 +115,7 @@ class Attention(nn.Module):
         query, key, value = (
             part(states).view(shape).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj)
         )
-        return _rotated(query, cos, sin), _rotated(key, cos, sin), value
+        return _rotate(query, cos, sin), _rotate(key, cos, sin), value
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *, causal: bool
@@ -216,7 +216,7 @@ class TimeMoENetwork(nn.Module):
         start: first token of each window that is not padding. Earlier tokens attend to themselves only.
         """
         cos, sin = self.angles(torch.arange(values.shape[1], device=values.device) - start[:, None])
-        mask = attended(0, values.shape[1], start) if bool((start > 0).any()) else None
+        mask = causal_mask(0, values.shape[1], start) if bool((start > 0).any()) else None
         states, routes = self.model.embed_layer(values), []
         for block in self.blocks:
             states, logits = block(states, cos, sin, mask)
@@ -246,13 +246,15 @@ def attentions(network: TimeMoENetwork) -> Iterator[AttentionLayer]:
         yield AttentionLayer("decoder", layer, "self", module, heads, heads, scale, False, any_width, parts)
 
 
-def _rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rotate heads [B, h, T, d_h] by their position; coordinate i is paired with i + d_h / 2."""
     first, second = heads.chunk(2, dim=-1)
     return heads * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def attended(first: int, end: int, start: Int[torch.Tensor, " window"]) -> Bool[torch.Tensor, "window 1 reader token"]:
+def causal_mask(
+    first: int, end: int, start: Int[torch.Tensor, " window"]
+) -> Bool[torch.Tensor, "window 1 reader token"]:
     """Return which of the tokens 0 to `end` (excluded) each token from `first` on may read.
 
     A token reads itself, and the tokens from the window's start to itself.

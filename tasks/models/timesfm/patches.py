@@ -62,7 +62,7 @@ def frequency(freq: str) -> int:
     return FREQUENCIES.get(name.removeprefix("B")[:1], 0)
 
 
-def filled(context: Float[np.ndarray, "window context"], size: int, longest: int) -> Steps:
+def pad_to_patches(context: Float[np.ndarray, "window context"], size: int, longest: int) -> Steps:
     """Return the last `longest` steps, padded on the left to whole patches of `size`.
 
     As in Google's package, gaps are interpolated over the whole context, missing steps at the end repeat the
@@ -81,7 +81,7 @@ def filled(context: Float[np.ndarray, "window context"], size: int, longest: int
     )
 
 
-def first_patch(steps: Steps, size: int, tolerance: float) -> Patched:
+def scale_by_first_patch(steps: Steps, size: int, tolerance: float) -> Patched:
     """Scale all patches by the first one with ENOUGH unmasked steps, as TimesFM 2.0 does.
 
     Without such a patch the last one is used. A scale below `tolerance` is replaced by `tolerance`.
@@ -92,12 +92,12 @@ def first_patch(steps: Steps, size: int, tolerance: float) -> Patched:
     rows = np.arange(len(patches))
     _, loc, scale = _moments(patches[rows, chosen], masks[rows, chosen])
     loc, scale = loc[:, None], np.maximum(scale, tolerance)[:, None]
-    scaled = _kept((patches - loc[:, :, None]) / scale[:, :, None], masks)
+    scaled = _keep_defined((patches - loc[:, :, None]) / scale[:, :, None], masks)
     shape = observed.shape
     return Patched(scaled, masks, observed, np.broadcast_to(loc, shape), np.broadcast_to(scale, shape))
 
 
-def running(steps: Steps, size: int) -> Patched:
+def scale_running(steps: Steps, size: int) -> Patched:
     """Scale the window as a whole, then each patch by all steps up to its end, as TimesFM 2.5 does.
 
     The package computes the scale of the whole window over zeros of padding too. That changes more than
@@ -119,7 +119,7 @@ def running(steps: Steps, size: int) -> Patched:
         squares = seen * (deviation**2 + (mean - joint) ** 2) + more * (its_deviation**2 + (its_mean - joint) ** 2)
         seen, mean, deviation = seen + more, joint, np.sqrt(squares / total)
         loc[:, token], scale[:, token] = mean, deviation
-    scaled = _kept((values - loc[:, :, None]) / _safe(scale)[:, :, None], masks)
+    scaled = _keep_defined((values - loc[:, :, None]) / _safe(scale)[:, :, None], masks)
     return Patched(scaled, masks, observed, centre[:, None] + spread[:, None] * loc, spread[:, None] * scale)
 
 
@@ -142,6 +142,6 @@ def _safe(scale: np.ndarray) -> np.ndarray:
     return np.where(scale < TOLERANCE, 1.0, scale)
 
 
-def _kept(scaled: np.ndarray, masks: np.ndarray) -> np.ndarray:
+def _keep_defined(scaled: np.ndarray, masks: np.ndarray) -> np.ndarray:
     kept: np.ndarray = np.where(masks, 0.0, np.clip(scaled, -LARGEST, LARGEST)).astype(np.float32)
     return kept

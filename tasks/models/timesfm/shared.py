@@ -15,7 +15,7 @@ import numpy as np
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import QUANTILES, Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
 from tsfmscope.tasks.models.common.capture import Pass, Stack
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.timesfm import patches as timesfm_patches
@@ -47,7 +47,7 @@ class TimesFMFamily(Forecaster):
 
     stacks: ClassVar[tuple[str, ...]] = ("decoder",)
     final_norm: ClassVar[bool] = False
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     # model_type of config.json.
     model_type: ClassVar[str]
     defaults: ClassVar[Mapping[str, Any]]
@@ -66,7 +66,7 @@ class TimesFMFamily(Forecaster):
         differ. ValueError for keys that are missing or unknown, and for a config that cannot be used.
         """
         full = checkpoint_folder.filled_config(config, REQUIRED, cls.defaults, cls.name)
-        if wrong := cls._unusable(full):
+        if wrong := cls._find_problem(full):
             raise ValueError(f"{cls.name} config: {wrong}")
         config_class, network_class = cls._classes()
         return cls(checkpoint_folder.build(lambda: network_class(config_class(**full)), seed))
@@ -76,15 +76,15 @@ class TimesFMFamily(Forecaster):
         """Load a released or saved checkpoint, safetensors only; ModelError names the file that is wrong."""
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
-        wrong = cls._unusable(config)
+        wrong = cls._find_problem(config)
         if config.get("model_type") != cls.model_type:
-            wrong = (
-                f"got model_type {config.get('model_type')!r}, expected {cls.model_type!r}, so this is no {cls.name} "
-                "checkpoint; name the family that the checkpoint belongs to"
-            )
+            got = f"got model_type {config.get('model_type')!r}, expected {cls.model_type!r}"
+            wrong = checkpoint_folder.of_other_family(got, cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
-        return cls(checkpoint_folder.load_network(narrowed(cls._classes()[1], cls._layers), folder, device))
+        return cls(
+            checkpoint_folder.load_network(with_compression_block(cls._classes()[1], cls._layers), folder, device)
+        )
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors, which the package's `from_pretrained` reads."""
@@ -114,6 +114,10 @@ class TimesFMFamily(Forecaster):
         """Return the number of patches that the context fills; the first may be filled in part."""
         return {"decoder": -(-min(context, self.max_context) // self._size)}
 
+    def stock_model(self) -> Any:
+        """Return the transformers network."""
+        return self.network
+
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block."""
         return self._layers(self.network)
@@ -129,7 +133,7 @@ class TimesFMFamily(Forecaster):
         """
         import torch
 
-        steps = timesfm_patches.filled(context.cpu().numpy(), self._size, self.max_context)
+        steps = timesfm_patches.pad_to_patches(context.cpu().numpy(), self._size, self.max_context)
         ready, device = self._patched(steps), self.network.device
         answers = self._outputs(self._decode(*self._tensors(ready.patches, ready.masks)))  # [B, T, H, 1 + Q]
         past = np.where(steps.missing, np.nan, steps.values)
@@ -158,22 +162,22 @@ class TimesFMFamily(Forecaster):
 
     @classmethod
     @abstractmethod
-    def _unusable(cls, config: Mapping[str, Any]) -> str | None:
+    def _find_problem(cls, config: Mapping[str, Any]) -> str | None:
         """Return why a config cannot be used, or None."""
 
     @property
     @abstractmethod
-    def _mirrored(self) -> bool:
+    def _averages_mirror_image(self) -> bool:
         """Whether a forecast is the mean of the window's own and the negative of its mirror image's."""
 
     @property
     @abstractmethod
-    def _positive(self) -> bool:
+    def _keeps_sign(self) -> bool:
         """Whether a window without a negative step is forecast without one."""
 
     @property
     @abstractmethod
-    def _point(self) -> int:
+    def _appended_output(self) -> int:
         """Index of the output that longer horizons append to the context.
 
         Output 0 is the mean; the quantiles follow.
@@ -203,7 +207,7 @@ class TimesFMFamily(Forecaster):
         return int(self.network.config.patch_length)
 
     def _tokenize(self, windows: Windows) -> Tokens:
-        ready = self._patched(timesfm_patches.filled(windows.context, self._size, self.max_context))
+        ready = self._patched(timesfm_patches.pad_to_patches(windows.context, self._size, self.max_context))
         kinds = np.where(ready.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         return Tokens(
             arrays={
@@ -233,31 +237,31 @@ class TimesFMFamily(Forecaster):
         history, blocks = windows.context.astype(np.float64), []
         freq = np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64)
         for _ in range(0, windows.horizon, self.prediction_length):
-            ready = self._patched(timesfm_patches.filled(history, self._size, self.max_context))
+            ready = self._patched(timesfm_patches.pad_to_patches(history, self._size, self.max_context))
             inputs = (ready.patches, ready.masks, freq)
             parts = [
-                self._answer(*self._tensors(*(one[start : start + self.batch] for one in inputs)))
+                self._run_network(*self._tensors(*(one[start : start + self.batch] for one in inputs)))
                 for start in range(0, len(windows), self.batch)
             ]
             blocks.append(np.concatenate(parts) * ready.scale[:, -1, None, None] + ready.loc[:, -1, None, None])
-            history = np.concatenate((history, blocks[-1][:, :, self._point]), axis=1)
+            history = np.concatenate((history, blocks[-1][:, :, self._appended_output]), axis=1)
         values = np.concatenate(blocks, axis=1)[:, : windows.horizon, 1:]  # [W, H, Q]
         known = self.network.config.quantiles
         # Quantiles between two levels of the model lie on a line.
         weights = np.array([np.interp(levels, known, one) for one in np.eye(len(known))])
         found: np.ndarray = np.moveaxis(values @ weights, 2, 1)
-        if self._positive:
+        if self._keeps_sign:
             negative = (windows.context[:, -self.max_context :] < 0).any(axis=1, keepdims=True)
             found = np.where(np.expand_dims(negative, 2), found, np.maximum(found, 0.0))
         return found
 
-    def _answer(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> np.ndarray:
+    def _run_network(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> np.ndarray:
         """Return mean and quantiles after the last patch, in its loc and scale: [B, H, 1 + Q]."""
         import torch
 
         with torch.inference_mode():
             found = self._outputs(self._decode(patches, masks, freq)[:, -1])
-            if self._mirrored:
+            if self._averages_mirror_image:
                 other = self._outputs(self._decode(-patches, masks, freq)[:, -1])
                 found = (found - torch.cat((other[..., :1], other[..., 1:].flip(-1)), dim=-1)) / 2
         answer: np.ndarray = found.double().cpu().numpy()

@@ -72,26 +72,26 @@ class TimesFM(TimesFMFamily):
         return scaled_layers(network)
 
     @classmethod
-    def _unusable(cls, config: Mapping[str, Any]) -> str | None:
+    def _find_problem(cls, config: Mapping[str, Any]) -> str | None:
         return odd_context(config, 512)
 
     @property
-    def _mirrored(self) -> bool:
+    def _averages_mirror_image(self) -> bool:
         return False
 
     @property
-    def _positive(self) -> bool:
+    def _keeps_sign(self) -> bool:
         return False
 
     @property
-    def _point(self) -> int:
+    def _appended_output(self) -> int:
         return 0
 
     def _decoder(self) -> Any:
         return self.network.decoder
 
     def _patched(self, steps: Steps) -> Patched:
-        return timesfm_patches.first_patch(steps, self._size, self.network.config.tolerance)
+        return timesfm_patches.scale_by_first_patch(steps, self._size, self.network.config.tolerance)
 
     def _decode(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
         import torch
@@ -176,7 +176,7 @@ class TimesFM25(TimesFMFamily):
         return rotary_layers(network)
 
     @classmethod
-    def _unusable(cls, config: Mapping[str, Any]) -> str | None:
+    def _find_problem(cls, config: Mapping[str, Any]) -> str | None:
         median, levels = config.get("decode_index", 5), len(config.get("quantiles", range(9)))
         # Otherwise the median of a mirrored window would be another quantile.
         if 2 * median != levels + 1:
@@ -187,22 +187,22 @@ class TimesFM25(TimesFMFamily):
         return odd_context(config, 16384)
 
     @property
-    def _mirrored(self) -> bool:
+    def _averages_mirror_image(self) -> bool:
         return bool(self.network.config.force_flip_invariance)
 
     @property
-    def _positive(self) -> bool:
+    def _keeps_sign(self) -> bool:
         return bool(self.network.config.infer_is_positive)
 
     @property
-    def _point(self) -> int:
+    def _appended_output(self) -> int:
         return int(self.network.config.decode_index)
 
     def _decoder(self) -> Any:
         return self.network.model
 
     def _patched(self, steps: Steps) -> Patched:
-        return timesfm_patches.running(steps, self._size)
+        return timesfm_patches.scale_running(steps, self._size)
 
     def _decode(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
         import torch
@@ -221,7 +221,7 @@ class TimesFM25(TimesFMFamily):
     def _outputs(self, states: torch.Tensor) -> torch.Tensor:
         import torch
 
-        network, median = self.network, self._point
+        network, median = self.network, self._appended_output
         quantiles = 1 + len(network.config.quantiles)
         points: torch.Tensor = network.output_projection_point(states)
         points = points.view(*points.shape[:-1], self.prediction_length, quantiles)

@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
 from tsfmscope.tasks.models.common.capture import Pass, Stack
-from tsfmscope.tasks.models.common.scale import HUGE, clip_float32, standard
+from tsfmscope.tasks.models.common.scale import HUGE, clip_float32, mean_and_deviation
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows
 
@@ -63,11 +63,11 @@ class Totem(Forecaster):
     name: ClassVar[str] = "totem"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     final_norm: ClassVar[bool] = False
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     plain_attention: ClassVar[bool] = True
     # A code depends on steps on both sides, and a swap of steps may not change it.
     in_time_order: ClassVar[bool] = False
-    apart: ClassVar[str] = "a step puts unused codes on tokens of its batch, beside their gradients"
+    no_ddp_reason: ClassVar[str] = "a step puts unused codes on tokens of its batch, beside their gradients"
     # TotemNetwork.
     network: Any
 
@@ -86,7 +86,7 @@ class Totem(Forecaster):
         from tsfmscope.tasks.models.totem.network import TotemConfig, TotemNetwork
 
         full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
-        if wrong := _unusable(full):
+        if wrong := _find_problem(full):
             raise ValueError(f"{cls.name} config: {wrong}")
         return cls(checkpoint_folder.build(lambda: TotemNetwork(TotemConfig(**full)), seed))
 
@@ -98,14 +98,12 @@ class Totem(Forecaster):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         if config.get("model_type") != cls.name:
-            raise ModelError(
-                f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, expected {cls.name!r}, so "
-                f"this is no {cls.name} checkpoint; name the family that the checkpoint belongs to"
-            )
+            got = f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, expected {cls.name!r}"
+            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
         known = {key: config.get(key, default) for key, default in (dict.fromkeys(REQUIRED) | DEFAULTS).items()}
-        if wrong := _unusable(known):
+        if wrong := _find_problem(known):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
-        return cls(checkpoint_folder.load_network(narrowed(TotemNetwork, attentions), folder, device))
+        return cls(checkpoint_folder.load_network(with_compression_block(TotemNetwork, attentions), folder, device))
 
     def save(self, folder: Path) -> None:
         """Write config.json and model.safetensors."""
@@ -169,17 +167,17 @@ class Totem(Forecaster):
                 f"future: got {future.shape[1]} steps, expected prediction_length {self.prediction_length}"
             )
         network, device = self.network, self.network.device
-        steps, observed, loc, scale = self._scaled(context.cpu().numpy())
+        steps, observed, loc, scale = self._scale_context(context.cpu().numpy())
         scaled, seen = (torch.from_numpy(part).to(device) for part in (steps, observed))
         cells = seen.unflatten(1, (-1, FACTOR)).any(dim=-1)
         found = network.vqvae.quantise(scaled)
         if network.training and cells.any():
-            network.vqvae.place(found.given.detach()[cells])
+            network.vqvae.place(found.encoded.detach()[cells])
         # The gradient passes the choice of a code.
-        through = found.given + (found.codes - found.given).detach()
+        through = found.encoded + (found.codes - found.encoded).detach()
         decoded = network.vqvae.decode(through)
-        towards = (found.codes - found.given.detach()).square()
-        commitment = (found.codes.detach() - found.given).square() * network.config.commitment_cost
+        towards = (found.codes - found.encoded.detach()).square()
+        commitment = (found.codes.detach() - found.encoded).square() * network.config.commitment_cost
         vqvae = _mean((decoded - scaled).square(), seen) + _mean(towards + commitment, cells[..., None])
         wanted = (future.cpu().numpy().astype(np.float64) - loc[:, None]) / scale[:, None]
         wanted = np.clip(np.nan_to_num(wanted), -HUGE, HUGE).astype(np.float32)
@@ -189,7 +187,7 @@ class Totem(Forecaster):
         return loss
 
     def _tokenize(self, windows: Windows) -> Tokens:
-        steps, observed, loc, scale = self._scaled(windows.context)
+        steps, observed, loc, scale = self._scale_context(windows.context)
         codes = self._codes(steps)
         seen = observed.reshape(len(observed), -1, FACTOR).any(axis=-1)
         return Tokens(
@@ -218,7 +216,7 @@ class Totem(Forecaster):
         network = self.network.eval()
         history, blocks = windows.context.astype(np.float64), []
         for _ in range(0, windows.horizon, self.prediction_length):
-            steps, _, loc, scale = self._scaled(history)
+            steps, _, loc, scale = self._scale_context(history)
             codes = self._codes(steps).astype(np.int64)
             parts = []
             for start in range(0, len(codes), self.batch):
@@ -241,7 +239,7 @@ class Totem(Forecaster):
                 parts.append(self.network.vqvae.quantise(part).ids.int().cpu().numpy())
         return np.concatenate(parts) if parts else np.empty((0, self.max_context // FACTOR), np.int32)
 
-    def _scaled(
+    def _scale_context(
         self, context: Float[np.ndarray, "window context"]
     ) -> tuple[Float[np.ndarray, "window step"], Bool[np.ndarray, "window step"], np.ndarray, np.ndarray]:
         """Return the scaled context, which of its steps are observed, and loc and scale [W].
@@ -250,7 +248,7 @@ class Totem(Forecaster):
         """
         values = context[:, -self.max_context :].astype(np.float64)
         values = np.pad(values, ((0, 0), (self.max_context - values.shape[1], 0)), constant_values=np.nan)
-        loc, scale = standard(values)
+        loc, scale = mean_and_deviation(values)
         observed = ~np.isnan(values)
         scaled = np.where(observed, (values - loc[:, None]) / scale[:, None], 0.0)
         return scaled.astype(np.float32), observed, loc, scale
@@ -263,7 +261,7 @@ def _mean(errors: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     return mean
 
 
-def _unusable(config: Mapping[str, Any]) -> str | None:
+def _find_problem(config: Mapping[str, Any]) -> str | None:
     """Return why a config cannot be used, or None."""
     length, width, heads = (config[key] for key in ("context_length", "d_model", "num_attention_heads"))
     if type(length) is not int or length < FACTOR or length % FACTOR:

@@ -62,20 +62,20 @@ class TotemConfig(PretrainedConfig):
     def to_diff_dict(self) -> dict[str, Any]:
         """Return the content of config.json: the full shape, including values that are defaults today."""
         shape = [name for name in inspect.signature(TotemConfig).parameters if name != "kwargs"]
-        told: dict[str, Any] = super().to_diff_dict()
-        return told | {name: getattr(self, name) for name in shape}
+        values: dict[str, Any] = super().to_diff_dict()
+        return values | {name: getattr(self, name) for name in shape}
 
 
 class Quantised(NamedTuple):
     """Codes of windows.
 
-    ids: [B, T]. codes: [B, T, c], the codebook's vectors of these ids. given: [B, T, c], the vectors that the
-    codes stand for.
+    ids: [B, T]. codes: [B, T, c], the codebook's vectors of these ids. encoded: [B, T, c], the vectors
+    that the codes stand for.
     """
 
     ids: Int[torch.Tensor, "window token"]
     codes: Float[torch.Tensor, "window token code"]
-    given: Float[torch.Tensor, "window token code"]
+    encoded: Float[torch.Tensor, "window token code"]
 
 
 class _Residual(nn.Module):
@@ -121,14 +121,14 @@ class VqVae(nn.Module):
         x = self.narrow(x)
         for residual in self.narrow_residuals:
             x = residual(x)
-        given = self.to_code(functional.relu(x)).transpose(1, 2)
-        ids = self.nearest(given)
-        return Quantised(ids, self.codebook(ids), given)
+        encoded = self.to_code(functional.relu(x)).transpose(1, 2)
+        ids = self.nearest(encoded)
+        return Quantised(ids, self.codebook(ids), encoded)
 
-    def nearest(self, given: Float[torch.Tensor, "*token code"]) -> Int[torch.Tensor, "*token"]:
+    def nearest(self, encoded: Float[torch.Tensor, "*token code"]) -> Int[torch.Tensor, "*token"]:
         """Return ids of the nearest vectors of the codebook, the lowest where several are equal."""
         book = self.codebook.weight
-        distances = given.square().sum(-1, keepdim=True) + book.square().sum(-1) - 2 * given @ book.T
+        distances = encoded.square().sum(-1, keepdim=True) + book.square().sum(-1) - 2 * encoded @ book.T
         return self._first_alike()[distances.argmin(dim=-1)]
 
     def _first_alike(self) -> Int[torch.Tensor, " id"]:
@@ -141,19 +141,19 @@ class VqVae(nn.Module):
         return torch.full_like(ids, len(ids)).scatter_reduce(0, kinds, ids, "amin")[kinds]
 
     @torch.no_grad()
-    def place(self, given: Float[torch.Tensor, "token code"]) -> None:
+    def place(self, encoded: Float[torch.Tensor, "token code"]) -> None:
         """Record which codes a training step uses, and place long unused ones on random vectors of `given`.
 
         At first no code was used, so all are placed there. The authors do not do this. Their codebook starts
         near 0, and in a training as short as ours few of its codes are ever nearest. Random restarts are from
         Dhariwal et al. 2020, section 2.2.
         """
-        ids = self.nearest(given)
+        ids = self.nearest(encoded)
         share = torch.bincount(ids, minlength=len(self.usage)) * (len(self.usage) / len(ids))
         self.usage.mul_(DECAY).add_(share, alpha=1 - DECAY)
         dead = self.usage < DEAD
-        chosen = torch.randint(len(given), (int(dead.sum()),)).to(given.device)
-        self.codebook.weight[dead] = given[chosen]
+        chosen = torch.randint(len(encoded), (int(dead.sum()),)).to(encoded.device)
+        self.codebook.weight[dead] = encoded[chosen]
         self.usage[dead] = 1.0
 
     def decode(self, codes: Float[torch.Tensor, "window token code"]) -> Float[torch.Tensor, "window step"]:

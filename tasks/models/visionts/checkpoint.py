@@ -14,7 +14,7 @@ from jaxtyping import Float32
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import AttentionLayer, narrowed
+from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
 
 NAME, MODEL_TYPE, ARCHITECTURE = "visionts", "vit_mae", "ViTMAEForPreTraining"
 REQUIRED = (
@@ -34,21 +34,18 @@ def read(folder: Path, device: str, periodicity: int | None) -> Any:
     told = checkpoint_folder.read_config(folder, NAME)
     if periodicity is not None:
         told["periodicity"] = periodicity
-    wrong = unusable(told)
+    wrong = find_problem(told)
     if told.get("model_type") != MODEL_TYPE or ARCHITECTURE not in told.get("architectures", []):
-        wrong = (
-            f"got model_type {told.get('model_type')!r}, architectures {told.get('architectures')}, expected "
-            f"{MODEL_TYPE!r}, {[ARCHITECTURE]}, so this is no {NAME} checkpoint; name the family that the checkpoint "
-            "belongs to"
-        )
+        got = f"got model_type {told.get('model_type')!r}, architectures {told.get('architectures')}"
+        wrong = checkpoint_folder.of_other_family(f"{got}, expected {MODEL_TYPE!r}, {[ARCHITECTURE]}", NAME)
     if wrong:
         raise ModelError(f"{folder / 'config.json'}: {wrong}")
-    network = checkpoint_folder.load_network(narrowed(ViTMAEForPreTraining, attentions), folder, device)
+    network = checkpoint_folder.load_network(with_compression_block(ViTMAEForPreTraining, attentions), folder, device)
     network.config.periodicity = told.get("periodicity")
     return network
 
 
-def made(config: Mapping[str, Any]) -> Any:
+def make_network(config: Mapping[str, Any]) -> Any:
     """Return a new network with random CLS and mask tokens.
 
     Positions are the fixed sines and cosines, which transformers 5 leaves at 0.
@@ -88,7 +85,7 @@ def positions_2d(grid: int, width: int) -> Float32[np.ndarray, "1 token width"]:
     return np.concatenate((np.zeros((1, width)), patches))[None].astype(np.float32)
 
 
-def unusable(config: Mapping[str, Any]) -> str | None:
+def find_problem(config: Mapping[str, Any]) -> str | None:
     """Return why a config cannot be used, or None."""
     size, patch, period = config.get("image_size", 224), config.get("patch_size", 16), config.get("periodicity")
     if config.get("norm_pix_loss"):

@@ -51,7 +51,7 @@ class VisionTS(Forecaster):
 
     name: ClassVar[str] = "visionts"
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
-    direct: ClassVar[bool] = True
+    direct_quantiles: ClassVar[bool] = True
     # Rows are patches of an image: a period is a column of pixels.
     in_time_order: ClassVar[bool] = False
     plain_attention: ClassVar[bool] = True
@@ -72,9 +72,9 @@ class VisionTS(Forecaster):
         that cannot be used.
         """
         full = checkpoint_folder.filled_config(config, checkpoint.REQUIRED, checkpoint.DEFAULTS, cls.name)
-        if wrong := checkpoint.unusable(full):
+        if wrong := checkpoint.find_problem(full):
             raise ValueError(f"{cls.name} config: {wrong}")
-        return cls(checkpoint_folder.build(lambda: checkpoint.made(full), seed))
+        return cls(checkpoint_folder.build(lambda: checkpoint.make_network(full), seed))
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu", periodicity: int | None = None) -> Self:
@@ -109,7 +109,9 @@ class VisionTS(Forecaster):
         asked = self.network.config.periodicity
         named = {1, *(steps for periods in PERIODS.values() for steps in periods if steps <= context)}
         wheres = [self._layout(context, horizon, period) for period in ([asked] if asked else sorted(named))]
-        return {"encoder": min(int(self._valued(np.ones((1, context), bool), where).sum()) for where in wheres)}
+        return {
+            "encoder": min(int(self._observed_patches(np.ones((1, context), bool), where).sum()) for where in wheres)
+        }
 
     def weights(self) -> Iterator[WeightMatrix]:
         """Yield q, k, v, o (self), mlp_in and mlp_out of the encoder, then of the decoder.
@@ -143,17 +145,17 @@ class VisionTS(Forecaster):
         import torch
         from torch.nn import functional
 
-        from tsfmscope.tasks.models.visionts.image import scaled
+        from tsfmscope.tasks.models.visionts.image import to_pixel_values
 
         past, later, device = context.cpu().numpy(), future.cpu().numpy(), self.network.device
-        lengths, period = _halved(past), self._training_period(past.shape[1])
+        lengths, period = _largest_filled_context(past), self._training_period(past.shape[1])
         losses = []
         for length in np.unique(lengths).tolist():
-            inputs = scaled(past[lengths == length, -length:])
+            inputs = to_pixel_values(past[lengths == length, -length:])
             target = (later[lengths == length] - inputs.loc[:, None]) / inputs.scale[:, None]
             aim = torch.from_numpy(target.clip(-HUGE, HUGE).astype(np.float32)).to(device)
             where = self._layout(length, later.shape[1], period if period <= length else 1)
-            answer = self._answered(torch.from_numpy(inputs.values).to(device), where)
+            answer = self._forecast_pixels(torch.from_numpy(inputs.values).to(device), where)
             known = ~torch.isnan(aim)
             losses.append(functional.huber_loss(answer[known], aim[known], reduction="none"))
         found = torch.cat(losses)
@@ -163,19 +165,19 @@ class VisionTS(Forecaster):
     def _tokenize(self, windows: Windows) -> Tokens:
         import torch
 
-        from tsfmscope.tasks.models.visionts.image import drawn, scaled
+        from tsfmscope.tasks.models.visionts.image import draw_patches, to_pixel_values
 
-        inputs = scaled(windows.context)
+        inputs = to_pixel_values(windows.context)
         wheres = self._layouts(windows, inputs.start)
         count, pixels = max(len(where.visible) for where in [*wheres, self._full(windows)]), wheres[0].patch ** 2
         patches = np.zeros((len(windows), count, pixels), dtype=np.float32)
         ids = np.full((len(windows), count), -1, dtype=np.int32)
         kinds = np.full((len(windows), 1 + count), TokenKind.PADDING, dtype=np.int8)
-        for where, at in _grouped(wheres).items():
+        for where, at in _group_by_layout(wheres).items():
             rows, shown = slice(count - len(where.visible), count), inputs.values[at, -where.length :]
-            patches[at, rows] = drawn(torch.from_numpy(shown), where).numpy()
+            patches[at, rows] = draw_patches(torch.from_numpy(shown), where).numpy()
             ids[at, rows] = where.visible
-            valued = self._valued(inputs.observed[at, -where.length :], where)
+            valued = self._observed_patches(inputs.observed[at, -where.length :], where)
             kinds[at, 1 + rows.start :] = np.where(valued, TokenKind.OBSERVATION, TokenKind.PADDING)
             kinds[at, rows.start] = TokenKind.REG
         return Tokens(
@@ -198,7 +200,7 @@ class VisionTS(Forecaster):
         patches, ids = tokens.arrays["patches"], tokens.arrays["ids"].astype(np.int64)
 
         def forward(part: slice) -> None:
-            self._encoded(torch.from_numpy(np.array(patches[part])), torch.from_numpy(ids[part]))
+            self._encode(torch.from_numpy(np.array(patches[part])), torch.from_numpy(ids[part]))
 
         queries = {"encoder": [block.attention.q_proj for block in vit.layers]}
         return Pass({"encoder": Stack(vit.layers, vit.layernorm)}, forward, queries)
@@ -206,28 +208,28 @@ class VisionTS(Forecaster):
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         import torch
 
-        from tsfmscope.tasks.models.visionts.image import scaled
+        from tsfmscope.tasks.models.visionts.image import to_pixel_values
 
         self.network.eval()
-        inputs = scaled(windows.context)
+        inputs = to_pixel_values(windows.context)
         point = np.empty((len(windows), windows.horizon))
-        for where, group in _grouped(self._layouts(windows, inputs.start)).items():
+        for where, group in _group_by_layout(self._layouts(windows, inputs.start)).items():
             for first in range(0, len(group), self.batch):
                 at = group[first : first + self.batch]
                 steps = torch.from_numpy(inputs.values[at, -where.length :]).to(self.network.device)
                 with torch.inference_mode():
-                    point[at] = self._answered(steps, where).double().cpu().numpy()
+                    point[at] = self._forecast_pixels(steps, where).double().cpu().numpy()
         values = point * inputs.scale[:, None] + inputs.loc[:, None]
         return np.repeat(values[:, None], len(levels), axis=1)  # [W, Q, H]
 
-    def _answered(self, steps: torch.Tensor, where: Layout) -> Float[torch.Tensor, "window horizon"]:
+    def _forecast_pixels(self, steps: torch.Tensor, where: Layout) -> Float[torch.Tensor, "window horizon"]:
         """Return the forecast in pixel values, of contexts [B, C] in pixel values."""
         import torch
 
-        from tsfmscope.tasks.models.visionts.image import drawn, read_off
+        from tsfmscope.tasks.models.visionts.image import draw_patches, read_off
 
         ids = torch.from_numpy(where.visible).to(steps.device)
-        encoded = self._encoded(drawn(steps, where), ids.expand(len(steps), -1))
+        encoded = self._encode(draw_patches(steps, where), ids.expand(len(steps), -1))
         masked = torch.ones(where.grid**2, dtype=torch.bool, device=steps.device)
         masked[ids] = False
         # Patch -> its index when visible patches come first, then masked ones.
@@ -235,7 +237,7 @@ class VisionTS(Forecaster):
         logits = self.network.decoder(encoded, restore.expand(len(steps), -1)).logits
         return read_off(logits, where, self.network.config.num_channels)
 
-    def _encoded(self, patches: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    def _encode(self, patches: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Return the encoder's normed output [B, 1 + V, d].
 
         ids: number of each patch [B, V], -1 for padding, which comes first. The computation is that of
@@ -265,13 +267,15 @@ class VisionTS(Forecaster):
         output: torch.Tensor = vit.layernorm(states)
         return output
 
-    def _valued(self, observed: np.ndarray, where: Layout) -> np.ndarray:
+    def _observed_patches(self, observed: np.ndarray, where: Layout) -> np.ndarray:
         """Return which visible patches [W, V] an observed step of contexts [W, C] is drawn on."""
         import torch
 
-        from tsfmscope.tasks.models.visionts.image import drawn
+        from tsfmscope.tasks.models.visionts.image import draw_patches
 
-        found: np.ndarray = (drawn(torch.from_numpy(observed).float(), where, repeat=False) > 0).any(dim=-1).numpy()
+        found: np.ndarray = (
+            (draw_patches(torch.from_numpy(observed).float(), where, repeat=False) > 0).any(dim=-1).numpy()
+        )
         return found
 
     def _layouts(self, windows: Windows, start: Int32[np.ndarray, " window"]) -> list[Layout]:
@@ -290,9 +294,9 @@ class VisionTS(Forecaster):
         return layout(length, horizon, period, grid=config.image_size // config.patch_size, patch=config.patch_size)
 
     def _period(self, windows: Windows, length: int) -> int:
-        from tsfmscope.tasks.models.visionts.image import period_of
+        from tsfmscope.tasks.models.visionts.image import find_period
 
-        return int(self.network.config.periodicity or period_of(windows.freq, windows.season, length))
+        return int(self.network.config.periodicity or find_period(windows.freq, windows.season, length))
 
     def _training_period(self, context: int) -> int:
         import torch
@@ -303,7 +307,7 @@ class VisionTS(Forecaster):
         return held[int(torch.randint(len(held), ()))]
 
 
-def _halved(context: np.ndarray) -> Int64[np.ndarray, " window"]:
+def _largest_filled_context(context: np.ndarray) -> Int64[np.ndarray, " window"]:
     """Return the largest of C, C // 2, C // 4 ... and 1 that each context [W, C] fills.
 
     A context counts from its first observed step on; without one its length is 1.
@@ -315,7 +319,7 @@ def _halved(context: np.ndarray) -> Int64[np.ndarray, " window"]:
     return found
 
 
-def _grouped(wheres: list[Layout]) -> dict[Layout, np.ndarray]:
+def _group_by_layout(wheres: list[Layout]) -> dict[Layout, np.ndarray]:
     """Return layout -> the windows that have it."""
     found: dict[Layout, list[int]] = {}
     for number, where in enumerate(wheres):

@@ -96,7 +96,7 @@ def layout(length: int, horizon: int, period: int, *, grid: int, patch: int) -> 
     return Layout(length, horizon, period, columns * period - length, columns, shown, grid, patch)
 
 
-def period_of(freq: str, season: int, length: int) -> int:
+def find_period(freq: str, season: int, length: int) -> int:
     """Return steps per column: the first of the frequency's PERIODS that fits into `length` steps, else 1.
 
     Without a frequency that has periods, `season` takes their place. The release's list ends in 1 too.
@@ -123,7 +123,7 @@ def _periods(freq: str) -> tuple[int, ...]:
     return tuple(steps // offset.n for steps in named if steps % offset.n == 0)
 
 
-def scaled(context: Float[np.ndarray, "window step"]) -> Scaled:
+def to_pixel_values(context: Float[np.ndarray, "window step"]) -> Scaled:
     """Return contexts in pixel values: centred and divided by sqrt(variance + 1e-5) / 0.4, as in the release.
 
     Scaling is done in float64. Missing steps repeat the one before. Those before the first observed step
@@ -144,7 +144,7 @@ def scaled(context: Float[np.ndarray, "window step"]) -> Scaled:
     return Scaled((centred / scale[:, None]).astype(np.float32), observed, start, loc, scale)
 
 
-def drawn(
+def draw_patches(
     steps: Float[torch.Tensor, "window step"], where: Layout, *, repeat: bool = True
 ) -> Float[torch.Tensor, "window token pixel"]:
     """Return the visible patches of contexts, each [patch * patch], row by row; all channels are equal.
@@ -154,7 +154,7 @@ def drawn(
     first = steps[:, :1] if repeat else torch.zeros_like(steps[:, :1])
     padded = torch.cat((first.expand(-1, where.left), steps), dim=1)
     folded = padded.view(len(steps), 1, where.columns, where.period).transpose(2, 3)
-    image = _resized(folded, where.size, where.shown * where.patch)  # [B, 1, S, S']
+    image = _resize(folded, where.size, where.shown * where.patch)  # [B, 1, S, S']
     parts = image.view(len(steps), where.grid, where.patch, where.shown, where.patch)
     return parts.transpose(2, 3).flatten(3).flatten(1, 2)
 
@@ -169,11 +169,11 @@ def read_off(
     parts = patches.view(len(patches), where.grid, where.grid, where.patch, where.patch, channels).mean(dim=-1)
     image = parts.transpose(2, 3).reshape(len(patches), 1, where.size, where.size)
     scale = where.columns / (where.shown * where.patch)
-    unfolded = _resized(image, where.period, round(where.size * scale))
+    unfolded = _resize(image, where.period, round(where.size * scale))
     steps = unfolded[:, 0].transpose(1, 2).flatten(1)
     first = where.left + where.length
     return steps[:, first : first + where.horizon]
 
 
-def _resized(image: torch.Tensor, height: int, width: int) -> torch.Tensor:
+def _resize(image: torch.Tensor, height: int, width: int) -> torch.Tensor:
     return functional.interpolate(image, size=(height, width), mode="bilinear", align_corners=False, antialias=False)

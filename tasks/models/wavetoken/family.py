@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.scale import clip_float32, standard
+from tsfmscope.tasks.models.common.scale import clip_float32, mean_and_deviation
 from tsfmscope.tasks.models.t5 import shared
 from tsfmscope.tasks.models.types import TokenKind, Tokens
-from tsfmscope.tasks.models.wavetoken.wavelets import WaveletBins, filled
+from tsfmscope.tasks.models.wavetoken.wavelets import WaveletBins, fill_missing
 from tsfmscope.tasks.series.types import Windows
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         from transformers import T5Config
 
         full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
-        if wrong := _unusable(full):
+        if wrong := _find_problem(full):
             raise ValueError(f"{cls.name} config: {wrong}")
         t5_config = T5Config(
             **{k: full[k] for k in (*shared.SHAPE, "dropout_rate", "initializer_factor")},
@@ -129,9 +129,9 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         return T5ForConditionalGeneration
 
     @classmethod
-    def _foreign(cls, block: Mapping[str, Any]) -> str | None:
+    def _mismatch(cls, block: Mapping[str, Any]) -> str | None:
         missing = sorted({*OWN, *SAMPLING} - set(block))
-        return f"{cls.block} lacks {missing}, so this is no {cls.name} checkpoint" if missing else _unusable(block)
+        return f"{cls.block} lacks {missing}" if missing else _find_problem(block)
 
     def rows_per_window(self, context: int, horizon: int) -> Mapping[str, int]:
         """Return the number of context steps, and the horizon minus 1 for the decoder.
@@ -150,12 +150,12 @@ class WaveToken(shared.T5Ids, shared.T5Family):
 
         device = self.network.device
         values = context.cpu().numpy()
-        loc, scale = standard(values[:, -self.max_context :])
+        loc, scale = mean_and_deviation(values[:, -self.max_context :])
         encoder = self._context(values, loc, scale)
         coded = self._future(future.cpu().numpy(), loc, scale)
         ids, mask = (torch.from_numpy(part).to(device) for part in (encoder.ids, encoder.reads))
         labels = torch.from_numpy(np.where(coded.whole, coded.ids, -100)).to(device)
-        read = torch.from_numpy(_shifted(coded.ids)).to(device)
+        read = torch.from_numpy(_shift_right(coded.ids)).to(device)
         logits = self.network(input_ids=ids, attention_mask=mask, decoder_input_ids=read, use_cache=False).logits
         loss: torch.Tensor = torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), labels.flatten(), ignore_index=-100
@@ -164,14 +164,14 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         return loss if coded.whole.any() else logits.sum() * 0.0
 
     def _tokenize(self, windows: Windows) -> Tokens:
-        loc, scale = standard(windows.context[:, -self.max_context :])
+        loc, scale = mean_and_deviation(windows.context[:, -self.max_context :])
         context = self._context(windows.context, loc, scale)
         future = self._future(windows.future, loc, scale)
         encoder_kinds = np.where(context.reads, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         encoder_kinds[:, -1] = TokenKind.EOS
         decoder_kinds = np.full(future.ids.shape, TokenKind.START, dtype=np.int8)
         decoder_kinds[:, 1:] = np.where(future.reads[:, :-1], TokenKind.FUTURE, TokenKind.PADDING)
-        ids, decoder_ids = context.ids.astype(np.int32), _shifted(future.ids).astype(np.int32)
+        ids, decoder_ids = context.ids.astype(np.int32), _shift_right(future.ids).astype(np.int32)
         return Tokens(
             arrays={
                 "ids": ids,
@@ -201,7 +201,7 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         # Each block has the number of steps of training. For a longer horizon, the median of the
         # samples is appended to the context.
         for block in range(blocks):
-            loc, scale = standard(history[:, -self.max_context :])
+            loc, scale = mean_and_deviation(history[:, -self.max_context :])
             coded = self._context(history, loc, scale)
             ids, mask = (torch.from_numpy(part).to(device) for part in (coded.ids, coded.reads))
             uniforms = torch.from_numpy(draws[:, :, block * steps : (block + 1) * steps])
@@ -232,7 +232,7 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         # Windows whose first observed step is in the same cell.
         for size in np.unique(lengths[lengths > 0]):
             rows = np.flatnonzero(lengths == size)
-            coded = self._coded(values[rows, length - size :])
+            coded = self._encode_values(values[rows, length - size :])
             for mine, part in zip((ids, reads, whole), coded, strict=True):
                 mine[rows, length - size : length] = part
         ids[:, -1], reads[:, -1] = EOS, True
@@ -240,21 +240,21 @@ class WaveToken(shared.T5Ids, shared.T5Family):
 
     def _future(self, future: np.ndarray, loc: np.ndarray, scale: np.ndarray) -> Coded:
         steps = np.pad(future, ((0, 0), (0, self._whole(future.shape[1]) - future.shape[1])), constant_values=np.nan)
-        return self._coded((steps.astype(np.float64) - loc[:, None]) / scale[:, None])
+        return self._encode_values((steps.astype(np.float64) - loc[:, None]) / scale[:, None])
 
-    def _coded(self, values: Float[np.ndarray, "window step"]) -> Coded:
+    def _encode_values(self, values: Float[np.ndarray, "window step"]) -> Coded:
         missing = np.isnan(values)
         reads = self.bins.reading(~missing)
-        ids = self.bins.bins(self.bins.coefficients(filled(values))) + SPECIAL
+        ids = self.bins.bins(self.bins.coefficients(fill_missing(values))) + SPECIAL
         return Coded(np.where(reads, ids, PAD), reads, ~self.bins.reading(missing))
 
 
-def _shifted(ids: Int[np.ndarray, "window token"]) -> Int[np.ndarray, "window token"]:
+def _shift_right(ids: Int[np.ndarray, "window token"]) -> Int[np.ndarray, "window token"]:
     """Return the decoder's inputs: the start token, PAD, then all ids but the last."""
     return np.pad(ids, ((0, 0), (1, 0)), constant_values=PAD)[:, :-1]
 
 
-def _unusable(config: Mapping[str, Any]) -> str | None:
+def _find_problem(config: Mapping[str, Any]) -> str | None:
     """Return why series cannot be turned into coefficients and back under a config, or None."""
     import pywt
 

@@ -118,7 +118,7 @@ def _synthesis(bins: WaveletBins, length: int) -> Float[np.ndarray, "step step"]
     return inverse
 
 
-def filled(values: Float[np.ndarray, "window step"]) -> Float[np.ndarray, "window step"]:
+def fill_missing(values: Float[np.ndarray, "window step"]) -> Float[np.ndarray, "window step"]:
     """Fill missing steps linearly between observed ones; 0 where nothing is observed.
 
     Missing steps at either end get the nearest observed value. A line has no detail under a wavelet with two

@@ -10,12 +10,12 @@ from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from tsfmscope.tasks.report import advice, ranks, theory
+from tsfmscope.tasks.report import advice, theory
+from tsfmscope.tasks.report.charts import figures, timeline
 from tsfmscope.tasks.report.page import published, studies
 from tsfmscope.tasks.report.page.html_table import html_table
 from tsfmscope.tasks.report.page.sections import Figure, Section, section
 from tsfmscope.tasks.report.page.summary import not_the_papers, summarise
-from tsfmscope.tasks.report.plots import figures, timeline
 from tsfmscope.tasks.report.tables import Answer, ReportTables, require
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def models(tables: ReportTables) -> list[str]:
 
 def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
     for study in tables.studies:
-        used = {*study.points.frame["model"], *study.layers.frame["model"], *ranks.used(study)}
+        frames = [answer.frame for answer in study.answers.values()]
+        used = {str(name) for frame in frames if "model" in frame for name in frame["model"]}
         notes = not_the_papers(tables.checkpoints.frame, used) if study.figure else []
         yield studies.section(study, models(tables), notes, stills.get(study.name))
 

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tsfmscope.tasks.report import colorscale, compression, ranks
+from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.page import verdicts
 from tsfmscope.tasks.report.page.verdicts import number
+from tsfmscope.tasks.report.plots import compressed, frontier
+from tsfmscope.tasks.report.plots import growth as growth_plot
 from tsfmscope.tasks.report.tables import ReportTables, StudyTables, require
 
 if TYPE_CHECKING:
@@ -45,18 +47,18 @@ def growth(studies: Sequence[StudyTables]) -> list[str]:
 
     Empty if no study has ranks of layer inputs.
     """
-    flows = [study for study in studies if "inputs" in study.ranks and len(study.ranks["inputs"].frame)]
+    flows = [study for study in studies if "inputs" in study.answers and len(study.answers["inputs"].frame)]
     if not flows:
         return []
-    study = max(flows, key=lambda one: one.ranks["inputs"].frame["model"].nunique())
+    study = max(flows, key=lambda flow: flow.answers["inputs"].frame["model"].nunique())
     said = _tested(require(study.published, verdicts.COLUMNS))
-    if found := ends(require(study.ranks["inputs"], ranks.COLUMNS["inputs"])):
+    if found := ends(study.rows("inputs", growth_plot.COLUMNS)):
         said.append(
             f"What the first layer is given has {_percent(found.first)} of the most possible rank, what leaves the "
             f"last {_percent(found.last)} (medians over {found.stacks} stacks of {found.models} models; singular values"
             f" above {colorscale.power(-2)} of the largest). It rises in {found.rises} of {found.stacks}."
         )
-    if "weights" in study.ranks and (found := ends(require(study.ranks["weights"], ranks.COLUMNS["weights"]))):
+    if found := ends(study.rows("weights", growth_plot.COLUMNS)):
         said.append(
             f"The rank of the query projections goes from {_percent(found.first)} to {_percent(found.last)} of the most"
             f" possible, and rises in {found.rises} of {found.stacks} stacks."
@@ -79,10 +81,10 @@ def _tested(published: pd.DataFrame) -> list[str]:
 def ends(rows: pd.DataFrame) -> Ends | None:
     """Compare the ranks at TOLERANCE of the first and the last layer, over stacks of two layers or more.
 
-    rows: columns of `ranks.COLUMNS["inputs"]`. Ranks below the floor that rounding leaves are left out. None
+    rows: columns of `plots.growth`. Ranks below the floor that rounding leaves are left out. None
     if no stack has two layers.
     """
-    rows = rows[((rows["epsilon"] - TOLERANCE).abs() < TOLERANCE / 1e3) & ~rows["meaningless"].astype(bool)]
+    rows = rows[((rows["epsilon"] - TOLERANCE).abs() < TOLERANCE / 1e3) & ~rows["below_noise_floor"].astype(bool)]
     shares = rows.assign(share=rows["rank"].astype(float) / rows["full_rank"].astype(float)).sort_values("layer")
     found = shares.groupby(["model", "stack"])["share"].agg(["first", "last", "count"])
     found = found[found["count"] > 1]
@@ -97,10 +99,10 @@ def compressing(studies: Sequence[StudyTables]) -> list[str]:
     """Describe the loss at a quarter of the attention, and whether a compressed model beats local methods."""
     said = []
     for study in studies:
-        if "compressed" in study.ranks:
-            said += _lost(require(study.ranks["compressed"], compression.COLUMNS["compressed"]))
-        if "frontier" in study.ranks and len(study.ranks["frontier"].frame):
-            said.append(compression.beaten(require(study.ranks["frontier"], compression.COLUMNS["frontier"])).text)
+        if "compressed" in study.answers:
+            said += _lost(study.rows("compressed", compressed.COLUMNS))
+        if "frontier" in study.answers and len(study.answers["frontier"].frame):
+            said.append(frontier.check_local_methods(study.rows("frontier", frontier.COLUMNS)).text)
     return said
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.tasks.report.plots.figures import COLOURS, DASHES, SYMBOLS, calm, escape
+from tsfmscope.tasks.report.charts.figures import COLOURS, DASHES, SYMBOLS, apply_style, escape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,4 +103,4 @@ def _panel(rows: pd.DataFrame, label: str, columns: dict[str, str]) -> go.Figure
         title_text="layer (0: embedding, ′: after final norm)", tickvals=list(ticks), ticktext=list(ticks.values())
     )
     figure.update_yaxes(title_text=label, rangemode="tozero")
-    return calm(figure).update_layout(height=HEIGHT, margin={"t": 48})
+    return apply_style(figure).update_layout(height=HEIGHT, margin={"t": 48})

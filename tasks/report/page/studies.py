@@ -3,49 +3,27 @@
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from tsfmscope.tasks.report import compression, ranks
+from tsfmscope.tasks.report import rank_tests
 from tsfmscope.tasks.report.page import verdicts
 from tsfmscope.tasks.report.page.html_table import html_table
 from tsfmscope.tasks.report.page.sections import Figure, Provenance, Section, TableBlock, behind, picture
-from tsfmscope.tasks.report.plots import figures, panels
-from tsfmscope.tasks.report.tables import Answer, StudyTables, require
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-POINTS = ("model", "dataset", "domain", "paper", "stands_in_for", "condition", *figures.AXES, "nmse")
-LAYERS = ("model", "family", "stack", "layer", "normed", "median", "low", "high", "n")
-TOKENS = ("model", "stack", "layer", "dataset", "condition", "series", "position", "cluster", "pc1", "pc2", "pc3")
-# Matches the layer in `source` of the rows of Shelim et al. 2025, Table 1.
-TABLE_LAYER = re.compile(r"layer (\d+)$")
-DIMENSION = "d(0.8)"
-# Column of the state after the final norm, which is not a numbered layer.
-NORMED = "n′"
-LEADS = {
-    "domains": "A panel a domain, a point a model on a data set; left is more isotropic, low is less error. Hover, or "
-    "tap, to read a point; tap the legend to filter.",
-    "conditions": "A panel a domain, a point a model on a data set; arrows lead from the first condition to "
-    "the second. Left is more isotropic, low is less error.",
-    "islands": "Hidden states of single tokens on their first three principal components. Drag to turn.",
-    "dimension": "How many principal directions hold 80 % of the variance of the hidden states, by layer.",
-    "none": "",
-    **ranks.LEADS,
-}
+from tsfmscope.tasks.report.plot import Plot, load_plot
+from tsfmscope.tasks.report.tables import StudyTables, require
 
 
-def drawn(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
-    """Draw the study's figures; empty if nothing can be drawn.
+def draw_figures(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
+    """Draw the study's figures, each named after the study and its place; empty if nothing can be drawn.
 
     models: the models of the whole page, which determine the colours.
     """
-    if study.ranks:
-        return ranks.drawn(study, models)
-    draw = {"domains": _panels, "conditions": _panels, "islands": _islands, "dimension": _layers}.get(study.picture)
-    return draw(study, models) if draw else ()
+    figures = load_plot(study.plot).draw(study, models)
+    return tuple(
+        replace(figure, name=f"{study.name}-{place}", source=f"{study.name}-{figure.name}")
+        for place, figure in enumerate(figures)
+    )
 
 
 def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], still: bytes | None = None) -> Section:
@@ -55,174 +33,43 @@ def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], sti
     notes: additional sentences on this study.
     still: PNG of all its figures, for print and for readers without JavaScript.
     """
-    published = require(study.published, verdicts.COLUMNS)
-    shown = drawn(study, models)
-    listings = []
-    if study.picture == "dimension" and len(study.layers.frame):
-        table = html_table(paper_table(require(study.layers, LAYERS), published))
-        listings.append(TableBlock(f"{study.name}-layers", f"{DIMENSION} by layer, the paper's below ours", table))
-    # Printed numbers without a measurement are shown only in the section of all printed numbers.
-    beside = published[published["verdict"] != "not measured"]
-    if study.picture == "dimension":
-        beside = beside[beside["quantity"] != DIMENSION]
-    numbers = verdicts.numbers(beside).drop(columns=["figure", "condition", "n"], errors="ignore")
-    if len(numbers):
-        listings.append(TableBlock(f"{study.name}-published", "Printed numbers and ours", html_table(numbers)))
-    if (tests := ranks.by_model(study)) is not None:
-        listings.append(TableBlock(f"{study.name}-tests", "Growth with depth, model by model", html_table(tests)))
-    lines = [line for line in (verdicts.tally(published), *ranks.contrasts(study), *notes) if line]
+    published, plot = require(study.published, verdicts.COLUMNS), load_plot(study.plot)
+    lines = (verdicts.tally(published), *rank_tests.describe_contrasts(study), *notes)
     return Section(
         f"study-{study.name}",
         study.title,
-        LEADS.get(study.picture, ""),
-        tuple(_behind(study)),
-        ranks.rows(study) if study.ranks else len(_main(study).frame),
-        tuple(map(picture, shown)),
-        tuple(listings),
+        plot.lead,
+        tuple(_list_provenance(study)),
+        sum(len(answer.frame) for answer in study.answers.values()),
+        tuple(map(picture, draw_figures(study, models))),
+        (*plot.tables(study), *_list_tables(study, plot)),
         "Nothing of this study is at hand: its models, data sets or conditions left no result.",
         kicker=study.figure or "",
-        said=(*verdicts.claims(published), *compression.said(study)),
-        notes=tuple(lines),
+        said=(*verdicts.claims(published), *plot.claims(study)),
+        notes=tuple(filter(None, lines)),
         still="data:image/png;base64," + base64.b64encode(still).decode() if still else "",
     )
 
 
-def paper_table(layers: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Return d(0.8) in the layout of Shelim et al. 2025, Table 1: one column per layer.
-
-    There is one row per model and stack. Layers are numbered from 1. Below the rows of a family stands the
-    paper's row, where the paper prints one. Column n′ is the state after the final norm, which the paper does
-    not report. Layer 0, the embedding's output, is left out of the table but is in the section's data.
-    """
-    import pandas as pd
-
-    rows = layers[layers["layer"] >= 1]
-    printed = published[(published["quantity"] == DIMENSION) & published["published"].notna()]
-    out: list[dict[str, object]] = []
-    for family, part in rows.groupby("family", sort=True):
-        out += [_our_row(model, stack, one) for (model, stack), one in part.groupby(["model", "stack"], sort=True)]
-        theirs = printed[printed["model"].isin(part["model"])]
-        if len(theirs):
-            out.append(_paper_row(family, dict(zip(theirs["source"], theirs["published"], strict=True))))
-    frame = pd.DataFrame(out)
-    numbered = sorted((name for name in frame.columns if name.isdigit()), key=int)
-    return frame[[name for name in ("whose", "model", "stack", *numbered, NORMED) if name in frame]]
+def _list_tables(study: StudyTables, plot: Plot) -> Iterator[TableBlock]:
+    """Yield the tables of printed numbers and of tests by model."""
+    published = study.published.frame
+    # Printed numbers without a measurement are shown only in the section of all printed numbers.
+    measured = published[(published["verdict"] != "not measured") & (published["quantity"] != plot.tabled_quantity)]
+    numbers = verdicts.numbers(measured).drop(columns=["figure", "condition", "n"], errors="ignore")
+    if len(numbers):
+        yield TableBlock(f"{study.name}-published", "Printed numbers and ours", html_table(numbers))
+    if (tests := rank_tests.tabulate_by_model(study)) is not None:
+        yield TableBlock(f"{study.name}-tests", "Growth with depth, model by model", html_table(tests))
 
 
-def _our_row(model: object, stack: object, rows: pd.DataFrame) -> dict[str, object]:
-    named = [NORMED if normed else str(int(at)) for at, normed in zip(rows["layer"], rows["normed"], strict=True)]
-    return {"whose": "ours", "model": model, "stack": stack, **dict(zip(named, rows["median"], strict=True))}
-
-
-def _paper_row(family: object, numbers: Mapping[str, float]) -> dict[str, object]:
-    """Return the paper's row of a family.
-
-    numbers: source -> printed number; a source that ends in "layer N" gives the column.
-    """
-    found = {TABLE_LAYER.search(source): number for source, number in numbers.items()}
-    layers = {at.group(1): float(number) for at, number in found.items() if at}
-    return {"whose": "the paper", "model": family, "stack": None, **layers}
-
-
-def _panels(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
-    frame = require(study.points, POINTS)
-    of_paper = study.figure is not None
-    rows = panels.placed(frame, of_paper=of_paper)
-    if rows.empty:
-        return ()
-    draw = panels.by_domain if study.picture == "domains" else panels.by_condition
-    left = len(frame) - len(rows)
-    caption = _captions(rows, study)
-    if left:
-        caption += f" {left} of {len(frame)} points have no value on a log axis and are not drawn; the data holds them."
-    count = rows["panel"].nunique()
-    drawing = draw(frame, models, study.conditions, of_paper=of_paper)
-    alt = (
-        f"{count} scatter plots of NMSE against {figures.AXES[panels.measure(of_paper)]}, one per domain "
-        f"({', '.join(rows['panel'].unique())}), {len(rows)} points, both axes logarithmic and shared."
-    )
-    if of_paper:
-        caption += " The axis is the printed |ζ′|; the tests below take ζ′ less its null mean."
-    return (Figure(f"{study.name}-0", drawing, alt, caption, source=study.name),)
-
-
-def _captions(rows: pd.DataFrame, study: StudyTables) -> str:
-    """Return a caption on fills, lines and numbers.
-
-    It names the data sets whose names are not already domain and number.
-    """
-    here = [name for name in study.conditions if name in set(rows["condition"])]
-    if study.picture == "conditions":
-        text = (
-            f"Filled: {here[0]}" + "".join(f"; then {name}" for name in here[1:]) + "; numbers: the domain's data sets."
-        )
-    else:
-        text = "Filled: Dataset 1 of the domain; open: Dataset 2; a line joins the two of one model."
-        text += f" Condition: {here[0]}." if len(here) == 1 else f" Dashes: {', '.join(here)}."
-    facts = rows.drop_duplicates("dataset").sort_values(["order", "number"])
-    told: dict[str, list[str]] = {}
-    for row in facts.itertuples(index=False):
-        if row.dataset != f"{row.domain}-{row.number}":
-            stand_in = " (a stand-in)" if isinstance(row.stands_in_for, str) else ""
-            told.setdefault(str(row.domain), []).append(f"{row.number} {row.dataset}{stand_in}")
-    names = "; ".join(f"{domain} {', '.join(found)}" for domain, found in told.items())
-    return text + (f" Data sets: {names}." if names else "")
-
-
-def _islands(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
-    if study.states.frame.empty:
-        return ()
-    found = []
-    frame = require(study.states, (*TOKENS, "explained", "n_tokens"))
-    order = {name: place for place, name in enumerate(study.conditions)}
-    cells = sorted(frame.groupby(list(TOKENS[:5])), key=lambda cell: (cell[0][:4], order.get(str(cell[0][4]), -1)))
-    for place, (names, part) in enumerate(cells):
-        model, stack, layer, dataset, condition = names
-        percent = f"{100 * float(part['explained'].iloc[0]):.0f} %"
-        where = f"{model}, {stack} layer {layer}, {dataset}, {condition}"
-        share = f"three components hold {percent} of the variance"
-        of = f"{len(part):,} of {int(part['n_tokens'].iloc[0]):,} tokens"
-        alt = f"Three-dimensional scatter plot of {of} of {where}; {share}."
-        varying = [
-            name for name, column in ((dataset, "dataset"), (condition, "condition")) if frame[column].nunique() > 1
-        ]
-        title = f"{model}, {stack} {layer}{''.join(f', {name}' for name in varying)}: {percent}"
-        said = f"{where}: {of}; {share}."
-        found.append(Figure(f"{study.name}-{place}", figures.islands(part), alt, said, title, True, study.name))
-    return tuple(found)
-
-
-def _layers(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
-    frame = require(study.layers, LAYERS)
-    if frame.empty:
-        return ()
-    low, high = frame["median"].min(), frame["median"].max()
-    alt = "Line chart of effective dimension by layer, one line a model and stack: "
-    alt += f"{', '.join(figures.names(frame, 'model'))}; between {low:g} and {high:g} dimensions."
-    caption = (
-        "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
-    )
-    bases = frame["model"].str.partition("@")[0]
-    if bases.equals(frame["model"]):
-        drawing = figures.effective_dimension(frame, models)
-        return (Figure(f"{study.name}-0", drawing, alt, caption, source=study.name),)
-    # One figure per base model, together with the models that are compressed from it.
-    return tuple(
-        Figure(f"{study.name}-{place}", figures.effective_dimension(part), alt, caption, str(base), source=study.name)
-        for place, (base, part) in enumerate(frame.groupby(bases, sort=True))
-    )
-
-
-def _main(study: StudyTables) -> Answer:
-    """Return the answer that the study's plot is drawn from."""
-    return {"islands": study.states, "dimension": study.layers}.get(study.picture, study.points)
-
-
-def _behind(study: StudyTables) -> list[Provenance]:
-    answers = {study.name: _main(study)}
-    if study.ranks:
-        there = {name: answer for name, answer in study.ranks.items() if len(answer.frame)} or study.ranks
-        answers = {f"{study.name}-{name}": answer for name, answer in there.items()}
+def _list_provenance(study: StudyTables) -> Iterator[Provenance]:
+    """Yield SQL and data of the answers that have rows; of all answers of the plot if none has."""
+    answers = dict(study.answers)
+    if study.rank_tests is not None:
+        answers["rank_tests"] = study.rank_tests
+    shown = {name: answer for name, answer in answers.items() if len(answer.frame)} or answers
     if len(study.published.frame):
-        answers[f"{study.name}-published"] = study.published
-    return [behind(name, answer) for name, answer in answers.items()]
+        shown["published"] = study.published
+    for name, answer in shown.items():
+        yield behind(f"{study.name}-{name}", answer)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tsfmscope.tasks.report.page import rank_summary, verdicts
 from tsfmscope.tasks.report.page.published import is_asked
+from tsfmscope.tasks.report.plot import load_plot
 from tsfmscope.tasks.report.tables import ReportTables, StudyTables, require
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Answers on models that were compressed, or pretrained with narrow heads.
-CUT = {"compressed", "frontier", "pretrained"}
 # Sources of checkpoints that this project trained itself.
 SMALL_SOURCES = ("committed", "trained")
 # Smallest number of models that allows a conclusion: at best, 4 models give p = 2/4! = 0.083 and 5
@@ -41,25 +40,28 @@ def summarise(tables: ReportTables) -> list[Part]:
     """Return questions and answers, in plain text, for a reader who knows neither paper."""
     scope = require(tables.scope, ("models", "datasets", "conditions")).iloc[0]
     models = int(scope["models"])
-    cut = [study for study in tables.studies if CUT & set(study.ranks)]
-    flow = [study for study in tables.studies if study.ranks and study not in cut]
-    other = [study for study in tables.studies if not study.ranks]
+    studies: dict[str, list[StudyTables]] = {"isotropy": [], "rank": [], "compression": []}
+    for study in tables.studies:
+        studies[load_plot(study.plot).topic].append(study)
     parts = [
         Part("", [_scope(scope)]),
         Part(
             "Does isotropy predict forecast error?",
             [
                 *_headline(require(tables.correlation, ("measure", "grouping", "n", "spearman")), models),
-                *_claims("the isotropy paper", other),
+                *_claims("the isotropy paper", studies["isotropy"]),
                 *_few_models(models),
             ],
         ),
-        Part("How does rank grow through the layers?", [*rank_summary.growth(flow), *_claims("the rank paper", flow)]),
+        Part(
+            "How does rank grow through the layers?",
+            [*rank_summary.growth(studies["rank"]), *_claims("the rank paper", studies["rank"])],
+        ),
         Part(
             "Do low ranks let one compress a model?",
             [
-                *rank_summary.compressing(cut),
-                *_claims("the rank paper", cut),
+                *rank_summary.compressing(studies["compression"]),
+                *_claims("the rank paper", studies["compression"]),
                 *rank_summary.theorems(tables),
             ],
         ),

@@ -8,15 +8,14 @@ real series, and its memory holds only these and one block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tsfmscope.tasks.job import Job, Result
 from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.files.parquet import load_parquet
 from tsfmscope.tasks.series.synthetic.kernelsynth import Drawn, as_series, draw_at
@@ -35,10 +34,25 @@ REAL_PREFIX = "bundled:"
 START = datetime(2000, 1, 1)
 
 
-def load_real(job: Job) -> list[Series]:
-    """Load the real series of the mixtures from spec["real"]: Parquet files, or names after "bundled:"."""
+@dataclass(frozen=True)
+class CorpusOptions:
+    """Options on which every series of a corpus depends, apart from the real series.
+
+    length: steps of a KernelSynth series. max_kernels: J of Algorithm 1. tsmixup: share of TSMixup series.
+    pool: number of KernelSynth series that TSMixup may pick.
+    """
+
+    seed: int
+    length: int
+    max_kernels: int
+    tsmixup: float
+    pool: int
+
+
+def load_real(names: Iterable[str]) -> list[Series]:
+    """Load the real series of the mixtures: Parquet files, or names after "bundled:"."""
     found: list[Series] = []
-    for name in job.spec["real"]:
+    for name in names:
         if name.startswith(REAL_PREFIX):
             found += load_bundled(name.removeprefix(REAL_PREFIX))
         else:
@@ -46,59 +60,58 @@ def load_real(job: Job) -> list[Series]:
     return found
 
 
-def write_shard(job: Job, data: None, real: Sequence[Series]) -> Result:
-    """Generate series spec["first"] .. first + count - 1 of the corpus.
+def shard_tables(
+    options: CorpusOptions, indices: range, real: Sequence[Series], *, for_gluonts: bool
+) -> Iterator[pa.Table]:
+    """Yield the tables of a shard: the series of these indices, at most BLOCK per table.
 
-    They are written as Parquet (table series), or as Arrow for gluonts.
+    for_gluonts: columns that gluonts reads instead of those of the table series.
 
     Raises:
         DataError: a composition's draw does not fit float32, named by its expression (none of the bank's does
-            that), or a file of real series cannot be read.
+            that).
         ValueError: no series of the pool or of the real ones has the shortest length that TSMixup draws.
     """
-    spec = job.spec
-    tables = (_for_gluonts(rows) if spec["format"] == "arrow" else series_table(rows) for rows in _blocks(spec, real))
-    row = dict.fromkeys(("model", "base_model", "rank", "condition", "context", "noise", "width", "dtype", "batch"))
-    row |= {"dataset": spec["dataset"], "kind": "series", "n_windows": spec["count"]}
-    return Result([row], dump=tables)
+    for rows in _blocks(options, indices, real):
+        yield _for_gluonts(rows) if for_gluonts else series_table(rows)
 
 
-def _blocks(spec: Mapping[str, Any], real: Sequence[Series]) -> Iterator[list[Series]]:
+def _blocks(options: CorpusOptions, whole: range, real: Sequence[Series]) -> Iterator[list[Series]]:
     law = None
-    if spec["tsmixup"]:
-        law = MixtureLaw([*[spec["length"]] * spec["pool"], *(len(one.values) for one in real)])
-    for first in range(spec["first"], spec["first"] + spec["count"], BLOCK):
-        indices = range(first, min(first + BLOCK, spec["first"] + spec["count"]))
+    if options.tsmixup:
+        law = MixtureLaw([*[options.length] * options.pool, *(len(one.values) for one in real)])
+    for first in range(whole.start, whole.stop, BLOCK):
+        indices = range(first, min(first + BLOCK, whole.stop))
         # The name in the third argument gives seeds that no other stream uses, so a seed serves as
         # the random number and no generator is needed.
-        chances = series_seeds(spec["seed"], indices, "tsmixup or kernelsynth")
-        mixed = [index for index, one in zip(indices, chances, strict=True) if one < spec["tsmixup"] * 2**63]
+        chances = series_seeds(options.seed, indices, "tsmixup or kernelsynth")
+        mixed = [index for index, one in zip(indices, chances, strict=True) if one < options.tsmixup * 2**63]
         plain = sorted(set(indices) - set(mixed))
-        rows = {index: as_series("kernelsynth", "synthetic", index, one) for index, one in _drawn(plain, spec).items()}
-        rows |= _mixtures(mixed, spec, law, real) if law else {}
+        rows = {
+            index: as_series("kernelsynth", "synthetic", index, one)
+            for index, one in zip(plain, _kernelsynth(plain, options.seed, options), strict=True)
+        }
+        rows |= _mixtures(mixed, options, law, real) if law else {}
         yield [rows[index] for index in indices]
 
 
-def _drawn(indices: Sequence[int], spec: Mapping[str, Any]) -> dict[int, Drawn]:
-    found = draw_at(indices, spec["seed"], spec["length"], spec["max_kernels"])
-    return dict(zip(indices, found, strict=True))
+def _kernelsynth(indices: Sequence[int], seed: int, options: CorpusOptions) -> Sequence[Drawn]:
+    return draw_at(indices, seed, options.length, options.max_kernels)
 
 
 def _mixtures(
-    indices: Sequence[int], spec: Mapping[str, Any], law: MixtureLaw, real: Sequence[Series]
+    indices: Sequence[int], options: CorpusOptions, law: MixtureLaw, real: Sequence[Series]
 ) -> dict[int, Series]:
-    streams, seeds = Streams(), series_seeds(spec["seed"], indices, "tsmixup")
+    streams, seeds = Streams(), series_seeds(options.seed, indices, "tsmixup")
     mixtures = [law.draw(streams.values(seed)) for seed in seeds]
-    picked = sorted({int(place) for one in mixtures for place in one.picked if place < spec["pool"]})
+    picked = sorted({int(place) for one in mixtures for place in one.picked if place < options.pool})
     pool = {
         place: as_series("kernelsynth", "", place, one)
-        for place, one in zip(
-            picked, draw_at(picked, _pool_seed(spec), spec["length"], spec["max_kernels"]), strict=True
-        )
+        for place, one in zip(picked, _kernelsynth(picked, pool_seed(options.seed), options), strict=True)
     }
     found = {}
     for index, seed, mixture in zip(indices, seeds, mixtures, strict=True):
-        parts = [pool[p] if p < spec["pool"] else real[p - spec["pool"]] for p in mixture.picked.tolist()]
+        parts = [pool[p] if p < options.pool else real[p - options.pool] for p in mixture.picked.tolist()]
         text = " + ".join(
             f"{weight:.4f} {part.dataset}/{part.series}[{start}:{start + mixture.length}]"
             for weight, part, start in zip(mixture.weights, parts, mixture.starts, strict=True)
@@ -108,12 +121,12 @@ def _mixtures(
     return found
 
 
-def _pool_seed(spec: Mapping[str, Any]) -> int:
-    """Return a seed other than that of the corpus' own KernelSynth series.
+def pool_seed(seed: int) -> int:
+    """Return the seed of the pool, which is another than that of the corpus' own KernelSynth series.
 
     So no KernelSynth series occurs in the corpus both on its own and as part of a mixture.
     """
-    return series_seeds(spec["seed"], [0], "pool of tsmixup")[0]
+    return series_seeds(seed, [0], "pool of tsmixup")[0]
 
 
 def _for_gluonts(rows: Sequence[Series]) -> pa.Table:

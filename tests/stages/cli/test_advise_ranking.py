@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
 from tsfmscope.stages.cli.app import app
-from tsfmscope.stages.cli.inspection import InspectRequest, LoadedCase, at_hand
-from tsfmscope.stages.cli.ranking import Candidate, Criteria, _filled, _in_order, _row
+from tsfmscope.stages.cli.ranking import Candidate, Criteria, LastLayer, _filled, _in_order, _row
 from tsfmscope.stages.config.params import ParamsError, load
 from tsfmscope.stages.pipeline.contexts import Observed
-from tsfmscope.tasks.entries.embeddings import schema
 
 ROOT = Path(__file__).parents[3]
 BOLT, PATCH = "chronos-bolt-nano", "patchtst-nano"
@@ -36,26 +33,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def loaded(folder: Path) -> LoadedCase:
-    """A model and series as `recommend` holds them."""
-    return at_hand(load(ROOT / "params.yaml"), InspectRequest(BOLT, "short.csv", context=64), lambda *now: None)
-
-
-def layer(states: np.ndarray) -> pa.Table:
-    """A last layer with these states, in the columns of an embedding dump."""
-    n, width = states.shape
-    columns = schema(width, "float32")
-    values = pa.array(states.astype(np.float32).ravel())
-    parts = {
-        "stack": ["encoder"] * n, "layer": [4] * n, "normed": [True] * n, "token": range(n), "series": ["s0"] * n,
-        "origin": [64] * n, "position": [0] * n, "kind": [0] * n, "type": [None] * n,
-    }  # fmt: skip
-    made = [pa.array(list(value), columns.field(name).type) for name, value in parts.items()]
-    list_type = columns.field("state").type
-    return pa.table([*made, pa.FixedSizeListArray.from_arrays(values, type=list_type)], schema=columns)
-
-
 def skewed(strength: float) -> np.ndarray:
     """States whose long vectors lean one way and short ones the other: ζ′ lies above its null mean."""
     rng = np.random.default_rng(0)
@@ -65,20 +42,24 @@ def skewed(strength: float) -> np.ndarray:
     return states
 
 
-def candidates(it: LoadedCase, by: Any) -> list[dict[str, Any]]:
+def candidates(by: Any) -> list[dict[str, Any]]:
     """Rows of an isotropic candidate and of two whose anisotropy cancels the floor of ζ′."""
     isotropic = np.random.default_rng(1).normal(size=(N, WIDTH))
     states = {"isotropic": isotropic, "leaning": skewed(2.0), "leaning more": skewed(2.5)}
     observed = Observed(64, 64, 64.0, 300)
-    seen = [Candidate(name, 64, it, layer(one), observed=observed) for name, one in states.items()]
-    return _in_order([_row(one, N, by) for one in seen], by)
+    measured = [
+        Candidate(name, 64, LastLayer("encoder", 4, values.astype(np.float32), None), observed=observed)
+        for name, values in states.items()
+    ]
+    options = load(ROOT / "params.yaml").geometry.model_dump(exclude={"rows", "cai"})
+    return _in_order([_row(each, N, by, 0, options) for each in measured], by)
 
 
-def test_a_candidate_nearest_its_null_comes_first_though_it_is_third_by_the_printed_cosine(loaded: LoadedCase) -> None:
-    printed = candidates(loaded, "zeta_adjusted")
+def test_a_candidate_nearest_its_null_comes_first_though_it_is_third_by_the_printed_cosine() -> None:
+    printed = candidates("zeta_adjusted")
     assert abs(printed[2]["zeta_adjusted"]) == max(abs(row["zeta_adjusted"]) for row in printed)
     assert printed[2]["model"] == "isotropic"
-    found = candidates(loaded, Criteria(["a", "b"]).by)
+    found = candidates(Criteria(["a", "b"]).by)
     assert [(row["rank"], row["is_tied"]) for row in found] == [(1, False), (2, True), (2, True)]
     assert found[0]["model"] == "isotropic"
     assert abs(found[0]["zeta_adjusted_corrected"]) < 1e-3 < found[1]["zeta_adjusted_corrected"]

@@ -133,13 +133,13 @@ def test_a_model_of_thin_factors_is_named_with_what_to_compress_instead() -> Non
     ("arguments", "code", "said"),
     [
         (("chronos-bolt-nano", "checkpoints", *HOW), 2, "checkpoints: is there already, and not empty"),
-        (("t5-text-nano", "out", "--data", "english"), 2, "family t5-text forecasts nothing"),
+        (("t5-text-nano", "out", "--data", "english"), 2, "family t5-text does not"),
         (("chronos-bolt-nano", "out", *HOW[:-1], "40"), 1, "no series can be judged on its last 20%"),
         (("chronos-bolt-nano", "out", *HOW, "--to", "2"), 2, "--to"),
         (
             ("chronos-bolt-nano", "out", *HOW, "--to", "0.01"),
             2,
-            "--to 0.01 --method aware-both: ranks budget: got 0.01, expected at least 0.03",
+            "--to 0.01 --method activation-aware-2step: ranks budget: got 0.01, expected at least 0.03",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

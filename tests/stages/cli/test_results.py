@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tests.store.conftest import ROWS
+from tests.store.conftest import valid_row
 from tsfmscope.stages.cli.app import app
 from tsfmscope.store import catalogue, files
 from tsfmscope.store.lock import Lock
@@ -23,7 +23,7 @@ from tsfmscope.store.status import Status, write_status
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A catalogue with one row of `training`."""
     folder = tmp_path_factory.mktemp("results")
-    files.write_rows(folder / "training", "training", [ROWS["training"] | {"job_key": "k"}])
+    files.write_rows(folder / "training", "training", [valid_row("training") | {"job_key": "k"}])
     catalogue.build(folder / "results.duckdb", {"training": [folder / "training"]})
     return folder / "results.duckdb"
 

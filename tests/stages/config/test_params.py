@@ -129,7 +129,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ("forecasts/baselines", [], ["studies.compression-frontier.measures", "name some of seasonal-naive"]),
         ("datasets/sets/mine", {"source": "folder", "horizn": 4}, ["mine.horizn", "did you mean 'horizon'?", "1 more"]),
         ("checkpoints/recipes/chronos-t5-nano/horizon", 320, ["horizon 320: expected at most 64, config.prediction"]),
-        ("studies/isotropy/picture", "pie", ["studies.isotropy.picture", "'pie'", "'islands'"]),
+        ("studies/isotropy/plot", "pie", ["studies.isotropy.plot", "'pie'", "islands"]),
         (
             "studies/grid/models",
             ["chronos-t5-nan@joint-0.5"],
@@ -142,7 +142,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ),
         ("studies/grid/models", ["@joint-0.5"], ["studies.grid.models", "base model names ''"]),
         ("studies/grid/models", ["chronos-t5-nano@"], ["studies.grid.models", "compression.methods names ''"]),
-        ("studies/isotropy/along", {"moirai@joint-0.5": 1}, ["studies.isotropy.along", "did you mean 'moirai-nano'"]),
+        ("studies/isotropy/x_axis", {"moirai@joint-0.5": 1}, ["studies.isotropy.x_axis", "did you mean 'moirai-nano'"]),
         ("models/moirai-nano/ref", "compressed:x@y", ["models.moirai-nano.ref", "BASE@METHOD in a study"]),
         (
             "compression/methods/joint-0.5/method",
@@ -162,7 +162,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         (
             "compression/methods/timed",
             {"method": "svd", "ranks": {"time": 0.5}},
-            ["compression.methods.timed", "ranks.time: got method svd, expected one of joint, aware"],
+            ["compression.methods.timed", "ranks.time: got method svd, expected one of joint, activation-aware"],
         ),
         ("compression/methods/joint-0.5/ranks", {}, ["compression.methods.joint-0.5.ranks", "got none"]),
         ("compression/methods/joint-0.5/ranks", {"share": 1.5}, ["ranks.share", "got 1.5"]),
@@ -173,7 +173,7 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
         ),
         (
             "compression/methods/two",
-            {"method": "aware-both", "ranks": {"flat": 4}},
+            {"method": "activation-aware-2step", "ranks": {"flat": 4}},
             ["compression.methods.two", "ranks: got flat, expected budget"],
         ),
         ("compression/methods/a b", {"method": "svd", "ranks": {"flat": 4}}, ["compression.methods", "invalid name"]),
@@ -253,8 +253,8 @@ def test_a_file_takes_time_in_proportion_to_its_size() -> None:
         assert len(load_yaml(text)) == entries
         return time.process_time() - began
 
-    seconds(100)
-    assert seconds(20_000) < 30 * seconds(2_000)
+    # The shortest of three tries: other processes disturb one.
+    assert min(seconds(20_000) for _ in range(3)) < 30 * min(seconds(2_000) for _ in range(3))
 
 
 @pytest.mark.slow

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.store.conftest import ROWS
+from tests.store.conftest import valid_row
 from tsfmscope import store
 from tsfmscope.stages.config.params import Params, Study, load
-from tsfmscope.stages.pipeline.pca_states import TOKENS, states
+from tsfmscope.stages.pipeline.pca_states import TOKENS, answer_islands
 from tsfmscope.store import catalogue, dumps, files
 
 ROOT = Path(__file__).parents[3]
@@ -63,13 +63,13 @@ def write(tokens: dict[tuple[str, str, str], int]) -> None:
         facts = dumps.write_dump(
             Path("data/embeddings"), dumps.dump_path(spec | {"format": "arrow"}), (table(place, n) for place in LAYERS)
         )
-        rows.append(ROWS["dumps"] | spec | facts | {"job_key": "/".join(spec.values())})
+        rows.append(valid_row("dumps") | spec | facts | {"job_key": "/".join(spec.values())})
         series = Path("data/kernelsynth/series", f"{dataset}.parquet")
         series.parent.mkdir(parents=True, exist_ok=True)
         series.touch()  # only its being there is asked
     files.write_rows(Path("data/embeddings/dumps/00000.parquet"), "dumps", rows)
     models = [
-        ROWS["checkpoints"] | {"model": model, "family": family, "output_stack": stack}
+        valid_row("checkpoints") | {"model": model, "family": family, "output_stack": stack}
         for model, (family, stack) in families.items()
     ]
     files.write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", models)
@@ -105,7 +105,7 @@ def both() -> None:
 def test_points_are_those_of_the_asked_layer_and_the_share_is_that_of_numpys_components(
     which: Literal["middle", "last"], model: str, place: tuple[str, int, bool]
 ) -> None:
-    frame = states(asked(pictured=which), STUDY).frame
+    frame = answer_islands(asked(islands_layer=which), STUDY).frame
     found = frame[frame["model"] == model]
     values = made(place, 60).astype(np.float64)
     variances, axes = np.linalg.eigh(np.cov(values.T))
@@ -119,7 +119,7 @@ def test_points_are_those_of_the_asked_layer_and_the_share_is_that_of_numpys_com
 def test_no_more_tokens_are_drawn_than_a_picture_shows_and_all_make_its_components() -> None:
     n = TOKENS + 150
     write({(T5, "linear-2", "noisy"): n})
-    found = states(asked(pictured="last"), STUDY).frame
+    found = answer_islands(asked(islands_layer="last"), STUDY).frame
     values = made(("decoder", 5, True), n).astype(np.float64)
     variances, axes = np.linalg.eigh(np.cov(values.T))
     points = (values - values.mean(axis=0)) @ axes[:, ::-1][:, :3]
@@ -136,7 +136,7 @@ def test_no_more_tokens_are_drawn_than_a_picture_shows_and_all_make_its_componen
 
 def test_the_same_seed_draws_the_same_tokens_and_another_draws_others() -> None:
     write({(T5, "linear-2", "noisy"): 2 * TOKENS})
-    one, again, other = (states(asked(seed=seed), STUDY).frame for seed in (0, 0, 1))
+    one, again, other = (answer_islands(asked(seed=seed), STUDY).frame for seed in (0, 0, 1))
     assert one.equals(again)
     assert set(one["position"]) != set(other["position"])
 
@@ -144,7 +144,7 @@ def test_the_same_seed_draws_the_same_tokens_and_another_draws_others() -> None:
 def test_only_cells_of_the_study_are_drawn_and_its_query_names_their_files(tmp_path: Path) -> None:
     cells = {(T5, "linear-2", "noisy"): 30, (T5, "linear-2", "context-128"): 30, (BOLT, "seasonality-2", "noisy"): 30}
     write(cells)
-    answer = states(asked(models=[T5]), STUDY)
+    answer = answer_islands(asked(models=[T5]), STUDY)
     assert set(answer.frame.groupby(["model", "dataset", "condition"]).groups) == {(T5, "linear-2", "noisy")}
     outs = {"dumps": "embeddings", "checkpoints": "checkpoints"}
     tables = {name: [Path("data", out, name, "00000.parquet")] for name, out in outs.items()}
@@ -153,11 +153,5 @@ def test_only_cells_of_the_study_are_drawn_and_its_query_names_their_files(tmp_p
         assert connection.sql(answer.sql).fetchall() == [(f"dumps/{T5}/linear-2/noisy.arrow",)]
 
 
-@pytest.mark.usefixtures("both")
-@pytest.mark.parametrize("picture", ["domains", "conditions", "dimension", "none"])
-def test_a_study_of_another_picture_reads_no_states(picture: str) -> None:
-    assert states(asked(picture=picture), STUDY).frame.empty
-
-
 def test_without_dumps_there_is_nothing_to_draw() -> None:
-    assert states(asked(), STUDY).frame.empty
+    assert answer_islands(asked(), STUDY).frame.empty

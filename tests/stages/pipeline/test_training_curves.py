@@ -15,7 +15,7 @@ from tsfmscope.stages.pipeline.model_folders import WORK
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.training.pretraining import PROGRESS
 
-JOB = Job(Task("pretrain", 1, "tsfmscope.tasks.training.pretraining:pretrain", table="training"), {"model": "nano"})
+JOB = Job(Task("pretrain", 1, "tsfmscope.tasks.entries.pretraining:pretrain", table="training"), {"model": "nano"})
 ROWS = [{"step": 10 * n, "loss": 1 / n, "learning_rate": 0.1} for n in (1, 2, 3, 4)]
 CURVE = Path("plots", "metrics", "loss.tsv")
 

@@ -32,15 +32,19 @@ def test_idle_queries_and_keys_are_exactly_those_that_change_nothing(name: str) 
             if layer.name in names:
                 set_to_zero(layer)
         is_same = np.array_equal(answered(changed, windows), answer)
-        assert is_same == ((stack, kind, "q") in model.idle) == ((stack, kind, "k") in model.idle), (stack, kind)
+        assert (
+            is_same
+            == ((stack, kind, "q") in model.inert_projections)
+            == ((stack, kind, "k") in model.inert_projections)
+        ), (stack, kind)
 
 
 def test_group_attention_is_inert_only_for_single_series() -> None:
     chronos_2 = family_class("chronos-2").new(CONFIGS["chronos-2"], seed=0)
-    assert inert(chronos_2, univariate=True) == chronos_2.idle != frozenset()
+    assert inert(chronos_2, univariate=True) == chronos_2.inert_projections != frozenset()
     assert inert(chronos_2, univariate=False) == frozenset()
     bolt = family_class("chronos-bolt").new(CONFIGS["chronos-bolt"], seed=0)
-    assert inert(bolt, univariate=True) == inert(bolt, univariate=False) == bolt.idle != frozenset()
+    assert inert(bolt, univariate=True) == inert(bolt, univariate=False) == bolt.inert_projections != frozenset()
 
 
 def set_to_zero(layer: Any) -> None:

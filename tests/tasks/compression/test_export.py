@@ -169,7 +169,7 @@ def test_of_our_own_networks_a_dense_folder_is_the_same_function(
     assert {layer.widths for layer in found[1].attentions()} == {Widths(8, 8)}
 
 
-@pytest.mark.parametrize("method", ["svd", "joint", "aware", "aware-svd", "project"])
+@pytest.mark.parametrize("method", ["svd", "joint", "activation-aware", "activation-aware-svd", "project"])
 @pytest.mark.parametrize("family", ["chronos-bolt", "patchtst"])  # the latter has biases everywhere
 def test_what_every_method_makes_is_exported_whole(family: str, method: str, tmp_path: Path) -> None:
     model = family_class(family).new(CONFIGS[family], seed=2)

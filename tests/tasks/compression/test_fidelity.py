@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tsfmscope.tasks.compression import fidelity
-from tsfmscope.tasks.compression.fidelity import Pair, copying, measure, surprise, top_overlap
+from tsfmscope.tasks.compression.fidelity import Pair, copying, surprise, top_overlap
 from tsfmscope.tasks.compression.truncation import compress
+from tsfmscope.tasks.entries.compression import measure_fidelity
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.tables import series_table
@@ -37,6 +38,7 @@ def made(family: str) -> Any:
 
 def job(**changes: Any) -> Job:
     spec = {"horizon": 8, "min_context": 32, "held_out": None, "seed": 0, "fidelity": {"windows": 4, "top": 10}}
+    spec |= {"family": "f", "ref": "r", "base": {"family": "f", "ref": "r"}}
     return Job(Task("fidelity", 1, ""), {"model": "b@half", **CELL, **spec, **changes})
 
 
@@ -50,7 +52,7 @@ def row(family: str, ranks: dict[str, Any], **changes: Any) -> dict[str, Any]:
     base, small = made(family), made(family)
     compress(small, {"method": "joint", "ranks": ranks})
     text = family == "t5-text"
-    (found,) = measure(job(**changes), series_table(series(text=text)), Pair(small, base)).rows
+    (found,) = measure_fidelity(job(**changes), series_table(series(text=text)), Pair(small, base)).rows
     return dict(found)
 
 

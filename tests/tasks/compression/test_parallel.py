@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from tests.tasks.compression import test_pretraining
+from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.training import parallel, pretraining
@@ -60,9 +61,9 @@ def close(first: Path, second: Path, family: str) -> None:
 @pytest.mark.parametrize("family", ["chronos-bolt", pytest.param("chronos-t5", marks=pytest.mark.slow)])
 def test_two_processes_train_what_one_does(family: str, tmp_path: Path, two: None) -> None:
     asked = job(family, batch_steps=240)  # five windows: the parts are of three and of two
-    shared = pretraining.pretrain(asked, tmp_path / "shared", None)
+    shared = pretrain(asked, tmp_path / "shared", None)
     EXECUTION_CONTEXT.set(ExecutionContext())
-    alone = pretraining.pretrain(asked, tmp_path / "alone", None)
+    alone = pretrain(asked, tmp_path / "alone", None)
     assert [row["step"] for row in shared.rows] == [2, 4, 6] and shared.tokens == alone.tokens
     assert [row["loss"] for row in shared.rows] == pytest.approx([row["loss"] for row in alone.rows], rel=1e-4)
     close(tmp_path / "alone", tmp_path / "shared", family)
@@ -82,12 +83,12 @@ def test_a_shared_training_goes_on_after_a_kill_and_in_other_company(
 
     monkeypatch.setattr(pretraining, "_step", dies_at_5)
     with pytest.raises(KeyboardInterrupt):
-        pretraining.pretrain(asked, tmp_path / "broken", None)
+        pretrain(asked, tmp_path / "broken", None)
     assert not helpers(os.getpid())  # they ended with the first
     monkeypatch.setattr(pretraining, "_step", step)
-    pretraining.pretrain(asked, tmp_path / "broken", None)
+    pretrain(asked, tmp_path / "broken", None)
     EXECUTION_CONTEXT.set(ExecutionContext())
-    pretraining.pretrain(asked, tmp_path / "alone", None)
+    pretrain(asked, tmp_path / "alone", None)
     close(tmp_path / "alone", tmp_path / "broken", "chronos-bolt")
 
 
@@ -103,24 +104,24 @@ def test_a_process_that_is_killed_fails_the_attempt_in_passing(
 
     monkeypatch.setattr(pretraining, "_step", kills_at_3)
     with pytest.raises(ConnectionError, match="process 1 of the 2 that share the training ended with exit status -9"):
-        pretraining.pretrain(job("chronos-bolt"), tmp_path, None)
+        pretrain(job("chronos-bolt"), tmp_path, None)
     assert torch.load(tmp_path / "state.pt", weights_only=True)["rows"][-1]["step"] == 2  # what was saved is not lost
 
 
 def test_a_process_that_does_not_come_up_is_named(tmp_path: Path, two: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ConnectionError, match="process 1 of the 2 that share the training ended with exit status 1"):
-        pretraining.pretrain(job("chronos-bolt"), tmp_path, None)
+        pretrain(job("chronos-bolt"), tmp_path, None)
 
 
 @pytest.mark.slow
 def test_the_others_end_when_the_first_is_killed(tmp_path: Path) -> None:
     spec = json.dumps(dict(job("chronos-bolt", steps=100_000, save_every=100_000).spec))
     code = (
-        "import json, sys\nfrom pathlib import Path\nfrom tsfmscope.tasks.training import pretraining\n"
+        "import json, sys\nfrom pathlib import Path\nfrom tsfmscope.tasks.entries.pretraining import pretrain\n"
         "from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task\n"
         "EXECUTION_CONTEXT.set(ExecutionContext(processes=3))\n"
-        f"pretraining.pretrain(Job(Task('t', 1, 'a:b'), json.loads({spec!r})), Path({str(tmp_path)!r}), None)"
+        f"pretrain(Job(Task('t', 1, 'a:b'), json.loads({spec!r})), Path({str(tmp_path)!r}), None)"
     )
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": os.getcwd()}) as first:
         until(lambda: (tmp_path / pretraining.PROGRESS).exists())
@@ -140,16 +141,16 @@ def until(holds: Any, seconds: float = 60) -> None:
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_told_by_all_at_once(tmp_path: Path, two: None) -> None:
     with pytest.raises(FloatingPointError, match="lower learning_rate"):
-        pretraining.pretrain(job("chronos-bolt", learning_rate=1e30, steps=20), tmp_path, None)
+        pretrain(job("chronos-bolt", learning_rate=1e30, steps=20), tmp_path, None)
 
 
 def test_what_cannot_be_shared_is_refused(tmp_path: Path, two: None) -> None:
     with pytest.raises(ValueError, match="processes: got 2, expected 1 for totem: a step puts unused codes"):
-        pretraining.pretrain(job("totem"), tmp_path / "totem", None)
+        pretrain(job("totem"), tmp_path / "totem", None)
     with pytest.raises(
         ValueError, match="processes: got 2, expected at most 1, the windows of a batch; raise batch_steps"
     ):
-        pretraining.pretrain(job("chronos-bolt", batch_steps=48), tmp_path / "bolt", None)
+        pretrain(job("chronos-bolt", batch_steps=48), tmp_path / "bolt", None)
 
 
 @pytest.mark.parametrize(("windows", "of"), [(5, 2), (7, 3), (4, 4), (3, 1)])

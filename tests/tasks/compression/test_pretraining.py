@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from tsfmscope.tasks.defaults import HELD_OUT
+from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.job import WATCHER, Job, Task
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.registry import family_class
@@ -21,7 +23,7 @@ from tsfmscope.tasks.series.calendar import start_of, step_dates
 from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
 from tsfmscope.tasks.series.synthetic.kernelsynth import draw_many
 from tsfmscope.tasks.training import pretraining
-from tsfmscope.tasks.training.corpora import HELD_OUT, Corpus
+from tsfmscope.tasks.training.corpora import Corpus
 from tsfmscope.tasks.training.held_out import UNSEEN, unseen_windows
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
@@ -49,7 +51,7 @@ def job(family: str, **changes: Any) -> Job:
         "mixture": MIXTURE, "pool": 4, "length": 256, "seed": 0, "log_every": 2, "save_every": 2,
     }  # fmt: skip
     return Job(
-        Task("pretrain", 1, "tsfmscope.tasks.training.pretraining:pretrain"),
+        Task("pretrain", 1, "tsfmscope.tasks.entries.pretraining:pretrain"),
         {"model": "m", "recipe": recipe | changes},
     )
 
@@ -63,7 +65,7 @@ def weights(folder: Path, family: str) -> Mapping[str, torch.Tensor]:
 def test_a_killed_training_goes_on_and_ends_as_an_unbroken_one(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = pretraining.pretrain(job(family), tmp_path / "whole", None)
+    whole = pretrain(job(family), tmp_path / "whole", None)
     step = pretraining._step
 
     def dies_at_5(*arguments: Any) -> float:
@@ -73,10 +75,10 @@ def test_a_killed_training_goes_on_and_ends_as_an_unbroken_one(
 
     monkeypatch.setattr(pretraining, "_step", dies_at_5)
     with pytest.raises(KeyboardInterrupt):
-        pretraining.pretrain(job(family), tmp_path / "broken", None)
+        pretrain(job(family), tmp_path / "broken", None)
     assert not (tmp_path / "broken" / "recipe.json").exists()  # not whole, and says so
     monkeypatch.setattr(pretraining, "_step", step)
-    mended = pretraining.pretrain(job(family), tmp_path / "broken", None)
+    mended = pretrain(job(family), tmp_path / "broken", None)
     assert mended.rows == whole.rows
     assert [row["step"] for row in whole.rows] == [2, 4, 6]
     first, second = weights(tmp_path / "whole", family), weights(tmp_path / "broken", family)
@@ -99,7 +101,7 @@ def test_a_training_that_goes_on_says_every_saved_step_again(tmp_path: Path) -> 
 
     def train() -> None:
         WATCHER.set(watch)
-        pretraining.pretrain(one, tmp_path, None)
+        pretrain(one, tmp_path, None)
 
     with pytest.raises(Deaf):
         copy_context().run(train)
@@ -124,15 +126,15 @@ def test_a_training_that_goes_on_may_be_ended_by_what_it_says_again(
 
     monkeypatch.setattr(pretraining, "_step", dies_at_5)
     with pytest.raises(KeyboardInterrupt):
-        pretraining.pretrain(job("chronos-bolt"), tmp_path, None)
+        pretrain(job("chronos-bolt"), tmp_path, None)
     monkeypatch.setattr(pretraining, "report", stop)
     with pytest.raises(Deaf, match="2"):
-        pretraining.pretrain(job("chronos-bolt"), tmp_path, None)
+        pretrain(job("chronos-bolt"), tmp_path, None)
 
 
 def test_a_finished_folder_holds_recipe_log_and_key_and_no_state(tmp_path: Path) -> None:
     one = job("chronos-bolt")
-    result = pretraining.pretrain(one, tmp_path, None)
+    result = pretrain(one, tmp_path, None)
     assert json.loads((tmp_path / "recipe.json").read_text()) == {"key": one.key, "recipe": one.spec["recipe"]}
     assert json.loads((tmp_path / "training.json").read_text()) == list(result.rows)
     assert {path.name for path in tmp_path.iterdir()} >= {"config.json", "model.safetensors"}
@@ -145,7 +147,7 @@ def test_who_may_read_a_trained_model_and_its_snapshots_is_what_the_umask_says(
 ) -> None:
     former = os.umask(mask)
     try:
-        pretraining.pretrain(job("chronos-bolt", snapshots=[2]), tmp_path, None)
+        pretrain(job("chronos-bolt", snapshots=[2]), tmp_path, None)
     finally:
         os.umask(former)
     weights = sorted(tmp_path.rglob("*.safetensors"))
@@ -154,7 +156,7 @@ def test_who_may_read_a_trained_model_and_its_snapshots_is_what_the_umask_says(
 
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
-    rows = pretraining.pretrain(job("chronos-t5", steps=60, batch_steps=1600), tmp_path, None).rows
+    rows = pretrain(job("chronos-t5", steps=60, batch_steps=1600), tmp_path, None).rows
     assert np.mean([row["loss"] for row in rows[-5:]]) < 0.95 * rows[0]["loss"]
 
 
@@ -162,7 +164,7 @@ def test_a_loss_that_is_not_finite_stops_with_what_to_mend(tmp_path: Path, monke
     family = family_class("chronos-bolt")
     monkeypatch.setattr(family, "loss", lambda self, context, future: torch.tensor(float("nan")))
     with pytest.raises(FloatingPointError, match="loss at step 1 is nan; lower learning_rate"):
-        pretraining.pretrain(job("chronos-bolt"), tmp_path, None)
+        pretrain(job("chronos-bolt"), tmp_path, None)
 
 
 def test_a_batch_follows_from_its_step_alone_and_shows_part_of_the_future() -> None:
@@ -207,7 +209,7 @@ def test_a_dated_family_trains_on_dates_and_another_on_none(tmp_path: Path, monk
     draw = pretraining._draw
     monkeypatch.setattr(pretraining, "_draw", lambda *asked: drawn.append(draw(*asked)) or drawn[-1])
     for family in ("chronos-bolt", "lag-llama"):
-        pretraining.pretrain(job(family, steps=1), tmp_path / family, None)
+        pretrain(job(family, steps=1), tmp_path / family, None)
     plain, dated = drawn
     assert len(plain) == 2 and len(dated) == 3
     assert np.array_equal(plain[0], dated[0], equal_nan=True)  # dates change no window
@@ -239,8 +241,8 @@ def test_at_least_as_many_unseen_windows_as_asked_for() -> None:
 
 
 def test_weights_are_kept_at_the_steps_asked_for_and_change_nothing(tmp_path: Path) -> None:
-    plain = pretraining.pretrain(job("chronos-t5"), tmp_path / "plain", None)
-    kept = pretraining.pretrain(job("chronos-t5", snapshots=[0, 3, 6]), tmp_path / "kept", None)
+    plain = pretrain(job("chronos-t5"), tmp_path / "plain", None)
+    kept = pretrain(job("chronos-t5", snapshots=[0, 3, 6]), tmp_path / "kept", None)
     assert kept.rows == plain.rows
     found = registry.snapshots(tmp_path / "kept")
     assert list(found) == [0, 3, 6]
@@ -258,7 +260,7 @@ def test_a_killed_training_keeps_the_weights_of_an_unbroken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = job("patchtst", snapshots=[0, 2, 3, 5])
-    pretraining.pretrain(one, tmp_path / "whole", None)
+    pretrain(one, tmp_path / "whole", None)
     step, rename = pretraining._step, Path.rename
 
     def dies_at_4(*arguments: Any) -> float:
@@ -276,9 +278,9 @@ def test_a_killed_training_keeps_the_weights_of_an_unbroken_one(
         with monkeypatch.context() as patch:
             patch.setattr(where, name, dies)
             with pytest.raises(KeyboardInterrupt):
-                pretraining.pretrain(one, broken, None)
+                pretrain(one, broken, None)
         assert list(registry.snapshots(broken)) == [0, 2, 3]
-    pretraining.pretrain(one, broken, None)
+    pretrain(one, broken, None)
     first, second = registry.snapshots(tmp_path / "whole"), registry.snapshots(broken)
     assert list(first) == list(second) == [0, 2, 3, 5]
     assert {path.name for path in (broken / "snapshots").iterdir()} == {path.name for path in first.values()}

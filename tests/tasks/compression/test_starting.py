@@ -13,6 +13,7 @@ import torch
 
 from tsfmscope.tasks.compression.schedules import of_attention
 from tsfmscope.tasks.compression.shared_factors import Product, multiplied_out
+from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models.registry import family_class, snapshots
@@ -41,10 +42,10 @@ def recipe(family: str, **changes: Any) -> dict[str, Any]:
 def train(folder: Path, family: str, embedding: dict[str, str] | None = None, **changes: Any) -> Any:
     extra = {} if embedding is None else {"embedding": embedding}
     job = Job(
-        Task("pretrain", 1, "tsfmscope.tasks.training.pretraining:pretrain"),
+        Task("pretrain", 1, "tsfmscope.tasks.entries.pretraining:pretrain"),
         {"model": "m", "recipe": recipe(family, **changes), **extra},
     )
-    result = pretraining.pretrain(job, folder, None)
+    result = pretrain(job, folder, None)
     return job, result
 
 

@@ -15,13 +15,12 @@ from tsfmscope.stages.checkpoints import training_job
 from tsfmscope.stages.cli.corpora import make
 from tsfmscope.stages.config import Recipe
 from tsfmscope.store.dumps import write_dump
+from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.errors import DataError, ModelError
-from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.series.synthetic import shards
 from tsfmscope.tasks.series.tables import list_values
 from tsfmscope.tasks.sweep.cluster import Resources
 from tsfmscope.tasks.training.corpora import recipe_corpus
-from tsfmscope.tasks.training.pretraining import pretrain
 from tsfmscope.tasks.training.shard_corpus import GROUP_STEPS, StreamedCorpus
 
 CUT: dict[str, Any] = {"steps": 400, "contexts": [32], "futures": [8], "horizon": 8, "min_past": 8}
@@ -43,11 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "BLOCK", 4)
         for number, (first, count) in enumerate([(0, 12), (12, 8)]):
-            spec = {"dataset": "corpus", "shard": number, "first": first, "count": count, "seed": 0, "length": 256}
-            spec |= {"max_kernels": 3, "tsmixup": 0.5, "pool": 8, "real": [], "format": "parquet"}
-            result = shards.write_shard(Job(Task("shard", 1, "x:y"), spec), None, [])
-            assert result.dump is not None
-            write_dump(path, f"dumps/corpus/{number:06d}.parquet", result.dump)
+            options = shards.CorpusOptions(seed=0, length=256, max_kernels=3, tsmixup=0.5, pool=8)
+            tables = shards.shard_tables(options, range(first, first + count), [], for_gluonts=False)
+            write_dump(path, f"dumps/corpus/{number:06d}.parquet", tables)
     (path / shards.LAW_FILE).write_text('{"series": 20, "shard": 12}')
     pq.write_table(pa.table({"path": ["dumps/corpus/000000.parquet"]}), path / "dumps" / "00000.parquet")
     return path

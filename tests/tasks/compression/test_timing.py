@@ -120,7 +120,7 @@ def test_equal_seconds_a_width_are_shared_out_as_brute_force_does(spare: int) ->
 
 def test_a_model_is_cut_to_its_seconds_one_width_a_layer(toy: Any, windows: Windows) -> None:
     saved, moments = measure(toy, by_width, rounds=1), gather(toy, toy.tokenize(windows))
-    for method in ("joint", "aware"):
+    for method in ("joint", "activation-aware"):
         whole, half = copy.deepcopy(toy), copy.deepcopy(toy)
         assert all(
             row["rank"] == 8 for row in compress(whole, {"method": "joint", "ranks": {"time": 1.0}}, None, saved)

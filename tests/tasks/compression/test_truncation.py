@@ -104,7 +104,7 @@ def test_every_method_takes_every_rule(
     model, before = copied(toys, "chronos-bolt")
     size, moments = stored(before), gather(model, model.tokenize(windows))
     rows = compress(model, {"method": method, "ranks": rule}, moments)
-    parts = {"svd": "qkvo", "aware-svd": "qkvo", "project": "qkv"}.get(method, ("qk", "vo"))
+    parts = {"svd": "qkvo", "activation-aware-svd": "qkvo", "project": "qkv"}.get(method, ("qk", "vo"))
     assert [(row["stack"], row["layer"], row["attention"], row["part"]) for row in rows] == [
         (layer.stack, layer.layer, layer.kind, part) for layer in before for part in parts
     ]
@@ -113,7 +113,7 @@ def test_every_method_takes_every_rule(
     assert np.isfinite(model.forecast(windows, seeds=[0] * 6).values).all()
 
 
-@pytest.mark.parametrize("method", ["svd", "joint", "aware", "aware-svd"])
+@pytest.mark.parametrize("method", ["svd", "joint", "activation-aware", "activation-aware-svd"])
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.6, 1.0])
 def test_a_budget_is_kept_and_nearly_spent(toys: dict[str, Any], windows: Windows, method: str, share: float) -> None:
     model, before = copied(toys, "chronos-t5")
@@ -121,7 +121,7 @@ def test_a_budget_is_kept_and_nearly_spent(toys: dict[str, Any], windows: Window
     rows = compress(model, {"method": method, "ranks": {"budget": share}}, moments)
     left = stored(list(model.attentions()))
     assert left <= share * size
-    if method not in ("aware", "aware-svd") or share < 1:  # a part without error asks for no more
+    if method not in ("activation-aware", "activation-aware-svd") or share < 1:  # a part without error asks for no more
         assert left > share * size - 2 * 16 * 2
     assert rows[0]["full_width"] == (16 if method.endswith("svd") else 8)
 
@@ -133,7 +133,7 @@ def test_more_budget_errs_less_and_all_of_it_changes_nothing(toy: Any, windows: 
     for share in (0.15, 0.3, 0.6, 1.0):
         one = copy.deepcopy(toy)
         rows = compress(one, {"method": "joint", "ranks": {"budget": share}})
-        seen = [row for row in rows if (row["stack"], row["attention"], row["part"][0]) not in toy.idle]
+        seen = [row for row in rows if (row["stack"], row["attention"], row["part"][0]) not in toy.inert_projections]
         errors.append(sum(row["relative_error"] ** 2 for row in seen))
     assert errors == sorted(errors, reverse=True) and errors[-1] == 0
     for ours, theirs in zip(one.hidden_states(tokens), states, strict=True):
@@ -146,7 +146,7 @@ def test_aware_heads_err_least_on_what_they_were_weighed_by(toy: Any, windows: W
     moments = gather(toy, tokens)
     plain, aware = copy.deepcopy(toy), copy.deepcopy(toy)
     compress(plain, {"method": "joint", "ranks": {"flat": 2}})
-    rows = compress(aware, {"method": "aware", "ranks": {"flat": 2}}, moments)
+    rows = compress(aware, {"method": "activation-aware", "ranks": {"flat": 2}}, moments)
     name, read = "encoder.1.self", next(iter(toy.attentions())).read()
     queries, keys = moments[name].queries[:, 1:], moments[name].keys
     found = []
@@ -173,8 +173,8 @@ def test_scores_that_no_softmax_sees_get_rank_one(
     rows = compress(model, {"method": method, "ranks": {"budget": budget}}, moments)
     is_idle = [(row["stack"], row["attention"]) == ("decoder", "self") and row["part"] in "qk" for row in rows]
     idle = [row for row, found in zip(rows, is_idle, strict=True) if found]
-    assert [row["rank"] for row in idle] == [1] * (2 if method in ("joint", "aware") else 4)
-    assert method != "aware" or [row["relative_error"] for row in idle] == [0.0, 0.0]
+    assert [row["rank"] for row in idle] == [1] * (2 if method in ("joint", "activation-aware") else 4)
+    assert method != "activation-aware" or [row["relative_error"] for row in idle] == [0.0, 0.0]
     assert max(row["rank"] for row in rows) > 1
     assert stored(list(model.attentions())) <= budget * stored(before)
     if budget == 1 and method in ("svd", "joint"):
@@ -183,7 +183,7 @@ def test_scores_that_no_softmax_sees_get_rank_one(
         assert np.array_equal(model.forecast(windows, seeds=seeds).values, dense)
 
 
-@pytest.mark.parametrize("method", ["svd", "aware-svd", "joint", "aware", "project"])
+@pytest.mark.parametrize("method", ["svd", "activation-aware-svd", "joint", "activation-aware", "project"])
 def test_scores_of_groups_get_rank_one_only_where_single_series_are_promised(windows: Windows, method: str) -> None:
     """Chronos-2's group attention is idle for a series by itself, not for several that are forecast together."""
     found = {}
@@ -204,7 +204,12 @@ def test_a_budget_of_svd_is_one_tolerance_for_all_matrices_that_have_effect(toys
     """The rule `epsilon` (Yu et al. 2026, Table 2) at a tolerance just below the one found breaks the budget."""
     model, before = copied(toys, "chronos-bolt")
     rows = compress(model, {"method": "svd", "ranks": {"budget": share}})
-    idle = [(layer.name, what) for layer in before for what in NAMES if (layer.stack, layer.kind, what) in model.idle]
+    idle = [
+        (layer.name, what)
+        for layer in before
+        for what in NAMES
+        if (layer.stack, layer.kind, what) in model.inert_projections
+    ]
     values = {
         (layer.name, what): np.linalg.svd(layer.linear(what).weight.detach().double().numpy(), compute_uv=False)
         for layer in before
@@ -270,7 +275,7 @@ def test_epsilon_of_heads_that_share_a_width_is_that_of_the_one_that_needs_most(
     assert apart, "heads that agree would prove nothing"
 
 
-@pytest.mark.parametrize("method", ["svd", "aware", "project"])
+@pytest.mark.parametrize("method", ["svd", "activation-aware", "project"])
 def test_a_compressed_model_saves_loads_and_forecasts_the_same(
     toy: Any, windows: Windows, tmp_path: Path, method: str
 ) -> None:
@@ -289,8 +294,8 @@ def test_a_compressed_model_saves_loads_and_forecasts_the_same(
 @pytest.mark.parametrize(
     ("method", "wrong"),
     [
-        ({"method": "absorb", "ranks": {"flat": 1}}, r"got 'absorb', expected one of \['aware'"),
-        ({"method": "aware", "ranks": {"flat": 1}}, r"no moments of \['encoder.1.self'"),
+        ({"method": "absorb", "ranks": {"flat": 1}}, r"got 'absorb', expected one of \['activation-aware'"),
+        ({"method": "activation-aware", "ranks": {"flat": 1}}, r"no moments of \['encoder.1.self'"),
         ({"method": "joint", "ranks": {"flat": 0}}, "got 0 for encoder.1.self .*, expected 1 to 8"),
         ({"method": "joint", "ranks": {"flat": 9}}, "got 9 for encoder.1.self .*, expected 1 to 8"),
         ({"method": "svd", "ranks": {"flat": 9}}, "got 18 for encoder.1.self .*, expected 1 to 16"),
@@ -346,7 +351,7 @@ def copied(toys: dict[str, Any], name: str) -> tuple[Any, list[Any]]:
     return model, list(copy.deepcopy(toys[name]).attentions())
 
 
-@pytest.mark.parametrize("method", ["svd", "aware"])
+@pytest.mark.parametrize("method", ["svd", "activation-aware"])
 def test_keys_and_values_that_a_file_holds_as_one_matrix_are_cut_each_for_itself(
     windows: Windows, tmp_path: Path, method: str
 ) -> None:
@@ -358,7 +363,7 @@ def test_keys_and_values_that_a_file_holds_as_one_matrix_are_cut_each_for_itself
     compress(model, {"method": method, "ranks": {"budget": 0.8}}, moments)
     (layer,) = model.attentions()
     assert layer.widths.key == 8
-    assert layer.widths.value < 8 if method == "aware" else any(map(factors([layer])[layer.name].get, "kv"))
+    assert layer.widths.value < 8 if method == "activation-aware" else any(map(factors([layer])[layer.name].get, "kv"))
     left = sum(one.numel() for name, one in model.network.named_parameters() if "attn" in name)
     assert left == stored(list(model.attentions())) <= 0.8 * size
     model.save(tmp_path)

@@ -16,10 +16,10 @@ from tests.tasks.compression.test_export import CONFIGS, OWN
 from tsfmscope.tasks.compression import export, two_step
 from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration import gather
+from tsfmscope.tasks.compression.calibration_windows import calibration_tokens
 from tsfmscope.tasks.compression.candidates import stored
 from tsfmscope.tasks.compression.fidelity import last_states, state_error
 from tsfmscope.tasks.compression.truncation import compress
-from tsfmscope.tasks.entries.compression import calibration_tokens
 from tsfmscope.tasks.models.base import QUANTILES
 from tsfmscope.tasks.models.common.low_rank import factors
 from tsfmscope.tasks.models.registry import family_class
@@ -51,9 +51,9 @@ def test_at_one_split_it_is_the_two_methods_one_after_the_other(
     rows = two_step.compress(toy, asked(0.3), [tokens])
 
     size = stored(list(twin.attentions()))
-    first = compress(twin, {"method": "aware", "ranks": {"budget": 0.6}}, gather(twin, tokens))
+    first = compress(twin, {"method": "activation-aware", "ranks": {"budget": 0.6}}, gather(twin, tokens))
     left = 0.3 * size / stored(list(twin.attentions()))
-    second = compress(twin, {"method": "aware-svd", "ranks": {"budget": left}}, gather(twin, tokens))
+    second = compress(twin, {"method": "activation-aware-svd", "ranks": {"budget": left}}, gather(twin, tokens))
     assert rows == first + second
     for ours, theirs in zip(toy.hidden_states(tokens), twin.hidden_states(tokens), strict=True):
         assert np.array_equal(ours.states, theirs.states)
@@ -72,7 +72,7 @@ def test_a_choice_of_absorbing_alone_is_the_method_aware(
     tokens, twin = toy.tokenize(windows), copy.deepcopy(toy)
     monkeypatch.setattr(two_step, "choose", lambda errors: next(iter(errors)))
     rows = two_step.compress(toy, asked(0.4), [tokens])
-    assert rows == compress(twin, {"method": "aware", "ranks": {"budget": 0.4}}, gather(twin, tokens))
+    assert rows == compress(twin, {"method": "activation-aware", "ranks": {"budget": 0.4}}, gather(twin, tokens))
     for ours, theirs in zip(toy.hidden_states(tokens), twin.hidden_states(tokens), strict=True):
         assert np.array_equal(ours.states, theirs.states)
 
@@ -133,7 +133,7 @@ def test_the_simplest_candidate_that_is_not_told_apart_from_the_best_is_chosen()
 def test_a_single_window_holds_nothing_out_and_takes_the_simplest(toy: Any, windows: Windows) -> None:
     tokens, twin = toy.tokenize(windows).take([5]), copy.deepcopy(toy)
     rows = two_step.compress(toy, asked(0.4), [tokens])
-    assert rows == compress(twin, {"method": "aware", "ranks": {"budget": 0.4}}, gather(twin, tokens))
+    assert rows == compress(twin, {"method": "activation-aware", "ranks": {"budget": 0.4}}, gather(twin, tokens))
 
 
 def test_splits_begin_with_absorbing_alone_and_thin_factors_alone() -> None:
@@ -210,7 +210,7 @@ def log_wql(model: Any, windows: Windows) -> float:
 def assert_no_candidate_is_better(base: Any, budget: float, parts: list[Any], unseen: list[Windows]) -> None:
     """Mean log ratios of WQL over data sets: their 95 % interval reaches zero against every candidate.
 
-    Against the simplest, `aware`, the mean itself is at most 5 %.
+    Against the simplest, `activation-aware`, the mean itself is at most 5 %.
     """
     made, moments = copy.deepcopy(base), gather(base, *parts)
     two_step.compress(made, asked(budget), parts)
@@ -228,8 +228,8 @@ def test_a_trained_checkpoint_of_ours_loses_no_more_than_with_a_candidate(budget
     base = family_class("chronos-bolt").load(CHECKPOINTS / "chronos-bolt-nano")
     sets = {name: synthetic_set(name, one.kernel(), count=4, seed=9) for name, one in SYNTHETIC.items()}
     fitted = ["seasonality-1", "trend-1", "stochastic-1"]
-    spec = {"datasets": fitted, "windows": 8, "context": 200, "horizon": 24, "held_out": 0.2, "seed": 0}
-    parts = calibration_tokens(base, {name: series_table(sets[name]) for name in fitted}, spec)
+    spec: dict[str, Any] = {"datasets": fitted, "windows": 8, "context": 200, "horizon": 24, "held_out": 0.2, "seed": 0}
+    parts = calibration_tokens(base, {name: series_table(sets[name]) for name in fitted}, **spec)
     unseen = [last_of(found, 24) for name, found in sets.items() if name not in fitted]
     assert_no_candidate_is_better(base, budget, parts, unseen)
 
@@ -246,15 +246,15 @@ def test_a_trained_checkpoint_of_ours_loses_no_more_than_with_a_candidate(budget
 def test_a_checkpoint_that_others_trained_loses_no_more_than_with_a_candidate(
     calibrating: list[str], budget: float
 ) -> None:
-    """By the last states of the calibration windows themselves, the first two lost 7 and 19 % more than `aware`."""
+    """By the last states of the calibration windows themselves, two lost 7 and 19 % more than `activation-aware`."""
     base = family_class("chronos-bolt").load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
     files = {name: Path(os.environ["TSFMSCOPE_DATA"], f"{name}.parquet") for name in REAL}
     real = {name: load_parquet(path, dataset=name, sample=(32, 0)).series for name, path in files.items()}
     parts = []
     for name in calibrating:
-        spec = {"datasets": [name], "windows": 32, "context": 512, "horizon": CATALOG[name].horizon}
+        spec: dict[str, Any] = {"datasets": [name], "windows": 32, "context": 512, "horizon": CATALOG[name].horizon}
         spec |= {"held_out": 0.2, "seed": 0}
-        parts += calibration_tokens(base, {name: series_table(real[name])}, spec)
+        parts += calibration_tokens(base, {name: series_table(real[name])}, **spec)
     unseen = [last_of(real[name], CATALOG[name].horizon) for name in REAL if name not in calibrating]
     assert_no_candidate_is_better(base, budget, parts, unseen)
 
@@ -265,8 +265,15 @@ def test_at_published_sizes_a_trained_model_keeps_more_than_plain_svd_leaves(fam
     """Of the last states, on windows whose futures lie after calibration's; of Moirai, V-O alone is absorbed."""
     base = family_class(family).load(CHECKPOINTS / f"{family}-nano")
     names = ["co2", "elnino", "sunspots"]
-    spec = {"datasets": names, "windows": count, "context": 200, "horizon": 24, "held_out": 0.2, "seed": 0}
-    parts = calibration_tokens(base, {name: series(name) for name in names}, spec)
+    spec: dict[str, Any] = {
+        "datasets": names,
+        "windows": count,
+        "context": 200,
+        "horizon": 24,
+        "held_out": 0.2,
+        "seed": 0,
+    }
+    parts = calibration_tokens(base, {name: series(name) for name in names}, **spec)
     (sunspots,) = table_series(series("sunspots"))
     ends = [len(sunspots.values) - back for back in (0, 18, 36)]  # of 309, of which calibration sees 247
     last = [replace(sunspots, values=sunspots.values[:end]) for end in ends]

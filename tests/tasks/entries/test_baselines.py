@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from tsfmscope.stages.config import Baseline
-from tsfmscope.tasks.entries.baselines import METHODS, evaluate_locally, load_for_job, quantiles
-from tsfmscope.tasks.entries.forecasts import evaluate
+from tsfmscope.tasks.entries.baselines import evaluate_locally, load_baseline
+from tsfmscope.tasks.entries.forecasts import ScoreSpec, forecast_rows
+from tsfmscope.tasks.forecasting.local_baselines import METHODS, quantiles
 from tsfmscope.tasks.job import Job, Task
-from tsfmscope.tasks.series.tables import series_table
+from tsfmscope.tasks.models.base import Forecaster
+from tsfmscope.tasks.series.tables import series_table, table_series
 from tsfmscope.tasks.series.types import Series
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -131,7 +133,7 @@ def _data() -> pa.Table:
 
 def _rows(name: str, **change: Any) -> list[dict[str, Any]]:
     job = Job(TASK, {**SPEC, "model": name, **change})
-    return [dict(row) for row in evaluate_locally(job, _data(), load_for_job(job)).rows]
+    return [dict(row) for row in evaluate_locally(job, _data(), load_baseline(job)).rows]
 
 
 def test_rows_are_those_of_the_store_and_a_series_without_a_forecast_says_why() -> None:
@@ -160,7 +162,7 @@ def test_what_a_fit_raises_concerns_its_own_series_alone() -> None:
     short = Series("made-up", "short", np.array([1, 2, 1, 3, 5, 0, 0, 0, 0, 0, 0], dtype=np.float32), freq="QS")
     data = series_table([short, Series("made-up", "long", _walk(50).astype(np.float32), freq="QS")])
     job = Job(TASK, {**SPEC, "model": "auto-ets", "min_context": 4})
-    first, last = evaluate_locally(job, data, load_for_job(job)).rows
+    first, last = evaluate_locally(job, data, load_baseline(job)).rows
     assert first["reason"] == "not forecast: auto-ets: tiny datasets" and first["wql_window"] is None
     assert last["reason"] is None and last["wql_window"] > 0
 
@@ -171,16 +173,17 @@ def test_baselines_and_models_are_scored_on_the_same_windows() -> None:
     from tsfmscope.tasks.models.types import Forecast
 
     class Naive:
-        direct = True
+        direct_quantiles = True
 
-        def under(self, context: int, history: int) -> tuple[Any, int]:
+        def with_condition(self, context: int, history: int) -> tuple[Any, int]:
             return self, context
 
         def forecast(self, windows: Any, *, levels: Any, samples: int, seeds: Any) -> Forecast:
             return Forecast(seasonal_naive(windows, len(levels)).astype(np.float32), tuple(levels))
 
-    job = Job(TASK, {**SPEC, "model": "seasonal-naive"})
-    ours = {row["series"]: row for row in evaluate(job, _data(), Naive()).rows}
+    spec = ScoreSpec.parse({**SPEC, "model": "seasonal-naive"})
+    rows = forecast_rows(spec, table_series(_data()), cast("Forecaster", Naive()), key="k")
+    ours = {row["series"]: row for row in rows}
     for row in _rows("seasonal-naive"):
         same = ("origin", "n_context", "n_future")
         if row["reason"] is None:

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tsfmscope.tasks.entries.forecasts import evaluate, window_seed
+from tsfmscope.tasks.entries.forecasts import evaluate
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.forecasting.baselines import context_median
 from tsfmscope.tasks.forecasting.scores import score
 from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.lens import window_seed
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.types import Forecast
 from tsfmscope.tasks.series.tables import series_table, table_series
@@ -23,7 +24,7 @@ TASK = Task("evaluate", 1, "tsfmscope.tasks.entries.forecasts:evaluate", table="
 SPEC = {
     "model": "m", "base_model": None, "rank": None, "dataset": "made-up", "condition": "c", "context": 32, "noise": 0.0,
     "horizon": 8, "min_context": 16, "held_out": None, "seed": 3, "levels": [0.1, 0.5, 0.9], "samples": 20, "batch": 4,
-    "keep_quantiles": False,
+    "keep_quantiles": False, "family": "chronos-t5", "ref": "r",
 }  # fmt: skip
 
 
@@ -31,9 +32,9 @@ class _Median:
     """Forecasts the median of the context that it sees, and keeps what it was asked."""
 
     name = "chronos-t5"
-    direct = False
+    direct_quantiles = False
     lagged = False
-    under = Forecaster.under
+    with_condition = Forecaster.with_condition
 
     def __init__(self) -> None:
         self.seen: dict[str, np.ndarray] = {}

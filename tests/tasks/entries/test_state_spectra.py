@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tsfmscope.store.schema import to_arrow
+from tsfmscope.tasks.entries.parts import ModelIdentity
 from tsfmscope.tasks.entries.state_spectra import gaussian_angles, input_spectrum
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.ranks.angles import line_angles
@@ -78,7 +79,7 @@ def test_states_that_are_not_finite_are_refused() -> None:
 
 
 def test_gaussian_angles_are_64_seeded_rows_of_their_table() -> None:
-    spec = {"model": "gaussian", "dimension": 16}
+    spec = ModelIdentity.of("gaussian").to_dict() | {"dimension": 16, "seed": 0}
     job = Job(Task("gaussian_angles", 1, "tsfmscope.tasks.entries.state_spectra:gaussian_angles"), spec)
     rows = gaussian_angles(job, None).rows
     vectors = np.random.default_rng(job.seed).standard_normal((64, 16))

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tsfmscope.tasks.entries.checkpoints import measure_skill
 from tsfmscope.tasks.forecasting.sine import HORIZON, PERIOD, PHASES, sine_error, sine_windows
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.types import Forecast
 from tsfmscope.tasks.series.types import Windows
-from tsfmscope.tasks.training.held_out import measure_skill
 
 ROOT = Path(__file__).parents[3]
 ASKED = {"context": 500, "samples": 4, "seed": 0}
@@ -67,7 +67,7 @@ def test_a_trained_model_continues_a_sine_and_the_smallest_does_not(name: str, l
 
 def test_a_model_that_was_not_pretrained_here_has_its_sine_alone() -> None:
     skill = {"windows": 100, "context": 64, "samples": 4, "bootstrap": 200}
-    spec = {"model": "theirs", "recipe": None, "seed": 3, "skill": skill}
+    spec = {"model": "theirs", "family": "f", "ref": "r", "recipe": None, "seed": 3, "skill": skill}
     (row,) = measure_skill(
         Job(Task("skill", 1, "unused:unused"), spec), None, _Known(lambda windows: windows.future)
     ).rows

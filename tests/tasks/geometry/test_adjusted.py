@@ -185,7 +185,7 @@ def test_a_null_that_moves_nothing_is_the_cosine_itself(monkeypatch: pytest.Monk
     rng = np.random.default_rng(0)
     states, types = rng.standard_normal((90, 7)), rng.integers(0, 9, 90)
     residuals = states - states.mean(axis=0)
-    monkeypatch.setattr("tsfmscope.tasks.geometry.adjusted._shuffled", lambda columns, rng: columns.copy())
+    monkeypatch.setattr("tsfmscope.tasks.geometry.adjusted._shuffle_columns", lambda columns, rng: columns.copy())
     for kinds in (None, types):
         got = permuted_cosines(residuals, kinds, 2, rng)
         assert got == pytest.approx(inter_token_cosine(residuals, kinds).zeta, abs=1e-6)

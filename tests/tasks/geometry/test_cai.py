@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 from sklearn.metrics.pairwise import cosine_similarity
 
-from tsfmscope.tasks.geometry.cai import cai, one_a_type
+from tsfmscope.tasks.geometry.cai import cai, sample_one_per_type
 
 
 def _pairs(rows: np.ndarray) -> float:
@@ -69,7 +69,7 @@ def test_one_occurrence_of_every_type_is_taken() -> None:
 
 def test_every_occurrence_of_a_type_has_the_same_chance() -> None:
     types = np.array([4, 4, 9, 4, 4, 9])
-    drawn = np.stack([one_a_type(types, np.random.default_rng(seed)) for seed in range(2000)])
+    drawn = np.stack([sample_one_per_type(types, np.random.default_rng(seed)) for seed in range(2000)])
     assert np.isin(drawn[:, 0], [0, 1, 3, 4]).all() and np.isin(drawn[:, 1], [2, 5]).all()
     counts = np.bincount(drawn.ravel(), minlength=6) / 2000
     assert counts == pytest.approx([0.25, 0.25, 0.5, 0.25, 0.25, 0.5], abs=0.06)

@@ -47,9 +47,9 @@ def test_the_best_moves_growths_and_shrinkings_are_those_of_a_search_through_all
     rng = np.random.default_rng(4)
     points = rng.standard_normal((60, 2))
     centres, table = rng.standard_normal((4, 2)), AugmentedPoints.of(points, np.float64)
-    moved = kmeans_search._moved(table, centres, np.random.default_rng(7))
-    grown = kmeans_search._grown(table, centres, np.random.default_rng(7))  # the same draws
-    (shrunk, *_) = kmeans_search._shrunk(table, centres)
+    moved = kmeans_search._move_centre(table, centres, np.random.default_rng(7))
+    grown = kmeans_search._add_centre(table, centres, np.random.default_rng(7))  # the same draws
+    (shrunk, *_) = kmeans_search._remove_centre(table, centres)
     drawn = kmeans_search._draw(kmeans_search._two_nearest(table, centres)[1], kmeans_search.DRAWN,
                                 np.random.default_rng(7))  # fmt: skip
     swaps = [np.concatenate([np.delete(centres, at, axis=0), points[[row]]])
@@ -96,4 +96,4 @@ def test_seeds_of_a_start_are_rows_far_apart() -> None:
 
 def test_equal_rows_are_tried_once() -> None:
     values = np.array([3.0, 1.0, 1.0, 2.0, 1.0])
-    assert kmeans_search._least_distinct(values, 2).tolist() == [1, 3]
+    assert kmeans_search._smallest_distinct(values, 2).tolist() == [1, 3]

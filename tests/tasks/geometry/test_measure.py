@@ -29,9 +29,10 @@ COLUMNS = {
 }  # fmt: skip
 SPEC = {
     "model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 64, "noise": 0.0,
-    "stack": "encoder", "layer": 2, "normed": False, "weights_dtype": "float32", "tokens": 200,
+    "stack": "encoder", "layer": 2, "normed": False, "weights_dtype": "float32", "tokens": 200, "seed": 0,
     "measure": {
         "k_max": 4, "restarts": 3, "min_silhouette": 0.1, "min_cluster": 10, "silhouette_rows": 1000,
+        "permutations": 39, "repeats": 5, "presets": ["isoscore"],
     },
 }  # fmt: skip
 

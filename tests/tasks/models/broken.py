@@ -238,7 +238,7 @@ class KeepsHalf(PatchLine):
 
 
 class UpsideDown(PatchLine):
-    direct = False
+    direct_quantiles = False
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         found: np.ndarray = super()._forecast(windows, levels, samples, seeds)
@@ -259,7 +259,7 @@ class SeedsTorch(PatchLine):
 
 
 class DeafToSeeds(PatchLine):
-    direct = False
+    direct_quantiles = False
 
 
 class ForecastsTogether(PatchLine):

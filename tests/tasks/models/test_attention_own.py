@@ -13,6 +13,7 @@ import pytest
 import torch
 from uni2ts.module.attention import GroupedQueryAttention
 
+from tests.tasks.models.families import COMPRESSED
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family, Forecaster
@@ -81,7 +82,7 @@ def test_writing_what_was_read_changes_nothing(model: Any, items: Make) -> None:
 def test_every_attention_matrix_of_weights_is_a_part_of_a_layer(model: Any, full: bool) -> None:
     if not full:
         narrow(model)
-    matrices = {(w.stack, w.layer, w.attention, w.what): w.matrix for w in model.weights() if w.attention}
+    matrices = {(w.stack, w.layer, w.attention, w.name): w.matrix for w in model.weights() if w.attention}
     read = {(a.stack, a.layer, a.kind): a.read() for a in model.attentions()}
     assert {key[:3] for key in matrices} == set(read)
     assert len(matrices) == 4 * len(read)
@@ -175,6 +176,7 @@ def test_keys_and_values_of_lag_llama_are_one_matrix_in_a_file_where_they_are_al
     copied.load_state_dict(model.network.state_dict())
 
 
+@pytest.mark.parametrize("any_family", COMPRESSED, indirect=True)
 def test_the_stacks_of_every_family_are_as_deep_as_their_attention(any_family: Family) -> None:
     """Rank schedules count a stack's layers off its attention, since VisionTS' decoder is none of `layers`."""
     depths: dict[str, int] = {}
@@ -185,6 +187,7 @@ def test_the_stacks_of_every_family_are_as_deep_as_their_attention(any_family: F
     assert next(iter(depths)) == next(iter(any_family.layers)), "cross-attention asks the first"
 
 
+@pytest.mark.parametrize("any_family", COMPRESSED, indirect=True)
 def test_every_family_keeps_and_saves_a_block_and_forgets_it(any_family: Family, tmp_path: Path) -> None:
     block = {"widths": shapes(any_family.attentions()), "method": "svd"}
     assert any_family.compression is None
@@ -315,7 +318,7 @@ def test_paths_of_narrow_lag_llama_are_those_of_a_pass_without_caches(windows: M
     model: LagLlama = made("lag-llama")
     narrow(model)
     past = model._past(torch.from_numpy(windows(count=2).context))
-    scaled = model._standardised(past, torch.ones(2, dtype=torch.float64))
+    scaled = model._standardise(past, torch.ones(2, dtype=torch.float64))
     lags = torch.tensor(model.config.lags)
     calendar = torch.rand(2, model.tokens + 4, 6, generator=torch.Generator().manual_seed(0)) - 0.5
     got = sample_paths(model.network, scaled, lags, model.tokens, calendar, np.full((2, 3, 4), 0.5), 1.0)

@@ -15,9 +15,9 @@ from chronos import BaseChronosPipeline, Chronos2Pipeline
 from chronos.chronos2.config import Chronos2CoreConfig
 from chronos.chronos2.model import Chronos2Model
 
-from tsfmscope.tasks.entries import heads
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.chronos_2 import LEVELS, Chronos2
+from tsfmscope.tasks.models.common.head_matrices import projections
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series.types import Windows
 
@@ -170,7 +170,7 @@ def test_every_matrix_is_named_once_and_time_is_told_from_group(model: Chronos2)
     found = list(model.weights())
     parameters = dict(model.network.named_parameters())
     of_blocks = [name for name in parameters if ".block." in name and "norm" not in name]
-    by_name = {(w.layer, w.what, w.attention): w.matrix for w in found}
+    by_name = {(w.layer, w.name, w.attention): w.matrix for w in found}
     assert len(by_name) == len(found) == len(of_blocks) == 2 * 10
     for key, name in {
         (1, "q", "time"): "encoder.block.0.layer.0.self_attention.q.weight",
@@ -180,7 +180,7 @@ def test_every_matrix_is_named_once_and_time_is_told_from_group(model: Chronos2)
     }.items():
         np.testing.assert_array_equal(by_name[key], parameters[name].detach().numpy())
     assert {w.heads for w in found if w.attention} == {3}
-    assert heads.projections(model) == {}  # no attention of it is taken for a plain one over a window's tokens
+    assert projections(model) == {}  # no attention of it is taken for a plain one over a window's tokens
 
 
 def test_group_attention_of_single_series_has_no_gradient_in_q_and_k(model: Chronos2, windows: Make) -> None:

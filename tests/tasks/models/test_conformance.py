@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.tasks.models.broken import BROKEN, PatchLine
+from tests.tasks.models.families import CLASSES
 from tests.tasks.models.wrong_numbers import WRONG_NUMBERS, LevelsReversed
 from tsfmscope.stages.cli.app import app
 from tsfmscope.tasks.conformance import CHECKS, answers, findings
@@ -24,8 +25,8 @@ from tsfmscope.tasks.conformance.examples import EXAMPLES
 from tsfmscope.tasks.conformance.subject import Subject
 from tsfmscope.tasks.conformance.verdict import Failed, demand_of, distance, judge, name_of
 from tsfmscope.tasks.models import plugins
+from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.patchtst import PatchTST
-from tsfmscope.tasks.models.registry import FAMILIES
 
 FAULTS = [*BROKEN, *WRONG_NUMBERS]
 CLAIMS = "claims-are-kept"  # of plain q·k or a softmax head: none where keys are rotated or normed
@@ -42,16 +43,18 @@ ITEMS = {
     "forecasts-do-not-depend-on-the-batch",
 }
 WHOLE = "the-future-changes-no-state-before-it"  # an item has no future
-NOT_APPLICABLE: dict[str, set[str]] = {  # all other checks of all families pass
-    "chronos-2": {CLAIMS},
-    "lag-llama": {CLAIMS},
-    "moirai": {CLAIMS},
-    "time-moe": {CLAIMS},
-    "timesfm-2.5": {CLAIMS},
-    "t5-text": ITEMS,
-    "vit": {*ITEMS, WHOLE},
-    "tabular": {*ITEMS, WHOLE, CLAIMS},
-}
+
+
+def not_applicable(cls: type[Family]) -> set[str]:
+    """The checks of what a family does not claim to have; all others must pass."""
+    checks = set() if cls.plain_attention or getattr(cls, "softmax_head", False) else {CLAIMS}
+    if cls.modality != "series":
+        checks |= ITEMS
+    if cls.modality in ("image", "table"):
+        checks.add(WHOLE)
+    if cls.attentions is Family.attentions:
+        checks.add("attention-is-written-as-it-was-read")
+    return checks
 
 
 def subject_of(cls: Any, folder: Path, name: str = "patch-line") -> Subject:
@@ -59,11 +62,11 @@ def subject_of(cls: Any, folder: Path, name: str = "patch-line") -> Subject:
     return Subject(name, cls.new(config, seed=1), config, folder)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", CLASSES)
 def test_a_family_of_ours_keeps_what_every_family_keeps(name: str, tmp_path: Path) -> None:
     found = list(findings(Subject.of(name, tmp_path)))
     assert [one for one in found if one.verdict == "fail"] == []
-    assert {one.check for one in found if one.verdict == "not applicable"} == NOT_APPLICABLE.get(name, set())
+    assert {one.check for one in found if one.verdict == "not applicable"} == not_applicable(CLASSES[name])
 
 
 def test_the_example_of_the_docs_keeps_it_too(tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_the_command_exits_0_where_all_is_kept_and_1_where_not(named: Any) -> No
     done = CliRunner().invoke(app, ["check-family", "patch-line"])
     assert done.exit_code == 0, done.output
     assert "37 pass, 0 fail, 1 not applicable" in done.output
-    named("patch-line", type("Deaf", (PatchLine,), {"direct": False}))
+    named("patch-line", type("Deaf", (PatchLine,), {"direct_quantiles": False}))
     done = CliRunner().invoke(app, ["check-family", "patch-line", "--json"])
     assert done.exit_code == 1
     found = {one["check"]: one for one in json.loads(done.stdout)["checks"]}

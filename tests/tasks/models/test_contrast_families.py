@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.tasks.models.families import OTHERS, names
 from tsfmscope.tasks.entries.embeddings import embed
 from tsfmscope.tasks.entries.tokens import tokenize
 from tsfmscope.tasks.job import Job, Task
@@ -23,9 +24,9 @@ from tsfmscope.tasks.series.types import Series, Windows
 Make = Callable[..., Windows]
 VALUED = (TokenKind.OBSERVATION, TokenKind.FUTURE)
 CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "noise": 0.0}
-SPEC = {"seed": 0, "held_out": None}
-others = pytest.mark.parametrize("any_family", ["t5_text", "vit", "tabular"], indirect=True)
-of_items = pytest.mark.parametrize("any_family", ["vit", "tabular"], indirect=True)
+MODEL = {"family": "f", "ref": "r", "seed": 0, "format": "arrow"}
+others = pytest.mark.parametrize("any_family", OTHERS, indirect=True)
+of_items = pytest.mark.parametrize("any_family", names(lambda cls: cls.modality in ("image", "table")), indirect=True)
 
 
 @pytest.mark.parametrize(("name", "modality"), [("t5-text", "text"), ("vit", "image"), ("tabular", "table")])
@@ -42,8 +43,9 @@ def test_items_go_the_whole_way_to_states_of_every_layer(any_family: Family, ite
     whole = np.concatenate((made.context, made.future), axis=1)
     data = series_table([Series("d", f"s{n}", values) for n, values in enumerate(whole)])
     context = made.context.shape[1]
-    cell = CELL | SPEC | {"context": context, "horizon": made.horizon, "min_context": context, "rows": 40}
-    tokenized = tokenize(Job(Task("t", 1, "m:f"), cell), data, any_family)
+    cell = CELL | MODEL | {"context": context}
+    windows = {"horizon": made.horizon, "min_context": context, "held_out": None, "rows": 40}
+    tokenized = tokenize(Job(Task("t", 1, "m:f"), cell | windows), data, any_family)
     assert tokenized.rows[0]["n_windows"] == 4
     dump = (tokenized.dump or [])[0]
     assert json.loads((dump.schema.metadata or {})[b"skipped"]) == {}
@@ -61,7 +63,7 @@ def test_part_of_an_item_stands_for_nothing_and_is_counted(any_family: Family, i
     made = items(any_family, count=3)
     whole = np.concatenate((made.context, made.future), axis=1)
     data = series_table([Series("d", f"s{n}", values) for n, values in enumerate(whole)])
-    cell = CELL | SPEC | {"context": 77, "horizon": 1, "min_context": 77, "rows": 40}
+    cell = CELL | MODEL | {"context": 77, "horizon": 1, "min_context": 77, "held_out": None, "rows": 40}
     dump = (tokenize(Job(Task("t", 1, "m:f"), cell), data, any_family).dump or [])[0]
     assert len(dump) == 0
     skipped = json.loads((dump.schema.metadata or {})[b"skipped"])

@@ -32,8 +32,9 @@ CELL = {
     "context": 40,
     "noise": 0.0,
 }
-SPEC = {**CELL, "horizon": 12, "min_context": 16, "held_out": None, "seed": 0, "rows": 30}
-EMBED = {**CELL, "rows": 50, "batch": 4, "store_dtype": "float32", "format": "arrow"}
+MODEL = {"family": "f", "ref": "r", "seed": 0, "format": "arrow"}
+SPEC = {**CELL, "horizon": 12, "min_context": 16, "held_out": None, "rows": 30, **MODEL}
+EMBED = {**CELL, "rows": 50, "batch": 4, "store_dtype": "float32", **MODEL}
 
 
 def job(spec: dict[str, Any], **changes: Any) -> Job:
@@ -337,9 +338,9 @@ def test_stacks_of_one_shape_are_sampled_apart_and_seeds_differ() -> None:
 
 
 def test_a_model_made_from_another_keeps_the_same_tokens() -> None:
-    plain = {"model": "m", "base_model": None, "rank": None, "ref": "a", "dataset": "d", "rows": 7}
+    plain = EMBED | {"model": "m", "ref": "a", "rows": 7}
     made = plain | {"model": "m@half", "base_model": "m", "rank": 0.5, "ref": "b", "options": {"x": 1}}
-    same = {name: plain[name] for name in ("model", "base_model", "rank", "ref")}
+    same = {name: plain[name] for name in ("model", "base_model", "rank", "family", "ref")}
     base, apart, alike = (
         sample_seed(Job(Task("t", 1, "m:f"), spec)) for spec in (plain, made, made | {"sampled_as": same})
     )

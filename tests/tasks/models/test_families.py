@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.tasks.models.families import names
 from tsfmscope.tasks.conformance.examples import EXAMPLES
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
@@ -18,6 +19,7 @@ from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
 from tsfmscope.tasks.models.patchtst import PatchTST
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.tasks.models.t5.shared import T5Stacks
 from tsfmscope.tasks.models.totem.family import Totem
 from tsfmscope.tasks.models.types import LayerStates, Tokens
 from tsfmscope.tasks.series.types import Windows
@@ -58,24 +60,8 @@ def test_a_context_near_the_largest_float_has_finite_states(family: Family, wind
     assert all(np.isfinite(s).all() for s in states_of(family, family.tokenize(made)).values())
 
 
-# not lag-llama: its inputs hold the scale, so that a scaled copy is another window
-@pytest.mark.parametrize(
-    "family",
-    [
-        "t5",
-        "bolt",
-        "patchtst",
-        "moirai",
-        "wavetoken",
-        "totem",
-        "timesfm",
-        "timesfm_25",
-        "chronos_2",
-        "time_moe",
-        "visionts",
-    ],
-    indirect=True,
-)
+# Inputs of the others hold the scale, so that a scaled copy is another window.
+@pytest.mark.parametrize("family", names(lambda cls: "scale" in getattr(cls, "equivariant", ())), indirect=True)
 def test_a_huge_window_is_forecast_as_its_scaled_copy(
     family: Family, windows: Make, windows_of: Callable[..., Windows]
 ) -> None:
@@ -122,8 +108,10 @@ def break_cut(folder: Path) -> None:
 
 def raise_one(folder: Path, names: tuple[str, ...]) -> None:
     config = json.loads((folder / "config.json").read_text())
-    name = next(name for name in names if name in config)
-    (folder / "config.json").write_text(json.dumps(config | {name: config[name] + 1}))
+    numbers = [name for name, value in config.items() if isinstance(value, int) and not isinstance(value, bool)]
+    # A family with keys of its own: all numbers of its config are raised.
+    raised = next(([name] for name in names if name in config), numbers)
+    (folder / "config.json").write_text(json.dumps(config | {name: config[name] + 1 for name in raised}))
 
 
 def break_deeper(folder: Path) -> None:
@@ -143,7 +131,7 @@ def break_wider(folder: Path) -> None:
         (break_foreign, "so this is no .* checkpoint"),
         (break_pickled, r"expected \*.safetensors; convert pickled"),
         (break_cut, "cannot be read.*fetch or save the checkpoint again"),
-        (break_deeper, "weights do not fit config.json: missing .*(encoder|transformer.h|layers)"),
+        (break_deeper, "weights do not fit config.json: missing .*(encoder|transformer.h|layers)|cannot be read"),
         (break_wider, "cannot be read|do not fit config.json"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -166,16 +154,16 @@ def test_a_checkpoint_of_the_other_family_is_refused(t5: ChronosT5, bolt: Chrono
             cls.load(tmp_path / folder)
 
 
-@pytest.mark.parametrize("name", ["t5", "bolt", "wavetoken", "t5_text"])
-def test_every_attention_and_mlp_matrix_of_a_t5_is_named_once(name: str, request: pytest.FixtureRequest) -> None:
-    family: Family = request.getfixturevalue(name)
+@pytest.mark.parametrize("any_family", names(lambda cls: issubclass(cls, T5Stacks)), indirect=True)
+def test_every_attention_and_mlp_matrix_of_a_t5_is_named_once(any_family: Family) -> None:
+    family = any_family
     found = list(family.weights())
     parameters = dict(family.network.named_parameters())
-    names = {(w.stack, w.layer, w.what, w.attention) for w in found}
+    names = {(w.stack, w.layer, w.name, w.attention) for w in found}
     assert len(names) == len(found)
     of_blocks = [n for n in parameters if ".block." in n and "norm" not in n and "relative" not in n]
     assert len(of_blocks) == len(found)
-    by_name = {(w.stack, w.layer, w.what, w.attention): w.matrix for w in found}
+    by_name = {(w.stack, w.layer, w.name, w.attention): w.matrix for w in found}
     for key, name in {
         ("encoder", 1, "q", "self"): "encoder.block.0.layer.0.SelfAttention.q.weight",
         ("decoder", 2, "o", "cross"): "decoder.block.1.layer.1.EncDecAttention.o.weight",

@@ -12,7 +12,8 @@ import pytest
 from tsfmscope.tasks.entries.embeddings import embed
 from tsfmscope.tasks.entries.tokens import tokenize
 from tsfmscope.tasks.geometry.dimension import effective_dimension
-from tsfmscope.tasks.geometry.measure import PRESETS, measure_states
+from tsfmscope.tasks.geometry.measure import measure_states
+from tsfmscope.tasks.geometry.measures import presets
 from tsfmscope.tasks.job import IDENTITY, Job, Task
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.types import tokens_from_table
@@ -41,8 +42,9 @@ SEEN = {  # two to ten times what was seen on CPUs with AVX2 and AVX-512: guards
 def stored(name: str) -> list[tuple[str, np.ndarray, np.ndarray, np.ndarray | None]]:
     """Place, states of a float32 and of a float16 store, and types: first and last states of every stack."""
     family = family_class(name).load(CHECKPOINTS / f"{name}-nano")
-    cell = dict.fromkeys(IDENTITY) | {"context": 200, "noise": 0.0, "rows": ROWS}
-    spec = {**cell, "horizon": 33, "min_context": 16, "held_out": None, "seed": 0, "dataset": "sunspots"}
+    cell = dict(zip(IDENTITY, (name, None, None, "sunspots", "c", 200, 0.0), strict=True))
+    cell |= {"family": name, "ref": "r", "rows": ROWS, "seed": 0, "format": "arrow"}
+    spec = {**cell, "horizon": 33, "min_context": 16, "held_out": None}
     (data,) = tokenize(Job(Task("t", 1, "m:f"), spec), series_table(load_bundled("sunspots")), family).dump or []
     assert len(tokens_from_table(data)) > 1
     jobs = [Job(Task("t", 1, "m:f"), {**cell, "batch": None, "store_dtype": d}) for d in ("float32", "float16")]
@@ -102,7 +104,7 @@ def bounds(states: np.ndarray, full: dict[str, Any], half: dict[str, Any]) -> di
 def test_float16_changes_every_measure_within_its_bound_and_no_k_nor_dimension(name: str) -> None:
     for place, states, rounded, types in stored(name):
         np.testing.assert_array_equal(rounded, states.astype(np.float16).astype(np.float32))
-        options: dict[str, Any] = {"k_max": 6, "restarts": 4, "permutations": 9, "repeats": 0, "presets": PRESETS}
+        options: dict[str, Any] = {"k_max": 6, "restarts": 4, "permutations": 9, "repeats": 0, "presets": presets()}
         options["seed"] = 0
         full, half = (measure_states(one, types, **options) for one in (states, rounded))
         assert {key: full[key] for key in EXACT} == {key: half[key] for key in EXACT}, place

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from tests.tasks.models.families import CLASSES, FORECASTERS
 from tsfmscope.tasks.entries import heads
 from tsfmscope.tasks.errors import HealthError
 from tsfmscope.tasks.geometry.alignment import Axes, spectral_alignment
@@ -19,9 +20,11 @@ from tsfmscope.tasks.geometry.jacobian import Bounds
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import base
 from tsfmscope.tasks.models.base import Family
+from tsfmscope.tasks.models.common.head_matrices import projections
 from tsfmscope.tasks.models.patchtst import PatchTST
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.t5.chronos_t5 import ChronosT5
+from tsfmscope.tasks.models.t5.shared import T5Stacks
 from tsfmscope.tasks.models.timesfm.versions import TimesFM
 from tsfmscope.tasks.models.totem.family import Totem
 from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens, tokens_to_table
@@ -31,19 +34,20 @@ from tsfmscope.tasks.series.types import Windows
 Make = Callable[..., Windows]
 ROOT = Path(__file__).parents[3]
 CELL = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 48, "noise": 0.0}
+MODEL = {"family": "f", "ref": "r", "seed": 0}
 LEMMA = {"tokens": [2, 8], "windows": 1, "layers": "all"}
 PATCHTST = {"d_model": 16, "ffn_dim": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "init_std": 0.2}
 PATCHTST |= {"patch_length": 8, "patch_stride": 4, "context_length": 48, "prediction_length": 12}
 plain = pytest.mark.parametrize(
-    "family", ["t5", "bolt", "patchtst", "wavetoken", "totem", "timesfm", "visionts"], indirect=True
+    "family", [name for name in FORECASTERS if CLASSES[name].plain_attention], indirect=True
 )
 rotary = pytest.mark.parametrize(
-    "family", ["moirai", "lag_llama", "timesfm_25", "chronos_2", "time_moe"], indirect=True
+    "family", [name for name in FORECASTERS if not CLASSES[name].plain_attention], indirect=True
 )
 
 
 def rows_of(entry: Callable[..., Any], family: Family, tokens: Tokens, /, **spec: Any) -> list[dict[str, Any]]:
-    job = Job(Task("t", 1, "m:f"), CELL | spec)
+    job = Job(Task("t", 1, "m:f"), CELL | MODEL | spec)
     return list(entry(job, tokens_to_table(tokens), family).rows)
 
 
@@ -59,7 +63,7 @@ def states_of(family: Family, tokens: Tokens) -> dict[tuple[str, int], np.ndarra
     return {(s.stack, s.layer): s.states for s in family.hidden_states(tokens) if not s.normed}
 
 
-@pytest.mark.parametrize("family", ["t5", "bolt", "wavetoken"], indirect=True)
+@pytest.mark.parametrize("family", [name for name in FORECASTERS if issubclass(CLASSES[name], T5Stacks)], indirect=True)
 def test_a_t5_head_is_given_the_residual_state_over_its_root_mean_square(family: Any, windows: Make) -> None:
     tokens = family.tokenize(windows())
     given, states = inputs_of(family, tokens), states_of(family, tokens)
@@ -105,7 +109,7 @@ def _normed(module: Any, kind: str, states: np.ndarray) -> np.ndarray:
 def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(family: Any, windows: Make) -> None:
     """W_Q times the input is what the query projection answers, bias apart: input and weights are of one block."""
     tokens = family.tokenize(windows(count=2))
-    weights = heads.projections(family)
+    weights = projections(family)
     for (stack, layer), states in inputs_of(family, tokens).items():
         network, scale = family.network, np.ones(1)
         if isinstance(family, TimesFM):
@@ -118,8 +122,10 @@ def test_the_inputs_and_the_weights_make_the_scores_that_the_model_itself_makes(
             module = network.encoder[layer - 1].q
         elif isinstance(family, VisionTS):
             module = network.vit.layers[layer - 1].attention.q_proj
-        else:
+        elif isinstance(family, T5Stacks):
             module = getattr(network, stack).block[layer - 1].layer[0].SelfAttention.q
+        else:
+            module = family._pass(tokens).queries[stack][layer - 1]
         answer = module(torch.from_numpy(states)).detach().numpy()
         bias = 0.0 if module.bias is None else module.bias.detach().numpy()
         made = states @ weights[stack, layer].query.T + bias * scale
@@ -205,7 +211,7 @@ def test_inputs_that_are_not_finite_or_not_of_the_tokens_are_refused(
 def test_there_is_a_row_a_head_and_it_is_that_of_the_kept_tokens(family: Any, windows: Make) -> None:
     tokens = family.tokenize(windows(count=9))
     rows = align(family, tokens, rows=10_000)
-    weights = heads.projections(family)
+    weights = projections(family)
     seen = {where: one for where, one in weights.items() if where[0] in family.stacks}  # VisionTS' decoder is no stack
     wanted = [(*where, head) for where, one in seen.items() for head in range(one.heads)]
     assert [(row["stack"], row["layer"], row["head"]) for row in rows] == wanted

@@ -214,7 +214,7 @@ def test_forecasts_follow_level_and_scale(data: st.DataObject, shift: float, fac
 
 
 def test_every_attention_and_mlp_matrix_is_named_once(patchtst: PatchTST) -> None:
-    found = {(w.stack, w.layer, w.what, w.attention): w for w in patchtst.weights()}
+    found = {(w.stack, w.layer, w.name, w.attention): w for w in patchtst.weights()}
     assert len(found) == 3 * 6 == len(list(patchtst.weights()))
     parameters = dict(patchtst.network.named_parameters())
     for key, name in {

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tsfmscope.tasks.entries.loading import load_model
 from tsfmscope.tasks.errors import ModelError, StaleInputError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Task
 from tsfmscope.tasks.models import plugins, registry
@@ -160,10 +161,10 @@ def test_a_job_of_older_code_is_stale(install: Install, folder: Path, tmp_path: 
     install("their-package", "theirs", "their_module:Theirs", {"their_module.py": USABLE})
     planned = registry.with_code("theirs", registry.resolve(str(folder)).fingerprint)
     job = Job(Task("t", 1, "m:f"), {"family": "theirs", "ref": str(folder)}, {f"model:{folder}": planned})
-    assert registry.load_for_job(job).name == "theirs"
+    assert load_model(job).name == "theirs"
     (tmp_path / "site/their_module.py").write_text(USABLE + "A = 2\n")
     with pytest.raises(StaleInputError, match=r"planned with .* run the stage again"):
-        registry.load_for_job(job)
+        load_model(job)
 
 
 def test_a_folder_resolves_to_itself_with_a_fingerprint_of_its_files(folder: Path) -> None:
@@ -203,17 +204,17 @@ def test_a_job_loads_its_model_and_a_changed_one_is_stale(folder: Path) -> None:
     spec = {"family": "chronos-bolt", "ref": str(folder)}
     fingerprint = registry.resolve(str(folder)).fingerprint
     job = Job(Task("t", 1, "m:f"), spec, {f"model:{folder}": fingerprint})
-    assert isinstance(registry.load_for_job(job), ChronosBolt)
+    assert isinstance(load_model(job), ChronosBolt)
     stale = Job(job.task, spec, {f"model:{folder}": "0" * 64})
     with pytest.raises(StaleInputError, match="planned with 000000000000, its files and packages are now"):
-        registry.load_for_job(stale)
+        load_model(stale)
 
 
 def test_a_job_loads_its_model_with_its_options(tmp_path: Path) -> None:
     config = {"context_length": 8, "n_layer": 1, "n_head": 1, "n_embd_per_head": 4, "lags": (0, 1)}
     LagLlama.new(config, seed=0).save(tmp_path)
     spec = {"family": "lag-llama", "ref": str(tmp_path), "options": {"rope_scaling": "linear", "tokens": 16}}
-    model = registry.load_for_job(Job(Task("t", 1, "m:f"), spec))
+    model = load_model(Job(Task("t", 1, "m:f"), spec))
     assert (model.config.rope_scaling, model.tokens) == ("linear", 16)
 
 
@@ -231,7 +232,7 @@ def test_an_option_that_a_family_does_not_take_is_named() -> None:
 def test_a_precision_is_an_option_of_every_family(folder: Path) -> None:
     spec = {"family": "chronos-bolt", "ref": str(folder), "options": {"precision": "bfloat16"}}
     job = Job(Task("t", 1, "m:f"), spec)
-    assert {one.weight.dtype for one in linears(registry.load_for_job(job))} == {torch.bfloat16}
+    assert {one.weight.dtype for one in linears(load_model(job))} == {torch.bfloat16}
     whole = registry.load("chronos-bolt", folder, options={"precision": "float32"})
     assert {one.weight.dtype for one in linears(whole)} == {torch.float32}
     registry.check_options("chronos-bolt", spec["options"], "models.x.options")
@@ -260,10 +261,10 @@ def test_a_job_planned_with_other_packages_than_its_process_has_is_refused() -> 
     planned = registry.with_code("chronos-bolt", registry.fingerprint(Path(folder)), "digest")
     job = Job(Task("t", 1, "m:f"), {"family": "chronos-bolt", "ref": folder}, {f"model:{folder}": planned})
     with pytest.raises(StaleInputError, match="its files and packages are now"):
-        registry.load_for_job(job)
+        load_model(job)
     token = EXECUTION_CONTEXT.set(ExecutionContext(environment="digest"))
     try:
-        assert registry.load_for_job(job).name == "chronos-bolt"
+        assert load_model(job).name == "chronos-bolt"
     finally:
         EXECUTION_CONTEXT.reset(token)
 

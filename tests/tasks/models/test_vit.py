@@ -155,7 +155,7 @@ def test_a_broken_processor_is_named(vit: ViT, tmp_path: Path, content: str) -> 
 
 
 def test_every_attention_and_mlp_matrix_is_named_once_and_makes_the_scores(vit: ViT, items: Make) -> None:
-    found = {(w.layer, w.what): w for w in vit.weights()}
+    found = {(w.layer, w.name): w for w in vit.weights()}
     assert len(found) == 3 * 6 == len(list(vit.weights()))
     parameters = dict(vit.network.named_parameters())
     np.testing.assert_array_equal(found[2, "mlp_in"].matrix, parameters["vit.layers.1.mlp.fc1.weight"].detach())

@@ -90,7 +90,7 @@ class NamesValuesTwice(PatchLine):
     def weights(self) -> Iterator[WeightMatrix]:
         for one in super().weights():
             yield one
-            if one.what == "v":
+            if one.name == "v":
                 yield dataclasses.replace(one, attention="cross")
 
 
@@ -112,7 +112,7 @@ class Swaps(PatchLine):
 
     def weights(self) -> Iterator[WeightMatrix]:
         other = {**dict([self.names]), **dict([self.names[::-1]])}
-        return (dataclasses.replace(one, what=other.get(one.what, one.what)) for one in super().weights())
+        return (dataclasses.replace(one, name=other.get(one.name, one.name)) for one in super().weights())
 
 
 class SwapsQueriesAndKeys(Swaps):
@@ -153,7 +153,7 @@ class Naive(PatchLine):
 class ScaledNoise(PatchLine):
     """Draws noise around the context, from the seed alone."""
 
-    direct = False
+    direct_quantiles = False
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         noise = np.stack([np.random.default_rng(seed).normal(size=(samples, windows.horizon)) for seed in seeds])
@@ -163,7 +163,7 @@ class ScaledNoise(PatchLine):
 
 
 class SeededNoise(PatchLine):
-    direct = False
+    direct_quantiles = False
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
         noise = np.stack([np.random.default_rng(seed).normal(size=(samples, windows.horizon)) for seed in seeds])

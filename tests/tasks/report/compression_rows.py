@@ -11,12 +11,10 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from tests.tasks.report.answers import answer_study
 from tsfmscope.stages.statistics import _of_ranks as of_units
 from tsfmscope.store import catalogue, files
-from tsfmscope.tasks.report.queries import study_queries
-from tsfmscope.tasks.report.query import Query
-from tsfmscope.tasks.report.rank_queries import rank_queries
-from tsfmscope.tasks.report.tables import Answer, StudyTables
+from tsfmscope.tasks.report.tables import StudyTables
 from tsfmscope.tasks.statistics.study import Options
 
 Row = dict[str, Any]
@@ -76,18 +74,9 @@ def compression_studies(folder: Path, made: Made = Made()) -> dict[str, StudyTab
         inferred = files.to_arrow("inference", [{**row, **ADJUSTED} for row in of_units(connection, OPTIONS)])
         connection.register("inferred", inferred)
         connection.execute("insert into inference by name select * from inferred")
-
-        def answers(asked: dict[str, Query]) -> dict[str, Answer]:
-            return {name: Answer(one.title, one.sql, connection.sql(one.sql).df()) for name, one in asked.items()}
-
         return {
-            study: StudyTables(
-                study, study, QUESTIONS[study], picture, ("c",),
-                states=Answer("Islands", "--", connection.sql("select 1 limit 0").df()),
-                ranks=answers(rank_queries(study, picture)), **answers(study_queries(study)),
-            )
-            for study, picture in PICTURES.items()
-        }  # fmt: skip
+            study: answer_study(connection, study, plot, QUESTIONS[study], study) for study, plot in PICTURES.items()
+        }
 
 
 def rows(made: Made = Made()) -> dict[str, list[Row]]:
@@ -119,7 +108,7 @@ def rows(made: Made = Made()) -> dict[str, list[Row]]:
         studies += [{"study": study, "stage": "forecasts", "job_key": key} for study in asked]
     fidelity = [one for one in _fidelity(made, rng) if one["model"].startswith("t5")]
     studies += [{"study": "table2", "stage": "compression", "job_key": one["job_key"]} for one in fidelity]
-    along = json.dumps({model: int(model.removesuffix(made.rename).rpartition("-")[2]) + 1 for model in nets})
+    x_axis = json.dumps({model: int(model.removesuffix(made.rename).rpartition("-")[2]) + 1 for model in nets})
     return {
         "forecasts": [row for _, part, _ in cells for row in part],
         "timings": [
@@ -131,10 +120,10 @@ def rows(made: Made = Made()) -> dict[str, list[Row]]:
         "checkpoints": checkpoints,
         "compression": [_compression(name, made) for name in CUT if name in factors],
         "fidelity": fidelity,
-        "studies": studies,
-        "questions": [
-            {"study": study, "title": study, "figure": QUESTIONS[study], "picture": picture}
-            | {"along": along if study == "table3" else None}
+        "study_jobs": studies,
+        "studies": [
+            {"study": study, "title": study, "figure": QUESTIONS[study], "plot": picture}
+            | {"x_axis": x_axis if study == "table3" else None}
             for study, picture in PICTURES.items()
         ],
     }

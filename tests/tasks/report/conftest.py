@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tsfmscope.store.report_queries import load_queries
+from tsfmscope.tasks.report.charts.islands import project
 from tsfmscope.tasks.report.page.verdicts import COLUMNS
-from tsfmscope.tasks.report.plots.islands import project
-from tsfmscope.tasks.report.queries import queries, study_queries
+from tsfmscope.tasks.report.plot import load_plot
 from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
 
 MODELS = ("chronos-bolt-small-350k", "chronos-t5-small-690k")
@@ -24,7 +25,7 @@ HOSTILE = "<img src=x onerror=window.hacked=1></script><b>%{x}"
 DOMAINS = {name: name[:-2] for name in SYNTHETIC} | {"exchange_rate": "finance", "nn5_weekly": "finance"}
 DOMAINS |= {"hospital": "healthcare"}
 PAPERS = {name: name for name in SYNTHETIC} | {"exchange_rate": "finance-1", "nn5_weekly": "finance-2"}
-SHAPES = {  # columns of `queries.STUDY_QUERIES`; test_queries.py holds them to the SQL
+SHAPES = {  # columns of store/sql/report/study; test_queries.py holds them to the SQL
     "points": (
         "model", "dataset", "domain", "paper", "stands_in_for", "condition", "zeta_adjusted_corrected",
         "zeta_adjusted", "nmse", "n_windows",
@@ -42,7 +43,7 @@ VERSIONS = json.dumps({"torch": "2.13.0", "ray": "2.60.0", "chronos-forecasting"
 
 
 def made_up(rename: Callable[[str], str] = str, *, models: tuple[str, ...] = MODELS) -> dict[str, pd.DataFrame]:
-    """Frames with the columns of `queries.QUERIES`; `rename` changes every name of a model, data set or series."""
+    """Frames with the columns of store/sql/report/page; `rename` changes every name of a model, data set or series."""
     rng = np.random.default_rng(7)
     named = [rename(model) for model in models]
     datasets = [rename(dataset) for dataset in SYNTHETIC + REAL]
@@ -191,8 +192,8 @@ def published() -> pd.DataFrame:
 
 def report_tables(frames: dict[str, pd.DataFrame], *, study: str = "isotropy-fig-3") -> ReportTables:
     """The frames with their titles and SQL, and a study a kind of picture."""
-    found = queries(study)
-    answers = {name: Answer(found[name].title, found[name].sql, frames[name]) for name in found}
+    queries = {name: query.fill(study=study) for name, query in load_queries("page").items()}
+    answers = {name: Answer(query.title, query.sql, frames[name]) for name, query in queries.items()}
     studies = tuple(study_tables(kind, frames) for kind in ("domains", "conditions", "dimension", "islands", "none"))
     return ReportTables(study=study, profile="default", **answers, studies=studies)
 
@@ -209,19 +210,22 @@ def study_tables(picture: str, frames: dict[str, pd.DataFrame]) -> StudyTables:
         "layers": frames["layers"].assign(family=[name[:10] for name in frames["layers"]["model"]]),
         "published": frames["published"],
     }
-    states = frames["states"] if picture == "islands" else pd.DataFrame()
-    found = study_queries(picture)
+    facts = {name: frame.reindex(columns=SHAPES[name]) for name, frame in facts.items()} | {"islands": frames["states"]}
+    queries = load_queries("study")
+
+    def answer(name: str) -> Answer:
+        values = {"models": [], "datasets": [], "conditions": [], "layer": "last", "tokens": 400}
+        query = queries[name].fill(study=picture, **values)
+        return Answer(query.title, query.sql, facts[name])
+
     return StudyTables(
         name=picture,
         title=f"A study of {picture}",
         figure=None if picture == "none" else f"isotropy {picture}",
-        picture=picture,
+        plot=picture,
         conditions=("context-500", "context-100"),
-        states=Answer("Islands of hidden states", "select path\nfrom dumps", states),
-        **{
-            name: Answer(query.title, query.sql, facts[name].reindex(columns=SHAPES[name]))
-            for name, query in found.items()
-        },
+        published=answer("published"),
+        answers={name: answer(name) for name in load_plot(picture).queries},
     )
 
 

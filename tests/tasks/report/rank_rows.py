@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.tasks.report.answers import answer_study
 from tsfmscope import store
 from tsfmscope.store import catalogue, files
-from tsfmscope.tasks.report.queries import study_queries
-from tsfmscope.tasks.report.query import Query
-from tsfmscope.tasks.report.rank_queries import rank_queries
-from tsfmscope.tasks.report.tables import Answer, StudyTables
+from tsfmscope.tasks.report.tables import StudyTables
 
 Row = dict[str, Any]
 SERIES = ("chronos-bolt-nano", "chronos-t5-nano", "moirai-nano")
@@ -27,7 +25,7 @@ STUDIES = {  # study -> its picture and the groups of rows that it asks for
     "fig3a": ("spectrum", ["grid"]),
     "fig3b": ("angles", ["angles"]),
     "fig5c": ("constant", ["constant"]),
-    "fig9": ("along", ["grid"]),
+    "fig9": ("trend", ["grid"]),
     "fig10": ("histogram", ["weights"]),
     "fig11": ("snapshots", ["snapshots"]),
     "fig12": ("angles", ["rows"]),
@@ -52,22 +50,9 @@ def rank_studies(folder: Path, rename: Callable[[str], str] = str, *, tested: bo
             estimates = connection.sql("select * from rank_estimates order by all").df().to_dict("records")
         _built(folder / "results.duckdb", folder, {**tables, "inference": [_inferred(row) for row in estimates]})
     with store.open(folder / "results.duckdb") as connection:
-
-        def answers(asked: dict[str, Query]) -> dict[str, Answer]:
-            return {name: Answer(one.title, one.sql, connection.sql(one.sql).df()) for name, one in asked.items()}
-
         return {
-            study: StudyTables(
-                study,
-                f"A study of {picture}",
-                FIGURES.get(study),
-                picture,
-                ("c",),
-                states=Answer("Islands", "--", connection.sql("select 1 limit 0").df()),
-                ranks=answers(rank_queries(study, picture)),
-                **answers(study_queries(study)),
-            )
-            for study, (picture, _) in STUDIES.items()
+            study: answer_study(connection, study, plot, FIGURES.get(study), f"A study of {plot}")
+            for study, (plot, _) in STUDIES.items()
         }
 
 
@@ -93,18 +78,18 @@ def made_up(rename: Callable[[str], str] = str) -> dict[str, list[Row]]:
         | {"source": "committed", "ref": "r", "fingerprint": "0" * 64, "parameters": 10, "bytes": 40}
         for model, modality in known.items()
     ]
-    along = json.dumps({rename(model): size for model, size in GRID.items()})
+    x_axis = json.dumps({rename(model): size for model, size in GRID.items()})
     return {
         "spectra": [{**row, "job_key": name} for name, rows in groups.items() for row in rows],
         "planes": [{**row, "job_key": "planes"} for row in planes],
         "angles": [{**row, "job_key": "angles"} for row in angles] + [{**row, "job_key": "rows"} for row in heads],
         "checkpoints": checkpoints,
-        "studies": [
+        "study_jobs": [
             {"study": s, "stage": "spectra", "job_key": key} for s, (_, keys) in STUDIES.items() for key in keys
         ],
-        "questions": [
-            {"study": study, "title": study, "figure": FIGURES.get(study), "picture": picture}
-            | {"along": along if study in ("fig3a", "fig9", "fig12") else None}
+        "studies": [
+            {"study": study, "title": study, "figure": FIGURES.get(study), "plot": picture}
+            | {"x_axis": x_axis if study in ("fig3a", "fig9", "fig12") else None}
             for study, (picture, _) in STUDIES.items()
         ],
     }

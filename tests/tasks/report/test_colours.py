@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tsfmscope.tasks.report.charts.figures import COLOURS, DASHES, SYMBOLS
+from tsfmscope.tasks.report.charts.timeline import GREY
 from tsfmscope.tasks.report.page.page import models
-from tsfmscope.tasks.report.plots.figures import COLOURS, DASHES, SYMBOLS
-from tsfmscope.tasks.report.plots.timeline import GREY
 from tsfmscope.tasks.report.tables import ReportTables
 
 CSS = files("tsfmscope.tasks.report.page").joinpath("page.css").read_text("utf-8")

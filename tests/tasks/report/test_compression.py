@@ -14,13 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.tasks.report.compression_rows import FACTORS, LOCAL, PICTURES, Made, compression_studies
+from tests.tasks.report.compression_rows import FACTORS, LOCAL, Made, compression_studies
 from tests.tasks.report.conftest import HOSTILE
 from tsfmscope.store import catalogue
-from tsfmscope.tasks.report import colorscale, compression, ranks
-from tsfmscope.tasks.report.compression_queries import OF_PICTURE
+from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.page import studies
 from tsfmscope.tasks.report.page.sections import Figure
+from tsfmscope.tasks.report.plot import load_plot
+from tsfmscope.tasks.report.plots.frontier import check_local_methods
 from tsfmscope.tasks.report.render.mpl_render import render
 from tsfmscope.tasks.report.tables import StudyTables
 
@@ -49,7 +50,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def drawn(found: Found, study: str) -> Figure:
-    (one,) = ranks.drawn(found[study], [])
+    (one,) = studies.draw_figures(found[study], [])
     return one
 
 
@@ -58,14 +59,14 @@ def claim(found: Found, study: str, words: str) -> str:
     return said.verdict
 
 
-def test_every_picture_has_its_words_and_its_columns_are_asked_for(found: Found) -> None:
-    assert set(compression.DRAW) == set(compression.LEADS) == set(OF_PICTURE) == set(compression.COLUMNS)
-    for study, picture in PICTURES.items():
-        assert set(compression.COLUMNS[picture]) <= set(found[study].ranks[picture].frame.columns)
+def test_queries_have_the_columns_that_their_plots_read(found: Found) -> None:
+    for study in found.values():
+        for query, columns in load_plot(study.plot).queries.items():
+            assert set(columns) <= set(study.answers[query].frame.columns)
 
 
 def test_ratios_are_geometric_means_over_data_sets_of_windows_that_all_have_a_score_of(found: Found) -> None:
-    frame = found["frontier"].ranks["frontier"].frame.set_index(["base", "model"])
+    frame = found["frontier"].answers["frontier"].frame.set_index(["base", "model"])
     assert set(frame["n_windows"]) == {15} and set(frame["n_cells"]) == {4}  # ARIMA has no score of 1 of 16
     for model in FACTORS:
         base = "bolt" if model.startswith("bolt") else "t5"
@@ -85,7 +86,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def test_a_cut_model_belongs_to_the_root_of_its_base_and_one_that_is_read_otherwise_is_not_cut(read: Found) -> None:
-    frame = read["frontier"].ranks["frontier"].frame
+    frame = read["frontier"].answers["frontier"].frame
     kinds = frame[frame["base"] == "bolt"].set_index("model")["kind"]
     assert set(frame["base"]) == {"bolt", "t5"}
     assert (kinds["bolt-bf16"], kinds["bolt-bf16@joint-25"]) == ("read otherwise", "joint")
@@ -94,28 +95,28 @@ def test_a_cut_model_belongs_to_the_root_of_its_base_and_one_that_is_read_otherw
 
 
 def test_a_model_that_is_read_otherwise_beats_no_local_method_as_a_compressed_one(read: Found) -> None:
-    frame = read["frontier"].ranks["frontier"].frame
-    said = compression.beaten(frame)
+    frame = read["frontier"].answers["frontier"].frame
+    said = check_local_methods(frame)
     assert said.verdict == "agrees" and "auto-ets by bolt-bf16@joint-25" in said.text
-    without = compression.beaten(frame[~frame["model"].str.contains("@")])
+    without = check_local_methods(frame[~frame["model"].str.contains("@")])
     assert without.verdict == "undecided" and "no compressed Chronos-Bolt" in without.text
 
 
 def test_times_of_different_runs_are_not_held_against_each_other(tmp_path: Path) -> None:
     later = compression_studies(tmp_path, Made(spread=0.0, later=("t5@svd-25", "auto-ets")))
-    frame = later["frontier"].ranks["frontier"].frame.set_index(["base", "model"])
+    frame = later["frontier"].answers["frontier"].frame.set_index(["base", "model"])
     assert frame.loc[[("t5", "t5@svd-25"), ("t5", "auto-ets"), ("bolt", "auto-ets")], "time_ratio"].isna().all()
     assert frame["time_ratio"].notna().sum() == len(frame) - 3
     assert frame.loc[("t5", "t5@svd-25"), "wql_ratio"] == pytest.approx(FACTORS["t5@svd-25"][0])
 
 
 def test_baselines_stand_beside_models_on_an_accelerator(tmp_path: Path) -> None:
-    frame = compression_studies(tmp_path, Made(spread=0.0, device="cuda:0"))["frontier"].ranks["frontier"].frame
+    frame = compression_studies(tmp_path, Made(spread=0.0, device="cuda:0"))["frontier"].answers["frontier"].frame
     assert frame["time_ratio"].notna().all()
 
 
 def test_the_frontier_is_what_nothing_is_faster_and_better_than(found: Found) -> None:
-    frame = found["frontier"].ranks["frontier"].frame
+    frame = found["frontier"].answers["frontier"].frame
     for _, part in frame.groupby("base"):
         points = part[["time_ratio", "wql_ratio"]].to_numpy()
         for point, on in zip(points, part["on_frontier"], strict=True):
@@ -128,7 +129,7 @@ def test_the_frontier_is_what_nothing_is_faster_and_better_than(found: Found) ->
 def test_the_picture_has_a_panel_a_dense_model_and_a_mark_for_each_row(found: Found) -> None:
     figure = drawn(found, "frontier").figure
     assert [one.text for one in figure.layout.annotations] == ["<b>bolt</b>", "<b>t5</b>"]
-    frame = found["frontier"].ranks["frontier"].frame
+    frame = found["frontier"].answers["frontier"].frame
     marks = [trace for trace in figure.data if trace.mode == "markers"]
     assert sorted(x for trace in marks for x in trace.x) == pytest.approx(sorted(frame["time_ratio"]))
     assert sorted(y for trace in marks for y in trace.y) == pytest.approx(sorted(frame["wql_ratio"]))
@@ -156,7 +157,7 @@ def test_lines_of_methods_stand_beside_the_papers_table_2(found: Found) -> None:
 
 def test_a_line_of_pretrained_models_is_the_mean_over_its_seeds(told: tuple[str, Found]) -> None:
     _, found = told
-    frame = found["table3"].ranks["pretrained"].frame
+    frame = found["table3"].answers["pretrained"].frame
     ours = frame[(frame["whose"] == "measured") & (frame["quantity"] == "WQL")]
     assert set(ours["line"]) == {"net-flow", "net-flat"} and len(ours) == 10
     figure = drawn(found, "table3").figure
@@ -205,7 +206,7 @@ def faster(frame: pd.DataFrame) -> pd.DataFrame:
 def test_whether_a_compressed_bolt_beats_every_local_method_on_both(
     change: Callable[[pd.DataFrame], pd.DataFrame], verdict: str, words: str, found: Found
 ) -> None:
-    said = compression.beaten(change(found["frontier"].ranks["frontier"].frame))
+    said = check_local_methods(change(found["frontier"].answers["frontier"].frame))
     assert said.verdict == verdict and words in said.text
 
 
@@ -217,9 +218,9 @@ def test_a_study_without_rows_has_no_picture_and_is_told_so(found: Found) -> Non
 
 def test_without_timings_nothing_is_drawn_but_the_rows_are_there(found: Found) -> None:
     study = found["frontier"]
-    answer = study.ranks["frontier"]
+    answer = study.answers["frontier"]
     blank = replace(answer, frame=answer.frame.assign(time_ratio=np.nan))
-    assert ranks.drawn(replace(study, ranks={**study.ranks, "frontier": blank}), []) == ()
+    assert studies.draw_figures(replace(study, answers={"frontier": blank}), []) == ()
 
 
 @pytest.mark.parametrize("study", ["frontier", "table2", "table3"])

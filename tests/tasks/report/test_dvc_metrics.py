@@ -12,7 +12,8 @@ import yaml
 
 from tsfmscope import store
 from tsfmscope.store import catalogue
-from tsfmscope.tasks.report.dvc_metrics import HEADLINES, PLOTS, headlines, nested, plots
+from tsfmscope.store.report_queries import load_queries
+from tsfmscope.tasks.report.dvc_metrics import KEY_COLUMNS, nest_rows
 
 ROOT = Path(__file__).parents[3]
 DRAWN = [one for one in yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"] if isinstance(one, dict)]
@@ -28,25 +29,28 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyC
         yield connection
 
 
-@pytest.mark.parametrize("name", sorted(HEADLINES))
+@pytest.mark.parametrize("name", sorted(load_queries("metrics")))
 def test_a_headline_of_a_catalogue_without_rows_is_no_number_or_a_count(
     name: str, empty: duckdb.DuckDBPyConnection
 ) -> None:
-    asked = headlines("it's {x}")[name]
-    found = empty.sql(asked.sql)
-    assert set(nested(found.columns, found.fetchall(), asked.names).values()) <= {0}
+    relation = empty.sql(load_queries("metrics")[name].fill(study="it's {x}").sql)
+    assert set(nest_rows(relation.columns, relation.fetchall(), KEY_COLUMNS[name]).values()) <= {0}
 
 
 @pytest.mark.parametrize("file", sorted(CSV))
 def test_a_plot_of_dvc_yaml_has_its_columns_and_its_template(file: str, empty: duckdb.DuckDBPyConnection) -> None:
     _, how, y = CSV[file]
-    columns = empty.sql(plots("it's", "a study")[Path(file).stem]).columns
+    columns = empty.sql(load_queries("dvc_plots")[Path(file).stem].fill(study="it's").sql).columns
     assert {"line", how["x"], y} <= set(columns)
     assert (ROOT / ".dvc" / "plots" / f"{how['template']}.json").exists()
 
 
+def test_every_headline_has_its_number_of_keys() -> None:
+    assert set(KEY_COLUMNS) == set(load_queries("metrics"))
+
+
 def test_dvc_yaml_draws_every_file_of_plots_and_no_other() -> None:
-    assert {Path(file).stem for file in CSV} == set(PLOTS)
+    assert {Path(file).stem for file in CSV} == set(load_queries("dvc_plots"))
 
 
 @pytest.mark.parametrize("name", ["lines", "points"])
@@ -68,6 +72,6 @@ def test_a_template_of_dvc_plots_holds_data_axes_colours_and_revisions(name: str
 
 def test_rows_nest_by_their_names_and_what_is_no_number_is_left_out() -> None:
     rows = [("a", "x", 1, 0.5), ("a", "y", 2, None), ("b", "x", None, None)]
-    assert nested(("one", "two", "n", "rho"), rows, 2) == {"a": {"x": {"n": 1, "rho": 0.5}, "y": {"n": 2}}}
-    assert nested(("n", "rho"), [(3, 0.1)], 0) == {"n": 3, "rho": 0.1}
-    assert nested(("one", "n"), [], 1) == {}
+    assert nest_rows(("one", "two", "n", "rho"), rows, 2) == {"a": {"x": {"n": 1, "rho": 0.5}, "y": {"n": 2}}}
+    assert nest_rows(("n", "rho"), [(3, 0.1)], 0) == {"n": 3, "rho": 0.1}
+    assert nest_rows(("one", "n"), [], 1) == {}

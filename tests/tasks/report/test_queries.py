@@ -2,40 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import duckdb
-import pandas as pd
 import pytest
 
+from tests.tasks.report.answers import answer_study
 from tsfmscope import store
 from tsfmscope.store import catalogue
+from tsfmscope.store.report_queries import PARAMETER, ReportQuery, Value, load_queries
 from tsfmscope.tasks.report.page.page import render
-from tsfmscope.tasks.report.queries import QUERIES, STUDY_QUERIES, queries, study_queries
-from tsfmscope.tasks.report.query import Query
-from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
+from tsfmscope.tasks.report.plot import load_plot
+from tsfmscope.tasks.report.plots import describe_plot, plot_names
+from tsfmscope.tasks.report.tables import Answer, ReportTables
+
+STUDY = "it's {x}"
+NAMES: dict[str, list[str]] = {"models": ["a"], "datasets": ["b", "it's"], "conditions": ["c"]}
+VALUES: dict[str, Value] = {"study": STUDY, **NAMES, "layer": "last", "tokens": 400}
+
+
+def fill_all(folder: str) -> dict[str, ReportQuery]:
+    return {name: query.fill(**VALUES) for name, query in load_queries(folder).items()}
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]:
-    """The answer to every query from a catalogue without rows, for a study whose name needs quoting."""
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A catalogue without rows."""
     path = tmp_path_factory.mktemp("store") / "results.duckdb"
     catalogue.build(path, {})
     with store.open(path) as connection:
-        asked = queries("it's {x}") | study_queries("it's {x}")
-        return {name: connection.sql(query.sql).df() for name, query in asked.items()}
+        yield connection
 
 
-@pytest.mark.parametrize("name", sorted(QUERIES))
+@pytest.mark.parametrize("name", sorted(load_queries("page")))
 def test_a_query_runs_and_has_the_columns_that_the_made_up_tables_have(
-    name: str, empty: dict[str, pd.DataFrame], tables: ReportTables
+    name: str, empty: duckdb.DuckDBPyConnection, tables: ReportTables
 ) -> None:
-    assert list(empty[name].columns) == list(getattr(tables, name).frame.columns)
+    assert empty.sql(fill_all("page")[name].sql).columns == list(getattr(tables, name).frame.columns)
 
 
-@pytest.mark.parametrize("name", sorted(STUDY_QUERIES))
+@pytest.mark.parametrize("plot", ["domains", "dimension"])
 def test_a_query_of_a_study_has_the_columns_that_the_made_up_studies_have(
-    name: str, empty: dict[str, pd.DataFrame], tables: ReportTables
+    plot: str, empty: duckdb.DuckDBPyConnection, tables: ReportTables
 ) -> None:
-    assert list(empty[name].columns) == list(getattr(tables.studies[0], name).frame.columns)
+    study = next(study for study in tables.studies if study.plot == plot)
+    for name, answer in {**study.answers, "published": study.published}.items():
+        assert empty.sql(fill_all("study")[name].sql).columns == list(answer.frame.columns)
+
+
+@pytest.mark.parametrize("plot", plot_names())
+def test_a_plot_has_a_description_and_its_queries_have_the_columns_that_it_reads(
+    plot: str, empty: duckdb.DuckDBPyConnection
+) -> None:
+    assert describe_plot(plot)[0].isupper()
+    for name, columns in load_plot(plot).queries.items():
+        if name != "islands":  # its rows are computed from the files that the query lists
+            assert set(columns) <= set(empty.sql(fill_all("study")[name].sql).columns)
+
+
+def test_every_query_of_a_study_is_read_by_a_plot_or_by_every_section() -> None:
+    by_plots = {query for plot in plot_names() for query in load_plot(plot).queries}
+    assert set(load_queries("study")) == by_plots | {"published", "rank_tests"}
 
 
 def test_forecasts_without_a_score_are_not_said_to_be_scored() -> None:
@@ -47,26 +74,31 @@ def test_forecasts_without_a_score_are_not_said_to_be_scored() -> None:
                 values ('scored', 0.5), ('scored', 0.4), ('not', null)
             ) as found (series, nmse)"""
         )
-        assert connection.sql(queries("s")["scope"].sql).fetchall() == [(1, 1, 1, 2, 1)]
+        assert connection.sql(load_queries("page")["scope"].fill(study="s").sql).fetchall() == [(1, 1, 1, 2, 1)]
 
 
-def test_a_catalogue_without_rows_still_gives_a_page(empty: dict[str, pd.DataFrame]) -> None:
-    def answers(asked: dict[str, Query]) -> dict[str, Answer]:
-        return {name: Answer(query.title, query.sql, empty[name]) for name, query in asked.items()}
-
-    states = Answer("Islands", "-- none", pd.DataFrame())
-    kinds = ("domains", "conditions", "islands", "dimension", "none")
-    studies = tuple(
-        StudyTables(kind, kind, None, kind, ("c",), states=states, **answers(study_queries(kind))) for kind in kinds
-    )
-    page = render(ReportTables("it's {x}", "default", **answers(queries("it's {x}")), studies=studies))
+def test_a_catalogue_without_rows_still_gives_a_page(empty: duckdb.DuckDBPyConnection) -> None:
+    answers = {
+        name: Answer(query.title, query.sql, empty.sql(query.sql).df()) for name, query in fill_all("page").items()
+    }
+    kinds = plot_names()
+    studies = tuple(answer_study(empty, kind, kind, None, kind) for kind in kinds)
+    page = render(ReportTables(STUDY, "default", **answers, studies=studies))
     for words in ("0 models on 0 data sets", "Nothing was skipped and no job failed", "No model was"):
         assert words in page
     assert page.count("Nothing of this study is at hand") == len(kinds)
 
 
-def test_a_query_shows_its_study_and_epsilon_and_can_be_run_as_it_stands() -> None:
-    found = queries("it's") | study_queries("it's", epsilon=0.95)
-    assert "where study = 'it''s'" in found["correlation"].sql
-    assert "epsilon = 0.95" in found["layers"].sql
-    assert not [name for name, query in found.items() if "{" in query.sql]
+def test_a_filled_query_shows_its_values_and_runs_as_it_stands(empty: duckdb.DuckDBPyConnection) -> None:
+    assert "where study = 'it''s {x}'" in fill_all("page")["correlation"].sql
+    islands = fill_all("study")["islands"]
+    assert "dataset in ('b', 'it''s')" in islands.sql
+    assert "400 random ones" in islands.sql
+    assert empty.sql(islands.sql).columns == ["path"]
+    queries = {**fill_all("page"), **fill_all("study")}
+    assert not [name for name, query in queries.items() if PARAMETER.search(query.sql)]
+
+
+def test_a_parameter_without_a_value_is_an_error() -> None:
+    with pytest.raises(KeyError, match="study"):
+        load_queries("page")["correlation"].fill()

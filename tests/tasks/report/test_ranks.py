@@ -13,12 +13,12 @@ import pytest
 
 from tests.tasks.report.conftest import HOSTILE
 from tests.tasks.report.rank_rows import GRID, MODALITIES, SERIES, STUDIES, made_up, rank_studies
-from tsfmscope.tasks.report import colorscale, compression, ranks
+from tsfmscope.tasks.report import colorscale
+from tsfmscope.tasks.report.charts import growth, heatmaps, histograms, spectra
 from tsfmscope.tasks.report.page import studies, verdicts
 from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.page.sections import Figure
-from tsfmscope.tasks.report.plots import growth, heatmaps, histograms, spectra
-from tsfmscope.tasks.report.rank_queries import OF_PICTURE, rank_queries
+from tsfmscope.tasks.report.plot import load_plot
 from tsfmscope.tasks.report.render.mpl_render import render as still
 from tsfmscope.tasks.report.tables import ReportTables, StudyTables
 
@@ -38,7 +38,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StudyTables]:
 
 
 def drawn(found: dict[str, StudyTables], study: str) -> list[Figure]:
-    return list(ranks.drawn(found[study], MODELS))
+    return list(studies.draw_figures(found[study], MODELS))
 
 
 def titles(figure: go.Figure) -> list[str]:
@@ -52,17 +52,12 @@ def sigma(what: str, **where: Any) -> np.ndarray:
     return np.array(row["singular_values"])
 
 
-def test_every_answer_of_a_picture_is_drawn_and_every_picture_has_its_words() -> None:
-    assert set(ranks.DRAW) == {name for queries in OF_PICTURE.values() for name in queries}
-    assert set(ranks.LEADS) == set(OF_PICTURE) == {picture for picture, _ in STUDIES.values()} | set(compression.DRAW)
-    assert rank_queries("s", "domains") == {}
-
-
 @pytest.mark.parametrize(
-    ("study", "answer"), [(study, name) for study, (picture, _) in STUDIES.items() for name in OF_PICTURE[picture]]
+    ("study", "query"), [(study, query) for study, (plot, _) in STUDIES.items() for query in load_plot(plot).queries]
 )
-def test_a_query_has_the_columns_that_its_picture_needs(study: str, answer: str, found: dict[str, StudyTables]) -> None:
-    assert set(ranks.COLUMNS[answer]) <= set(found[study].ranks[answer].frame.columns)
+def test_a_query_has_the_columns_that_its_plot_reads(study: str, query: str, found: dict[str, StudyTables]) -> None:
+    columns = load_plot(found[study].plot).queries[query]
+    assert set(columns) <= set(found[study].answers[query].frame.columns)
 
 
 def test_lines_of_a_spectrum_are_the_singular_values_above_the_floor(found: dict[str, StudyTables]) -> None:
@@ -140,20 +135,20 @@ def test_panels_stand_series_first_and_a_stack_alone_needs_no_dash(found: dict[s
 
 
 def test_a_tolerance_below_the_floor_is_hollow(found: dict[str, StudyTables]) -> None:
-    frame = found["flow"].ranks["weights"].frame
-    figure = growth.growth(frame.assign(meaningless=frame["epsilon"] < 0.005), offset=0)
+    frame = found["flow"].answers["weights"].frame
+    figure = growth.growth(frame.assign(below_noise_floor=frame["epsilon"] < 0.005), offset=0)
     for trace in figure.data:
         if trace.marker.symbol is not None:
             assert set(trace.marker.symbol) == {"circle-open" if "10⁻³" in trace.name else "circle"}
 
 
 def test_a_grid_runs_along_what_varies_and_the_width_shows_its_fractions(found: dict[str, StudyTables]) -> None:
-    frame = found["fig9"].ranks["along"].frame
-    figure = growth.along(frame)
+    frame = found["fig9"].answers["trend"].frame
+    figure = growth.trend(frame)
     assert titles(figure) == [f"{name}<br>chronos-bolt" for name in growth.QUANTITIES]
     assert list(figure.layout.xaxis.ticktext) == ["1", "2", "4", "8", "16", "32"]
     assert not [trace for trace in figure.data if trace.name == growth.FULL]
-    wide = growth.along(frame.assign(width=frame["x"]))
+    wide = growth.trend(frame.assign(width=frame["x"]))
     thin = [trace for trace in wide.data if trace.name == growth.FULL]
     assert len(thin) == 3 * len(growth.FRACTIONS) and thin[1].y == (0.5, 16.0)
 
@@ -231,7 +226,7 @@ def test_a_study_says_its_claims_verdict_with_interval_and_what_else_was_tested(
     assert note.startswith("Time series less other data, growth of the attention matrices' rank")
     (listing,) = section.listings
     assert listing.table.total == len(MODALITIES)
-    assert {one.name for one in section.behind} == {"fig10-histogram", "fig10-tests", "fig10-published"}
+    assert {one.name for one in section.behind} == {"fig10-histogram", "fig10-rank_tests", "fig10-published"}
 
 
 def test_a_study_without_rows_says_so_and_still_shows_its_sql(found: dict[str, StudyTables]) -> None:
@@ -243,10 +238,10 @@ def test_a_study_without_rows_says_so_and_still_shows_its_sql(found: dict[str, S
 
 def test_a_lacking_column_is_named(found: dict[str, StudyTables]) -> None:
     study = found["fig14"]
-    answer = study.ranks["planes"]
+    answer = study.answers["planes"]
     broken = {"planes": replace(answer, frame=answer.frame.drop(columns="value"))}
-    with pytest.raises(ValueError, match=r"Embedded tokens on two singular directions: got columns .*expected value"):
-        ranks.drawn(replace(study, ranks=broken), MODELS)
+    with pytest.raises(ValueError, match=r"'Embedded tokens on two singular directions': expected columns value"):
+        studies.draw_figures(replace(study, answers=broken), MODELS)
 
 
 @pytest.mark.parametrize("study", [name for name in STUDIES if name not in ("nothing", "fig10")])

@@ -57,8 +57,8 @@ return [e.tagName, (e.getAttribute('aria-label') || e.textContent).trim(), s.out
 @pytest.fixture(scope="module")
 def page(tables: ReportTables, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """The page with a still picture and a lock, every figure drawn that was on the screen once."""
-    one = next(study for study in tables.studies if study.picture == "domains")
-    drawn = [(each.title, each.figure) for each in studies.drawn(one, report.models(tables))]
+    one = next(study for study in tables.studies if study.plot == "domains")
+    drawn = [(each.title, each.figure) for each in studies.draw_figures(one, report.models(tables))]
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(report.render(tables, {one.name: light(render(drawn)["png"])}, LOCK), encoding="utf-8")
     with started() as browser:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tsfmscope.tasks.report import theory
+from tsfmscope.tasks.report.charts import theory as theory_figures
 from tsfmscope.tasks.report.page.page import render
-from tsfmscope.tasks.report.plots import theory as theory_figures
 from tsfmscope.tasks.report.render.mpl_render import render as still
 from tsfmscope.tasks.report.tables import Answer, ReportTables
 

@@ -10,7 +10,7 @@ import numpy as np
 from tsfmscope.tasks.job import Job, Result, Task, current_context
 from tsfmscope.tasks.series.types import Windows
 
-TASK = Task("twice", 1, "moirai_twice:entry", "tsfmscope.tasks.models.registry:load_for_job")
+TASK = Task("twice", 1, "moirai_twice:entry", "tsfmscope.tasks.entries.loading:load_model")
 CONTEXT, HORIZON, LEVELS = 128, 24, (0.1, 0.5, 0.9)
 
 

@@ -13,7 +13,7 @@ import toy_nodes
 from tests.store.s3 import s3  # noqa: F401  the fixture
 from tsfmscope.stages.pipeline.sweeping import Planned, nothing, run_and_finish
 from tsfmscope.store.object_store import place
-from tsfmscope.store.published import dump_files, read_rows
+from tsfmscope.store.stage_outputs import dump_files, read_rows
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.sweep.cluster import Resources

@@ -72,7 +72,7 @@ def test_thousands_of_jobs_are_stored_once_in_few_files_and_found_again(
     assert sorted(row["step"] for row in rows(data / "sweep" / "training")) == list(range(COUNT))
     keys = Counter(row["job_key"] for row in rows(data / "sweep" / "training"))
     assert keys == Counter(one.job.key for one in plan)
-    assert {row["job_key"] for row in rows(data / "sweep" / "studies")} == keys.keys()
+    assert {row["job_key"] for row in rows(data / "sweep" / "study_jobs")} == keys.keys()
     assert len(list(data.rglob("*.parquet"))) <= 10
     runs = Counter(toy.logged(log, "run"))
     assert runs.keys() == {str(n) for n in range(COUNT)}

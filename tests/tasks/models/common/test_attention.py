@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.tasks.models.families import COMPRESSED, example_model
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common.attention import BLOCK, Projections, Widths, apply_shapes, shapes
@@ -19,19 +20,12 @@ from tsfmscope.tasks.models.timesfm.versions import TimesFM25
 from tsfmscope.tasks.models.vit import ViT
 from tsfmscope.tasks.series.types import Windows
 
-FAMILIES = ["t5", "bolt", "wavetoken", "t5_text"]
-FAMILIES += [
-    "patchtst",
-    "timesfm",
-    "timesfm_25",
-    "timesfm_25_grouped",
-    "chronos_2",
-    "totem",
-    "vit",
-    "vit_bare",
-    "visionts",
-]
-ROTARY = {"timesfm_25": "self", "timesfm_25_grouped": "self", "chronos_2": "time"}  # kind of their rotary attention
+# Models of further shapes: fixtures of this module.
+SHAPES = ["timesfm_25_grouped", "vit_bare"]
+# Families of networks that this project wrote, or that need their own tests: test_attention_own.py.
+OWN = {"lag-llama", "moirai", "tabular", "time-moe"}
+FAMILIES = [name for name in COMPRESSED if name not in OWN]
+ROTARY = {"timesfm-2.5": "self", "timesfm_25_grouped": "self", "chronos-2": "time"}  # kind of their rotary attention
 SHARES = [(0.4, 0.7), (1.0, 0.5), (0.5, 0.5)]  # of the keys' and of the values' width
 
 
@@ -50,10 +44,12 @@ def vit_bare(vit: ViT) -> ViT:
     return ViT(copy.deepcopy(vit.network.vit))
 
 
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(params=[*FAMILIES, *SHAPES])
 def model(request: pytest.FixtureRequest) -> Any:
     """A small model of each family that can be compressed; biases and scales, which are alike at first, are drawn."""
-    found = copy.deepcopy(request.getfixturevalue(request.param))
+    found = copy.deepcopy(
+        request.getfixturevalue(request.param) if request.param in SHAPES else example_model(request.param)
+    )
     rng = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for layer in found.attentions():
@@ -71,7 +67,7 @@ def answers(items: Callable[..., Windows]) -> Callable[[Any], list[np.ndarray]]:
         windows = items(model)
         tokens = model.tokenize(windows)
         found = [layer.states for layer in (*model.hidden_states(tokens), *model.attention_inputs(tokens))]
-        if isinstance(model, Forecaster) and model.direct:
+        if isinstance(model, Forecaster) and model.direct_quantiles:
             found.append(model.forecast(windows, seeds=list(range(len(windows)))).values)
         return found
 
@@ -105,7 +101,7 @@ def test_reads_what_was_written(model: Any, key: float, value: float) -> None:
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_every_attention_matrix_of_weights_is_a_part_of_a_layer(model: Any, share: float) -> None:
     narrow(model, share, 0.7 * share)
-    matrices = {(w.stack, w.layer, w.attention, w.what): w for w in model.weights() if w.attention}
+    matrices = {(w.stack, w.layer, w.attention, w.name): w for w in model.weights() if w.attention}
     layers = {(a.stack, a.layer, a.kind): a for a in model.attentions()}
     assert {key[:3] for key in matrices} == set(layers)
     for (stack, layer, kind, what), weight in matrices.items():

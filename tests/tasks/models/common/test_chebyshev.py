@@ -150,7 +150,7 @@ def test_heads_need_not_divide_the_width(
         if weight.attention:
             inner = heads * head_width
             assert weight.heads == heads
-            assert weight.matrix.shape == ((32, inner) if weight.what == "o" else (inner, 32))
+            assert weight.matrix.shape == ((32, inner) if weight.name == "o" else (inner, 32))
     made = windows(count=4, context=24, horizon=6)
     assert steps(family, made, 8)[-1] < np.log(64) + 1
     family.save(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common.low_rank import LowRank, factored_as, factors, fitting, put_product
+from tsfmscope.tasks.models.common.low_rank import LowRank, apply_factors, compression_entries, factors, put_product
 from tsfmscope.tasks.models.registry import family_class
 
 CONFIG: dict[str, Any] = {"d_model": 8, "d_ff": 16, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
@@ -50,7 +50,7 @@ def test_factors_where_they_are_thinner_and_a_dense_matrix_where_they_are_not(mo
         assert isinstance(layer.linear(what), LowRank) is (what == "q")
         assert np.allclose(getattr(layer.read(), what).reshape(8, 8), left @ right, atol=1e-5)
     assert factors(model.attentions()) == {layer.name: {"q": 3}}
-    matrices = {(w.stack, w.layer, w.attention, w.what): w.matrix for w in model.weights()}
+    matrices = {(w.stack, w.layer, w.attention, w.name): w.matrix for w in model.weights()}
     assert np.array_equal(matrices["encoder", 1, "self", "q"].reshape(2, 4, 8).astype(float), layer.read().q)
 
 
@@ -58,7 +58,7 @@ def test_a_folder_holds_the_factors_and_loads_them(model: Any, tmp_path: Path) -
     rng = np.random.default_rng(1)
     for layer in model.attentions():
         put_product(layer, "v", rng.normal(size=(8, 2)), rng.normal(size=(2, 8)))
-    model.compression = fitting(model.attentions())
+    model.compression = compression_entries(model.attentions())
     model.save(tmp_path)
     again = type(model).load(tmp_path)
     assert again.compression == model.compression and again.compression["factors"]["decoder.1.cross"] == {"v": 2}
@@ -81,4 +81,4 @@ def test_a_folder_holds_the_factors_and_loads_them(model: Any, tmp_path: Path) -
 )
 def test_a_block_that_does_not_fit_is_named(model: Any, said: Any, wrong: str) -> None:
     with pytest.raises(ModelError, match=wrong):
-        factored_as(model.attentions(), said, "config.json")
+        apply_factors(model.attentions(), said, "config.json")

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.common.attention import Widths, shapes
-from tsfmscope.tasks.models.lag_llama.checkpoint import LAGS, made_config, read_lightning
+from tsfmscope.tasks.models.lag_llama.checkpoint import LAGS, make_config, read_lightning
 from tsfmscope.tasks.models.lag_llama.family import LagLlama
 
 TINY = {"context_length": 8, "n_layer": 1, "n_head": 2, "n_embd_per_head": 4, "lags": [0, 1, 5]}
@@ -285,4 +285,4 @@ def test_half_precision_weights_are_read_as_float32(tmp_path: Path) -> None:
 )
 def test_a_wrong_config_is_named(change: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=f"lag-llama config: .*{text}"):
-        made_config(TINY | change, "lag-llama")
+        make_config(TINY | change, "lag-llama")

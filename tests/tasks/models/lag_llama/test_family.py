@@ -171,7 +171,7 @@ def test_paths_are_those_of_a_loop_that_keeps_nothing(windows: Make, changes: di
     made = dated(gappy(windows(count=3, horizon=6)))
     calendar = torch.from_numpy(official_features(made)).float()[:, -family.tokens - 6 :]
     past = family._past(torch.from_numpy(made.context))
-    scaled = family._standardised(past, torch.ones(3, dtype=torch.float64))
+    scaled = family._standardise(past, torch.ones(3, dtype=torch.float64))
     uniforms = np.random.default_rng(0).random((3, 4, 6))
     lags = torch.tensor(family.config.lags)
     rope_factor = family.rope_factor(6)
@@ -219,7 +219,7 @@ def test_a_window_s_samples_do_not_depend_on_the_others(
 
 def test_a_uniform_of_zero_gives_a_finite_value() -> None:
     answer = StudentT(*(torch.tensor([[value]]) for value in (2.0, 0.0, 1.0)))
-    drawn = sampling._drawn(answer, np.zeros((1, 1)))
+    drawn = sampling._quantiles_at(answer, np.zeros((1, 1)))
     assert -1e9 < drawn.item() < -1e6
 
 
@@ -229,7 +229,7 @@ def test_the_loss_is_the_mean_log_likelihood_of_what_is_observed(lag_llama: LagL
     dates = torch.from_numpy(window_dates(made, 48).astype(np.int64))
     calendar = torch.from_numpy(official_features(made)).float()[:, 48 - 16 : -1]
     context, future = torch.from_numpy(made.context), torch.from_numpy(made.future)
-    scaled = lag_llama._standardised(lag_llama._past(context), torch.ones(4, dtype=torch.float64))
+    scaled = lag_llama._standardise(lag_llama._past(context), torch.ones(4, dtype=torch.float64))
     steps = torch.cat((scaled.steps, scaled.apply(future)), dim=1)
     inputs = features(steps, scaled.static, torch.tensor(LAGS), torch.arange(23, 23 + 16 + 11), calendar)
     with torch.no_grad():
@@ -256,7 +256,7 @@ def test_a_batch_without_an_observed_step_has_a_loss_of_zero(lag_llama: LagLlama
 
 
 def test_every_attention_and_mlp_matrix_is_named_once(lag_llama: LagLlama) -> None:
-    found = {(w.layer, w.what): w for w in lag_llama.weights()}
+    found = {(w.layer, w.name): w for w in lag_llama.weights()}
     assert len(found) == len(list(lag_llama.weights())) == 2 * 7
     state = {name: value.numpy() for name, value in lag_llama.network.state_dict().items()}
     for layer in (1, 2):
@@ -290,9 +290,9 @@ def test_constant_contexts_with_gaps_are_forecast_as_themselves(windows_of: Make
 
 def test_a_condition_with_history_makes_tokens_of_its_whole_context(windows: Make) -> None:
     plain = model()
-    seen, steps = plain.under(32, 23)
+    seen, steps = plain.with_condition(32, 23)
     assert (seen.tokens, seen.max_context, steps) == (32, 55, 55)
-    assert (plain.tokens, *plain.under(32, 0)) == (16, plain, 32)  # the model of other jobs stays as it was
+    assert (plain.tokens, *plain.with_condition(32, 0)) == (16, plain, 32)  # the model of other jobs stays as it was
     made = windows(context=55)
     got, expected = seen.tokenize(made), model(tokens=32).tokenize(made)
     assert got.kinds["decoder"].shape == (5, 32)
@@ -301,10 +301,10 @@ def test_a_condition_with_history_makes_tokens_of_its_whole_context(windows: Mak
 
 
 def test_rope_scaling_stretches_as_far_as_the_condition_asks() -> None:
-    seen, _ = model(rope_scaling="linear").under(144, 1092)
+    seen, _ = model(rope_scaling="linear").with_condition(144, 1092)
     assert seen.rope_factor(30) == (144 + 30) / 16
-    assert model().under(144, 1092)[0].rope_factor(30) == 1.0
+    assert model().with_condition(144, 1092)[0].rope_factor(30) == 1.0
 
 
 def test_other_families_see_no_history(bolt: ChronosBolt) -> None:
-    assert bolt.under(144, 1092) == (bolt, 144)
+    assert bolt.with_condition(144, 1092) == (bolt, 144)

@@ -17,8 +17,8 @@ from tsfmscope.tasks.models.lag_llama.network import (
     RMSNorm,
     StudentTHead,
     features,
-    rotary,
-    rotated,
+    rotary_angles,
+    rotate,
     standardise,
 )
 from tsfmscope.tasks.series.calendar import FEATURES
@@ -76,7 +76,7 @@ def test_a_block_is_its_numpy_twin() -> None:
     block: Block = network().blocks[0]
     x = np.random.default_rng(0).normal(size=(2, STEPS, HEADS * WIDTH)) * 3
     with torch.no_grad():
-        got = block(torch.from_numpy(x).float(), *rotary(STEPS, WIDTH, 1.0, torch.device("cpu")))
+        got = block(torch.from_numpy(x).float(), *rotary_angles(STEPS, WIDTH, 1.0, torch.device("cpu")))
     for one, expected in zip(x, got.numpy(), strict=True):
         np.testing.assert_allclose(block_twin(one, numbers(block)), expected, rtol=1e-4, atol=1e-5)
 
@@ -129,8 +129,8 @@ def test_a_later_input_changes_no_earlier_state() -> None:
 @pytest.mark.parametrize(("width", "factor"), [(16, 1.0), (16, 3.25), (4, 2.0)])
 def test_rotation_is_the_closed_form(width: int, factor: float) -> None:
     heads = np.random.default_rng(0).normal(size=(50, width))
-    cos, sin = rotary(50, width, factor, torch.device("cpu"))
-    got = rotated(torch.from_numpy(heads).float(), cos, sin).numpy()
+    cos, sin = rotary_angles(50, width, factor, torch.device("cpu"))
+    got = rotate(torch.from_numpy(heads).float(), cos, sin).numpy()
     want = np.stack([turned_twin(head, place / factor) for place, head in enumerate(heads)])
     np.testing.assert_allclose(got, want, atol=1e-5)
 
@@ -138,11 +138,11 @@ def test_rotation_is_the_closed_form(width: int, factor: float) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 200), st.integers(0, 200), st.integers(0, 300), st.integers(0, 99))
 def test_rotated_products_depend_on_the_distance_alone(p: int, q: int, shift: int, seed: int) -> None:
-    cos, sin = rotary(501, 16, 1.0, torch.device("cpu"))
+    cos, sin = rotary_angles(501, 16, 1.0, torch.device("cpu"))
     a, b = torch.from_numpy(np.random.default_rng(seed).normal(size=(2, 16))).float()
 
     def product(one: int, other: int) -> float:
-        return float(rotated(a, cos[one], sin[one]) @ rotated(b, cos[other], sin[other]))
+        return float(rotate(a, cos[one], sin[one]) @ rotate(b, cos[other], sin[other]))
 
     assert product(p, q) == pytest.approx(product(p + shift, q + shift), abs=1e-3)
 

@@ -194,7 +194,7 @@ def test_a_windows_forecast_is_its_own_whatever_the_batch(moirai: Moirai, window
 
 
 def test_every_attention_and_mlp_matrix_is_named_once(moirai: Moirai) -> None:
-    found = {(w.layer, w.what): w for w in moirai.weights()}
+    found = {(w.layer, w.name): w for w in moirai.weights()}
     assert len(found) == len(list(moirai.weights())) == 3 * 7
     parameters = dict(moirai.network.named_parameters())
     for (layer, what), name in {

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from scipy.special import erf
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.tabular.family import Tabular, _classes, _ranked
+from tsfmscope.tasks.models.tabular.family import Tabular, _classes, _to_ranks
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.series import other_modalities
 from tsfmscope.tasks.series.types import Windows
@@ -101,7 +101,9 @@ def test_the_first_states_are_labels_then_features(tabular: Tabular, windows_of:
     with torch.inference_mode():
         labels = network.y_embedding(torch.tensor([2, 0, 1, 2, 0, 1])).numpy()
         hidden = network.y_mask.weight.numpy()
-        feature = network.x_embedding(torch.from_numpy(_ranked(table[:, 1].astype(float), 6)).float()[:, None]).numpy()
+        feature = network.x_embedding(
+            torch.from_numpy(_to_ranks(table[:, 1].astype(float), 6)).float()[:, None]
+        ).numpy()
     np.testing.assert_allclose(states[:6, 0], labels, atol=1e-6)
     np.testing.assert_allclose(states[6:, 0], np.repeat(hidden, 2, axis=0), atol=1e-6)
     np.testing.assert_allclose(states[:, 2], feature, atol=1e-5)
@@ -157,14 +159,14 @@ def test_a_feature_is_ranked_among_999_quantiles_of_the_rows_with_labels_then_st
         ranks.append(sum(edge < value for edge in edges))
     known = np.array(ranks[:15], dtype=float)
     expected = (np.array(ranks) - known.mean()) / known.std()
-    np.testing.assert_allclose(_ranked(column, 15), expected, atol=0.02)  # an edge may fall on either side of a value
+    np.testing.assert_allclose(_to_ranks(column, 15), expected, atol=0.02)  # an edge may fall on either side of a value
 
 
 def test_a_feature_s_monotone_transform_changes_nothing() -> None:
     column = np.random.default_rng(4).normal(size=24)
-    np.testing.assert_allclose(_ranked(np.exp(column), 18), _ranked(column, 18), atol=0.1)
-    assert (_ranked(np.full(8, 3.0), 6) == 0).all()
-    assert (_ranked(np.full(8, np.nan), 6) == 0).all()
+    np.testing.assert_allclose(_to_ranks(np.exp(column), 18), _to_ranks(column, 18), atol=0.1)
+    assert (_to_ranks(np.full(8, 3.0), 6) == 0).all()
+    assert (_to_ranks(np.full(8, np.nan), 6) == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,7 @@ def test_a_tensor_that_the_layout_does_not_have_is_named(tabular: Tabular, tmp_p
 
 
 def test_every_attention_and_mlp_matrix_is_named_once(tabular: Tabular) -> None:
-    found = {(w.layer, w.what): w for w in tabular.weights()}
+    found = {(w.layer, w.name): w for w in tabular.weights()}
     assert len(found) == 4 * 6 == len(list(tabular.weights()))
     matrices = [p for n, p in tabular.network.blocks.named_parameters() if p.dim() == 2]
     assert len(matrices) == len(found)

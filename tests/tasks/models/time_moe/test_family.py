@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from tsfmscope.tasks.errors import HealthError, ModelError
 from tsfmscope.tasks.models.time_moe import continuation
-from tsfmscope.tasks.models.time_moe.checkpoint import made_config
+from tsfmscope.tasks.models.time_moe.checkpoint import make_config
 from tsfmscope.tasks.models.time_moe.family import TimeMoE
 from tsfmscope.tasks.models.time_moe.network import SparseExperts, TimeMoENetwork, balance
 from tsfmscope.tasks.models.types import TokenKind, Tokens
@@ -139,7 +139,7 @@ def scaled(row: np.ndarray) -> tuple[np.ndarray, float, float]:
 # -- tests -------------------------------------------------------------------------------------------------------------
 def test_names_and_shapes_are_the_released_ones_to_the_byte_of_the_released_file() -> None:
     with torch.device("meta"):
-        network = TimeMoENetwork(made_config(RELEASED, "released"))
+        network = TimeMoENetwork(make_config(RELEASED, "released"))
     got = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     assert got == released_shapes()
     # the header of safetensors holds every name and shape, so another name's length would show
@@ -189,7 +189,7 @@ def test_steps_of_padded_windows_are_those_of_whole_passes(
     network, start = model.network, torch.tensor(starts)
     values = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 10)).astype(np.float32))
     with torch.no_grad():
-        got = continuation.continued(network, values, start, 23, [1, 4, 8])
+        got = continuation.continue_values(network, values, start, 23, [1, 4, 8])
         for head in (2, 2, 1, 0, 0, 0):
             answer = network.lm_heads[head](network(values, start).states[:, -1])
             values = torch.cat((values, answer), dim=1)
@@ -303,9 +303,9 @@ def test_no_more_steps_are_read_than_the_model_was_trained_on(model: TimeMoE, wi
 
 def test_every_attention_and_expert_matrix_is_named_once(model: TimeMoE) -> None:
     found = list(model.weights())
-    assert len({(w.layer, w.what) for w in found}) == len(found) == 2 * (4 + 3 * 6)
+    assert len({(w.layer, w.name) for w in found}) == len(found) == 2 * (4 + 3 * 6)
     parameters = dict(model.network.named_parameters())
-    by_name = {(w.layer, w.what): w for w in found}
+    by_name = {(w.layer, w.name): w for w in found}
     for key, name in {
         (1, "q"): "self_attn.q_proj",
         (2, "mlp_gate.4"): "ffn_layer.experts.4.gate_proj",
@@ -371,4 +371,4 @@ def test_a_config_that_cannot_be_is_named(change: dict[str, Any], text: str) -> 
 
 
 def test_one_horizon_may_be_a_number() -> None:
-    assert made_config({**SIZE, "horizon_lengths": 4}, "x")["horizon_lengths"] == [4]
+    assert make_config({**SIZE, "horizon_lengths": 4}, "x")["horizon_lengths"] == [4]

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tsfmscope.tasks.models.timesfm.patches import LARGEST, Patched, filled, first_patch, frequency, running
+from tsfmscope.tasks.models.timesfm.patches import (
+    LARGEST,
+    Patched,
+    frequency,
+    pad_to_patches,
+    scale_by_first_patch,
+    scale_running,
+)
 
 SIZE, LONGEST = 4, 24
 STEPS = st.one_of(st.floats(-100, 100, width=32), st.just(np.nan))
@@ -18,8 +25,8 @@ contexts = arrays(np.float32, st.tuples(st.integers(1, 3), st.integers(1, 30)), 
 
 
 def both(context: np.ndarray) -> list[Patched]:
-    steps = filled(context, SIZE, LONGEST)
-    return [first_patch(steps, SIZE, 1e-6), running(steps, SIZE)]
+    steps = pad_to_patches(context, SIZE, LONGEST)
+    return [scale_by_first_patch(steps, SIZE, 1e-6), scale_running(steps, SIZE)]
 
 
 def kept_steps(row: np.ndarray) -> list[float]:
@@ -38,7 +45,7 @@ def kept_steps(row: np.ndarray) -> list[float]:
 @given(contexts)
 @settings(max_examples=40, deadline=None)
 def test_gaps_are_filled_and_leading_ones_masked(context: np.ndarray) -> None:
-    steps = filled(context, SIZE, LONGEST)
+    steps = pad_to_patches(context, SIZE, LONGEST)
     assert steps.values.shape[1] % SIZE == 0
     for row, values, masked in zip(context, steps.values, steps.masked, strict=True):
         want = kept_steps(row)
@@ -64,7 +71,7 @@ def test_each_patch_of_2_5_is_scaled_by_all_steps_up_to_its_end(context: np.ndar
 @given(contexts)
 @settings(max_examples=40, deadline=None)
 def test_what_is_scaled_goes_back_to_the_steps(context: np.ndarray) -> None:
-    steps = filled(context, SIZE, LONGEST)
+    steps = pad_to_patches(context, SIZE, LONGEST)
     for found in both(context):
         back = (found.patches * found.scale[:, :, None] + found.loc[:, :, None]).reshape(steps.values.shape)
         scale = np.repeat(found.scale, SIZE, axis=1)

@@ -256,7 +256,7 @@ def test_scores_are_plain_products_of_the_weights_that_are_given(windows: Make) 
     given = list(model.attention_inputs(tokens))
     for handle in handles:
         handle.remove()
-    weights = {(w.layer, w.what): w.matrix for w in model.weights()}
+    weights = {(w.layer, w.name): w.matrix for w in model.weights()}
     for layer, probabilities in zip(given, found, strict=True):
         query, key = (
             (layer.states @ weights[layer.layer, what].T).reshape(2, 6, 2, 6).transpose(0, 2, 1, 3) for what in "qk"
@@ -270,14 +270,14 @@ def test_scores_are_plain_products_of_the_weights_that_are_given(windows: Make) 
 def test_every_matrix_of_the_blocks_is_named_once(model: TimesFMFamily) -> None:
     found = list(model.weights())
     of_blocks = [n for n, p in model.network.named_parameters() if ".layers." in n and p.ndim == 2]
-    assert len({(w.layer, w.what) for w in found}) == len(found) == len(of_blocks) == 2 * 6
-    assert {w.what for w in found} == {"q", "k", "v", "o", "mlp_in", "mlp_out"}
+    assert len({(w.layer, w.name) for w in found}) == len(found) == len(of_blocks) == 2 * 6
+    assert {w.name for w in found} == {"q", "k", "v", "o", "mlp_in", "mlp_out"}
     parameters = dict(model.network.named_parameters())
     for one in found:
-        if one.what in ("k", "v", "o"):
-            name = next(n for n in parameters if f"layers.{one.layer - 1}.self_attn.{one.what}_proj.weight" in n)
+        if one.name in ("k", "v", "o"):
+            name = next(n for n in parameters if f"layers.{one.layer - 1}.self_attn.{one.name}_proj.weight" in n)
             np.testing.assert_array_equal(one.matrix, parameters[name].detach().numpy())
-        assert one.heads is None or one.matrix.shape[1 if one.what == "o" else 0] == 6 * one.heads
+        assert one.heads is None or one.matrix.shape[1 if one.name == "o" else 0] == 6 * one.heads
 
 
 RELEASED = {  # the shape of the released configs, at another size

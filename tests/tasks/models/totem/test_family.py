@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tsfmscope.tasks.conformance.examples import ready
+from tsfmscope.tasks.conformance.examples import prepare_model
 from tsfmscope.tasks.models.totem.family import DEFAULTS, Totem
 from tsfmscope.tasks.models.totem.network import TotemNetwork, positions
 from tsfmscope.tasks.models.types import TokenKind
@@ -27,7 +27,7 @@ SHAPE |= {"context_length": 96, "prediction_length": 96}
 
 @pytest.fixture
 def tiny() -> Totem:
-    return ready(Totem.new(TINY, seed=0))
+    return prepare_model(Totem.new(TINY, seed=0))
 
 
 def convolved(x: np.ndarray, layer: Any, stride: int, padding: int) -> np.ndarray:
@@ -65,7 +65,7 @@ def test_codes_are_the_nearest_vectors_of_convolutions_written_out(tiny: Totem, 
         given = encoded(tiny.network.vqvae, scaled)
         wanted = [int(((book - one) ** 2).sum(axis=1).argmin()) for one in given]
         assert tokens.arrays["codes"][w].tolist() == wanted
-        found = tiny.network.vqvae.quantise(torch.from_numpy(scaled[None]).float()).given[0]
+        found = tiny.network.vqvae.quantise(torch.from_numpy(scaled[None]).float()).encoded[0]
         np.testing.assert_allclose(found.detach(), given, atol=1e-5)
     assert len(np.unique(tokens.arrays["codes"])) > 1
     assert tokens.types["encoder"].tolist() == tokens.arrays["codes"].tolist()

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.types import TokenKind
 from tsfmscope.tasks.models.visionts.checkpoint import positions_2d
-from tsfmscope.tasks.models.visionts.family import VisionTS, _halved
-from tsfmscope.tasks.models.visionts.image import Layout, drawn, layout, period_of, read_off
+from tsfmscope.tasks.models.visionts.family import VisionTS, _largest_filled_context
+from tsfmscope.tasks.models.visionts.image import Layout, draw_patches, find_period, layout, read_off
 from tsfmscope.tasks.series.types import Windows
 
 Make = Callable[..., Windows]
@@ -98,7 +98,7 @@ def test_a_series_is_drawn_and_read_off_as_by_the_slow_definition(context: int, 
     where = layout(context, horizon, period, grid=8, patch=4)
     image, shown, scale = slow_image(steps, horizon, period, 32, 4)
     assert where.shown == shown
-    got = drawn(torch.from_numpy(steps)[None], where)[0].numpy()
+    got = draw_patches(torch.from_numpy(steps)[None], where)[0].numpy()
     for patch, number in zip(got, where.visible, strict=True):
         row, column = 4 * (number // 8), 4 * (number % 8)
         np.testing.assert_allclose(patch.reshape(4, 4), image[row : row + 4, column : column + 4], atol=1e-5)
@@ -160,7 +160,7 @@ def test_a_smooth_series_is_drawn_and_read_off_again() -> None:
 def test_the_period_is_the_first_of_the_release_that_the_context_holds(
     freq: str, season: int, length: int, period: int
 ) -> None:
-    assert period_of(freq, season, length) == period
+    assert find_period(freq, season, length) == period
 
 
 def test_positions_are_sines_and_cosines_of_column_and_row() -> None:
@@ -278,7 +278,7 @@ def test_contexts_are_cut_to_halvings_that_they_fill() -> None:
     context = np.ones((7, 20))
     for row, missing in enumerate([0, 1, 10, 11, 18, 19, 20]):
         context[row, :missing] = np.nan
-    assert _halved(context).tolist() == [20, 10, 10, 5, 2, 1, 1]
+    assert _largest_filled_context(context).tolist() == [20, 10, 10, 5, 2, 1, 1]
 
 
 def test_nothing_observed_in_a_batch_is_no_loss(model: VisionTS) -> None:
@@ -287,8 +287,8 @@ def test_nothing_observed_in_a_batch_is_no_loss(model: VisionTS) -> None:
 
 def test_every_attention_and_mlp_matrix_of_encoder_and_decoder_is_named_once(model: VisionTS) -> None:
     found = list(model.weights())
-    assert len({(w.stack, w.layer, w.what) for w in found}) == len(found) == 4 * 6
-    by_name = {(w.stack, w.layer, w.what): w for w in found}
+    assert len({(w.stack, w.layer, w.name) for w in found}) == len(found) == 4 * 6
+    by_name = {(w.stack, w.layer, w.name): w for w in found}
     parameters = dict(model.network.named_parameters())
     for key, name in {
         ("encoder", 1, "q"): "vit.layers.0.attention.q_proj",

@@ -8,7 +8,7 @@ import pywt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsfmscope.tasks.models.wavetoken.wavelets import WaveletBins, filled
+from tsfmscope.tasks.models.wavetoken.wavelets import WaveletBins, fill_missing
 
 RNG = np.random.default_rng(0)
 
@@ -105,7 +105,7 @@ def test_missing_steps_are_on_the_line_between_their_neighbours() -> None:
     nan = np.nan
     values = np.array([[nan, 1.0, nan, nan, 4.0, nan], [nan] * 6, [1, 2, 3, 4, 5, 6], [nan, nan, nan, 7, nan, nan]])
     wanted = [[1, 1, 2, 3, 4, 4], [0] * 6, [1, 2, 3, 4, 5, 6], [7] * 6]
-    np.testing.assert_allclose(filled(values), wanted)
+    np.testing.assert_allclose(fill_missing(values), wanted)
     assert np.isnan(values[0, 0])  # the input stays
 
 

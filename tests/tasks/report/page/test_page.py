@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
+from tests.tasks.report.answers import with_rows
 from tsfmscope.tasks.report.page.html_table import csv_link, html_table
 from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.tables import Answer, ReportTables
@@ -108,11 +109,13 @@ def test_hostile_names_make_no_element(hostile: ReportTables, page: str) -> None
 def test_a_lacking_column_is_named(tables: ReportTables) -> None:
     answer = tables.nmse_against_isotropy
     broken = replace(answer, frame=answer.frame.drop(columns="nmse"))
-    with pytest.raises(ValueError, match=r"Forecast error against isotropy: got columns model, .*; expected nmse too"):
+    with pytest.raises(
+        ValueError, match=r"'Forecast error against isotropy': expected columns nmse, found only model, .*;"
+    ):
         render(replace(tables, nmse_against_isotropy=broken))
     study = tables.studies[0]
     broken = replace(study.published, frame=study.published.frame.drop(columns="why"))
-    with pytest.raises(ValueError, match=r"What the paper says.*; expected why too"):
+    with pytest.raises(ValueError, match=r"What the paper says.*: expected columns why, found"):
         render(replace(tables, studies=(replace(study, published=broken),)))
 
 
@@ -166,9 +169,8 @@ def test_a_still_picture_stands_in_for_figures_in_print_and_without_javascript(t
 
 
 def test_a_study_without_rows_says_so(tables: ReportTables) -> None:
-    one = tables.studies[0]
-    none = {
-        name: replace(getattr(one, name), frame=getattr(one, name).frame.iloc[:0]) for name in ("points", "published")
-    }
-    text = render(replace(tables, studies=(replace(one, **none),)))
+    study = tables.studies[0]
+    published = replace(study.published, frame=study.published.frame.iloc[:0])
+    empty = with_rows(replace(study, published=published), "points", study.answers["points"].frame.iloc[:0])
+    text = render(replace(tables, studies=(empty,)))
     assert "Nothing of this study is at hand" in text

@@ -50,7 +50,7 @@ def test_without_rows_the_section_says_so(tables: ReportTables) -> None:
 
 def test_a_lacking_column_is_named(tables: ReportTables) -> None:
     broken = replace(tables.printed, frame=tables.printed.frame.drop(columns="run"))
-    with pytest.raises(ValueError, match="expected run too"):
+    with pytest.raises(ValueError, match="expected columns run, found"):
         published.section(broken)
 
 

@@ -18,7 +18,7 @@ def inputs(*lines: tuple[str, str, list[int]], epsilon: float = 0.01) -> pd.Data
     """Ranks of 100 at most, a line a (model, stack): one number a layer."""
     rows = [
         {"model": model, "modality": "series", "stack": stack, "layer": layer, "epsilon": epsilon, "full_rank": 100}
-        | {"meaningless": False, "rank": float(rank), "low": rank, "high": rank, "n": 1}
+        | {"below_noise_floor": False, "rank": float(rank), "low": rank, "high": rank, "n": 1}
         for model, stack, ranks in lines
         for layer, rank in enumerate(ranks)
     ]
@@ -28,8 +28,8 @@ def inputs(*lines: tuple[str, str, list[int]], epsilon: float = 0.01) -> pd.Data
 def study(tables: ReportTables, *, claims: pd.DataFrame | None = None, **answers: pd.DataFrame) -> StudyTables:
     one = tables.studies[0]
     published = one.published.frame.iloc[:0] if claims is None else claims
-    ranks = {name: Answer(name, "select 1", frame) for name, frame in answers.items()}
-    return replace(one, ranks=ranks, published=replace(one.published, frame=published))
+    named = {name: Answer(name, "select 1", frame) for name, frame in answers.items()}
+    return replace(one, answers=named, published=replace(one.published, frame=published))
 
 
 def claim(verdict: str, model: str | None) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def test_first_and_last_layer_are_medians_over_stacks_of_two_layers_or_more() ->
 
 def test_a_rank_below_roundings_floor_is_left_out() -> None:
     frame = inputs(*LINES)
-    frame.loc[(frame["stack"] == "encoder") & (frame["layer"] == 2), "meaningless"] = True
+    frame.loc[(frame["stack"] == "encoder") & (frame["layer"] == 2), "below_noise_floor"] = True
     found = rank_summary.ends(frame)
     assert found is not None and found.last == 0.2  # 10, 50 and 20
 
@@ -75,7 +75,7 @@ def test_the_claim_is_worded_as_in_the_view() -> None:
 @pytest.mark.parametrize(("svd", "kept"), [(1.05, "2 of 2 stay within"), (1.06, "1 of 2 stays within")])
 def test_what_a_quarter_of_the_attention_costs_is_told_by_method(tables: ReportTables, svd: float, kept: str) -> None:
     rows = [("m@svd-8", "svd", 0.125, 9.0), ("m@svd-4", "svd", 0.25, svd), ("m@svd-2", "svd", 0.5, 0.9)]
-    rows += [("m@joint-4", "joint", 0.25, 1.0), ("m@none", "aware", 0.25, None)]
+    rows += [("m@joint-4", "joint", 0.25, 1.0), ("m@none", "activation-aware", 0.25, None)]
     frame = pd.DataFrame(rows, columns=["model", "method", "size", "wql_ratio"])
     frame = frame.assign(whose="measured", family="f", rank_ratio=0.1, mase_ratio=1.0, overlap=1.0, lppl=1.0)
     printed = frame.assign(whose="published", wql_ratio=0.01)

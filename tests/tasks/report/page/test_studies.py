@@ -7,24 +7,26 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from tests.tasks.report.answers import with_rows
 from tsfmscope.tasks.report.page import page, studies
 from tsfmscope.tasks.report.page.html_table import NOTHING, html_table
+from tsfmscope.tasks.report.plots.dimension import paper_table
 from tsfmscope.tasks.report.tables import ReportTables, StudyTables
 
 
 def study(tables: ReportTables, picture: str) -> StudyTables:
-    return next(one for one in tables.studies if one.picture == picture)
+    return next(one for one in tables.studies if one.plot == picture)
 
 
 def test_the_papers_row_of_table_1_stands_under_its_familys_ours(tables: ReportTables) -> None:
     one = study(tables, "dimension")
-    frame = studies.paper_table(one.layers.frame, one.published.frame)
+    frame = paper_table(one.answers["layers"].frame, one.published.frame)
     assert list(frame.columns) == ["whose", "model", "stack", *map(str, range(1, 13)), "n′"]
     assert frame["whose"].tolist() == ["ours", "ours", "ours", "ours", "the paper"]
     printed = frame.iloc[-1]
     assert printed["model"] == "chronos-t5"
     assert (printed[[str(layer) for layer in range(1, 13)]] == 4).all()
-    layers = one.layers.frame
+    layers = one.answers["layers"].frame
     for row in frame[frame["whose"] == "ours"].itertuples(index=False):
         ours = layers[(layers["model"] == row.model) & (layers["stack"] == row.stack)]
         assert [row[3], row[4], row[5], row[6]] == ours[(ours["layer"] > 0) & ~ours["normed"]]["median"].tolist()
@@ -34,7 +36,7 @@ def test_the_papers_row_of_table_1_stands_under_its_familys_ours(tables: ReportT
 
 def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> None:
     one = study(tables, "dimension")
-    frame = studies.paper_table(one.layers.frame, one.published.frame.iloc[:0])
+    frame = paper_table(one.answers["layers"].frame, one.published.frame.iloc[:0])
     assert set(frame["whose"]) == {"ours"}
     assert list(frame.columns) == ["whose", "model", "stack", "1", "2", "3", "4", "n′"]
 
@@ -49,7 +51,7 @@ def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> 
     ],
 )
 def test_a_caption_says_what_the_picture_means(picture: str, text: str, tables: ReportTables) -> None:
-    drawn = studies.drawn(study(tables, picture), page.models(tables))
+    drawn = studies.draw_figures(study(tables, picture), page.models(tables))
     assert drawn
     assert all(text in one.caption for one in drawn)
 
@@ -59,20 +61,20 @@ def test_only_a_figure_of_the_paper_has_its_letters(
     figure: str | None, letters: list[str], tables: ReportTables
 ) -> None:
     one = study(tables, "domains")
-    frame = one.points.frame[one.points.frame["domain"].isin(["nature", "finance"])]
-    own = replace(one, figure=figure, points=replace(one.points, frame=frame))
-    (drawn,) = studies.drawn(own, page.models(tables))
+    frame = one.answers["points"].frame[one.answers["points"].frame["domain"].isin(["nature", "finance"])]
+    own = replace(with_rows(one, "points", frame), figure=figure)
+    (drawn,) = studies.draw_figures(own, page.models(tables))
     assert [note.text[3] for note in drawn.figure.layout.annotations] == letters
     assert f"{letters[0]} · nature, {letters[1]} · finance" in drawn.alt
 
 
 def test_compressed_models_are_drawn_beside_their_base_a_picture_a_base(tables: ReportTables) -> None:
     one = study(tables, "dimension")
-    frame = one.layers.frame
+    frame = one.answers["layers"].frame
     base = frame["model"].iloc[0]
     made = frame[frame["model"] == base].assign(model=f"{base}@joint-0.5")
-    with_made = replace(one, layers=replace(one.layers, frame=pd.concat((frame, made))))
-    drawn = studies.drawn(with_made, page.models(tables))
+    with_made = with_rows(one, "layers", pd.concat((frame, made)))
+    drawn = studies.draw_figures(with_made, page.models(tables))
     assert [picture.title for picture in drawn] == sorted(frame["model"].unique())
     (alone,) = (picture for picture in drawn if picture.title == base)
     assert {str(trace.name).partition(" ")[0] for trace in alone.figure.data} == {base, f"{base}@joint-0.5"}
@@ -80,9 +82,9 @@ def test_compressed_models_are_drawn_beside_their_base_a_picture_a_base(tables: 
 
 def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_are_marked(tables: ReportTables) -> None:
     one = study(tables, "domains")
-    frame = one.points.frame
+    frame = one.answers["points"].frame
     frame = frame.assign(stands_in_for=["other data" if name == "nile" else None for name in frame["dataset"]])
-    (drawn,) = studies.drawn(replace(one, points=replace(one.points, frame=frame)), page.models(tables))
+    (drawn,) = studies.draw_figures(with_rows(one, "points", frame), page.models(tables))
     assert "finance 1 exchange_rate, 2 nn5_weekly" in drawn.caption
     assert "nile (a stand-in)" in drawn.caption and "elnino (a stand-in)" not in drawn.caption
     assert "linear-1" not in drawn.caption
@@ -92,25 +94,22 @@ def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_a
 @pytest.mark.parametrize("picture", ["domains", "conditions", "dimension", "islands", "none"])
 def test_a_study_without_rows_draws_nothing(picture: str, tables: ReportTables) -> None:
     one = study(tables, picture)
-    empty = {
-        name: replace(getattr(one, name), frame=getattr(one, name).frame.iloc[:0]) for name in ("points", "layers")
-    }
-    bare = replace(one, **empty, states=replace(one.states, frame=pd.DataFrame()))
-    assert studies.drawn(bare, page.models(tables)) == ()
+    bare = replace(one, answers={q: replace(a, frame=a.frame.iloc[:0]) for q, a in one.answers.items()})
+    assert studies.draw_figures(bare, page.models(tables)) == ()
 
 
 def test_only_what_differs_among_islands_stands_in_their_titles(tables: ReportTables) -> None:
     one = study(tables, "islands")
-    titles = [drawn.title for drawn in studies.drawn(one, ())]
+    titles = [drawn.title for drawn in studies.draw_figures(one, ())]
     assert all("encoder 4: " in title and "non-linear-1" not in title for title in titles)
-    twice = pd.concat([one.states.frame, one.states.frame.assign(dataset="non-linear-2")])
-    titles = [drawn.title for drawn in studies.drawn(replace(one, states=replace(one.states, frame=twice)), ())]
+    twice = pd.concat([one.answers["islands"].frame, one.answers["islands"].frame.assign(dataset="non-linear-2")])
+    titles = [drawn.title for drawn in studies.draw_figures(with_rows(one, "islands", twice), ())]
     assert len(titles) == 4 and sum("non-linear-2" in title for title in titles) == 2
 
 
 @pytest.mark.parametrize("order", [("context-500", "context-100"), ("context-100", "context-500")])
 def test_islands_stand_in_the_studys_order_of_conditions(order: tuple[str, ...], tables: ReportTables) -> None:
     one = study(tables, "islands")
-    frame = pd.concat([one.states.frame, one.states.frame.assign(condition="context-100")])
-    drawn = studies.drawn(replace(one, conditions=order, states=replace(one.states, frame=frame)), ())
+    frame = pd.concat([one.answers["islands"].frame, one.answers["islands"].frame.assign(condition="context-100")])
+    drawn = studies.draw_figures(replace(with_rows(one, "islands", frame), conditions=order), ())
     assert [drawing.title.split(", ")[-1].split(":")[0] for drawing in drawn] == [*order, *order]

@@ -102,7 +102,7 @@ def test_panels_stand_apart() -> None:
 
 def test_every_figure_of_a_page_is_drawn_the_same_twice(tables: ReportTables) -> None:
     for study in tables.studies:
-        drawn = [(one.title, one.figure) for one in studies.drawn(study, page.models(tables))]
+        drawn = [(one.title, one.figure) for one in studies.draw_figures(study, page.models(tables))]
         if drawn:
             assert render(drawn) == render(drawn)
 
@@ -126,7 +126,7 @@ def test_bytes_do_not_depend_on_the_process_nor_hold_a_date() -> None:
 
 def test_names_are_read_as_they_stand(hostile: ReportTables) -> None:
     study = hostile.studies[0]
-    figures = [(one.title, one.figure) for one in studies.drawn(study, page.models(hostile))]
+    figures = [(one.title, one.figure) for one in studies.draw_figures(study, page.models(hostile))]
     assert b"<img" not in render(figures)["svg"]
     odd = go.Figure(go.Scatter(x=[1], y=[1], name="$\\frac{ &lt;b&gt; 100 %")).update_layout(
         margin={"l": 9, "r": 9, "b": 9}, yaxis={"title": {"text": "a $ b $ c"}}
@@ -135,7 +135,7 @@ def test_names_are_read_as_they_stand(hostile: ReportTables) -> None:
 
 
 def test_svg_is_one_picture_without_anything_outside(tables: ReportTables) -> None:
-    drawn = studies.drawn(tables.studies[0], page.models(tables))
+    drawn = studies.draw_figures(tables.studies[0], page.models(tables))
     text = render([("", drawn[0].figure)])["svg"].decode()
     assert text.count("<svg") == 1
     assert not [link for link in re.findall(r'href="([^"]*)"', text) if not link.startswith("#")]

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 
 from tsfmscope.store.dumps import write_job_dump
+from tsfmscope.tasks.entries.corpus import load_real, write_shard
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.synthetic import shards
 from tsfmscope.tasks.series.synthetic.kernels import parse_kernel
 from tsfmscope.tasks.series.synthetic.kernelsynth import draw, draw_at
-from tsfmscope.tasks.series.synthetic.shards import load_real, write_shard
 from tsfmscope.tasks.series.synthetic.tsmixup import mean_scaled
 from tsfmscope.tasks.series.tables import table_series
 from tsfmscope.tasks.series.types import Series
 
-TASK = Task("shard", 1, "tsfmscope.tasks.series.synthetic.shards:write_shard")
+TASK = Task("shard", 1, "tsfmscope.tasks.entries.corpus:write_shard")
 
 
 def _job(**changes: Any) -> Job:
@@ -60,7 +60,7 @@ def test_shards_cut_elsewhere_hold_the_same_series(share: float, monkeypatch: py
 def test_a_mixture_is_the_sum_that_its_provenance_tells() -> None:
     job = _job(tsmixup=1.0, real=["bundled:co2", "bundled:sunspots"], pool=3, count=60)
     pool = {one.series: one.values for name in ("co2", "sunspots") for one in load_bundled(name)}
-    drawn = draw_at(range(3), shards._pool_seed(job.spec), 256, 5)
+    drawn = draw_at(range(3), shards.pool_seed(3), 256, 5)
     pool |= {f"kernelsynth-{i:06d}": one.values for i, one in enumerate(drawn)}
     mixed = [one for table in write_shard(job, None, load_real(job)).dump or () for one in table_series(table)]
     used = set()

@@ -14,7 +14,7 @@ import pytest
 from matrix import Row, Verdict, numbers, rows_of, verdict
 from nursery import Nursery
 
-from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.tasks.sweep.cluster import QUIET, environment, worker_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

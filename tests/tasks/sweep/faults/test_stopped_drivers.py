@@ -16,7 +16,7 @@ from matrix import Row, numbers, repeated, rows_of, stored, verdict
 from nursery import Driver, Nursery
 from processes import alive
 
-from tsfmscope.store.published import read_rows
+from tsfmscope.store.stage_outputs import read_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -1,0 +1,99 @@
+"""Checks generated from the schema: unique keys, ranges, nulls with a reason, and references to other tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from tsfmscope.store.tables.columns import Column, Table
+
+
+def generate(tables: Iterable[Table]) -> Iterator[tuple[str, str]]:
+    """Yield name and query of each check; a query returns rows that violate the rule in its first line."""
+    for table in tables:
+        if not table.in_catalogue:
+            continue
+        if table.key:
+            yield f"{table.name}_key", _key(table)
+        if ranged := [column for column in table.columns if column.limits]:
+            yield f"{table.name}_range", _range(table, ranged)
+        if explained := [column for column in table.columns if column.needs_reason]:
+            yield f"{table.name}_reason", _reason(table, explained)
+        if referring := [column for column in table.columns if column.references]:
+            yield f"{table.name}_references", _references(table, referring)
+
+
+def _key(table: Table) -> str:
+    names = _names(table.full_key)
+    return (
+        f"-- No two rows of {table.name} have the same {', '.join(table.full_key)}.\n"
+        f"select {names}, count(*) as n\nfrom {table.name}\ngroup by {names}\nhaving count(*) > 1"
+    )
+
+
+def _range(table: Table, columns: list[Column]) -> str:
+    limits = "; ".join(f"{column.name} is {column.limits}" for column in columns)
+    violations = [
+        f"select {_identity(table, column)}, '{column.name}' as column_name, bad_value\n"
+        f"from (select *, {_value(column)} as bad_value from {table.name})\nwhere {_exceeds(column)}"
+        for column in columns
+    ]
+    return f"-- In {table.name}, {limits}.\n" + "\nunion all by name\n".join(violations)
+
+
+def _reason(table: Table, columns: list[Column]) -> str:
+    names = ", ".join(column.name for column in columns)
+    lacking = " or ".join(_is_null(column) for column in columns)
+    shown = _names(dict.fromkeys([*table.full_key, *(column.name for column in columns)]))
+    return (
+        f"-- A row of {table.name} has a reason if one of these is null: {names}.\n"
+        f"select {shown}\nfrom {table.name}\nwhere reason is null and ({lacking})"
+    )
+
+
+def _references(table: Table, columns: list[Column]) -> str:
+    rules = "; ".join(f"{_either(column)} is in {' or '.join(column.references)}" for column in columns)
+    return f"-- In {table.name}, {rules}.\n" + "\nunion all\n".join(_unknown(table, column) for column in columns)
+
+
+def _either(column: Column) -> str:
+    return column.name + (f" (or {column.if_null} where it is null)" if column.if_null else "")
+
+
+def _unknown(table: Table, column: Column) -> str:
+    value = f'coalesce("{column.name}", "{column.if_null}")' if column.if_null else f'"{column.name}"'
+    known = "\nunion all\n".join(f"select {name} as value from {name.split('.')[0]}" for name in column.references)
+    return (
+        f"select distinct '{column.name}' as column_name, {value} as bad_value\nfrom {table.name}\n"
+        f"where bad_value not in ({known})"
+    )
+
+
+def _identity(table: Table, column: Column) -> str:
+    """Columns that identify a row: the key, or all other columns with short values if the table has no key."""
+    named = table.full_key or tuple(c.name for c in table.columns if c is not column and not pa.types.is_list(c.type))
+    return _names(named)
+
+
+def _value(column: Column) -> str:
+    """Value of the column; one row per item if it is a list."""
+    quoted = f'"{column.name}"'
+    return f"unnest({quoted})" if pa.types.is_list(column.type) else quoted
+
+
+def _exceeds(column: Column) -> str:
+    low, high = column.range
+    conditions = [] if low is None else [f"bad_value < {low - column.slack!r}"]
+    # DuckDB orders NaN above every number, so an upper limit excludes NaN.
+    conditions += ["isnan(bad_value::double)"] if high is None else [f"bad_value > {high + column.slack!r}"]
+    return " or ".join(conditions)
+
+
+def _is_null(column: Column) -> str:
+    quoted = f'"{column.name}"'
+    return f"{quoted} is null" + (f" or isnan({quoted})" if pa.types.is_floating(column.type) else "")
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

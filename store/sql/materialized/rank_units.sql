@@ -1,0 +1,345 @@
+-- Which numbers does each test on ranks compare, one a unit (a model, matrix or data set)?
+-- A share is the numerical rank divided by the largest rank that the matrix allows. The number after
+-- the @ in a measure is the tolerance epsilon. sample: group of the unit, if the statistic is a
+-- difference of two groups. x: regressor, if the statistic is a trend.
+with tolerances (epsilon) as (
+    values (1e-1::double), (1e-2), (1e-3)
+),
+
+weights as (
+    select
+        ranks.*,
+        replace(concat_ws(' ', ranks.stack, ranks.attention, ranks.matrix), ' self', '') as unit
+    from weight_ranks as ranks
+    semi join tolerances
+        on tolerances.epsilon = ranks.epsilon
+    where ranks.step is null
+),
+
+attention as (
+    select * from weights
+    where matrix in ('q', 'k', 'v', 'o')
+),
+
+inputs as (
+    select ranks.*
+    from flow_of_ranks as ranks
+    semi join tolerances
+        on tolerances.epsilon = ranks.epsilon
+    where ranks.tokens = 'valued'
+),
+
+embeddings as (
+    select
+        study,
+        model,
+        family,
+        modality,
+        dataset,
+        epsilon,
+        avg(share) as share,
+        avg(numerical_rank) as numerical_rank
+    from embedding_ranks
+    semi join tolerances
+        using (epsilon)
+    group by
+        study,
+        model,
+        family,
+        modality,
+        dataset,
+        epsilon
+),
+
+slopes as (
+    select
+        study,
+        model,
+        modality,
+        'input' as matrix,
+        epsilon,
+        concat_ws(' ', dataset, stack) as unit,
+        regr_slope(share, depth) as value
+    from inputs
+    group by
+        study,
+        model,
+        modality,
+        epsilon,
+        dataset,
+        stack
+    having count(distinct layer) > 1
+    union all
+    select
+        study,
+        model,
+        modality,
+        'attention',
+        epsilon,
+        unit,
+        regr_slope(share, depth)
+    from attention
+    group by
+        study,
+        model,
+        modality,
+        epsilon,
+        unit
+    having count(distinct layer) > 1
+),
+
+constants as (
+    select
+        study,
+        model,
+        epsilon,
+        'layer ' || layer as unit,
+        layer / max(layer) over (partition by study, model, stack) as x,
+        share as value
+    from matrix_ranks
+    semi join tolerances
+        using (epsilon)
+    semi join checkpoints
+        on checkpoints.model = matrix_ranks.model
+        and checkpoints.input_stack = matrix_ranks.stack
+    where what = 'constant'
+        and tokens = 'with_special'
+        and not normed
+),
+
+model_means as (
+    select
+        study,
+        model,
+        modality,
+        matrix || ' slope' as matrix,
+        epsilon,
+        avg(value) as value
+    from slopes
+    group by
+        study,
+        model,
+        modality,
+        matrix,
+        epsilon
+    union all
+    select
+        study,
+        model,
+        modality,
+        'attention',
+        epsilon,
+        avg(share)
+    from attention
+    group by
+        study,
+        model,
+        modality,
+        epsilon
+    union all
+    select
+        study,
+        model,
+        modality,
+        'embedding',
+        epsilon,
+        avg(share)
+    from embeddings
+    group by
+        study,
+        model,
+        modality,
+        epsilon
+),
+
+growth as (
+    select
+        study,
+        'model' as "grouping",
+        model as block,
+        matrix || ' slope' as quantity,
+        epsilon,
+        'mean' as statistic,
+        null as sample,
+        unit,
+        null::double as x,
+        value
+    from slopes
+    union all
+    select
+        study,
+        'model',
+        model,
+        'constant slope',
+        epsilon,
+        'trend',
+        null,
+        unit,
+        x,
+        value
+    from constants
+),
+
+contrasts as (
+    select
+        study,
+        'modality' as "grouping",
+        'all' as block,
+        matrix as quantity,
+        epsilon,
+        'difference' as statistic,
+        case modality when 'series' then 'series' else 'other' end as sample,
+        model as unit,
+        null::double as x,
+        value
+    from model_means
+    qualify count(*) filter (where modality = 'series') over (partition by study, matrix, epsilon) > 0
+        and count(*) filter (where modality != 'series') over (partition by study, matrix, epsilon) > 0
+),
+
+signals as (
+    select
+        study,
+        'signal' as "grouping",
+        'all' as block,
+        'noise less sinusoid' as quantity,
+        epsilon,
+        'mean' as statistic,
+        null as sample,
+        model as unit,
+        null::double as x,
+        max(share) filter (where dataset = 'noise') - max(share) filter (where dataset = 'sinusoid') as value
+    from embeddings
+    group by
+        study,
+        epsilon,
+        model
+    having count(*) filter (where dataset in ('noise', 'sinusoid')) = 2
+),
+
+matrices as (
+    select
+        study,
+        'matrix' as "grouping",
+        'all' as block,
+        'mlp less attention' as quantity,
+        epsilon,
+        'mean' as statistic,
+        null as sample,
+        concat_ws(' ', model, stack, layer) as unit,
+        null::double as x,
+        avg(share) filter (where matrix = 'mlp_in')
+        - avg(share) filter (where matrix in ('q', 'k', 'v', 'o')) as value
+    from weights
+    group by
+        study,
+        epsilon,
+        model,
+        stack,
+        layer
+    having value is not null
+),
+
+grid as (
+    select
+        study,
+        entry.key as model,
+        entry.value::double as x
+    from studies,
+        lateral (select unnest(map_entries(x_axis::json::map(varchar, double)), recursive := false) as entry)
+    where x_axis is not null
+),
+
+grid_values as (
+    select
+        study,
+        model,
+        family,
+        'embedding rank' as quantity,
+        epsilon,
+        avg(numerical_rank) as value
+    from embeddings
+    group by all
+    union all
+    select
+        study,
+        model,
+        family,
+        'query',
+        epsilon,
+        avg(share)
+    from attention
+    where matrix = 'q'
+    group by all
+    union all
+    select
+        heads.study,
+        heads.model,
+        checkpoints.family,
+        'head query',
+        heads.epsilon,
+        avg(heads.head_rank)
+    from head_ranks as heads
+    inner join checkpoints
+        on checkpoints.model = heads.model
+    semi join tolerances
+        on tolerances.epsilon = heads.epsilon
+    where heads.matrix = 'q'
+        and heads.step is null
+    group by all
+),
+
+trends as (
+    select
+        found.study,
+        'x_axis' as "grouping",
+        found.family as block,
+        found.quantity,
+        found.epsilon,
+        'trend' as statistic,
+        null as sample,
+        found.model as unit,
+        log2(grid.x) as x,
+        found.value
+    from grid_values as found
+    inner join grid
+        on grid.study = found.study
+        and grid.model = found.model
+),
+
+all_units as (
+    select * from growth
+    union all by name
+    select * from contrasts
+    union all by name
+    select * from signals
+    union all by name
+    select * from matrices
+    union all by name
+    select * from trends
+),
+
+final as (
+    select
+        study,
+        'rank_tests' as answer,
+        quantity || '@' || format('{:g}', epsilon) as measure,
+        "grouping",
+        block,
+        statistic,
+        sample,
+        unit,
+        x,
+        value
+    from all_units
+    union all by name
+    select * from schedule_units
+    union all by name
+    select * from compression_units
+    union all by name
+    select * from fidelity_units
+    union all by name
+    select * from pretrained_units
+)
+
+select * from final

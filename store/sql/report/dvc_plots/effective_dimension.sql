@@ -1,0 +1,12 @@
+-- Effective dimension by layer
+select
+    model || ' ' || stack as line,
+    layer,
+    median(effective_dimension) as dimension
+from effective_dimension
+where study = $study
+    and epsilon = 0.8 -- share of variance as in Shelim et al. 2025, Table 1
+    and not normed
+    and effective_dimension is not null
+group by all
+order by all

@@ -1,0 +1,18 @@
+-- Do heads look along the leading directions of what they read?
+select
+    model,
+    stack,
+    layer,
+    n,
+    n_null,
+    chance,
+    query,
+    key,
+    query_z,
+    key_z,
+    query_share_above,
+    key_share_above,
+    inverse_cosine,
+    reason
+from spectral_alignment
+order by model, stack, layer

@@ -1,0 +1,15 @@
+-- Skill of the models
+select
+    model,
+    sine_error,
+    n_windows,
+    n_datasets,
+    n_seasonal,
+    wql_vs_median,
+    low,
+    high,
+    wql_vs_seasonal,
+    seasonal_low,
+    seasonal_high
+from skill
+order by model

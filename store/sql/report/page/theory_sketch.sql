@@ -1,0 +1,13 @@
+-- Sketching with sparse heads
+select
+    experiment,
+    heads,
+    x,
+    median(y) as y,
+    min(y) as low,
+    max(y) as high,
+    count(*) as n
+from theory
+where starts_with(experiment, 'J.2')
+group by all
+order by experiment, heads, x

@@ -1,0 +1,4 @@
+-- Slopes
+select *
+from theory_slopes
+order by experiment

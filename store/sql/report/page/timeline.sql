@@ -1,0 +1,12 @@
+-- How the run went
+select
+    stage,
+    lane,
+    what,
+    subject,
+    began,
+    seconds,
+    share,
+    jobs
+from timeline_bars
+order by all

@@ -1,0 +1,81 @@
+"""Compression of a loaded model by any method, and the sizes and errors of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tsfmscope.tasks.compression import truncation, two_step
+from tsfmscope.tasks.compression.calibration import gather
+from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows
+from tsfmscope.tasks.compression.candidates import WEIGHED
+from tsfmscope.tasks.compression.timing import forecast_seconds, measure
+from tsfmscope.tasks.models.common.attention import NAMES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tsfmscope.tasks.models.base import Family
+
+# number of windows that are forecast together when forecasts are timed, as in bench/compression.py
+TIMED = 4
+
+
+def compress_model(
+    model: Family,
+    method: Mapping[str, Any],
+    *,
+    base_model: str,
+    tables: Mapping[str, pa.Table],
+    calibration: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Compress a model in place; return one row per layer and part.
+
+    method: a mapping that `truncation.compress` takes. base_model: the model's name, for errors. tables:
+    calibration series by data set. calibration: options of `calibration_windows`, for a method that reads
+    data or measures time; forecasts of TIMED windows of its first data set are timed. ModelError, before any
+    calibration, for a model that contains thin factors.
+    """
+    truncation.refuse_factors(model.attentions(), base_model)
+    options, moments, saved = calibration or {}, None, None
+    if method["method"] == two_step.METHOD:
+        return two_step.compress(model, method, calibration_tokens(model, tables, **options))
+    if method["method"] in WEIGHED:
+        moments = gather(model, *calibration_tokens(model, tables, **options))
+    if "time" in method["ranks"]:
+        windows = calibration_windows(model, tables, **{**options, "windows": TIMED})[0]
+        saved = measure(model, forecast_seconds(windows))
+    return truncation.compress(model, method, moments, saved)
+
+
+def sizes(model: Family) -> dict[str, int]:
+    """Return the numbers of parameters of the network (shared ones once) and of its attention layers."""
+    attention = [layer.linear(what) for layer in model.attentions() for what in NAMES]
+    return {
+        "parameters": sum(one.numel() for one in model.network.parameters()),
+        "attention_parameters": sum(one.numel() for linear in attention for one in linear.parameters()),
+    }
+
+
+def size_columns(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, Any]:
+    """Return the columns of sizes: after, before, and their ratios."""
+    return {
+        **after,
+        **{f"base_{name}": count for name, count in before.items()},
+        "size_ratio": after["parameters"] / before["parameters"],
+        "attention_ratio": after["attention_parameters"] / before["attention_parameters"],
+    }
+
+
+def error_columns(parts: Sequence[Mapping[str, Any]], idle: Container[tuple[str, str, str]]) -> dict[str, float]:
+    """Return the mean of rank over full width, and the root mean square of relative errors, over parts.
+
+    idle: matrices without effect, as `candidates.inert` lists them; their errors do not count. The error is 0 if
+    all are idle.
+    """
+    ranks = [part["rank"] / part["full_width"] for part in parts]
+    seen = [one for one in parts if any((one["stack"], one["attention"], what) not in idle for what in one["part"])]
+    errors = np.array([part["relative_error"] for part in seen])
+    return {"rank_ratio": float(np.mean(ranks)), "error": float(np.sqrt(np.mean(errors**2))) if seen else 0.0}

@@ -1,0 +1,275 @@
+"""Functions that draw a data frame as a Plotly figure.
+
+The page sets the colours of text and grid (see page.js).
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+# The first three are from Okabe and Ito 2008. Each further colour is the one farthest from all
+# before it as seen with colour blindness (Machado 2009). All have a contrast of at least 3 to the
+# page, light and dark.
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#C977A5", "#5A783C", "#A54B78", "#1E96F0", "#87964B",
+    "#E16978", "#9687C3", "#A55A1E", "#0F784B", "#A55A96", "#96962D", "#C33C5A", "#7887D2",
+)  # fmt: skip
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "triangle-down")
+DASHES = ("solid", "dash", "dot", "dashdot")
+# Isotropy measures of the scatter plots, which show their absolute values; AXES has the axis
+# titles.
+CORRECTED, PRINTED = "zeta_adjusted_corrected", "zeta_adjusted"
+AXES = {CORRECTED: "|ζ′ − null|", PRINTED: "|ζ′|"}
+# Number of series that have their own colour in the 3-d plots of hidden states.
+SERIES_SHOWN = 8
+
+
+def escape(text: object) -> str:
+    """Return text for Plotly labels with HTML characters escaped, because Plotly interprets tags.
+
+    Braces are not escaped, although Plotly replaces %{...} in hover templates.
+    """
+    return html.escape(str(text), quote=True)
+
+
+def nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
+    """Draw NMSE against |ζ′ less its null mean| on log axes, one point per model, data set and condition.
+
+    Colour and symbol show the model; the first condition is filled, all others are open. A thin line joins
+    the models of one data set and condition. Rows without positive values on both axes are left out. models:
+    as in `effective_dimension`.
+    """
+    import plotly.graph_objects as go
+
+    rows = drawable(frame)
+    figure = go.Figure()
+    models, conditions = models or names(rows, "model"), names(rows, "condition")
+    x, y = _links(rows)
+    thin = {"width": 1, "color": "rgba(128,128,128,0.45)"}
+    figure.add_trace(
+        go.Scatter(x=x, y=y, mode="lines", name="same data set", line=thin, hoverinfo="skip", showlegend=len(x) > 0)
+    )
+    for (model, condition), part in rows.groupby(["model", "condition"], sort=True):
+        figure.add_trace(
+            go.Scatter(
+                x=part["isotropy"].to_numpy(),
+                y=part["nmse"].to_numpy(),
+                mode="markers",
+                name=f"{escape(model)} · {escape(condition)}",
+                marker=_marker(models.index(model), filled=condition == conditions[0]),
+                customdata=[[escape(d), escape(model), escape(condition)] for d in part["dataset"]],
+                hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]} · %{customdata[2]}"
+                f"<br>{AXES[CORRECTED]} %{{x:.3g}}<br>NMSE %{{y:.3g}}<extra></extra>",
+            )
+        )
+    figure.update_xaxes(**_decades(rows["isotropy"]), title_text=f"{AXES[CORRECTED]} (left: more isotropic)")
+    figure.update_yaxes(**_decades(rows["nmse"]), title_text="NMSE (lower: better)")
+    return apply_style(figure)
+
+
+def effective_dimension(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
+    """Draw the median effective dimension by layer, one line per model and stack, the range as whiskers.
+
+    frame: model, stack, layer, normed, median, low, high, n.
+    models: the models of the whole page, which determine the colours; by default those of the frame.
+
+    Layer 0 is the embedding's output. The state after the final norm stands at n + ½ and is called n′.
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    models, stacks = models or names(frame, "model"), names(frame, "stack")
+    for (model, stack), part in frame.groupby(["model", "stack"], sort=True):
+        part = part.sort_values(["layer", "normed"])
+        at = part["layer"].to_numpy(dtype=float) + 0.5 * part["normed"].to_numpy(dtype=bool)
+        # Shift each line, so that whiskers do not overlap.
+        at += 0.04 * len(figure.data)
+        middle, low, high = (part[c].to_numpy(dtype=float) for c in ("median", "low", "high"))
+        place = models.index(model)
+        figure.add_trace(
+            go.Scatter(
+                x=at,
+                y=middle,
+                mode="lines+markers",
+                name=f"{escape(model)} · {escape(stack)}",
+                line={
+                    "dash": DASHES[stacks.index(stack) % len(DASHES)],
+                    "color": COLOURS[place % len(COLOURS)],
+                    "width": 2,
+                },
+                marker={"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8},
+                error_y={"array": high - middle, "arrayminus": middle - low, "thickness": 1, "width": 3},
+                customdata=[
+                    [escape(model), escape(stack), _layer(layer, normed), int(n)]
+                    for layer, normed, n in zip(part["layer"], part["normed"], part["n"], strict=True)
+                ],
+                hovertemplate="%{customdata[0]} · %{customdata[1]} · layer %{customdata[2]}"
+                "<br>d(ε) median %{y} over %{customdata[3]}<extra></extra>",
+            )
+        )
+    ticks = sorted(
+        {(float(a) + 0.5 * bool(b), _layer(a, b)) for a, b in zip(frame["layer"], frame["normed"], strict=True)}
+    )
+    figure.update_xaxes(title_text="layer (0: embedding, ′: after final norm)", **_ticks(ticks))
+    figure.update_yaxes(title_text="effective dimension d(ε)", rangemode="tozero")
+    return apply_style(figure)
+
+
+def islands(frame: pd.DataFrame) -> go.Figure:
+    """Draw tokens of one hidden-state matrix on its first three principal components.
+
+    They are coloured by cluster or by series. `layout.meta["views"]` maps each colouring to the visibility of
+    every trace; the page makes buttons from it.
+    """
+    import plotly.graph_objects as go
+
+    shown = [str(name) for name in frame["series"].value_counts(sort=True).index[:SERIES_SHOWN]]
+    groups: list[tuple[str, str, Any]] = [
+        ("cluster", f"cluster {escape(cluster)}", frame["cluster"] == cluster) for cluster in names(frame, "cluster")
+    ]
+    groups += [("series", escape(name), frame["series"].astype(str) == name) for name in shown]
+    groups.append(("series", "other series", ~frame["series"].astype(str).isin(shown)))
+    groups = [group for group in groups if group[2].any()]
+    figure = go.Figure()
+    counts = {"cluster": 0, "series": 0}
+    for view, name, mask in groups:
+        place, part = counts[view], frame[mask]
+        counts[view] += 1
+        figure.add_trace(
+            go.Scatter3d(
+                x=part["pc1"].to_numpy(np.float32),
+                y=part["pc2"].to_numpy(np.float32),
+                z=part["pc3"].to_numpy(np.float32),
+                mode="markers",
+                name=name,
+                visible=view == "cluster",
+                marker={"size": 3, "color": COLOURS[place % len(COLOURS)], "opacity": 0.8},
+                customdata=[
+                    [escape(s), int(p), int(c)]
+                    for s, p, c in zip(part["series"], part["position"], part["cluster"], strict=True)
+                ],
+                hovertemplate="%{customdata[0]}<br>position %{customdata[1]} · cluster %{customdata[2]}<extra></extra>",
+            )
+        )
+    views = {view: [group[0] == view for group in groups] for view in ("cluster", "series")}
+    axes = {f"{axis}axis": {"title": {"text": f"PC {n}"}} for n, axis in enumerate("xyz", start=1)}
+    camera = {"eye": {"x": 1.65, "y": 1.65, "z": 1.05}}
+    figure.update_layout(
+        scene={**axes, "camera": camera, "aspectmode": "cube"}, meta={"views": views}, legend_itemsizing="constant"
+    )
+    return apply_style(figure)
+
+
+def training(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
+    """Draw the training loss by step, one line per model, each divided by its first value.
+
+    The losses of different families have different units. models: the models of the whole page, which
+    determine the colours; training recipes with other names come after them.
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    order = [*models, *(name for name in names(frame, "model") if name not in models)]
+    for place, model in enumerate(order):
+        if model not in set(frame["model"]):
+            continue
+        part = frame[frame["model"] == model].sort_values("step")
+        loss = part["loss"].to_numpy(dtype=float)
+        figure.add_trace(
+            go.Scatter(
+                x=part["step"].to_numpy(),
+                y=loss / loss[0],
+                mode="lines",
+                name=escape(model),
+                line={"color": COLOURS[place % len(COLOURS)], "dash": DASHES[place % len(DASHES)], "width": 2},
+                customdata=[[escape(model), value] for value in loss],
+                hovertemplate="%{customdata[0]}<br>step %{x}<br>loss %{customdata[1]:.4g}<extra></extra>",
+            )
+        )
+    figure.update_xaxes(title_text="step", rangemode="tozero")
+    figure.update_yaxes(title_text="loss / first logged loss", type="log")
+    return apply_style(figure)
+
+
+def drawable(frame: pd.DataFrame, measure: str = CORRECTED) -> pd.DataFrame:
+    """Return the rows that log axes can show, with a column `isotropy`: the absolute value of the measure."""
+    rows = frame.assign(isotropy=frame[measure].astype(float).abs(), nmse=frame["nmse"].astype(float))
+    both = rows[["isotropy", "nmse"]].to_numpy()
+    shown: pd.DataFrame = rows[(np.isfinite(both) & (both > 0)).all(axis=1)]
+    return shown
+
+
+def _links(rows: pd.DataFrame) -> tuple[list[Any], list[Any]]:
+    """Return x and y of lines that join the models of one data set and condition, separated by None."""
+    x: list[Any] = []
+    y: list[Any] = []
+    for _, part in rows.sort_values("model").groupby(["dataset", "condition"], sort=True):
+        if len(part) > 1:
+            x += [*part["isotropy"].tolist(), None]
+            y += [*part["nmse"].tolist(), None]
+    return x, y
+
+
+def _marker(place: int, *, filled: bool) -> dict[str, Any]:
+    colour, symbol = COLOURS[place % len(COLOURS)], SYMBOLS[place % len(SYMBOLS)]
+    return {
+        "color": colour,
+        "symbol": symbol if filled else f"{symbol}-open",
+        "size": 10,
+        "line": {"width": 1.5, "color": colour},
+    }
+
+
+def model_colour(model: str, models: Sequence[str]) -> str:
+    """Return the colour of a model. models: the models of the whole page; another model comes after them."""
+    known = [*models, *([] if model in models else [model])]
+    return COLOURS[known.index(model) % len(COLOURS)]
+
+
+def names(frame: pd.DataFrame, column: str) -> list[Any]:
+    """Return the distinct values of a column, sorted, without missing ones."""
+    return sorted(frame[column].dropna().unique().tolist())
+
+
+def _decades(values: pd.Series) -> dict[str, Any]:
+    """Return a log axis labelled by powers of ten; with two decades or fewer, Plotly chooses the labels."""
+    wide = len(values) > 0 and float(values.max()) > 100 * float(values.min())
+    return {"type": "log", "exponentformat": "power", **({"dtick": 1} if wide else {})}
+
+
+def _layer(layer: Any, normed: Any) -> str:
+    return f"{int(layer)}′" if normed else str(int(layer))
+
+
+def _ticks(ticks: Sequence[tuple[float, str]]) -> dict[str, Any]:
+    """Return one tick per layer, thinned to at most twelve so that labels do not overlap on a phone."""
+    step = -(-len(ticks) // 12) if ticks else 1
+    kept = ticks[::step]
+    return {"tickvals": [at for at, _ in kept], "ticktext": [text for _, text in kept]}
+
+
+def apply_style(figure: go.Figure) -> go.Figure:
+    """Apply the style that all figures share; the page sets the colours of text and grid."""
+    return figure.update_layout(
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        margin={"l": 64, "r": 16, "t": 12, "b": 56},
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.02,
+            "yanchor": "bottom",
+        },
+        hoverlabel={"align": "left"},
+        autosize=True,
+    )

@@ -1,0 +1,161 @@
+"""Layouts of Plotly figures with panels in rows and columns, for a wide and a narrow page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tsfmscope.tasks.report.charts.figures import escape
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Panels side by side on a wide page and on a narrow one, such as a phone.
+COLUMNS, NARROW_COLUMNS = 3, 2
+# Heights in pixels: one panel, the gap between two, the top margin (legend and titles), the bottom
+# margin (axis).
+ROW, GAP, HEAD, FOOT = 175, 46, 92, 60
+# Gap between columns, as a share of the width.
+BETWEEN = 0.05
+# Pixels between the first row's top and the legend, which hold the panels' titles; pixels of each
+# further title line.
+LEGEND, SECOND = 26, 14
+
+
+class Shape(NamedTuple):
+    """Arrangement of the panels of a figure.
+
+    columns, narrow: panels side by side on a wide page and on a narrow one.
+    row: height of a panel in pixels.
+    shared: whether all panels share their ranges, so that only the outer ones are labelled.
+    """
+
+    columns: int = COLUMNS
+    narrow: int = NARROW_COLUMNS
+    row: int = ROW
+    shared: bool = True
+
+
+SHARED = Shape()
+
+
+def axes(place: int) -> dict[str, str]:
+    """Return the axes, by Plotly's names, for the traces of the panel at this index."""
+    number = "" if place == 0 else str(place + 1)
+    return {"xaxis": f"x{number}", "yaxis": f"y{number}"}
+
+
+def layout(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any], shape: Shape = SHARED) -> dict[str, Any]:
+    """Return axes, titles and heights of a figure with one panel per title.
+
+    titles: one per panel. The first line of a title is bold; a line break starts a further line.
+    x, y: settings of every axis, with `title`.
+
+    `meta["narrow"]` contains the settings that page.js replaces on a narrow page.
+    """
+    lines = 1 + max((text.count("\n") for text in titles), default=0)
+    above = LEGEND + SECOND * (lines - 1)
+    wide = _grid(len(titles), shape, x, y, lines)
+    legend = {"y": 1 + above / (wide["height"] - HEAD - FOOT), "itemsizing": "constant"}
+    narrow = _grid(len(titles), shape._replace(columns=shape.narrow), x, y, lines)
+    narrow["legend"] = {"y": 1 + above / (narrow["height"] - HEAD - FOOT)}
+    annotations = [_title(place, text) for place, text in enumerate(titles)]
+    return {**wide, "legend": legend, "annotations": annotations, "meta": {"narrow": narrow}}
+
+
+def changed(laid: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the layout with additional settings for some axes (name -> settings), for both widths."""
+    out, narrow = (
+        {**where, **{name: {**where[name], **more} for name, more in axes.items()}}
+        for where in (laid, laid["meta"]["narrow"])
+    )
+    return {**out, "meta": {"narrow": narrow}}
+
+
+def bare_head(laid: Mapping[str, Any], *, foot: int = FOOT, left: int = 64, right: int = 16) -> dict[str, Any]:
+    """Return the layout without space for a legend; foot, left, right: margins in pixels."""
+    top = LEGEND + SECOND + 6
+    margin, less = {"l": left, "r": right, "t": top, "b": foot}, HEAD + FOOT - top - foot
+    out = [{**one, "margin": margin, "height": one["height"] - less} for one in (laid, laid["meta"]["narrow"])]
+    return {**out[0], "meta": {"narrow": out[1]}}
+
+
+def tight(laid: Mapping[str, Any], *, right: int = 16) -> dict[str, Any]:
+    """Return the layout without space for a legend or for axis labels; right: right margin in pixels."""
+    return bare_head(laid, foot=24, left=24, right=right)
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """Return a panel's axis with small labels and a close title; more: further settings."""
+    return {"tickfont": {"size": 10}, "title": {"text": title, "standoff": 4, "font": {"size": 12}}, **more}
+
+
+def bare(**more: Any) -> dict[str, Any]:
+    """Return an axis without labels, ticks and grid, for plots whose coordinates have no meaning."""
+    return axis("", showgrid=False, ticks="", **more)
+
+
+def log_axis(values: pd.Series, title: str) -> dict[str, Any]:
+    """Return a logarithmic axis that covers all values, with about four labels. values: positive."""
+    out = axis(title, type="log", exponentformat="power")
+    if not len(values):
+        return out
+    low, high = float(np.log10(values.min())), float(np.log10(values.max()))
+    room = max(0.08 * (high - low), 0.08)
+    step = math.ceil((high - low + 2 * room) / 4)
+    ticks = {"dtick": step, "tick0": 0} if high - low > 1 else {"nticks": 4}
+    return {**out, "range": [round(low - room, 3), round(high + room, 3)], **ticks}
+
+
+def _grid(count: int, shape: Shape, x: Mapping[str, Any], y: Mapping[str, Any], lines: int) -> dict[str, Any]:
+    """Return axes, height and margins of `count` panels, filled row by row.
+
+    Axis titles stand at the left and at the bottom only; so do the labels of shared axes. lines: number of
+    lines of the panels' titles; where every axis has labels, the gap between rows grows by the height of
+    these lines.
+    """
+    columns = max(1, min(shape.columns, count))
+    rows = max(1, -(-count // columns))
+    gap = GAP if shape.shared else GAP + SECOND * lines
+    inner = rows * shape.row + (rows - 1) * gap
+    out: dict[str, Any] = {"height": inner + HEAD + FOOT, "margin": {"l": 64, "r": 16, "t": HEAD, "b": FOOT}}
+    wide = (1 - BETWEEN * (columns - 1)) / columns
+    for place in range(count):
+        row, column = divmod(place, columns)
+        left, top = column * (wide + BETWEEN), 1 - row * (shape.row + gap) / inner
+        names, lowest, first = axes(place), place + columns >= count, column == 0
+        shared = {name: {"matches": name} if place and shape.shared else {} for name in "xy"}
+        out[names["xaxis"].replace("x", "xaxis")] = {
+            **_labelled(x, lowest, lowest or not shape.shared),
+            "domain": _clipped(left, left + wide),
+            "anchor": names["yaxis"],
+            **shared["x"],
+        }
+        out[names["yaxis"].replace("y", "yaxis")] = {
+            **_labelled(y, first, first or not shape.shared),
+            "domain": _clipped(top - shape.row / inner, top),
+            "anchor": names["xaxis"],
+            **shared["y"],
+        }
+    return out
+
+
+def _labelled(axis: Mapping[str, Any], titled: bool, labelled: bool) -> dict[str, Any]:
+    text = axis["title"]["text"] if titled else ""
+    labelled = labelled and axis.get("ticks") != ""
+    return {**axis, "showticklabels": labelled, "title": {**axis["title"], "text": text}}
+
+
+def _clipped(low: float, high: float) -> list[float]:
+    return [round(max(0.0, low), 4), round(min(1.0, high), 4)]
+
+
+def _title(place: int, text: str) -> dict[str, Any]:
+    names = axes(place)
+    where = {"xref": f"{names['xaxis']} domain", "yref": f"{names['yaxis']} domain", "x": 0, "y": 1}
+    head, *more = (escape(line) for line in text.split("\n"))
+    text = "<br>".join([f"<b>{head}</b>", *more])
+    return {**where, "text": text, "showarrow": False, "xanchor": "left", "yanchor": "bottom", "align": "left"}

@@ -1,0 +1,166 @@
+"""Figures of numerical ranks by layer and by model (Yu et al. 2026, Figs. 4, 5, 6 and 9)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tsfmscope.tasks.report import colorscale
+from tsfmscope.tasks.report.charts import grid
+from tsfmscope.tasks.report.charts.figures import DASHES, apply_style, escape, names
+from tsfmscope.tasks.report.charts.panels import dash_key
+from tsfmscope.tasks.report.charts.spectra import MODALITIES
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+TOLERANCES = (1e-1, 1e-2, 1e-3)
+FULL = "most possible"
+# Fractions of the width, drawn as thin lines.
+FRACTIONS = (1.0, 0.5, 0.25, 0.125)
+# Quantities, in the order of their panels.
+QUANTITIES = ("embedded tokens", "query projections", "their heads")
+HOVER = "%{fullData.name}<br>%{x:g}: rank %{y:.3g}<extra></extra>"
+
+
+def growth(frame: pd.DataFrame, *, offset: int) -> go.Figure:
+    """Draw the numerical rank by layer: one panel per model, one line per tolerance and stack.
+
+    frame: columns of `plots.growth.COLUMNS`.
+    offset: added to the layer. With 1, a layer input stands at the number of the layer that reads it, from 1.
+
+    Time-series models come first. A band shows the range where n > 1. Hollow points: the tolerance is below
+    the floor that rounding leaves.
+    """
+    import plotly.graph_objects as go
+
+    models, dashes = panel_order(frame), _dashes(frame)
+    figure = go.Figure([*_keys(frame), *(dash_key(name, dash) for name, dash in dashes.items())])
+    for key, part in frame.groupby(["model", "stack", "epsilon"], sort=True):
+        model, stack, epsilon = str(key[0]), str(key[1]), float(part["epsilon"].iloc[0])
+        part = part.sort_values("layer")
+        where, x = grid.axes(models.index(model)), (part["layer"] + offset).tolist()
+        alone = frame.loc[frame["model"] == model, "stack"].nunique() == 1
+        figure.add_traces(_band(x, part, where, epsilon))
+        figure.add_trace(_line(x, part, epsilon, "solid" if alone else dashes[stack]).update(where))
+    for place, model in enumerate(models):
+        part = frame[frame["model"] == model]
+        ends = [int(part["layer"].min()) + offset, int(part["layer"].max()) + offset]
+        figure.add_trace(_thin(ends, [float(part["full_rank"].max())] * 2).update(grid.axes(place)))
+    deepest = int(frame["layer"].max()) + offset
+    x_axis = grid.axis("layer", range=[0.6, deepest + 0.4], dtick=max(1, math.ceil(deepest / 6)), tick0=1)
+    y_axis = grid.axis("numerical rank", range=[0, 1.06 * float(frame["full_rank"].max())], nticks=5)
+    shape = grid.Shape(columns=min(4, max(2, len(models))), narrow=2, row=200 if len(models) < 4 else 150)
+    return apply_style(figure).update_layout(**grid.layout(_titles(frame, models), x_axis, y_axis, shape))
+
+
+def trend(frame: pd.DataFrame) -> go.Figure:
+    """Draw the mean numerical rank against the quantity that a grid of models varies.
+
+    frame: columns of `plots.trend.COLUMNS`; rows with x ≤ 0 are left out. There is one panel per quantity and
+    family, and one line per tolerance. The x axis is logarithmic, labelled at the values of x. Where the
+    width is what varies, thin lines show the width and its fractions.
+    """
+    import plotly.graph_objects as go
+
+    frame = frame[frame["x"] > 0].assign(family=frame["family"].fillna(""))
+    order = {name: place for place, name in enumerate(QUANTITIES)}
+    pairs = set(zip(frame["quantity"], frame["family"], strict=True))
+    cells = sorted(pairs, key=lambda pair: (order.get(pair[0], len(order)), pair[1]))
+    figure = go.Figure(_keys(frame))
+    for place, (quantity, family) in enumerate(cells):
+        part, where = frame[(frame["quantity"] == quantity) & (frame["family"] == family)], grid.axes(place)
+        ends = part["x"].min(), part["x"].max()
+        if (part["width"] == part["x"]).all():
+            figure.add_traces([_thin(ends, [end * part_of for end in ends]).update(where) for part_of in FRACTIONS])
+        for epsilon in part["epsilon"].unique().tolist():
+            line = part[part["epsilon"] == epsilon].sort_values("x")
+            figure.add_trace(_line(line["x"].tolist(), line, epsilon, "solid").update(where))
+    ticks = sorted(frame["x"].unique().tolist())
+    shown = [round(math.log10(ticks[0]) - 0.08, 3), round(math.log10(ticks[-1]) + 0.08, 3)]
+    labels = {"tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    x_axis = grid.axis("what varies (log₂)", type="log", range=shown, **labels)
+    y_axis = grid.axis("mean numerical rank", rangemode="tozero", nticks=6)
+    shape = grid.Shape(columns=min(3, max(2, len(cells))), narrow=1, row=230, shared=False)
+    return apply_style(figure).update_layout(**grid.layout(["\n".join(cell) for cell in cells], x_axis, y_axis, shape))
+
+
+def panel_order(frame: pd.DataFrame) -> list[str]:
+    """Return the models in the order of their modality, time series first, then by name."""
+    rows = frame.drop_duplicates("model").sort_values("model")
+    order = [*MODALITIES, None]
+    placed = rows.assign(place=[order.index(m if m in MODALITIES else None) for m in rows["modality"]])
+    models: list[str] = placed.sort_values(["place", "model"])["model"].tolist()
+    return models
+
+
+def _dashes(frame: pd.DataFrame) -> dict[str, str]:
+    """Return stack -> dash for stacks that share a panel with another, encoders first."""
+    several = frame.groupby("model")["stack"].transform("nunique") > 1
+    stacks = sorted(names(frame[several], "stack"), key=lambda name: ("encoder" not in name, name))
+    return {name: DASHES[place % len(DASHES)] for place, name in enumerate(stacks)}
+
+
+def _titles(frame: pd.DataFrame, models: Sequence[str]) -> list[str]:
+    """Return the models' names, each with its modality on a second line unless all are time-series models."""
+    found = dict(zip(frame["model"], frame["modality"], strict=True))
+    if set(found.values()) <= {"series"}:
+        return list(models)
+    return [f"{model}\n{found[model] or 'unknown'}" for model in models]
+
+
+def _keys(frame: pd.DataFrame) -> list[go.Scatter]:
+    import plotly.graph_objects as go
+
+    known = [one for one in TOLERANCES if one in set(frame["epsilon"])]
+    return [
+        go.Scatter(x=[None], y=[None], mode="lines", name=_name(one), line={"width": 2, "color": _colour(one)})
+        for one in known
+    ]
+
+
+def _line(x: Sequence[float], part: pd.DataFrame, epsilon: float, dash: str) -> go.Scatter:
+    import plotly.graph_objects as go
+
+    colour = _colour(epsilon)
+    symbols = ["circle-open" if hollow else "circle" for hollow in part["below_noise_floor"]]
+    return go.Scatter(
+        x=x,
+        y=part["rank"].tolist(),
+        mode="lines+markers",
+        name=f"{escape(part['model'].iloc[0])}, {_name(epsilon)}",
+        showlegend=False,
+        line={"width": 1.8, "color": colour, "dash": dash},
+        marker={"size": 6, "color": colour, "symbol": symbols, "line": {"width": 1.5, "color": colour}},
+        hovertemplate=HOVER,
+    )
+
+
+def _band(x: Sequence[float], part: pd.DataFrame, where: Mapping[str, Any], epsilon: float) -> list[go.Scatter]:
+    """Draw the area from the smallest to the largest rank; empty without several values and layers."""
+    import plotly.graph_objects as go
+
+    if int(part["n"].max()) < 2 or len(x) < 2:
+        return []
+    y = [*part["high"].tolist(), *part["low"].tolist()[::-1]]
+    area = {"fill": "toself", "fillcolor": colorscale.faint(_colour(epsilon), 0.16), "line": {"width": 0}}
+    return [
+        go.Scatter(x=[*x, *x[::-1]], y=y, mode="none", showlegend=False, hoverinfo="skip", **area).update(dict(where))
+    ]
+
+
+def _thin(x: Sequence[float], y: Sequence[float]) -> go.Scatter:
+    import plotly.graph_objects as go
+
+    line = {"width": 1, "dash": "dot", "color": colorscale.GREY}
+    return go.Scatter(x=list(x), y=list(y), mode="lines", name=FULL, showlegend=False, hoverinfo="skip", line=line)
+
+
+def _name(epsilon: float) -> str:
+    return f"ε = {colorscale.power(math.log10(epsilon))}"
+
+
+def _colour(epsilon: float) -> str:
+    return colorscale.shade(TOLERANCES.index(epsilon), len(TOLERANCES))

@@ -1,0 +1,130 @@
+"""Figures of singular values against their index, as in Yu et al. 2026, Figs. 2a, 3a, 5c and 13."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tsfmscope.tasks.report import colorscale
+from tsfmscope.tasks.report.charts import grid
+from tsfmscope.tasks.report.charts.figures import COLOURS, DASHES, apply_style, escape
+from tsfmscope.tasks.report.charts.panels import dash_key
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+# Modalities, in the order that assigns dashes.
+MODALITIES = ("series", "text", "image", "table")
+RATIO, NUMBER = "σⱼ / σ₁", "j"
+HOVER = "%{fullData.name}<br>j = %{x}: %{y:.3g}<extra></extra>"
+SPECIAL = {"with_special": "special tokens too", "valued": "tokens of values alone"}
+
+
+def spectrum(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
+    """Draw the relative singular values of the embedded tokens, with dashes by modality.
+
+    There is one line per model, data set and condition.
+
+    frame: columns of `plots.spectrum.COLUMNS`, without values below the floor that rounding leaves.
+    models: the models of the whole page, which determine the colours; a grid of models is coloured by its
+    order.
+
+    There is one panel per data set where a model has several under one condition; else, and where modalities
+    are compared, one panel for all.
+    """
+    import plotly.graph_objects as go
+
+    panels = datasets(frame)
+    colours = model_colours(frame, models)
+    shown = [name for name in MODALITIES if name in set(frame["modality"])]
+    figure, told = go.Figure(), set[str]()
+    keys = ["x", "model", "dataset", "condition"]
+    for key, part in frame.groupby(keys, sort=True, dropna=False):
+        model, dataset, modality = str(key[1]), str(key[2]), part["modality"].iloc[0]
+        dash = DASHES[shown.index(modality) if modality in shown else 0]
+        where = grid.axes(panels.index(dataset) if panels else 0)
+        figure.add_trace(_line(part, escape(model), colours[model], dash, first=model not in told).update(where))
+        told.add(model)
+    if len(shown) > 1:
+        figure.add_traces([dash_key(name, dash) for name, dash in zip(shown, DASHES, strict=False)])
+    return _laid_out(figure, frame, panels)
+
+
+def constant(frame: pd.DataFrame) -> go.Figure:
+    """Draw the relative singular values of every layer's input for a constant series: one line per layer.
+
+    frame: columns of `plots.constant.COLUMNS`. There is one panel per model, stack and kind of tokens; the
+    legend numbers layers from 1.
+    """
+    import plotly.graph_objects as go
+
+    cells = sorted(set(zip(frame["model"], frame["stack"], frame["tokens"], strict=True)), key=_special_first)
+    layers = sorted(int(layer) for layer in frame["layer"].unique())
+    figure, told = go.Figure(), set[int]()
+    for key, part in frame.groupby(["layer", "model", "stack", "tokens"], sort=True):
+        layer, cell = int(part["layer"].iloc[0]), (str(key[1]), str(key[2]), str(key[3]))
+        name, colour = f"input of layer {layer + 1}", colorscale.shade(layers.index(layer), len(layers))
+        where = grid.axes(cells.index(cell))
+        line = _line(part, name, colour, "solid", first=layer not in told)
+        told.add(layer)
+        figure.add_trace(line.update(mode="lines+markers", marker={"size": 5, "color": colour}, **where))
+    titles = [f"{model}\n{stack}, {SPECIAL.get(tokens, tokens)}" for model, stack, tokens in cells]
+    return _laid_out(figure, frame, titles, grid.Shape(columns=2, narrow=1, row=210))
+
+
+def datasets(frame: pd.DataFrame) -> list[str]:
+    """Return the data sets that get a panel each; empty if one panel holds all.
+
+    Panels are separate if a model has several data sets under one condition and there is at most one
+    modality.
+    """
+    if frame["modality"].nunique() > 1:
+        return []
+    several = frame.groupby(["model", "condition"])["dataset"].nunique().max() if len(frame) else 0
+    return sorted(frame["dataset"].unique()) if several > 1 else []
+
+
+def model_colours(frame: pd.DataFrame, models: Sequence[str]) -> dict[str, str]:
+    """Return model -> colour: shades in the order of x if the models form a grid, else the page's colours."""
+    order = frame.drop_duplicates("model").sort_values(["x", "model"])
+    if len(order) and order["x"].notna().all():
+        return {name: colorscale.shade(place, len(order)) for place, name in enumerate(order["model"])}
+    known = [*models, *(name for name in order["model"] if name not in models)]
+    return {name: COLOURS[known.index(name) % len(COLOURS)] for name in order["model"]}
+
+
+def _line(part: pd.DataFrame, name: str, colour: str, dash: str, *, first: bool) -> go.Scatter:
+    import plotly.graph_objects as go
+
+    part = part.sort_values("j")
+    return go.Scatter(
+        x=part["j"].to_numpy(np.int32),
+        y=part["ratio"].to_numpy(np.float32),
+        mode="lines",
+        name=name,
+        legendgroup=name,
+        showlegend=first,
+        line={"color": colour, "dash": dash, "width": 2},
+        hovertemplate=HOVER,
+    )
+
+
+def _laid_out(figure: go.Figure, frame: pd.DataFrame, titles: Sequence[str], shape: Any = None) -> go.Figure:
+    """Lay out panels with logarithmic y axes from the smallest value shown to 1."""
+    low = math.log10(float(frame["ratio"].min())) if len(frame) else -1.0
+    step = max(1, math.ceil(-low / 5))
+    y = grid.axis(RATIO, type="log", exponentformat="power", range=[round(min(low - 0.15, -0.5), 3), 0.15], dtick=step)
+    last = float(frame["j"].max()) if len(frame) else 1.0
+    x = grid.axis(NUMBER, range=[0, round(1.03 * last + 0.5, 2)])
+    laid = grid.layout(titles or [""], x, y, shape or grid.Shape(row=280 if len(titles) < 2 else 220, narrow=1))
+    if not titles:
+        laid["annotations"] = []
+    return apply_style(figure).update_layout(**laid)
+
+
+def _special_first(cell: tuple[str, str, str]) -> tuple[str, str, bool]:
+    return cell[0], cell[1], cell[2] != "with_special"

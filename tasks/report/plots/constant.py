@@ -1,0 +1,38 @@
+"""Singular values of every layer's input for a constant series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tsfmscope.tasks.report import colorscale
+from tsfmscope.tasks.report.charts import spectra
+from tsfmscope.tasks.report.page.sections import Figure
+from tsfmscope.tasks.report.plot import Plot
+from tsfmscope.tasks.report.tables import StudyTables
+
+COLUMNS = ("model", "stack", "layer", "tokens", "floor", "j", "ratio")
+# Tolerance of the rank in the caption.
+EPSILON = 1e-2
+
+
+def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
+    """Draw one panel per model, stack and kind of tokens."""
+    frame = study.rows("constant", COLUMNS)
+    if frame.empty:
+        return
+    alt = "Line charts of relative singular values of every layer's input for a constant series, a line a layer."
+    deepest = frame[frame["layer"] == frame["layer"].max()]
+    ranks = deepest[deepest["ratio"] > EPSILON].groupby(["model", "stack", "tokens"])["j"].max()
+    texts = [f"{model} {stack}, {spectra.SPECIAL.get(t, t)}: {rank}" for (model, stack, t), rank in ranks.items()]
+    caption = (
+        f"Values above rounding's floor. Rank at ε = {colorscale.power(-2)} after the last layer: {'; '.join(texts)}."
+    )
+    yield Figure("constant", spectra.constant(frame), alt, caption)
+
+
+PLOT = Plot(
+    "A constant series is one token over and over, a matrix of rank 1; a layer is given special tokens too.",
+    {"constant": COLUMNS},
+    draw,
+    topic="rank",
+)

@@ -1,0 +1,98 @@
+"""Effective dimension by layer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tsfmscope.tasks.report.charts import figures
+from tsfmscope.tasks.report.page import verdicts
+from tsfmscope.tasks.report.page.html_table import html_table
+from tsfmscope.tasks.report.page.sections import Figure, TableBlock
+from tsfmscope.tasks.report.plot import Plot
+from tsfmscope.tasks.report.tables import StudyTables, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("model", "family", "stack", "layer", "normed", "median", "low", "high", "n")
+QUANTITY = "d(0.8)"
+# Column of the state after the final norm, which is not a numbered layer.
+NORMED = "n′"
+# Matches the layer in `source` of the rows of Shelim et al. 2025, Table 1.
+TABLE_LAYER = re.compile(r"layer (\d+)$")
+
+
+def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
+    """Draw one figure, or one per base model if some models are compressed from others."""
+    frame = study.rows("layers", COLUMNS)
+    if frame.empty:
+        return
+    low, high = frame["median"].min(), frame["median"].max()
+    alt = "Line chart of effective dimension by layer, one line a model and stack: "
+    alt += f"{', '.join(figures.names(frame, 'model'))}; between {low:g} and {high:g} dimensions."
+    caption = (
+        "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
+    )
+    bases = frame["model"].str.partition("@")[0]
+    if bases.equals(frame["model"]):
+        yield Figure("layers", figures.effective_dimension(frame, models), alt, caption)
+        return
+    for base, part in frame.groupby(bases, sort=True):
+        yield Figure("layers", figures.effective_dimension(part), alt, caption, str(base))
+
+
+def list_tables(study: StudyTables) -> list[TableBlock]:
+    """Return Shelim et al. 2025, Table 1, with our numbers."""
+    frame = study.rows("layers", COLUMNS)
+    if frame.empty:
+        return []
+    table = paper_table(frame, require(study.published, verdicts.COLUMNS))
+    return [TableBlock(f"{study.name}-layers", f"{QUANTITY} by layer, the paper's below ours", html_table(table))]
+
+
+def paper_table(layers: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+    """Return d(0.8) in the layout of Shelim et al. 2025, Table 1: one column per layer.
+
+    There is one row per model and stack. Layers are numbered from 1. Below the rows of a family stands the
+    paper's row, where the paper prints one. Column n′ is the state after the final norm, which the paper does
+    not report. Layer 0, the embedding's output, is left out of the table but is in the section's data.
+    """
+    import pandas as pd
+
+    rows = layers[layers["layer"] >= 1]
+    printed = published[(published["quantity"] == QUANTITY) & published["published"].notna()]
+    out: list[dict[str, object]] = []
+    for family, part in rows.groupby("family", sort=True):
+        out += [_our_row(model, stack, one) for (model, stack), one in part.groupby(["model", "stack"], sort=True)]
+        theirs = printed[printed["model"].isin(part["model"])]
+        if len(theirs):
+            out.append(_paper_row(family, dict(zip(theirs["source"], theirs["published"], strict=True))))
+    frame = pd.DataFrame(out)
+    numbered = sorted((name for name in frame.columns if name.isdigit()), key=int)
+    return frame[[name for name in ("whose", "model", "stack", *numbered, NORMED) if name in frame]]
+
+
+def _our_row(model: object, stack: object, rows: pd.DataFrame) -> dict[str, object]:
+    names = [NORMED if normed else str(int(layer)) for layer, normed in zip(rows["layer"], rows["normed"], strict=True)]
+    return {"whose": "ours", "model": model, "stack": stack, **dict(zip(names, rows["median"], strict=True))}
+
+
+def _paper_row(family: object, numbers: Mapping[str, float]) -> dict[str, object]:
+    """Return the paper's row of a family.
+
+    numbers: source -> printed number; a source that ends in "layer N" gives the column.
+    """
+    matches = {TABLE_LAYER.search(source): number for source, number in numbers.items()}
+    layers = {match.group(1): float(number) for match, number in matches.items() if match}
+    return {"whose": "the paper", "model": family, "stack": None, **layers}
+
+
+PLOT = Plot(
+    "How many principal directions hold 80 % of the variance of the hidden states, by layer.",
+    {"layers": COLUMNS},
+    draw,
+    tables=list_tables,
+    tabled_quantity=QUANTITY,
+)

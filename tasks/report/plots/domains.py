@@ -1,0 +1,68 @@
+"""NMSE against isotropy, one panel per domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tsfmscope.tasks.report.charts import figures, panels
+from tsfmscope.tasks.report.page.sections import Figure
+from tsfmscope.tasks.report.plot import Plot
+from tsfmscope.tasks.report.tables import StudyTables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("model", "dataset", "domain", "paper", "stands_in_for", "condition", *figures.AXES, "nmse")
+
+
+def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
+    """Draw the panels; nothing if no point has a value on both logarithmic axes."""
+    frame = study.rows("points", COLUMNS)
+    shown = panels.placed(frame, of_paper=study.figure is not None)
+    if len(shown):
+        figure = panels.by_domain(frame, models, study.conditions, of_paper=study.figure is not None)
+        conditions = [name for name in study.conditions if name in set(shown["condition"])]
+        fills = "Filled: Dataset 1 of the domain; open: Dataset 2; a line joins the two of one model."
+        fills += f" Condition: {conditions[0]}." if len(conditions) == 1 else f" Dashes: {', '.join(conditions)}."
+        yield describe_panels(study, figure, frame, shown, fills)
+
+
+def describe_panels(study: StudyTables, figure: object, frame: pd.DataFrame, shown: pd.DataFrame, fills: str) -> Figure:
+    """Return the figure of panels with its alternative text and caption.
+
+    frame: all points. shown: those that `panels.placed` keeps. fills: first sentences of the caption.
+    """
+    of_paper = study.figure is not None
+    domains = shown["panel"].unique()
+    alt = (
+        f"{len(domains)} scatter plots of NMSE against {figures.AXES[panels.measure(of_paper)]}, one per domain "
+        f"({', '.join(domains)}), {len(shown)} points, both axes logarithmic and shared."
+    )
+    caption = fills + _dataset_names(shown)
+    if left_out := len(frame) - len(shown):
+        caption += (
+            f" {left_out} of {len(frame)} points have no value on a log axis and are not drawn; the data holds them."
+        )
+    if of_paper:
+        caption += " The axis is the printed |ζ′|; the tests below take ζ′ less its null mean."
+    return Figure("points", figure, alt, caption)
+
+
+def _dataset_names(shown: pd.DataFrame) -> str:
+    """Return a sentence on the data sets whose names are not already domain and number; empty without any."""
+    names: dict[str, list[str]] = {}
+    for row in shown.drop_duplicates("dataset").sort_values(["order", "number"]).itertuples(index=False):
+        if row.dataset != f"{row.domain}-{row.number}":
+            stand_in = " (a stand-in)" if isinstance(row.stands_in_for, str) else ""
+            names.setdefault(str(row.domain), []).append(f"{row.number} {row.dataset}{stand_in}")
+    text = "; ".join(f"{domain} {', '.join(datasets)}" for domain, datasets in names.items())
+    return f" Data sets: {text}." if text else ""
+
+
+PLOT = Plot(
+    "A panel a domain, a point a model on a data set; left is more isotropic, low is less error. Hover, or tap, to "
+    "read a point; tap the legend to filter.",
+    {"points": COLUMNS},
+    draw,
+)

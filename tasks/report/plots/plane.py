@@ -1,0 +1,34 @@
+"""Embedded tokens on two singular directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tsfmscope.tasks.report.charts import heatmaps
+from tsfmscope.tasks.report.page.sections import Figure
+from tsfmscope.tasks.report.plot import Plot
+from tsfmscope.tasks.report.tables import StudyTables
+
+COLUMNS = ("model", "x_axis", "dataset", "condition", "token", "type", "value", "x", "y")
+
+
+def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
+    """Draw one panel per model, data set and condition."""
+    frame = study.rows("planes", COLUMNS)
+    if frame.empty:
+        return
+    panels = len(frame.drop_duplicates(["model", "dataset", "condition"]))
+    alt = f"Scatter plots of embedded tokens on two singular directions, {panels} panels, {len(frame):,} points."
+    caption = (
+        "From violet (smallest) to orange (largest): the value that a token stands for, else its id; blue alone where "
+        "it has neither."
+    )
+    yield Figure("planes", heatmaps.planes(frame), alt, caption)
+
+
+PLOT = Plot(
+    "Embedded tokens on the two leading singular directions of all of them, a panel a model.",
+    {"planes": COLUMNS},
+    draw,
+    topic="rank",
+)

@@ -1,0 +1,51 @@
+"""Singular values of the embedded tokens, one line per model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tsfmscope.tasks.report.charts import spectra
+from tsfmscope.tasks.report.page.sections import Figure
+from tsfmscope.tasks.report.plot import Plot
+from tsfmscope.tasks.report.plots import plane
+from tsfmscope.tasks.report.tables import StudyTables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("model", "modality", "x", "dataset", "condition", "n_rows", "floor", "j", "ratio")
+
+
+def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
+    """Draw the singular values, and the tokens on two singular directions if they were measured."""
+    yield from draw_spectrum(study, models)
+    yield from plane.draw(study, models)
+
+
+def draw_spectrum(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
+    """Draw one line per model, data set and condition."""
+    frame = study.rows("embedded", COLUMNS)
+    if frame.empty:
+        return
+    cells = frame.drop_duplicates(["model", "dataset", "condition"])
+    alt = f"Line chart of relative singular values of embedded tokens, logarithmic, {len(cells)} lines, one a model"
+    alt += " and data set." if spectra.datasets(frame) else "."
+    caption = f"Lines end at the floor that rounding leaves. Tokens: {_range(cells['n_rows'])}."
+    named = sorted(set(cells["dataset"]))
+    caption += f" Data: {', '.join(named)}." if not spectra.datasets(frame) else ""
+    yield Figure("embedded", spectra.spectrum(frame, models), alt, caption)
+
+
+def _range(values: pd.Series) -> str:
+    low, high = int(values.min()), int(values.max())
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+PLOT = Plot(
+    "Singular values of the matrix of embedded tokens, relative to the largest: the faster they fall, the lower its "
+    "rank.",
+    {"embedded": COLUMNS, "planes": plane.COLUMNS},
+    draw,
+    topic="rank",
+)

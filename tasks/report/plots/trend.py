@@ -1,0 +1,32 @@
+"""Numerical rank against the quantity that a grid of models varies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tsfmscope.tasks.report.charts import growth
+from tsfmscope.tasks.report.page.sections import Figure
+from tsfmscope.tasks.report.plot import Plot
+from tsfmscope.tasks.report.plots.growth import explain_hollow
+from tsfmscope.tasks.report.tables import StudyTables
+
+COLUMNS = ("model", "family", "quantity", "x", "epsilon", "width", "below_noise_floor", "rank", "n")
+
+
+def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
+    """Draw one panel per quantity and family; nothing if no x is above zero."""
+    frame = study.rows("trend", COLUMNS)
+    if not (frame["x"] > 0).any():
+        return
+    alt = f"Line charts of mean numerical rank against what varies, {frame['quantity'].nunique()} quantities."
+    varies_width = (frame["width"] == frame["x"]).groupby(frame["quantity"]).all().any()
+    caption = "Dotted: the width, its half, quarter and eighth." if varies_width else ""
+    yield Figure("trend", growth.trend(frame), alt, (caption + explain_hollow(frame)).strip())
+
+
+PLOT = Plot(
+    "Numerical rank, averaged over layers or data sets, against what a grid of models varies.",
+    {"trend": COLUMNS},
+    draw,
+    topic="rank",
+)

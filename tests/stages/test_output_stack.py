@@ -1,0 +1,106 @@
+"""The rows of a plug-in with unusual names of stacks stand for its output stack in tables, views and rankings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import tsfmscope as ts
+from tests.store.conftest import ROWS
+from tests.two_stacks import TwoStacks
+from tsfmscope import store
+from tsfmscope.stages import checkpoints
+from tsfmscope.stages.cli.app import app
+from tsfmscope.stages.config import Model
+from tsfmscope.stages.config.params import load
+from tsfmscope.stages.geometry import TASK
+from tsfmscope.store import catalogue, files
+from tsfmscope.tasks import lens
+from tsfmscope.tasks.conformance import findings
+from tsfmscope.tasks.conformance.subject import Subject
+from tsfmscope.tasks.entries.geometry import entry
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.series.types import Series
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model of the plug-in, some series and params."""
+    monkeypatch.setitem(registry.FAMILIES, TwoStacks.name, "tests.two_stacks:TwoStacks")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    TwoStacks.new(TwoStacks.example, seed=1).save(tmp_path / "model")
+    waves = {f"s{n}": np.sin(np.arange(200) / (3 + n)) + n for n in range(4)}
+    pd.DataFrame(waves).to_csv(tmp_path / "mine.csv", index=False)
+    return tmp_path
+
+
+def test_the_plug_in_passes_the_checks_of_every_family_but_one(tmp_path: Path) -> None:
+    # Its config counts the blocks of both stacks together.
+    subject = Subject(TwoStacks.name, TwoStacks.new(TwoStacks.example, seed=1), TwoStacks.example, tmp_path)
+    failed = [finding.check for finding in findings(subject) if finding.verdict == "fail"]
+    assert failed == ["layers-are-those-of-the-config"]
+
+
+def checkpoint_row() -> dict[str, Any]:
+    """The model's row of the table `checkpoints`, as the stage writes it."""
+    params = load(ROOT / "params" / "smoke.yaml")
+    params = params.model_copy(update={"models": {"mine": Model(family=TwoStacks.name, ref="model")}})
+    return checkpoints._row(params, "mine", {})
+
+
+def geometry_rows() -> list[dict[str, Any]]:
+    """One row per layer of the model, as the stage geometry writes them."""
+    model = registry.load(TwoStacks.name, Path("model"), options={})
+    walks = np.random.default_rng(0).normal(size=(4, 200)).cumsum(axis=1).astype(np.float32)
+    series = [Series("d", f"s{n}", walk) for n, walk in enumerate(walks)]
+    tokens = lens.tokenize(model, series, context=64, horizon=12, rows=60, seed=0).tokens
+    assert tokens is not None
+    rows = []
+    for states in lens.hidden_states(model, tokens, rows=60, seed=0).layers:
+        place = {"stack": states.stack, "layer": states.layer, "normed": states.normed}
+        spec = {"base_model": None, "rank": None, **ROWS["geometry"], "model": "mine", **place}
+        spec |= {"tokens": 60, "measure": {"repeats": 0, "permutations": 0}, "seed": 0}
+        data = {"states": states.states, "types": None, "n_series": 4, "states_dtype": "float32"}
+        rows += entry(Job(TASK, spec), data, None).rows
+    return rows
+
+
+def test_the_views_read_the_last_layer_of_the_output_stack(tmp_path: Path) -> None:
+    row, rows = checkpoint_row(), geometry_rows()
+    assert (row["input_stack"], row["output_stack"]) == ("stem", "backbone")
+    assert {(one["stack"], one["layer"], one["normed"]) for one in rows} == {
+        *(("stem", 0, False), ("stem", 1, False), ("stem", 1, True)),
+        *(("backbone", 0, False), ("backbone", 1, False), ("backbone", 2, False), ("backbone", 2, True)),
+    }
+    studies = [{"study": "s", "stage": "geometry", "job_key": one["job_key"]} for one in rows]
+    tables = {"geometry": rows, "checkpoints": [row], "studies": studies}
+    for name, made in tables.items():
+        files.write_rows(tmp_path / f"{name}.parquet", name, made)
+    catalogue.build(tmp_path / "results.duckdb", {name: [tmp_path / f"{name}.parquet"] for name in tables})
+    (last,) = [one for one in rows if (one["stack"], one["normed"]) == ("backbone", True)]
+    with store.open(tmp_path / "results.duckdb") as connection:
+        layers = connection.sql("select stack, layer, normed, zeta from last_layer").fetchall()
+        values = connection.sql("select value from isotropy where measure = 'zeta'").fetchall()
+    assert layers == [("backbone", 2, True, last["zeta"])]
+    assert values == [(last["zeta"],)]
+
+
+def test_recommend_ranks_by_the_output_stack_and_inspect_reports_both() -> None:
+    command = ["recommend", "mine.csv", "--models", "two-stacks:model", "--contexts", "32,64", "--rows", "60"]
+    done = CliRunner().invoke(app, [*command, "--horizon", "12", "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    candidates = json.loads(done.stdout)["candidates"]
+    assert [(one["stack"], one["layer"]) for one in candidates] == [("backbone", 2)] * 2
+    layers = ts.inspect("model", "mine.csv", context=64, horizon=12, rows=60).layers
+    assert list(layers["stack"]) == ["stem"] * 3 + ["backbone"] * 4

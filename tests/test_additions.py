@@ -1,0 +1,194 @@
+"""The steps of CONTRIBUTING.md for a new family and a new measure, done in a copy of the repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("docs", "params", "stages", "store", "tasks", "tests", "tsfmscope")
+FILES = ("CONTRIBUTING.md", "README.md", "dvc.yaml", "params.yaml", "pyproject.toml")
+# Files that a command of CONTRIBUTING.md writes.
+GENERATED = {"docs/tables.md", "dvc.yaml", "tests/task_versions.json"}
+# Modules of tests that run on every family of the registry.
+SHARED = ("conformance", "config_family", "families", "heads", "spectra", "stacks")
+SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
+PYTHON = re.compile(r"^ {4}```python\n(.*?)^ {4}```$", re.MULTILINE | re.DOTALL)
+# Measures a layer as the stage geometry does, stores the row, and reads the view `isotropy`.
+STORED = """
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tests.store.conftest import valid_row
+from tsfmscope import store
+from tsfmscope.stages.geometry import TASK
+from tsfmscope.store import catalogue, files
+from tsfmscope.stages.config.measures import Geometry
+from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions, entry
+from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
+from tsfmscope.tasks.job import Job
+
+path = Path(sys.argv[1])
+states = np.random.default_rng(0).normal(size=(90, 4))
+facts = {"base_model": None, "rank": None, **valid_row("geometry")}
+options = Geometry(repeats=0).model_dump(exclude={"rows", "cai"}) | {"presets": []}
+spec = GeometrySpec(
+    cell=CellIdentity.part_of(facts), place=LayerPlace.part_of(facts), weights_dtype="float32", tokens=90, seed=0,
+    measure=MeasureOptions.parse(options),
+)
+data = {"states": states, "types": None, "n_series": 1, "states_dtype": "float32"}
+(row,) = entry(Job(TASK, spec.to_dict()), data, None).rows
+studies = {"study": "s", "stage": "geometry", "job_key": row["job_key"]}
+tables = {"geometry": [row], "checkpoints": [valid_row("checkpoints")], "study_jobs": [studies]}
+for name, rows in tables.items():
+    files.write_rows(path.with_name(f"{name}.parquet"), name, rows)
+catalogue.build(path, {name: [path.with_name(f"{name}.parquet")] for name in tables})
+with store.open(path) as connection:
+    query = "select measure, value = isotropy and value > 1 from isotropy where measure = 'effective_rank'"
+    print(json.dumps(connection.sql(query).fetchall()))
+"""
+
+# Prints whether every layer of a model has an effective rank between 1 and its width.
+INSPECTED = """
+import json
+
+import tsfmscope as ts
+
+layers = ts.inspect("chronos-bolt-nano", "nile", context=64, horizon=12, rows=200).layers
+print(json.dumps(bool(layers["effective_rank"].between(1, layers["width"]).all())))
+"""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of this repository without its history. contents: path -> content, when it was made."""
+
+    folder: Path
+    contents: Mapping[str, bytes]
+
+    def run(self, *arguments: str, cwd: Path | None = None) -> str:
+        """Run the copy's Python and return what it printed."""
+        environment = {**os.environ, "PYTHONPATH": str(self.folder), "COLUMNS": "200", "NO_COLOR": "1"}
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=cwd or self.folder, env=environment, capture_output=True, text=True, timeout=1500,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    def insert(self, file: str, text: str, before: str) -> None:
+        """Insert a text in front of the only line of a file that begins with another."""
+        path = self.folder / file
+        lines = path.read_text().splitlines(keepends=True)
+        (at,) = [n for n, line in enumerate(lines) if line.startswith(before)]
+        path.write_text("".join([*lines[:at], text, *lines[at:]]))
+
+    def generate(self) -> None:
+        """Run the commands of CONTRIBUTING.md that write files."""
+        tables = self.run("-m", "tsfmscope.store", "tables", "--markdown")
+        (self.folder / "docs/tables.md").write_text(tables)
+        self.run("-m", "tests.task_versions", "--write")
+        self.run("-m", "tsfmscope.stages.pipeline.dvc_file")
+
+    def touched(self) -> set[str]:
+        """Return the files that were added or changed, the generated ones left out."""
+        now = read_files(self.folder)
+        return {name for name, content in now.items() if self.contents.get(name) != content} - GENERATED
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Return path -> content of the files of a copy; links to folders are not followed."""
+    paths = [path for name in FOLDERS for path in (folder / name).rglob("*")]
+    paths = [path for path in paths if path.is_file() and "__pycache__" not in path.parts]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in [*paths, *map(folder.joinpath, FILES)]}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Copy:
+    """A copy of this repository's code; the checkpoints are linked."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    for name in FOLDERS:
+        shutil.copytree(
+            ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "results", "assets")
+        )
+    for name in FILES:
+        shutil.copy2(ROOT / name, folder / name)
+    (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
+    return Copy(folder, read_files(folder))
+
+
+def snippets(title: str) -> list[str]:
+    """Return the Python of a section of CONTRIBUTING.md, without the indent of its list."""
+    (section,) = [text for name, text in SECTION.findall((ROOT / "CONTRIBUTING.md").read_text()) if name == title]
+    return [re.sub(r"^ {4}", "", text, flags=re.MULTILINE) for text in PYTHON.findall(section)]
+
+
+def indented(text: str, spaces: int) -> str:
+    return re.sub(r"^(?=.)", " " * spaces, text, flags=re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_family_is_its_module_one_line_and_one_example(repository: Copy) -> None:
+    line, example = snippets("Add a family")
+    shutil.copy2(repository.folder / "docs/plugin/patch_line.py", repository.folder / "tasks/models/patch_line.py")
+    repository.insert("tasks/models/registry.py", indented(line, 4), '    "patchtst"')
+    repository.insert("tasks/conformance/examples.py", indented(example, 8), '        "patchtst"')
+    repository.generate()
+    repository.run("-m", "tsfmscope.tasks.conformance", "patch-line")
+    files = [f"tests/tasks/models/test_{name}.py" for name in SHARED]
+    said = repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", "patch-line")
+    found = re.search(r"(\d+) passed", said)
+    assert found and int(found[1]) > 25, said
+    repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_task_versions.py")
+    assert repository.touched() == {
+        "tasks/models/patch_line.py",
+        "tasks/models/registry.py",
+        "tasks/conformance/examples.py",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_measure_is_its_function_and_its_column(repository: Copy, tmp_path: Path) -> None:
+    function, *entries = snippets("Add a measure")
+    measure, column = (entry.rstrip() + ",\n" for entry in entries)
+    file = "tasks/geometry/measures.py"
+    repository.insert(file, f"{function}\n\n", "MEASURES: ")
+    text = (repository.folder / file).read_text()
+    version = re.search(r"^VERSION = (\d+)$", text, re.MULTILINE)
+    assert version
+    text = text.replace(version[0], f"VERSION = {int(version[1]) + 1}")
+    head, tail = text.split("MEASURES: ")
+    (repository.folder / file).write_text(
+        f"{head}MEASURES: " + tail.replace("\n)\n", f"\n{indented(measure, 4)})\n", 1)
+    )
+    table = repository.folder / "store/tables/results.py"
+    before = '            C(\n                "cai_rows"'
+    assert table.read_text().count(before) == 1
+    table.write_text(table.read_text().replace(before, indented(column, 12) + before))
+    repository.generate()
+    repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_facts.py", "tests/store/test_docs.py")
+
+    # Rows of the stage, through the schema and the catalogue, to the view that correlations read.
+    assert json.loads(repository.run("-c", STORED, str(tmp_path / "results.duckdb"))) == [["effective_rank", True]]
+    assert json.loads(repository.run("-c", INSPECTED)) is True
+    ranked = ("--models", "chronos-bolt-nano,patchtst-nano", "--contexts", "64", "--rows", "200")
+    command = ("-m", "tsfmscope.stages.cli", "recommend", "nile", *ranked)
+    found = json.loads(repository.run(*command, "--by", "effective_rank", "--json"))
+    scores = [row["effective_rank"] for row in found["candidates"]]
+    assert scores == sorted(scores, reverse=True) and scores[0] > scores[1] > 1
+    assert repository.touched() == {file, "store/tables/results.py"}
