@@ -153,13 +153,13 @@ def planning(folder: Path, count: int) -> Found:
         first = stored - round(count * (1 - NEW)) if stored else 0
         asked, where = JobLog(), Resources()
         jobs = (one.job for one in asked.noting(plan(count, first)))
-        backlog = JobQueue(jobs, out.missing, where.chunk, lambda job: where.of(job.task.name))
-        while not backlog.complete:
-            backlog.plan_ahead()
+        queue = JobQueue(jobs, out.missing, where.chunk, lambda job: where.for_task(job.task.name))
+        while not queue.is_complete:
+            queue.plan_ahead()
         seconds, cpu = time.time() - began, time.process_time() - cpu
-    assert (backlog.planned, len(backlog)) == (count, round(count * NEW) if stored else count)
+    assert (queue.n_planned, len(queue)) == (count, round(count * NEW) if stored else count)
     return Found(
-        seconds, seconds, (peak() - before) / MIB, f"{cpu:.2f} s of CPU, {open_s:.2f} to open; {len(backlog)} to run"
+        seconds, seconds, (peak() - before) / MIB, f"{cpu:.2f} s of CPU, {open_s:.2f} to open; {len(queue)} to run"
     )
 
 
@@ -225,7 +225,7 @@ def main() -> None:
         print(json.dumps(work(Path(asked.folder), asked.jobs)))
         return
     size = QUICK if asked.quick else FULL
-    jobs, many = asked.jobs or size["jobs"], asked.planned or size["planned"]
+    jobs, many = asked.jobs or size["jobs"], asked.n_planned or size["planned"]
     print(f"{'':18s} {'jobs':>8s} {'s':>9s} {'whole s':>9s} {'us a job':>10s} {'jobs/s':>9s} {'MB':>5s}")
     each = {}
     for name in ("ours", "ours, a call each", *PEERS):

@@ -137,7 +137,7 @@ def worst_lower_limit(
     method, moments, limits = {"method": two_step.METHOD, "ranks": {"budget": size}}, gather(base, *parts), [0.0]
     for heads in two_step.splits(base, size):
         candidate = copy.deepcopy(base)
-        two_step.cut(candidate, method, heads, moments, parts)
+        two_step.apply_split(candidate, method, heads, moments, parts)
         more = ours - errors(candidate)
         if more.any():
             limits.append(ratio(more)[1])

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +14,21 @@ from tsfmscope import store
 from tsfmscope.stages import BY_NAME, DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.pca_states import answer_islands
+from tsfmscope.stages.pipeline.report_figures import FIGURES, draw_figures
 from tsfmscope.stages.pipeline.sources import sources
 from tsfmscope.store import catalogue
-from tsfmscope.store.files import atomic, space, write_text
+from tsfmscope.store.files import write_text
 from tsfmscope.store.report_queries import ReportQuery, load_queries
-from tsfmscope.tasks.report import theory
 from tsfmscope.tasks.report.dvc_metrics import KEY_COLUMNS, nest_rows
-from tsfmscope.tasks.report.page import studies
-from tsfmscope.tasks.report.page.page import models, render
+from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.plot import load_plot
-from tsfmscope.tasks.report.quantize_png import light
-from tsfmscope.tasks.report.render.mpl_render import render as still
 from tsfmscope.tasks.report.tables import Answer, ReportTables, StudyTables
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
-    import plotly.graph_objects as go
 
 METRICS, PAGE, PLOTS = Path(DATA, "metrics.json"), Path(DATA, "report.html"), Path(DATA, "plots")
-FIGURES = Path(DATA, "figures")
 # Not a dependency of the stage in dvc.yaml, because it contains the stage's own outputs.
 LOCK = Path("dvc.lock")
 
@@ -60,7 +52,7 @@ def main(params: Params) -> None:
             )
             metrics = _answer_metrics(connection, params.report.study)
             plots = _answer_dvc_plots(connection, params)
-    stills = _draw(tables)
+    stills = draw_figures(tables)
     write_text(PAGE, render(tables, stills, locked(LOCK)))
     write_text(METRICS, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
     for name, frame in plots.items():
@@ -105,39 +97,6 @@ def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> It
             },
             _answer(connection, queries["rank_tests"].fill(study=name)) if plot.has_rank_tests else None,
         )
-
-
-def _draw(tables: ReportTables) -> dict[str, bytes]:
-    """Write the plots of every study and section on theory as PNG and SVG, and return name -> PNG.
-
-    The folder is made even if there is nothing to draw.
-    """
-    with space(FIGURES):
-        FIGURES.mkdir(parents=True, exist_ok=True)
-    # Spawn, because forked processes would inherit the state of this process' threads.
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        made = pool.map(partial(_still, named=models(tables)), tables.studies)
-        proved = {name: _write(name, [(one.title, one.figure)]) for name, one in theory.drawn(tables).items()}
-        stills = {study.name: png for study, png in zip(tables.studies, made, strict=True) if png is not None}
-    return stills | proved
-
-
-def _still(study: StudyTables, named: list[str]) -> bytes | None:
-    """Write a study's plots and return their PNG, or None if there is nothing to draw.
-
-    Runs in a process of a pool. named: every model, since a model's colour depends on all of them.
-    """
-    figures = studies.draw_figures(study, named)
-    return _write(study.name, [(figure.title, figure.figure) for figure in figures]) if figures else None
-
-
-def _write(name: str, figures: list[tuple[str, go.Figure]]) -> bytes:
-    """Write figures as one PNG and one SVG, and return the PNG reduced to few colours."""
-    made = still(figures)
-    for suffix, data in made.items():
-        with atomic(FIGURES / f"{name}.{suffix}") as temporary:
-            temporary.write_bytes(data)
-    return light(made["png"])
 
 
 def _answer_metrics(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Any]:

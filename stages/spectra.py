@@ -10,6 +10,7 @@ from typing import Any
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.snapshots import snapshots, studies_by_model
 from tsfmscope.stages.pipeline.sweeping import Planned, environments, open_store, sweep
 from tsfmscope.store.dumps import layers, read_states, read_table
 from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace, ModelIdentity
@@ -17,7 +18,6 @@ from tsfmscope.tasks.entries.spec import Spec
 from tsfmscope.tasks.entries.spectra import ConstantSpec, PlaneSpec, RowAnglesSpec, TokenAnglesSpec, WeightsSpec
 from tsfmscope.tasks.entries.state_spectra import GaussianSpec, InputSpec
 from tsfmscope.tasks.job import Job, Task
-from tsfmscope.tasks.models import registry
 
 LOADER = "tsfmscope.tasks.entries.loading:load_model"
 INPUT = Task("input_spectrum", 1, "tsfmscope.tasks.entries.state_spectra:input_spectrum", table="spectra")
@@ -93,12 +93,12 @@ def _spec_of_tokens(params: Params, task: Task, cell: CellIdentity, model: Mappi
 
 
 def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
-    weights, rows = (_models(params, measure) for measure in ("weights", "row_angles"))
+    weights, rows = (studies_by_model(params, measure) for measure in ("weights", "row_angles"))
     for name, model in models.items():
         cell, source = planning.model_identity(params, name), planning.model_source(model)
         if name in weights:
             own = environments(params).get(name)
-            for step, snapshot in _snapshots(model, own.digest if own else ""):
+            for step, snapshot in snapshots(model, own.digest if own else ""):
                 spec = WeightsSpec(
                     cell=cell,
                     source=replace(source, ref=snapshot["ref"]),
@@ -114,23 +114,3 @@ def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
             gaussian = ModelIdentity.of(f"gaussian-{dimension}")
             vectors = GaussianSpec(cell=gaussian, dimension=dimension, seed=params.seed)
             yield Planned(Job(GAUSSIAN, vectors.to_dict()), studies)
-
-
-def _models(params: Params, measure: str) -> dict[str, list[str]]:
-    """Return model -> the studies that ask for this measure of its weights."""
-    asked: dict[str, list[str]] = {}
-    for study, wanted in params.studies.items():
-        for model in params.asked(study, "models") if measure in wanted.measures else ():
-            asked.setdefault(model, []).append(study)
-    return asked
-
-
-def _snapshots(model: Mapping[str, Any], digest: str) -> Iterator[tuple[int | None, dict[str, str]]]:
-    """Yield the step and the reference and fingerprint of a model's weights.
-
-    The finished model comes first, with step None; then the snapshots of its training.
-    """
-    yield None, {"ref": model["ref"], "fingerprint": model["fingerprint"]}
-    for step, path in registry.snapshots(Path(model["ref"])).items():
-        fingerprint = registry.with_code(model["family"], registry.fingerprint(path), digest)
-        yield step, {"ref": path.as_posix(), "fingerprint": fingerprint}

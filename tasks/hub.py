@@ -60,7 +60,7 @@ def download(
     the repository. cache: the hub's cache, by default that of huggingface_hub.
     If `allowed` is False, only the cache is used. If the revision is a commit and the cache has files of it,
     no connection is made either.
-    Raises ValueError for a reference of another form. Raises HubError, which says what happened and how to
+    Raises ValueError for a reference of another form. Raises HubError, which states what happened and how to
     fix it: not allowed, offline, missing, refused, stalled, truncated, hostile server.
     """
     match = REFERENCE.fullmatch(reference)
@@ -77,7 +77,7 @@ def download(
     folder = _find_cached(request) if pinned or not allowed else None
     if folder is None and not allowed:
         raise HubError(
-            f"{reference}: not in the hub's cache, and the hub may not be asked; allow it where models are named, "
+            f"{reference}: not in the hub's cache, and the hub is not allowed; allow it where models are named, "
             "or name a folder that holds the checkpoint"
         )
     if folder is None:

@@ -1,6 +1,6 @@
 """Tokens, hidden states, forecasts and measures of one model on some series, with plain arguments.
 
-The entries of jobs and the Python API call these functions. None of them knows of jobs, files or Ray.
+The entries of jobs and the Python API call these functions. None of them uses jobs, files or Ray.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def score_forecasts(
     windows, skipped = last_windows(
         series, context=steps, horizon=horizon, min_context=min_context, held_out=held_out, earlier=earlier
     )
-    histories = {one.series: one.values for one in series}
+    histories = {item.series: item.values for item in series}
     rows: dict[str, dict[str, Any]] = {}
     for start in range(0, len(windows), batch):
         clean = windows.take(slice(start, start + batch))

@@ -191,7 +191,7 @@ def test_weights_of_any_module() -> None:
     assert rows["stable_rank"][0] == pytest.approx((expected**2).sum() / expected[0] ** 2, rel=1e-6)
     with torch.no_grad():
         network[0].weight[0, 0] = torch.nan
-    with pytest.raises(ValueError, match="0: matrix: holds NaN"):
+    with pytest.raises(ValueError, match="0: matrix: got NaN"):
         ts.weights(network)
     with pytest.raises(ValueError, match=r"expected at least one torch\.nn\.Linear"):
         ts.weights(torch.nn.ReLU())

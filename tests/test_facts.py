@@ -19,7 +19,7 @@ def test_the_compression_methods_of_params_are_those_of_the_code_and_of_the_plot
     methods = set(get_args(Method.model_fields["method"].annotation))
     assert methods == {*candidates.METHODS, two_step.METHOD}
     assert methods == set(plots.METHODS) - {"other"}
-    assert {*candidates.WEIGHED, two_step.METHOD} == CALIBRATED
+    assert {*candidates.NEEDS_MOMENTS, two_step.METHOD} == CALIBRATED
     assert methods > set(NARROWING)
 
 

@@ -17,7 +17,7 @@ def commit_checkpoints(
 
     The checkpoints are those that the stage `checkpoints` pretrained by the recipes of params.yaml.
     """
-    from tsfmscope.stages.checkpoints import commit
+    from tsfmscope.stages.pipeline.checkpoint_folders import commit
     from tsfmscope.stages.pipeline.run_stage import read_params
 
     for name in commit(read_params(), folder):

@@ -21,7 +21,7 @@ from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.regular_files import read_text
 from tsfmscope.tasks.series.files.parquet import opened
-from tsfmscope.tasks.series.synthetic.shards import LAW_FILE, REAL_PREFIX
+from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.tasks.sweep.cluster import Resources
 from tsfmscope.tasks.sweep.engine import Summary
 
@@ -48,7 +48,7 @@ def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources
     _readable(law["real"])
     check_writable(folder)
     folder.mkdir(exist_ok=True)
-    _same_law(folder / LAW_FILE, {**law, "series": series})
+    _same_law(folder / CORPUS_FILE, {**law, "series": series})
     with StageStore(
         folder, tables=["dumps"], companion=folder / "timings", stage="corpus", status=folder / ".status"
     ) as out:

@@ -29,8 +29,9 @@ def report(
 
     The page is built if it is missing.
     """
+    from tsfmscope.stages.pipeline.report_figures import FIGURES
     from tsfmscope.stages.pipeline.run_stage import run_stage
-    from tsfmscope.stages.report import FIGURES, PAGE
+    from tsfmscope.stages.report import PAGE
 
     if not RESULTS.exists():
         raise ParamsError(

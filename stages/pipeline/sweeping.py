@@ -165,7 +165,7 @@ def run(out: StageStore, planned: Iterable[Planned], where: Resources, read: Cal
                 reused=now.reused,
                 passed_over=passed_over,
                 started=started,
-                finished=now.left == 0,
+                finished=now.remaining == 0,
             )
             write_status(latest, folder=out.status)
 

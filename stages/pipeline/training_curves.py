@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsfmscope.stages.pipeline.model_folders import WORK
 from tsfmscope.tasks.job import Job
-from tsfmscope.tasks.sweep.progress import clock
+from tsfmscope.tasks.sweep.progress import format_duration
 from tsfmscope.tasks.training.pretraining import PROGRESS
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _said(news: Mapping[str, Mapping[str, Any]]) -> str:
     nearest = sorted(news, key=lambda name: news[name]["seconds_left"])
     each = [
         f"{name} at step {news[name]['step']} of {news[name]['steps']}, loss {news[name]['loss']:.4g}, "
-        f"{clock(news[name]['seconds_left'])} left"
+        f"{format_duration(news[name]['seconds_left'])} left"
         for name in nearest[:NAMED]
     ]
     return "; ".join([*each, f"{len(nearest) - NAMED} more"] if len(nearest) > NAMED else each)

@@ -30,26 +30,26 @@ def allocate(curves: Sequence[Curve], budget: int) -> list[int]:
     never grow, as with squared singular values. Elsewhere its error exceeds the optimum by less than the gain
     of one step. BudgetError if rank 1 of every part exceeds the budget.
     """
-    left = budget - sum(int(curve.costs[0]) for curve in curves)
-    if left < 0:
-        _refuse(budget, budget - left)
+    remaining = budget - sum(int(curve.costs[0]) for curve in curves)
+    if remaining < 0:
+        _refuse(budget, budget - remaining)
     ranks = [1] * len(curves)
-    waiting = [step for place, curve in enumerate(curves) if (step := _best(place, curve, 1, left))]
-    heapq.heapify(waiting)
-    while waiting:
-        _, place, rank = heapq.heappop(waiting)
-        curve, now = curves[place], ranks[place]
+    heap = [step for index, curve in enumerate(curves) if (step := _best(index, curve, 1, remaining))]
+    heapq.heapify(heap)
+    while heap:
+        _, index, rank = heapq.heappop(heap)
+        curve, now = curves[index], ranks[index]
         cost = int(curve.costs[rank - 1] - curve.costs[now - 1])
-        if cost <= left:
-            ranks[place], left = rank, left - cost
-        # The best step that the rest of the budget allows.
-        if step := _best(place, curve, ranks[place], left):
-            heapq.heappush(waiting, step)
+        if cost <= remaining:
+            ranks[index], remaining = rank, remaining - cost
+        # The best step within the rest of the budget.
+        if step := _best(index, curve, ranks[index], remaining):
+            heapq.heappush(heap, step)
     return ranks
 
 
 class Spectrum(NamedTuple):
-    """Costs of one part by rank 1, 2, ... (never decreasing), and its singular values (none if idle)."""
+    """Costs of one part by rank 1, 2, ... (never decreasing), and its singular values (empty if idle)."""
 
     costs: Int[np.ndarray, " rank"]
     values: Float[np.ndarray, " value"]
@@ -63,19 +63,22 @@ def allocate_by_tolerance(spectra: Sequence[Spectrum], budget: int) -> list[int]
     A part whose rank costs as much as its full rank gets the full rank.
     BudgetError if rank 1 of every part exceeds the budget.
     """
-    relative = [one.values / one.values.max() if one.values.any() else one.values[:0] for one in spectra]
+    relative = [
+        spectrum.values / spectrum.values.max() if spectrum.values.any() else spectrum.values[:0]
+        for spectrum in spectra
+    ]
     tolerances = np.unique(np.concatenate([[0.0, 1.0], *relative]))
 
     def ranks_at(tolerance: float) -> list[int]:
         counts = [max(1, int(np.count_nonzero(values > tolerance))) for values in relative]
-        return [_widest(one.costs, count) for one, count in zip(spectra, counts, strict=True)]
+        return [_widest(spectrum.costs, count) for spectrum, count in zip(spectra, counts, strict=True)]
 
     def is_within(tolerance: float) -> bool:
         ranks = zip(spectra, ranks_at(tolerance), strict=True)
-        return sum(int(one.costs[rank - 1]) for one, rank in ranks) <= budget
+        return sum(int(spectrum.costs[rank - 1]) for spectrum, rank in ranks) <= budget
 
     if not is_within(1.0):
-        _refuse(budget, sum(int(one.costs[0]) for one in spectra))
+        _refuse(budget, sum(int(spectrum.costs[0]) for spectrum in spectra))
     first = bisect_left(tolerances, True, key=is_within)
     return ranks_at(float(tolerances[first]))
 
@@ -86,18 +89,18 @@ def _widest(costs: np.ndarray, rank: int) -> int:
 
 
 def _refuse(budget: int, least: int) -> NoReturn:
-    raise BudgetError(f"budget: got {budget}, expected at least {least}, which rank 1 of every part costs")
+    raise BudgetError(f"budget: got {budget}, expected at least {least}, the cost of rank 1 of every part")
 
 
-def _best(place: int, curve: Curve, rank: int, left: int) -> tuple[float, int, int] | None:
-    """Return the next step of a part as (-gain over cost, place, new rank), or None if no step gains.
+def _best(index: int, curve: Curve, rank: int, remaining: int) -> tuple[float, int, int] | None:
+    """Return the next step of a part as (-gain over cost, index, new rank), or None if no step gains.
 
     The shortest of several equal steps is taken.
     """
     costs = curve.costs[rank:] - curve.costs[rank - 1]
     gains = curve.errors[rank - 1] - curve.errors[rank:]
-    worth = np.where((costs <= left) & (gains > 0), gains, 0.0) / np.maximum(costs, 1e-9)
+    worth = np.where((costs <= remaining) & (gains > 0), gains, 0.0) / np.maximum(costs, 1e-9)
     if not len(worth) or worth.max() <= 0:
         return None
     best = int(np.argmax(worth))
-    return -float(worth[best]), place, rank + best + 1
+    return -float(worth[best]), index, rank + best + 1

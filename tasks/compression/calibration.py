@@ -29,14 +29,14 @@ class Moments:
     queries: [1 x], with x the input of the query projection.
     inputs: [1 z], with z the input of the key and value projections.
     keys: z less its mean over the keys of one softmax, since a softmax ignores that mean.
-    attended: [1 H], with H the input of the output projection, W_V Σ_j p_ij z_j + b_v of all heads
+    head_outputs: [1 H], with H the input of the output projection, W_V Σ_j p_ij z_j + b_v of all heads
     concatenated.
     """
 
     queries: Float[np.ndarray, "width_and_one width_and_one"]
     inputs: Float[np.ndarray, "in_and_one in_and_one"]
     keys: Float[np.ndarray, "in_and_one in"]
-    attended: Float[np.ndarray, "n inner_and_one"]
+    head_outputs: Float[np.ndarray, "n inner_and_one"]
 
 
 def gather(model: Family, *parts: Tokens) -> dict[str, Moments]:
@@ -48,18 +48,24 @@ def gather(model: Family, *parts: Tokens) -> dict[str, Moments]:
     centred over one window. In group attention (Chronos-2) they are centred over all windows of a part at one
     token position. In our passes every series is a group by itself, and a softmax over its single key is
     constant, but the groups of a user may contain several series.
-    A layer of a stack that no token reaches (VisionTS' decoder) gets the moments of `white` inputs.
+    A layer of a stack without tokens (VisionTS' decoder) gets the moments of `white` inputs.
     ModelError if a family does not describe its attention layers, or if there is no window. HealthError as in
     `hidden_states`.
     """
     layers = list(model.attentions())
     if not layers:
-        raise ModelError(f"{model.name}: says nothing of its attention layers, so that none can be compressed")
+        raise ModelError(
+            f"{model.name}: describes no attention layers, so none can be compressed; implement `attentions`"
+        )
     if not any(map(len, parts)):
-        raise ModelError(f"{model.name}: no calibration window; name a data set that gives some")
-    reached = [layer for layer in layers if layer.stack in model.stacks]
-    streams = {layer.name: _Streams(layer, model.stacks[0]) for layer in reached}
-    points = {(layer.name, what): layer.linear(what) for layer in reached for what in streams[layer.name].points}
+        raise ModelError(f"{model.name}: got no calibration window; name a data set with longer series")
+    active = [layer for layer in layers if layer.stack in model.stacks]
+    streams = {layer.name: _Streams(layer, model.stacks[0]) for layer in active}
+    points = {
+        (layer.name, projection): layer.linear(projection)
+        for layer in active
+        for projection in streams[layer.name].points
+    }
     for tokens in parts:
         for stream in streams.values():
             stream.begin()
@@ -77,8 +83,8 @@ def _pass(
     valid = {stack: kinds != TokenKind.PADDING for stack, kinds in tokens.kinds.items()}
 
     def add(point: tuple[str, str], states: torch.Tensor) -> torch.Tensor:
-        name, what = point
-        streams[name].add(what, states.detach().float().cpu().numpy(), valid)
+        name, projection = point
+        streams[name].add(projection, states.detach().float().cpu().numpy(), valid)
         return states.new_empty(0)
 
     with capture({}, points, add):
@@ -89,15 +95,16 @@ def _pass(
 def white(layer: Projections) -> Moments:
     """Return the moments of inputs with mean 0 and covariance 1, each attended to alone.
 
-    With them, all directions weigh alike."""
+    With them, all directions have the same weight.
+    """
     inputs = np.eye(1 + layer.q.shape[2])
-    shared = len(layer.q) // len(layer.v)
-    attended = np.zeros((len(inputs), 1 + len(layer.q) * layer.v.shape[1]))
-    attended[0, 0] = 1
-    attended[1:, 1:] = np.repeat(layer.v, shared, axis=0).reshape(-1, len(inputs) - 1).T
+    group_size = len(layer.q) // len(layer.v)
+    head_outputs = np.zeros((len(inputs), 1 + len(layer.q) * layer.v.shape[1]))
+    head_outputs[0, 0] = 1
+    head_outputs[1:, 1:] = np.repeat(layer.v, group_size, axis=0).reshape(-1, len(inputs) - 1).T
     if layer.v_bias is not None:
-        attended[0, 1:] = np.repeat(layer.v_bias, shared, axis=0).reshape(-1)
-    return Moments(inputs, inputs, inputs[:, 1:], attended)
+        head_outputs[0, 1:] = np.repeat(layer.v_bias, group_size, axis=0).reshape(-1)
+    return Moments(inputs, inputs, inputs[:, 1:], head_outputs)
 
 
 class _Streams:
@@ -106,33 +113,33 @@ class _Streams:
     def __init__(self, layer: AttentionLayer, first_stack: str) -> None:
         self._layer = layer
         cross = layer.kind == "cross"
-        # Otherwise keys and queries have the same input.
-        apart = cross or layer.reorder_mask is not None
-        self.points = ("q", "k", "o") if apart else ("q", "o")
+        # Whether keys and queries have different inputs.
+        separate = cross or layer.reorder_mask is not None
+        self.points = ("q", "k", "o") if separate else ("q", "o")
         self._stacks = dict.fromkeys(self.points, layer.stack) | ({"k": first_stack} if cross else {})
-        self._of = {what: TallQR(layer.linear(what).weight.shape[1]) for what in self.points}
+        self._of = {projection: TallQR(layer.linear(projection).weight.shape[1]) for projection in self.points}
         self._keys = TallQR(layer.linear("k").weight.shape[1])
-        self._together: _Means | None = None
+        self._means: _Means | None = None
 
     def begin(self) -> None:
         """Start a new part."""
-        self._together = _Means() if self._layer.kind == "group" else None
+        self._means = _Means() if self._layer.kind == "group" else None
 
-    def add(self, what: str, states: np.ndarray, valid: dict[str, np.ndarray]) -> None:
-        """Add the inputs [..., T, d] of projection `what`; valid: stack -> mask of tokens that count."""
+    def add(self, projection: str, states: np.ndarray, valid: dict[str, np.ndarray]) -> None:
+        """Add the inputs [..., T, d] of a projection; valid: stack -> mask of tokens that count."""
         states = states.reshape(-1, *states.shape[-2:])
-        kept = self._aligned(states.shape[:2], valid[self._stacks[what]])
-        self._of[what].add(states[kept])
-        if what == self.points[-2]:
-            self._keys.add(centred(states, kept)[kept])
-            if self._together is not None:
-                self._keys.add(self._together.moved(states, kept))
+        mask = self._align_mask(states.shape[:2], valid[self._stacks[projection]])
+        self._of[projection].add(states[mask])
+        if projection == self.points[-2]:
+            self._keys.add(centre(states, mask)[mask])
+            if self._means is not None:
+                self._keys.add(self._means.correction_rows(states, mask))
 
     def moments(self) -> Moments:
-        roots = {what: one.root() for what, one in self._of.items()}
+        roots = {projection: factor.root() for projection, factor in self._of.items()}
         return Moments(roots["q"], roots[self.points[-2]], self._keys.root()[:, 1:], roots["o"])
 
-    def _aligned(self, shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
+    def _align_mask(self, shape: tuple[int, ...], valid: np.ndarray) -> np.ndarray:
         """Return the mask of rows that count, with windows and tokens swapped for group attention.
 
         HealthError if the mask does not fit the shape of the projection's input.
@@ -143,8 +150,8 @@ class _Streams:
             valid = valid.T
         if shape != valid.shape:
             raise HealthError(
-                f"{self._layer.name}: got {shape} windows and tokens, expected {valid.shape}; the model's attention "
-                "is not over the tokens that it tells of"
+                f"{self._layer.name}: got inputs of {shape} windows and tokens, expected {valid.shape}; the attention "
+                "layer does not read the tokens that `tokenize` returns"
             )
         return valid
 
@@ -156,32 +163,32 @@ class _Means:
         self._counts: np.ndarray | float = 0.0
         self._means: np.ndarray | float = 0.0
 
-    def moved(
-        self, states: Float[np.ndarray, "place window width"], kept: Bool[np.ndarray, "place window"]
-    ) -> Float[np.ndarray, "place width"]:
+    def correction_rows(
+        self, states: Float[np.ndarray, "token window width"], mask: Bool[np.ndarray, "token window"]
+    ) -> Float[np.ndarray, "token width"]:
         """Return correction rows, one per token position, for a batch that was centred on its own mean.
 
         With these rows added, the second moments are about the mean of all rows so far. A row is sqrt(n m /
         (n + m)) times the difference between the mean of the batch's m rows and the mean of the n rows before
-        (Chan, Golub and LeVeque 1983, eq. 2.1b). kept: mask of the rows that count.
+        (Chan, Golub and LeVeque 1983, eq. 2.1b). mask: rows that count.
         """
-        counts = kept.sum(axis=1)[:, None].astype(np.float64)
-        means = (states * kept[:, :, None]).sum(axis=1, dtype=np.float64) / np.maximum(counts, 1)
+        counts = mask.sum(axis=1)[:, None].astype(np.float64)
+        means = (states * mask[:, :, None]).sum(axis=1, dtype=np.float64) / np.maximum(counts, 1)
         total = np.maximum(self._counts + counts, 1)
-        apart: np.ndarray = np.sqrt(self._counts * counts / total) * (means - self._means)
+        rows: np.ndarray = np.sqrt(self._counts * counts / total) * (means - self._means)
         self._means = self._means + (means - self._means) * counts / total
         self._counts = self._counts + counts
-        return apart
+        return rows
 
 
-def centred(
-    states: Float[np.ndarray, "window token width"], kept: Bool[np.ndarray, "window token"]
+def centre(
+    states: Float[np.ndarray, "window token width"], mask: Bool[np.ndarray, "window token"]
 ) -> Float[np.ndarray, "window token width"]:
-    """Return states less the mean over the kept tokens of their window, in float64.
+    """Return states minus the mean over the unmasked tokens of their window, in float64.
 
-    A window without kept tokens stays unchanged.
+    mask: tokens that count. A window without any stays unchanged.
     """
     states = states.astype(np.float64)
-    counts = np.maximum(kept.sum(axis=1), 1)[:, None, None]
-    less: np.ndarray = states - (states * kept[:, :, None]).sum(axis=1, keepdims=True) / counts
-    return less
+    counts = np.maximum(mask.sum(axis=1), 1)[:, None, None]
+    deviations: np.ndarray = states - (states * mask[:, :, None]).sum(axis=1, keepdims=True) / counts
+    return deviations

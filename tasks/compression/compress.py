@@ -10,7 +10,7 @@ import numpy as np
 from tsfmscope.tasks.compression import truncation, two_step
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows
-from tsfmscope.tasks.compression.candidates import WEIGHED
+from tsfmscope.tasks.compression.candidates import NEEDS_MOMENTS
 from tsfmscope.tasks.compression.timing import forecast_seconds, measure
 from tsfmscope.tasks.models.common.attention import NAMES
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tsfmscope.tasks.models.base import Family
 
-# number of windows that are forecast together when forecasts are timed, as in bench/compression.py
+# Number of windows that are forecast together when forecasts are timed, as in bench/compression.py
 TIMED = 4
 
 
@@ -42,7 +42,7 @@ def compress_model(
     options, moments, saved = calibration or {}, None, None
     if method["method"] == two_step.METHOD:
         return two_step.compress(model, method, calibration_tokens(model, tables, **options))
-    if method["method"] in WEIGHED:
+    if method["method"] in NEEDS_MOMENTS:
         moments = gather(model, *calibration_tokens(model, tables, **options))
     if "time" in method["ranks"]:
         windows = calibration_windows(model, tables, **{**options, "windows": TIMED})[0]
@@ -72,7 +72,7 @@ def size_columns(before: Mapping[str, int], after: Mapping[str, int]) -> dict[st
 def error_columns(parts: Sequence[Mapping[str, Any]], idle: Container[tuple[str, str, str]]) -> dict[str, float]:
     """Return the mean of rank over full width, and the root mean square of relative errors, over parts.
 
-    idle: matrices without effect, as `candidates.inert` lists them; their errors do not count. The error is 0 if
+    idle: matrices without effect, as `inert_matrices` lists them; their errors do not count. The error is 0 if
     all are idle.
     """
     ranks = [part["rank"] / part["full_width"] for part in parts]

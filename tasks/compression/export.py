@@ -1,8 +1,8 @@
 """Export of compressed models: a checkpoint folder, the package's own pipeline, or a dense checkpoint.
 
-The checkpoint folder is for this project's loader. Its weights have a file name that no stock package looks
-for. A stock package would refuse narrower matrices, but it would draw weights that it does not find, such as
-the factors of a product, at random, with no more than a warning.
+The checkpoint folder is for this project's loader. Its weights have a file name that no stock package reads.
+A stock package would refuse narrower matrices. But weights that it does not find, such as the factors of a
+product, it would initialise at random, with a warning only.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from tsfmscope.tasks.models.common.checkpoint_folder import COMPRESSED, STOCK, s
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
 
-# relative rounding of float32 weights: smaller differences count as none
-ROUNDING = 1e-6
-# keys of a saved config that `new` does not accept, since they have one possible value only
-UNASKED = ("task",)
+# Relative rounding of float32 weights: smaller differences count as none.
+REL_TOLERANCE = 1e-6
+# Keys of a saved config that `new` does not accept, since they have one possible value only.
+DERIVED_KEYS = ("task",)
 
 
 def save(model: Family, folder: Path) -> None:
     """Save a model for the family's `load`; the family's package reads it too if nothing is compressed.
 
     The config.json of a compressed model contains the ranks, and its weights are in the file COMPRESSED, so
-    that every stock package reports that model.safetensors is missing. File permissions follow the umask.
+    that every stock package reports model.safetensors as missing. File permissions follow the umask.
     ModelError if the weights cannot be written, or if those of a compressed model were saved in several
     files.
     """
@@ -45,21 +45,23 @@ def save(model: Family, folder: Path) -> None:
     # The writer raises this error for a full disk as well.
     except SafetensorError as error:
         raise ModelError(
-            f"{folder}: the weights cannot be written ({error}); free some of that disk, or name another folder"
+            f"{folder}: cannot write the weights ({error}); free disk space, or name another folder"
         ) from error
     if model.compression is not None:
         if not (folder / STOCK).is_file():
-            raise ModelError(f"{folder}: weights were saved in parts; a compressed model must lie in one {STOCK}")
+            raise ModelError(
+                f"{folder}: weights were saved in several files, expected one {STOCK} for a compressed model"
+            )
         (folder / STOCK).replace(folder / COMPRESSED)
     share(folder)
 
 
 def pipeline(folder: Path, family: str, *, device: str = "cpu", **options: Any) -> Any:
-    """Load a folder as the class that the family's own package forecasts with; options as in `wrapped`."""
-    return wrapped(registry.family_class(family).load(Path(folder), device=device), **options)
+    """Load a folder as the class that the family's own package forecasts with; options as in `as_package_model`."""
+    return as_package_model(registry.family_class(family).load(Path(folder), device=device), **options)
 
 
-def wrapped(model: Family, **options: Any) -> Any:
+def as_package_model(model: Family, **options: Any) -> Any:
     """Return the model as the class that its family's own package forecasts with (`Family.stock_model`).
 
     A family without a package of its own returns itself. ValueError for unknown or missing options.
@@ -74,40 +76,40 @@ def densify(model: Family) -> Family:
 
     Heads are padded with zeros to the original widths, factors are multiplied out, dropped biases become
     zeros, and the config loses its block `compression`. The result is exact up to the rounding of products,
-    and stock packages load it. ModelError if the original has no place for a bias.
+    and stock packages load it. ModelError if the original lacks a bias that the model has.
     """
     original = {layer.name: layer for layer in _original(model).attentions()}
     for layer in model.attentions():
         full = original[layer.name]
-        biases = [what for what in NAMES if full.linear(what).bias is not None]
-        layer.write(padded(layer.read(), full.widths, biases, layer.name))
+        biases = [name for name in NAMES if full.linear(name).bias is not None]
+        layer.write(pad_heads(layer.read(), full.widths, biases, layer.name))
     model.compression = None
     return model
 
 
-def padded(narrow: Projections, widths: Widths, biases: Collection[str], name: str) -> Projections:
+def pad_heads(narrow: Projections, widths: Widths, biases: Collection[str], name: str) -> Projections:
     """Return the layer padded with zeros to the widths, with exactly the biases named in `biases`.
 
-    An output bias that is not in `biases` is moved into a value bias, if that is in it, since attention
-    weights sum to 1. ModelError, with the layer's `name`, for a bias that has no place.
+    An output bias that is not in `biases` is moved into the value bias, if `biases` has one; this is exact
+    because attention weights sum to 1. ModelError, with the layer's `name`, for a bias that cannot be moved.
     """
     q, k, q_bias, k_bias = (_wide(part, widths.key) for part in (narrow.q, narrow.k, narrow.q_bias, narrow.k_bias))
     v, v_bias = (_wide(part, widths.value) for part in (narrow.v, narrow.v_bias))
     o = np.pad(narrow.o, ((0, 0), (0, 0), (0, widths.value - narrow.o.shape[2])))
-    made = Projections(q, k, v, o, q_bias, k_bias, v_bias, narrow.o_bias)
-    if made.o_bias is not None and "o" not in biases and "v" in biases:
-        made = _moved_into_values(made)
+    layer = Projections(q, k, v, o, q_bias, k_bias, v_bias, narrow.o_bias)
+    if layer.o_bias is not None and "o" not in biases and "v" in biases:
+        layer = _move_into_values(layer)
     shapes = {"q": q.shape[:2], "k": k.shape[:2], "v": v.shape[:2], "o": o.shape[1:2]}
-    for what in NAMES:
-        field = f"{what}_bias"
-        if what not in biases and getattr(made, field) is not None:
-            raise ModelError(f"{name}: its bias of {what} has no place in the original; export it without --dense")
-        if what in biases and getattr(made, field) is None:
-            made = made._replace(**{field: np.zeros(shapes[what])})
-    return made
+    for matrix in NAMES:
+        field = f"{matrix}_bias"
+        if matrix not in biases and getattr(layer, field) is not None:
+            raise ModelError(f"{name}: the original has no bias of {matrix}, but the model has; export without --dense")
+        if matrix in biases and getattr(layer, field) is None:
+            layer = layer._replace(**{field: np.zeros(shapes[matrix])})
+    return layer
 
 
-def _moved_into_values(layer: Projections) -> Projections:
+def _move_into_values(layer: Projections) -> Projections:
     """Return the layer with its output bias moved into the value bias; unchanged if no value bias yields it.
 
     If a value dimension is unused, it gets a bias of 1, and its column of W_O becomes the output bias.
@@ -115,22 +117,22 @@ def _moved_into_values(layer: Projections) -> Projections:
     equation up to ROUNDING. It does where the output bias came from a value bias.
     """
     assert layer.o_bias is not None
-    groups, shared = len(layer.v), len(layer.o) // len(layer.v)
-    by_group = layer.o.reshape(groups, shared, *layer.o.shape[1:])
+    groups, group_size = len(layer.v), len(layer.o) // len(layer.v)
+    by_group = layer.o.reshape(groups, group_size, *layer.o.shape[1:])
     bias = np.zeros(layer.v.shape[:2]) if layer.v_bias is None else layer.v_bias.copy()
     o = layer.o.copy()
     # [g, value]
     idle = ~(layer.v.any(axis=2) | by_group.any(axis=(1, 2)) | (bias != 0))
     if idle.any():
         group, at = np.argwhere(idle)[0]
-        bias[group, at], o[group * shared, :, at] = 1.0, layer.o_bias
+        bias[group, at], o[group * group_size, :, at] = 1.0, layer.o_bias
         return layer._replace(o=o, v_bias=bias, o_bias=None)
     # [out, g * value]
     columns = np.concatenate(list(by_group.sum(axis=1)), axis=1)
-    found = np.linalg.lstsq(columns, layer.o_bias, rcond=None)[0]
-    if np.abs(columns @ found - layer.o_bias).max() > ROUNDING * np.abs(layer.o_bias).max():
+    solution = np.linalg.lstsq(columns, layer.o_bias, rcond=None)[0]
+    if np.abs(columns @ solution - layer.o_bias).max() > REL_TOLERANCE * np.abs(layer.o_bias).max():
         return layer
-    return layer._replace(v_bias=bias + found.reshape(bias.shape), o_bias=None)
+    return layer._replace(v_bias=bias + solution.reshape(bias.shape), o_bias=None)
 
 
 def _wide(part: Any, width: int) -> Any:
@@ -148,12 +150,14 @@ def _original(model: Family) -> Family:
 
     network: Any = model.network
     if not isinstance(network, PreTrainedModel):
-        # Every family with a network of its own keeps here the config that `new` takes.
-        told: Any = getattr(model, "config", None)
-        if told is None:
-            raise ModelError(f"family {model.name}: keeps no config to make the original of; export without --dense")
-        shape = dict(told) if isinstance(told, Mapping) else asdict(told)
-        return type(model).new({key: value for key, value in shape.items() if key not in UNASKED}, seed=0)
+        # A family with a network of its own has the config of `new` in this attribute.
+        config: Any = getattr(model, "config", None)
+        if config is None:
+            raise ModelError(
+                f"family {model.name}: has no config from which to build the original; export without --dense"
+            )
+        shape = dict(config) if isinstance(config, Mapping) else asdict(config)
+        return type(model).new({key: value for key, value in shape.items() if key not in DERIVED_KEYS}, seed=0)
     config, twin = copy.deepcopy(network.config), copy.copy(model)
     if hasattr(config, BLOCK):
         delattr(config, BLOCK)

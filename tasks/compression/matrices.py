@@ -8,7 +8,7 @@ from jaxtyping import Float
 from tsfmscope.tasks.compression.products import Factors, triangle
 
 
-def plain(matrix: Float[np.ndarray, "row column"]) -> Factors:
+def plain_factors(matrix: Float[np.ndarray, "row column"]) -> Factors:
     """Return the SVD as factors, each scaled by the square roots of the singular values.
 
     Source: Yu et al. 2026, Table 2.
@@ -18,7 +18,7 @@ def plain(matrix: Float[np.ndarray, "row column"]) -> Factors:
     return Factors(u * halves, halves[:, None] * vt, values)
 
 
-def weighed(matrix: Float[np.ndarray, "row column"], inputs: Float[np.ndarray, "n column"]) -> Factors:
+def weighted_factors(matrix: Float[np.ndarray, "row column"], inputs: Float[np.ndarray, "n column"]) -> Factors:
     """Return the factors with the least mean squared error of the output W x.
 
     W̃ = U_r U_rᵀ W, with U from the SVD of W C^½.
@@ -29,11 +29,11 @@ def weighed(matrix: Float[np.ndarray, "row column"], inputs: Float[np.ndarray, "
     return Factors(u, u.T @ matrix, values)
 
 
-def projected(matrix: Float[np.ndarray, "row column"], inputs: Float[np.ndarray, "n column"]) -> Factors:
+def projected_factors(matrix: Float[np.ndarray, "row column"], inputs: Float[np.ndarray, "n column"]) -> Factors:
     """Return the factors of W̃ = W U_r U_rᵀ, with U the leading directions of the inputs.
 
     All matrices that read the same inputs get the same U. Source: Yu et al. 2026, proof of Theorem 3.
-    inputs: as in `weighed`.
+    inputs: as in `weighted_factors`.
     """
     _, lengths, vt = np.linalg.svd(inputs, full_matrices=False)
     left = matrix @ vt.T

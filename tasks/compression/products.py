@@ -18,7 +18,7 @@ from jaxtyping import Float
 from tsfmscope.tasks.models.common.attention import Projections
 
 # Relative to σ₁: a direction of scores with a smaller σ is float32 rounding, which a division by √σ
-# would amplify
+# would amplify.
 NEGLIGIBLE = 2.0**-23
 
 
@@ -36,7 +36,7 @@ class Factors:
     right: Float[np.ndarray, "n column"]
     values: Float[np.ndarray, " value"]
 
-    def cut(self, rank: int, width: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def truncate(self, rank: int, width: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return both factors at this rank, padded with zeros to `width` (default: the rank)."""
         rank, width = min(rank, self.left.shape[1]), rank if width is None else width
         pad = width - rank
@@ -48,12 +48,12 @@ class Factors:
         squares = np.square(self.values / largest) if largest else np.zeros(len(self.values))
         tails = np.zeros(max(full, len(squares)) + 1)
         tails[: len(squares)] = np.cumsum(squares[::-1])[::-1]
-        found: np.ndarray = tails[: full + 1] / (tails[0] or 1.0)
-        return found
+        errors: np.ndarray = tails[: full + 1] / (tails[0] or 1.0)
+        return errors
 
 
-# the factors and the rank of every key or value head
-Ranked = tuple[Sequence[Factors], Sequence[int]]
+# Factors and rank of every key or value head.
+RankedFactors = tuple[Sequence[Factors], Sequence[int]]
 
 
 def product(left: Float[np.ndarray, "row k"], right: Float[np.ndarray, "k column"]) -> Factors:
@@ -74,7 +74,7 @@ def triangle(rows: Float[np.ndarray, "row width"]) -> Float[np.ndarray, "least w
     return r
 
 
-def scores(layer: Projections) -> list[Factors]:
+def score_factors(layer: Projections) -> list[Factors]:
     """Return [W_Q b_q]ᵀ W_K of every key head, factorised with the least Frobenius error of the product.
 
     The query heads that share a key head are stacked. The key bias is left out, which is exact: it adds the
@@ -83,7 +83,7 @@ def scores(layer: Projections) -> list[Factors]:
     return [product(_stacked_queries(layer, group), key) for group, key in enumerate(layer.k)]
 
 
-def weighed_scores(
+def weighted_score_factors(
     layer: Projections, queries: Float[np.ndarray, "n in_and_one"], keys: Float[np.ndarray, "m in"]
 ) -> list[Factors]:
     """Return [W_Q b_q]ᵀ W_K of every key head, factorised with the least mean squared error of the scores.
@@ -97,21 +97,21 @@ def weighed_scores(
     keys: R factor of the inputs of the key projection, less anything that is equal for all keys of a query,
     such as their mean.
     """
-    found = []
+    factors = []
     for group, key in enumerate(layer.k):
         stacked = _stacked_queries(layer, group)
         bias_last = np.roll(queries, -1, axis=1) if layer.q_bias is not None else queries[:, 1:]
-        rows = [bias_last @ one for one in np.split(stacked, _shared(layer))]
+        rows = [bias_last @ head for head in np.split(stacked, _group_size(layer))]
         root_a, root_b = triangle(np.concatenate(rows)), triangle(keys @ key.T)
         u, values, vt = np.linalg.svd(root_a @ root_b.T, full_matrices=False)
         count = int(np.count_nonzero(values > NEGLIGIBLE * values[0]))
         scale = 1 / np.sqrt(values[:count])
         left = stacked @ (root_b.T @ vt[:count].T * scale)
-        found.append(Factors(left, scale[:, None] * (u[:, :count].T @ root_a @ key), values))
-    return found
+        factors.append(Factors(left, scale[:, None] * (u[:, :count].T @ root_a @ key), values))
+    return factors
 
 
-def outputs(layer: Projections) -> list[Factors]:
+def output_factors(layer: Projections) -> list[Factors]:
     """Return W_O W_V of every value head, factorised with the least Frobenius error of the product.
 
     The output matrices of the query heads that share a value head are stacked.
@@ -119,33 +119,33 @@ def outputs(layer: Projections) -> list[Factors]:
     return [product(_stacked_outputs(layer, group), value) for group, value in enumerate(layer.v)]
 
 
-def weighed_outputs(
+def weighted_output_factors(
     layer: Projections,
-    attended: Float[np.ndarray, "n inner_and_one"] | None,
+    head_outputs: Float[np.ndarray, "n inner_and_one"] | None,
     inputs: Float[np.ndarray, "n in_and_one"] | None = None,
 ) -> list[Factors]:
     """Return W_O W_V of every value head, factorised with the least mean squared error of the head's output.
 
     W̃_O = U_r and W̃_V = U_rᵀ W_O W_V, where U is from the SVD of W_O W_V Z.
     Source: science.md section 6. A³-OV (arXiv 2505.12942) publishes the same objective.
-    attended: R factor of the rows [1 H], where H is the input of the output projection, all heads
+    head_outputs: R factor of the rows [1 H], where H is the input of the output projection, all heads
     concatenated. Less the value bias, a head's part of H is W_V Z, where Z is its attended inputs Σ_j p_ij
     x_j.
-    inputs: used if `attended` is None. R factor of the rows [1 x], where x is the input of the value
+    inputs: used if `head_outputs` is None. R factor of the rows [1 x], where x is the input of the value
     projection and takes the role of Z.
     Where query heads share a value head, the sum of their second moments weighs all of them.
     """
-    found = []
+    factors = []
     for group, value in enumerate(layer.v):
-        if attended is None:
-            assert inputs is not None, "either is given"
-            seen = inputs[:, 1:] @ value.T
+        if head_outputs is None:
+            assert inputs is not None, "one of head_outputs and inputs is required"
+            value_rows = inputs[:, 1:] @ value.T
         else:
-            seen = np.concatenate(_attended_by_head(layer, attended, group))
+            value_rows = np.concatenate(_outputs_by_head(layer, head_outputs, group))
         q_left, r_left = np.linalg.qr(_stacked_outputs(layer, group))
-        u, values, _ = np.linalg.svd(r_left @ triangle(seen).T)
-        found.append(Factors(q_left @ u, u.T @ r_left @ value, values))
-    return found
+        u, values, _ = np.linalg.svd(r_left @ triangle(value_rows).T)
+        factors.append(Factors(q_left @ u, u.T @ r_left @ value, values))
+    return factors
 
 
 class Shares(NamedTuple):
@@ -161,7 +161,7 @@ class Shares(NamedTuple):
 def output_shares(
     layer: Projections,
     qk: Sequence[Factors],
-    attended: Float[np.ndarray, "n inner_and_one"],
+    head_outputs: Float[np.ndarray, "n inner_and_one"],
     keys: Float[np.ndarray, "m in"],
     key_rows: float,
 ) -> Shares:
@@ -173,26 +173,28 @@ def output_shares(
     At a tenth of the attention parameters, a budget by these errors raises the loss of chronos-bolt-nano by
     2.9 % and of chronos-t5-nano by 2.3 %; a budget by the relative errors of the products alone raises it by
     8.0 % and 5.0 %.
-    attended, keys: as in `weighed_outputs` and `weighed_scores`. qk: the factors from `weighed_scores`; empty
-    if scores are not compressed. The squared norm of the first column of `attended` is the number of rows
+    head_outputs, keys: as in `weighted_output_factors` and `weighted_score_factors`.
+    qk: the factors from `weighted_score_factors`; empty if scores are not compressed.
+    The squared norm of the first column of `head_outputs` is the number of rows
     that it sums up; key_rows is that number for `keys`.
     """
-    rows = float(np.square(attended[:, 0]).sum())
-    made, whole, spread = [], np.zeros((len(attended), layer.o.shape[1])), []
+    rows = float(np.square(head_outputs[:, 0]).sum())
+    value_squares, output, spread = [], np.zeros((len(head_outputs), layer.o.shape[1])), []
     for group, value in enumerate(layer.v):
-        heads = zip(_attended_by_head(layer, attended, group), _heads(layer, group), strict=True)
-        outs = [seen @ layer.o[head].T for seen, head in heads]
-        made.append(float(sum(np.square(one).sum() for one in outs)) / rows)
-        whole += sum(outs)
+        heads = zip(_outputs_by_head(layer, head_outputs, group), _heads(layer, group), strict=True)
+        outs = [head_rows @ layer.o[head].T for head_rows, head in heads]
+        value_squares.append(float(sum(np.square(array).sum() for array in outs)) / rows)
+        output += sum(outs)
         spread.append(np.square(keys @ value.T @ _stacked_outputs(layer, group).T).sum() / key_rows)
-    total = np.square(whole).sum() / rows or np.inf
-    score = [np.square(one.values).sum() / (rows * key_rows * _shared(layer)) for one in qk]
+    total = np.square(output).sum() / rows or np.inf
+    score = [np.square(factors.values).sum() / (rows * key_rows * _group_size(layer)) for factors in qk]
     return Shares(
-        [float(a * b / total) for a, b in zip(score, spread, strict=False)], [float(one / total) for one in made]
+        [float(a * b / total) for a, b in zip(score, spread, strict=False)],
+        [float(squares / total) for squares in value_squares],
     )
 
 
-def absorbed(layer: Projections, qk: Ranked | None, vo: Ranked | None) -> Projections:
+def apply_products(layer: Projections, qk: RankedFactors | None, vo: RankedFactors | None) -> Projections:
     """Return the layer with new Q-K and V-O products, one rank per head; a part that is None stays unchanged.
 
     All heads get the width of the widest; narrower ones are padded with zeros. The key bias is dropped with a
@@ -201,39 +203,39 @@ def absorbed(layer: Projections, qk: Ranked | None, vo: Ranked | None) -> Projec
     """
     new = layer
     if qk is not None:
-        (width, cuts), shared, inside = _cut(qk), _shared(layer), layer.q.shape[2]
+        (width, cuts), group_size, inside = _truncate_all(qk), _group_size(layer), layer.q.shape[2]
         # [h, r, in], with one more column for the query bias, if there is one
-        q = np.concatenate([np.moveaxis(left.reshape(shared, -1, width), 2, 1) for left, _ in cuts])
+        q = np.concatenate([np.moveaxis(left.reshape(group_size, -1, width), 2, 1) for left, _ in cuts])
         bias = q[:, :, inside] if layer.q_bias is not None else None
         new = new._replace(q=q[:, :, :inside], k=np.stack([right for _, right in cuts]), q_bias=bias, k_bias=None)
     if vo is not None:
-        (width, cuts), shared = _cut(vo), _shared(layer)
-        o = np.concatenate([left.reshape(shared, -1, width) for left, _ in cuts])
+        (width, cuts), group_size = _truncate_all(vo), _group_size(layer)
+        o = np.concatenate([left.reshape(group_size, -1, width) for left, _ in cuts])
         new = new._replace(o=o, v=np.stack([right for _, right in cuts]), v_bias=None, o_bias=_output_bias(layer))
     return new
 
 
-def _cut(ranked: Ranked) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
+def _truncate_all(ranked_factors: RankedFactors) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
     """Return the width of the widest head, and both factors of every head, padded to it."""
-    width = max(ranked[1])
-    return width, [one.cut(rank, width) for one, rank in zip(*ranked, strict=True)]
+    width = max(ranked_factors[1])
+    return width, [factors.truncate(rank, width) for factors, rank in zip(*ranked_factors, strict=True)]
 
 
-def _shared(layer: Projections) -> int:
+def _group_size(layer: Projections) -> int:
     """Return the number of query heads per key and value head."""
     return len(layer.q) // len(layer.k)
 
 
 def _heads(layer: Projections, group: int) -> range:
-    shared = _shared(layer)
-    return range(group * shared, (group + 1) * shared)
+    group_size = _group_size(layer)
+    return range(group * group_size, (group + 1) * group_size)
 
 
 def _stacked_queries(layer: Projections, group: int) -> np.ndarray:
     """Return W_Qᵀ of a group's query heads, stacked vertically; a query bias is the last row of its head."""
     heads = [layer.q[head].T for head in _heads(layer, group)]
     if (bias := layer.q_bias) is not None:
-        heads = [np.vstack((one, bias[head])) for one, head in zip(heads, _heads(layer, group), strict=True)]
+        heads = [np.vstack((weight, bias[head])) for weight, head in zip(heads, _heads(layer, group), strict=True)]
     return np.concatenate(heads)
 
 
@@ -241,19 +243,19 @@ def _stacked_outputs(layer: Projections, group: int) -> np.ndarray:
     return np.concatenate([layer.o[head] for head in _heads(layer, group)])
 
 
-def _attended_by_head(layer: Projections, attended: np.ndarray, group: int) -> list[np.ndarray]:
+def _outputs_by_head(layer: Projections, head_outputs: np.ndarray, group: int) -> list[np.ndarray]:
     """Return the columns of R that belong to each query head of a group, less the value bias."""
-    width, found = layer.v.shape[1], []
+    width, parts = layer.v.shape[1], []
     for head in _heads(layer, group):
-        columns = attended[:, 1 + head * width : 1 + (head + 1) * width]
+        columns = head_outputs[:, 1 + head * width : 1 + (head + 1) * width]
         bias = layer.v_bias
-        found.append(columns if bias is None else columns - attended[:, :1] * bias[group])
-    return found
+        parts.append(columns if bias is None else columns - head_outputs[:, :1] * bias[group])
+    return parts
 
 
 def _output_bias(layer: Projections) -> np.ndarray | None:
     if layer.v_bias is None:
         return layer.o_bias
-    by_head = np.repeat(layer.v_bias, _shared(layer), axis=0)
-    moved: np.ndarray = np.einsum("hov,hv->o", layer.o, by_head)
-    return moved if layer.o_bias is None else layer.o_bias + moved
+    by_head = np.repeat(layer.v_bias, _group_size(layer), axis=0)
+    moved_bias: np.ndarray = np.einsum("hov,hv->o", layer.o, by_head)
+    return moved_bias if layer.o_bias is None else layer.o_bias + moved_bias

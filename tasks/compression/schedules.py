@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Rounding = Literal["ceiling", "power_of_two"]
 KINDS = ("flow", "guideline", "flat")
-# keys of a "flow" schedule
+# Keys of a "flow" schedule.
 FLOW = {"first", "growth", "rounding", "origin", "cross_offset"}
 
 
@@ -31,7 +31,8 @@ def flow(
     """
     if not (first > 0 and depth > 0 and origin > 0 and before >= 0):
         raise ValueError(
-            f"flow: got first {first:g}, depth {depth}, origin {origin}, before {before}; must be positive"
+            f"flow: got first {first:g}, depth {depth}, origin {origin}, before {before}; "
+            "expected positive numbers, and before at least 0"
         )
     raw = [first * (layer + before + origin) ** growth for layer in range(depth)]
     rounded = {"ceiling": math.ceil, "power_of_two": lambda value: 2 ** max(0, round(math.log2(value)))}[rounding]
@@ -48,9 +49,12 @@ def guideline(smallest: float, largest: float, depth: int, heads: int, *, bend: 
     positive.
     """
     if not (0 < smallest <= largest and depth > 0 and heads > 0):
-        raise ValueError(f"guideline: got ranks {smallest:g} to {largest:g}, depth {depth}, heads {heads}")
+        raise ValueError(
+            f"guideline: got ranks {smallest:g} to {largest:g}, depth {depth}, heads {heads}; "
+            "expected positive numbers, and smallest at most largest"
+        )
     places = [layer / (depth - 1) if depth > 1 else 0.0 for layer in range(depth)]
-    return [math.ceil((smallest + (largest - smallest) * place**bend) / heads) for place in places]
+    return [math.ceil((smallest + (largest - smallest) * position**bend) / heads) for position in places]
 
 
 def flat(rank: int, depth: int) -> list[int]:
@@ -58,8 +62,8 @@ def flat(rank: int, depth: int) -> list[int]:
     return [rank] * depth
 
 
-def of_attention(
-    schedule: Mapping[str, Any], layers: Sequence[AttentionLayer], *, shared: bool = False
+def attention_widths(
+    schedule: Mapping[str, Any], layers: Sequence[AttentionLayer], *, shared_factors: bool = False
 ) -> dict[str, int]:
     """Return the dimensions of a head by layer name; they may exceed the width of the model's heads.
 
@@ -69,42 +73,42 @@ def of_attention(
     - {"flat": rank}.
     layers: all attention layers of a model. Layers are counted from the first of their stack. With
     `cross_offset`, those of cross-attention continue the count of the first stack, as in the released code.
-    shared: ranks of factors that all heads share. The guideline's ranks, which are of whole matrices, are
+    shared_factors: ranks are of factors that all heads share. The guideline's ranks, which are of whole matrices, are
     then not divided by the number of heads.
     ValueError for any other schedule.
     """
     if len(schedule) != 1 or not set(schedule) <= set(KINDS):
-        raise ValueError(f"ranks: got {sorted(schedule)}, expected one of {', '.join(KINDS)}")
+        raise ValueError(f"ranks: got {sorted(schedule)}, expected exactly one of {', '.join(KINDS)}")
     depths: dict[str, int] = {}
     for layer in layers:
         depths[layer.stack] = max(depths.get(layer.stack, 0), layer.layer)
     return {
-        layer.name: _of_layer(schedule, layer, depths[layer.stack], next(iter(depths.values())), shared)
+        layer.name: _of_layer(schedule, layer, depths[layer.stack], next(iter(depths.values())), shared_factors)
         for layer in layers
     }
 
 
-def _of_layer(schedule: Mapping[str, Any], layer: AttentionLayer, depth: int, before: int, shared: bool) -> int:
+def _of_layer(schedule: Mapping[str, Any], layer: AttentionLayer, depth: int, before: int, shared_factors: bool) -> int:
     """Return one layer's dimensions of a head.
 
     depth: layers of its stack. before: layers of the first stack, which cross-attention reads.
     """
-    ((kind, said),) = schedule.items()
+    ((kind, options),) = schedule.items()
     if kind == "flat":
-        return flat(said, depth)[layer.layer - 1]
+        return flat(options, depth)[layer.layer - 1]
     if kind == "guideline":
-        largest = said.get("largest") or layer.linear("q").in_features / 2
-        heads = 1 if shared else layer.heads
-        return guideline(said["smallest"], largest, depth, heads, bend=said["bend"])[layer.layer - 1]
-    if unknown := set(said) - FLOW:
+        largest = options.get("largest") or layer.linear("q").in_features / 2
+        heads = 1 if shared_factors else layer.heads
+        return guideline(options["smallest"], largest, depth, heads, bend=options["bend"])[layer.layer - 1]
+    if unknown := set(options) - FLOW:
         raise ValueError(f"ranks flow: got {sorted(unknown)}, expected only {sorted(FLOW)}")
     return flow(
-        said["first"],
-        said["growth"],
+        options["first"],
+        options["growth"],
         depth,
-        rounding=said.get("rounding", "ceiling"),
-        origin=said.get("origin", 1),
-        before=before if layer.kind == "cross" and said.get("cross_offset", False) else 0,
+        rounding=options.get("rounding", "ceiling"),
+        origin=options.get("origin", 1),
+        before=before if layer.kind == "cross" and options.get("cross_offset", False) else 0,
     )[layer.layer - 1]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.utils import parametrize
 
-from tsfmscope.tasks.compression.matrices import plain
+from tsfmscope.tasks.compression.matrices import plain_factors
 from tsfmscope.tasks.models.common.attention import NAMES
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Product(torch.nn.Module):
 
     def right_inverse(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return factors of equal norm of the best matrix of this rank, from a float64 SVD."""
-        first, second = plain(weight.detach().double().cpu().numpy()).cut(self.rank)
+        first, second = plain_factors(weight.detach().double().cpu().numpy()).truncate(self.rank)
         return torch.from_numpy(first).to(weight), torch.from_numpy(second).to(weight)
 
 
@@ -51,18 +51,20 @@ def factorise(family: Family, ranks: Mapping[str, int]) -> None:
                 parametrize.register_parametrization(linear, "weight", Product(rank))
 
 
-def multiplied_out(family: Family) -> Family:
+def merge_factors(family: Family) -> Family:
     """Return a copy with ordinary matrices for any loader; the family itself if it has no factors."""
-    if not any(parametrize.is_parametrized(linear) for one in family.attentions() for linear in _linears(one)):
+    if not any(
+        parametrize.is_parametrized(linear) for attention in family.attentions() for linear in _linears(attention)
+    ):
         return family
-    whole = copy.copy(family)
-    whole.network = copy.deepcopy(family.network)
-    for attention in whole.attentions():
+    merged = copy.copy(family)
+    merged.network = copy.deepcopy(family.network)
+    for attention in merged.attentions():
         # This makes new Linears, since a deep copy shares the class that torch gave to the
         # parametrised one.
         attention.write(attention.read())
-    return whole
+    return merged
 
 
 def _linears(attention: AttentionLayer) -> list[torch.nn.Linear]:
-    return [attention.linear(what) for what in NAMES]
+    return [attention.linear(name) for name in NAMES]

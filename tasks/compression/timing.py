@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.series.types import Windows
 
-# measured shares of a head's width, each at least one dimension; times between them are
-# interpolated linearly
+# Measured shares of a head's width, each at least one dimension; times between them are interpolated
+# linearly.
 SHARES = (0.0, 0.125, 0.25, 0.5)
-# timed runs, of which the fastest counts, since other load on the machine can only add time
+# Timed runs, of which the fastest counts, since other load on the machine can only add time.
 ROUNDS = 3
-# nanoseconds per second: a budget counts in integers
+# Nanoseconds per second: a budget counts in integers.
 TICK = 1e9
 
 
-class Saved(NamedTuple):
+class SavedSeconds(NamedTuple):
     """Seconds saved by narrower heads.
 
-    whole: seconds of the unchanged model. by_layer: attention layer -> seconds saved with heads of width 1,
+    total: seconds of the unchanged model. by_layer: attention layer -> seconds saved with heads of width 1,
     2, ..., full.
     """
 
-    whole: float
+    total: float
     by_layer: Mapping[str, Float[np.ndarray, " width"]]
 
 
-def measure(model: Family, seconds: Callable[[Family], float], *, rounds: int = ROUNDS) -> Saved:
-    """Time the model with the heads of one kind of attention narrowed at a time; return the seconds saved.
+def measure(model: Family, seconds: Callable[[Family], float], *, rounds: int = ROUNDS) -> SavedSeconds:
+    """Time the model with narrowed heads, one kind of attention at a time; return the seconds saved.
 
     seconds: function that runs a model and returns its seconds, such as `forecast_seconds`; the first run is
     a warm-up.
@@ -56,24 +56,24 @@ def measure(model: Family, seconds: Callable[[Family], float], *, rounds: int = 
     for layer in model.attentions():
         groups.setdefault((layer.stack, layer.kind), []).append(layer)
     seconds(model)
-    whole, times = np.inf, {group: np.full(len(SHARES), np.inf) for group in groups}
+    total, times = np.inf, {group: np.full(len(SHARES), np.inf) for group in groups}
     for _ in range(rounds):
-        whole = min(whole, seconds(model))
-        for group, found in times.items():
+        total = min(total, seconds(model))
+        for group, best in times.items():
             for index, share in enumerate(SHARES):
-                found[index] = min(found[index], seconds(_narrowed(model, group, share)))
-    saved: dict[str, np.ndarray] = {}
+                best[index] = min(best[index], seconds(_narrow(model, group, share)))
+    saved_seconds: dict[str, np.ndarray] = {}
     for group, layers in groups.items():
-        less = np.append(np.maximum(whole - times[group], 0.0), 0.0) / len(layers)
+        saved_by_share = np.append(np.maximum(total - times[group], 0.0), 0.0) / len(layers)
         # A narrower head counts as no slower than a wider one, since the wider one could be used in
         # its place.
-        less = np.maximum.accumulate(less[::-1])[::-1]
+        saved_by_share = np.maximum.accumulate(saved_by_share[::-1])[::-1]
         for layer in layers:
-            measured = [_width(layer, share) for share in (*SHARES, 1.0)]
-            widths, at = np.unique(measured, return_index=True)
-            saved[layer.name] = np.interp(np.arange(1, _full(layer) + 1), widths, less[at])
-            saved[layer.name][-1] = 0.0
-    return Saved(float(whole), saved)
+            widths_at_shares = [_width(layer, share) for share in (*SHARES, 1.0)]
+            widths, at = np.unique(widths_at_shares, return_index=True)
+            saved_seconds[layer.name] = np.interp(np.arange(1, _full(layer) + 1), widths, saved_by_share[at])
+            saved_seconds[layer.name][-1] = 0.0
+    return SavedSeconds(float(total), saved_seconds)
 
 
 def forecast_seconds(windows: Windows) -> Callable[[Family], float]:
@@ -91,51 +91,51 @@ def forecast_seconds(windows: Windows) -> Callable[[Family], float]:
     return seconds
 
 
-def within(share: float, choices: Sequence[Candidate], saved: Saved) -> list[int]:
-    """Return one rank per choice, one width per layer: least summed error within a share of the seconds.
+def allocate_within(share: float, candidates: Sequence[Candidate], saved_seconds: SavedSeconds) -> list[int]:
+    """Return one rank per candidate and one width per layer: least summed error within a share of the seconds.
 
-    The rule is that of `budget.allocate`, with measured seconds as costs. ValueError for a share outside (0,
-    1], for one that even heads of one dimension exceed, and for choices of whole matrices, which make no head
-    narrower.
+    The rule is that of `budget.allocate`, with measured seconds as costs. ValueError for a share
+    outside (0, 1], for a share that even heads of one dimension exceed, and for candidates of whole matrices,
+    which make no head narrower.
     """
     if not 0 < share <= 1:
         raise ValueError(f"ranks time: got {share}, expected above 0 and at most 1")
     by_layer: dict[str, list[Candidate]] = {}
-    for one in choices:
-        if one.parts[0] not in ("qk", "vo"):
-            raise ValueError(f"ranks time: got a method that cuts {one.parts}, expected one of products of heads")
-        by_layer.setdefault(one.layer.name, []).append(one)
-    curves = [_curve(parts, saved.by_layer[name]) for name, parts in by_layer.items()]
-    least = saved.whole - sum(float(saved.by_layer[name][0]) for name in by_layer)
-    if share * saved.whole < least:
+    for candidate in candidates:
+        if candidate.parts[0] not in ("qk", "vo"):
+            raise ValueError(f"ranks time: got a method that cuts {candidate.parts}, expected one of products of heads")
+        by_layer.setdefault(candidate.layer.name, []).append(candidate)
+    curves = [_curve(parts, saved_seconds.by_layer[name]) for name, parts in by_layer.items()]
+    least = saved_seconds.total - sum(float(saved_seconds.by_layer[name][0]) for name in by_layer)
+    if share * saved_seconds.total < least:
         raise ValueError(
-            f"ranks time: got {share} of {saved.whole:.3g} s, expected at least {least / saved.whole:.4f}, which heads "
-            "of one dimension take"
+            f"ranks time: got {share} of {saved_seconds.total:.3g} s, expected at least "
+            f"{least / saved_seconds.total:.4f}, the share of heads of one dimension"
         )
-    left = max(0, int((share * saved.whole - least) * TICK))
-    ranks = dict(zip(by_layer, allocate(curves, left), strict=True))
-    return [min(ranks[one.layer.name], one.full) for one in choices]
+    remaining = max(0, int((share * saved_seconds.total - least) * TICK))
+    ranks = dict(zip(by_layer, allocate(curves, remaining), strict=True))
+    return [min(ranks[candidate.layer.name], candidate.full) for candidate in candidates]
 
 
-def _curve(parts: Iterable[Candidate], saved: np.ndarray) -> Curve:
-    """Return, by width, the nanoseconds above those of heads of one dimension, and the summed errors."""
-    costs = np.floor((saved[0] - saved) * TICK).astype(np.int64)
-    errors = np.zeros(len(saved))
-    for one in parts:
-        own = one.curve().errors
-        errors += own[np.minimum(np.arange(len(saved)), one.full - 1)]
+def _curve(parts: Iterable[Candidate], saved_seconds: np.ndarray) -> Curve:
+    """Return, by width, the nanoseconds added to heads of one dimension, and the summed errors."""
+    costs = np.floor((saved_seconds[0] - saved_seconds) * TICK).astype(np.int64)
+    errors = np.zeros(len(saved_seconds))
+    for candidate in parts:
+        own = candidate.curve().errors
+        errors += own[np.minimum(np.arange(len(saved_seconds)), candidate.full - 1)]
     return Curve(costs, errors)
 
 
-def _narrowed(model: Family, group: tuple[str, str], share: float) -> Family:
+def _narrow(model: Family, group: tuple[str, str], share: float) -> Family:
     """Return a copy in which the heads of one kind of attention keep this share of their width."""
     small = copy.copy(model)
     small.network = copy.deepcopy(model.network)
     for layer in small.attentions():
         if (layer.stack, layer.kind) == group:
-            read, width = layer.read(), _width(layer, share)
-            key = min(width, read.widths.key) if layer.plain else read.widths.key
-            layer.write(read.sliced(Widths(key, min(width, read.widths.value))))
+            projections, width = layer.read(), _width(layer, share)
+            key = min(width, projections.widths.key) if layer.plain else projections.widths.key
+            layer.write(projections.sliced(Widths(key, min(width, projections.widths.value))))
     return small
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from tsfmscope.tasks.compression import timing
 from tsfmscope.tasks.compression.budget import BudgetError, allocate, allocate_by_tolerance
-from tsfmscope.tasks.compression.candidates import Candidate, choices, inert, stored
-from tsfmscope.tasks.compression.products import absorbed
-from tsfmscope.tasks.compression.schedules import of_attention
+from tsfmscope.tasks.compression.candidates import Candidate, count_parameters, inert_matrices, list_candidates
+from tsfmscope.tasks.compression.products import apply_products
+from tsfmscope.tasks.compression.schedules import attention_widths
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.low_rank import compression_entries, factors, put_product
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.compression.calibration import Moments
     from tsfmscope.tasks.models.base import Family
 
-# parts whose ranks are widths of a head
+# Parts whose ranks are widths of a head.
 PRODUCTS = ("qk", "vo")
 SCHEDULES = ("flow", "flat")
 RULES = ("epsilon", "budget", "time", "share", *SCHEDULES)
@@ -31,11 +31,11 @@ def compress(
     model: Family,
     method: Mapping[str, Any],
     moments: Mapping[str, Moments] | None = None,
-    saved: timing.Saved | None = None,
+    saved_seconds: timing.SavedSeconds | None = None,
 ) -> list[dict[str, Any]]:
     """Truncate the attention of a model in place; return one row per layer and part, with its rank.
 
-    method: {"method": one of METHODS, "ranks": one rule, "univariate": optional, as in `choices.inert`}.
+    method: {"method": one of METHODS, "ranks": one rule, "univariate": optional, as in `candidates.inert_matrices`}.
 
     Methods:
     - "svd": truncates each matrix on its own, to two thin factors if they have fewer numbers; else it stays
@@ -51,9 +51,9 @@ def compress(
     - {"share": s}: int(s * full), at least 1.
     - {"budget": b}: at most b times the model's attention parameters, with the least sum of squared relative
       errors. "activation-aware" takes errors relative to the layer's output (`products.output_shares`); "svd" takes the
-      smallest ε for all matrices (`allocate_by_tolerance`). Matrices without effect (`choices.inert`) get
+      smallest ε for all matrices (`allocate_by_tolerance`). Matrices without effect (`candidates.inert_matrices`) get
       rank 1.
-    - {"time": t}: the same error, within t times the seconds of a forecast. `saved` contains the seconds that
+    - {"time": t}: the same error, within t times the seconds of a forecast. `saved_seconds` contains the seconds that
       narrower heads save. All parts of a layer get one width.
     - {"flat": r}, {"flow": {...}}: dimensions of a head, from tasks/compression/schedules.py; for whole
       matrices, times the number of heads.
@@ -66,14 +66,19 @@ def compress(
     """
     layers = list(model.attentions())
     if not layers:
-        raise ModelError(f"{model.name}: says nothing of its attention layers, so that none can be compressed")
+        raise ModelError(
+            f"{model.name}: describes no attention layers, so none can be compressed; implement `attentions`"
+        )
     refuse_factors(layers, model.name)
-    found = choices(method["method"], layers, moments, inert(model, univariate=method.get("univariate", False)))
-    ranks = _ranks(method, found, layers, saved)
+    candidates = list_candidates(
+        method["method"], layers, moments, inert_matrices(model, univariate=method.get("univariate", False))
+    )
+    ranks = _ranks(method, candidates, layers, saved_seconds)
     for layer in layers:
-        _apply(layer, [(one, rank) for one, rank in zip(found, ranks, strict=True) if one.layer is layer])
+        pairs = zip(candidates, ranks, strict=True)
+        _apply(layer, [(candidate, rank) for candidate, rank in pairs if candidate.layer is layer])
     model.compression = {**method, **compression_entries(layers)}
-    return [row for one, rank in zip(found, ranks, strict=True) for row in _rows(one, rank)]
+    return [row for candidate, rank in zip(candidates, ranks, strict=True) for row in _rows(candidate, rank)]
 
 
 def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
@@ -81,72 +86,83 @@ def refuse_factors(layers: Iterable[AttentionLayer], model: str) -> None:
 
     The ranks and costs of this module assume dense matrices.
     """
-    if found := factors(layers):
-        name, ranks = next(iter(found.items()))
+    if factorised := factors(layers):
+        name, ranks = next(iter(factorised.items()))
         raise ModelError(
-            f"{model}: {', '.join(ranks)} of {name} are two thin factors already, of an earlier compression; compress "
-            "the model that it was made from"
+            f"{model}: {', '.join(ranks)} of {name} are thin factors, expected dense matrices; compress the original "
+            "model, not a compressed one"
         )
 
 
-def _rows(choice: Candidate, rank: int) -> list[dict[str, Any]]:
-    layer = choice.layer
-    place = {"stack": layer.stack, "layer": layer.layer, "attention": layer.kind}
+def _rows(candidate: Candidate, rank: int) -> list[dict[str, Any]]:
+    layer = candidate.layer
+    identity = {"stack": layer.stack, "layer": layer.layer, "attention": layer.kind}
     return [
-        {**place, "part": part, "full_width": choice.full, "rank": rank, "relative_error": choice.error(rank, index)}
-        for index, part in enumerate(choice.parts)
+        {
+            **identity,
+            "part": part,
+            "full_width": candidate.full,
+            "rank": rank,
+            "relative_error": candidate.error(rank, index),
+        }
+        for index, part in enumerate(candidate.parts)
     ]
 
 
 def _ranks(
-    method: Mapping[str, Any], found: Sequence[Candidate], layers: Sequence[AttentionLayer], saved: timing.Saved | None
+    method: Mapping[str, Any],
+    candidates: Sequence[Candidate],
+    layers: Sequence[AttentionLayer],
+    saved_seconds: timing.SavedSeconds | None,
 ) -> list[int]:
-    """Return one rank per choice."""
+    """Return one rank per candidate."""
     rule = method["ranks"]
     if len(rule) != 1 or not set(rule) <= set(RULES):
         raise ValueError(f"ranks: got {dict(rule)}, expected one of {list(RULES)}")
     ((name, value),) = rule.items()
     if name == "budget":
-        return _budgeted(value, found, layers, by_tolerance=method["method"] == "svd")
+        return _ranks_by_budget(value, candidates, layers, by_tolerance=method["method"] == "svd")
     if name == "time":
-        if saved is None:
-            raise ValueError("ranks time: got no seconds, expected those that narrower heads save (timing.measure)")
-        return timing.within(value, found, saved)
+        if saved_seconds is None:
+            raise ValueError("ranks time: got no saved seconds, expected the result of timing.measure")
+        return timing.allocate_within(value, candidates, saved_seconds)
     if name == "share" and not 0 < value <= 1:
         raise ValueError(f"ranks share: got {value}, expected above 0 and at most 1")
     if name in SCHEDULES:
-        heads = of_attention(rule, layers)
-        return [_scheduled(heads[one.layer.name], one, bounded=name == "flow") for one in found]
-    return [_rank(name, value, one) for one in found]
+        heads = attention_widths(rule, layers)
+        return [_rank_by_width(heads[candidate.layer.name], candidate, clip=name == "flow") for candidate in candidates]
+    return [_rank(name, value, candidate) for candidate in candidates]
 
 
-def _rank(name: str, value: Any, choice: Candidate) -> int:
+def _rank(name: str, value: Any, candidate: Candidate) -> int:
     if name == "epsilon":
-        return max(1, *(numerical_rank(_falling(one.values), value) for one in choice.factors))
-    return max(1, int(round(value * choice.full, 9)))
+        return max(1, *(numerical_rank(_decreasing_envelope(factor.values), value) for factor in candidate.factors))
+    return max(1, int(round(value * candidate.full, 9)))
 
 
-def _scheduled(width: int, choice: Candidate, *, bounded: bool) -> int:
+def _rank_by_width(width: int, candidate: Candidate, *, clip: bool) -> int:
     """Return the rank for heads of this width; whole matrices get the width times the number of heads.
 
-    bounded: a rank beyond the full rank becomes the full rank; otherwise it raises ValueError.
+    clip: a rank beyond the full rank becomes the full rank; otherwise it raises ValueError.
     """
-    rank = width * (1 if choice.parts[0] in PRODUCTS else choice.layer.heads)
-    if bounded:
-        return min(rank, choice.full)
-    if not 1 <= rank <= choice.full:
-        raise ValueError(f"ranks flat: got {rank} for {choice.layer.name} {choice.parts}, expected 1 to {choice.full}")
+    rank = width * (1 if candidate.parts[0] in PRODUCTS else candidate.layer.heads)
+    if clip:
+        return min(rank, candidate.full)
+    if not 1 <= rank <= candidate.full:
+        raise ValueError(
+            f"ranks flat: got {rank} for {candidate.layer.name} {candidate.parts}, expected 1 to {candidate.full}"
+        )
     return rank
 
 
-def _falling(values: np.ndarray) -> np.ndarray:
+def _decreasing_envelope(values: np.ndarray) -> np.ndarray:
     """Return the maximum of each value and all later ones, since a projection's values need not decrease."""
     largest: np.ndarray = np.maximum.accumulate(values[::-1])[::-1]
     return largest
 
 
-def _budgeted(
-    share: float, found: Sequence[Candidate], layers: Sequence[AttentionLayer], *, by_tolerance: bool
+def _ranks_by_budget(
+    share: float, candidates: Sequence[Candidate], layers: Sequence[AttentionLayer], *, by_tolerance: bool
 ) -> list[int]:
     """Return ranks that keep at most this share of all attention parameters.
 
@@ -154,26 +170,30 @@ def _budgeted(
     """
     if not 0 < share <= 1:
         raise ValueError(f"ranks budget: got {share}, expected above 0 and at most 1")
-    whole = stored(layers)
-    # biases, and matrices that the method does not change
-    fixed = whole - sum(one.before for one in found)
-    left = int(share * whole) - fixed
+    total = count_parameters(layers)
+    # Biases, and matrices that the method does not change.
+    fixed = total - sum(candidate.before for candidate in candidates)
+    remaining = int(share * total) - fixed
     try:
         if by_tolerance:
-            return allocate_by_tolerance([one.spectrum() for one in found], left)
-        return allocate([one.curve() for one in found], left)
+            return allocate_by_tolerance([candidate.spectrum() for candidate in candidates], remaining)
+        return allocate([candidate.curve() for candidate in candidates], remaining)
     except BudgetError as error:
-        least = (fixed + sum(int(one.costs[0]) for one in found)) / whole
+        least = (fixed + sum(int(candidate.costs[0]) for candidate in candidates)) / total
         raise BudgetError(f"ranks budget: got {share}, expected at least {least:.4f}, which rank 1 costs") from error
 
 
-def _apply(layer: AttentionLayer, chosen: Sequence[tuple[Candidate, int]]) -> None:
+def _apply(layer: AttentionLayer, ranked: Sequence[tuple[Candidate, int]]) -> None:
     """Write a layer at the ranks of its parts; a part at its full rank stays unchanged."""
-    less = [(choice, rank) for choice, rank in chosen if rank < choice.full]
-    joint = {one.parts[0]: (one.factors, [rank] * len(one.factors)) for one, rank in less if one.parts[0] in PRODUCTS}
-    if joint:
-        layer.write(absorbed(layer.read(), joint.get("qk"), joint.get("vo")))
+    reduced = [(candidate, rank) for candidate, rank in ranked if rank < candidate.full]
+    products = {
+        candidate.parts[0]: (candidate.factors, [rank] * len(candidate.factors))
+        for candidate, rank in reduced
+        if candidate.parts[0] in PRODUCTS
+    }
+    if products:
+        layer.write(apply_products(layer.read(), products.get("qk"), products.get("vo")))
         return
-    for choice, rank in less:
-        for what, one in zip(choice.parts, choice.factors, strict=True):
-            put_product(layer, what, *one.cut(rank))
+    for candidate, rank in reduced:
+        for name, product in zip(candidate.parts, candidate.factors, strict=True):
+            put_product(layer, name, *product.truncate(rank))

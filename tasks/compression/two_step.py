@@ -16,7 +16,7 @@ import numpy as np
 from tsfmscope.tasks.compression import truncation
 from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.candidates import stored
+from tsfmscope.tasks.compression.candidates import count_parameters
 from tsfmscope.tasks.compression.fidelity import last_states, window_errors
 from tsfmscope.tasks.models.common.low_rank import compression_entries
 from tsfmscope.tasks.statistics import means
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.types import Tokens
 
 METHOD = "activation-aware-2step"
-# candidates for the first step: the share that it keeps of the parameters that it can remove, over
-# the budget
+# Candidates for the first step: share that it keeps of the parameters that it can remove, divided by
+# the budget.
 HEADS = (1.0, 1.5, 2.0, 3.0)
 
 
 class Fold(NamedTuple):
-    """Calibration windows for the moments (`fitted`), and other windows for the error (`held_out`)."""
+    """Calibration windows for the moments (`fit`), and other windows for the error (`held_out`)."""
 
-    fitted: list[Tokens]
+    fit: list[Tokens]
     held_out: list[Tokens]
 
 
@@ -48,8 +48,8 @@ def compress(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) 
     `truncation.compress` and `gather`.
     """
     parts = [tokens for tokens in parts if len(tokens)]
-    heads = _chosen(model, method, parts)
-    rows = cut(model, method, heads, gather(model, *parts), parts)
+    heads = _choose_split(model, method, parts)
+    rows = apply_split(model, method, heads, gather(model, *parts), parts)
     model.compression = {**method, "method": METHOD, **compression_entries(model.attentions())}
     return rows
 
@@ -61,14 +61,14 @@ def splits(model: Family, budget: float) -> list[float]:
     second is 1, so that the first step does nothing (`activation-aware-svd`). The others, ascending, take both steps.
     """
     layers = list(model.attentions())
-    fixed = stored([layer for layer in layers if not layer.plain], ("q", "k")) / stored(layers)
-    between = {fixed + (1 - fixed) * times * budget for times in HEADS}
+    fixed = count_parameters([layer for layer in layers if not layer.plain], ("q", "k")) / count_parameters(layers)
+    candidates = {fixed + (1 - fixed) * times * budget for times in HEADS}
     single = list(dict.fromkeys((budget, 1.0)))
-    return single + sorted(share for share in between if share < 1 and share not in single)
+    return single + sorted(share for share in candidates if share < 1 and share not in single)
 
 
 def folds(parts: Sequence[Tokens]) -> list[Fold]:
-    """Return two folds, each of which holds out the windows that the other one fits.
+    """Return two folds; each holds out the windows that the other fold fits.
 
     Several data sets are split by data set, one data set by series, and one series by time. The list is empty
     if there is a single window.
@@ -89,7 +89,7 @@ def folds(parts: Sequence[Tokens]) -> list[Fold]:
 
 
 def choose(errors: Mapping[float, Sequence[float]]) -> float:
-    """Return the simplest candidate whose error is not significantly larger than the least one.
+    """Return the simplest candidate whose error is not significantly larger than the least error.
 
     errors: candidate -> held-out squared errors of the same units, the simplest candidate first. An error is
     significantly larger if the 95 % interval of the mean difference, Student's t over the units, lies above
@@ -98,57 +98,58 @@ def choose(errors: Mapping[float, Sequence[float]]) -> float:
     simplest, *_ = errors
     if len(errors[simplest]) == 0:
         return simplest
-    least = min(errors, key=lambda one: float(np.mean(errors[one])))
+    least = min(errors, key=lambda share: float(np.mean(errors[share])))
 
-    def is_worse(candidate: float) -> bool:
-        return means.mean(np.subtract(errors[candidate], errors[least])).low > 0
+    def is_worse(share: float) -> bool:
+        return means.mean(np.subtract(errors[share], errors[least])).low > 0
 
-    return next(one for one in errors if not is_worse(one))
+    return next(share for share in errors if not is_worse(share))
 
 
-def cut(
+def apply_split(
     model: Family, method: Mapping[str, Any], heads: float, moments: Mapping[str, Moments], parts: Sequence[Tokens]
 ) -> list[dict[str, Any]]:
-    """Make both steps at one split, in place; return their rows.
+    """Take both steps at one split, in place; return their rows.
 
-    heads: share of all attention parameters that the first step keeps. At 1 only the second step is made; at
-    the budget only the first.
+    heads: share of all attention parameters that the first step keeps. At 1 only the second step is
+    taken; at the budget only the first.
     """
     budget, rows = method["ranks"]["budget"], []
-    whole = stored(list(model.attentions()))
+    total = count_parameters(list(model.attentions()))
     if heads < 1:
         first = {**method, "method": "activation-aware", "ranks": {"budget": heads}}
         rows += truncation.compress(model, first, moments)
         if heads == budget:
             return rows
         moments = gather(model, *parts)
-    left = min(1.0, budget * whole / stored(list(model.attentions())))
-    second = {**method, "method": "activation-aware-svd", "ranks": {"budget": left}}
-    return rows + truncation.compress(model, second, moments)
+    remaining = min(1.0, budget * total / count_parameters(list(model.attentions())))
+    return rows + truncation.compress(
+        model, {**method, "method": "activation-aware-svd", "ranks": {"budget": remaining}}, moments
+    )
 
 
-def _chosen(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) -> float:
-    """Return the split that `choose` selects of those that the budget allows; BudgetError if there is none."""
+def _choose_split(model: Family, method: Mapping[str, Any], parts: Sequence[Tokens]) -> float:
+    """Return the split that `choose` selects among the splits within the budget; BudgetError if there is none."""
     errors: dict[float, list[float]] = {heads: [] for heads in splits(model, method["ranks"]["budget"])}
-    refused: BudgetError | None = None
-    for fitted, held_out in folds(parts) or [Fold(list(parts), [])]:
-        moments = gather(model, *fitted)
-        wanted = [last_states(model, tokens) for tokens in held_out]
+    budget_error: BudgetError | None = None
+    for fit, held_out in folds(parts) or [Fold(list(parts), [])]:
+        moments = gather(model, *fit)
+        expected = [last_states(model, tokens) for tokens in held_out]
         for heads in list(errors):
             trial = copy.deepcopy(model)
             try:
-                cut(trial, method, heads, moments, fitted)
+                apply_split(trial, method, heads, moments, fit)
             except BudgetError as error:
                 # Thin factors alone need the fewest parameters, and their error names the user's
                 # budget.
-                refused = error if heads == 1 else refused
+                budget_error = error if heads == 1 else budget_error
                 del errors[heads]
                 continue
-            for states, tokens in zip(wanted, held_out, strict=True):
+            for states, tokens in zip(expected, held_out, strict=True):
                 errors[heads] += _by_unit(window_errors(trial, states, tokens), tokens)
     if not errors:
-        assert refused is not None, "thin factors alone are a candidate of every budget"
-        raise refused
+        assert budget_error is not None, "thin factors alone are a candidate of every budget"
+        raise budget_error
     return choose(errors)
 
 
@@ -157,5 +158,5 @@ def _by_unit(errors: np.ndarray, tokens: Tokens) -> list[float]:
     names = np.array(tokens.series)
     if len(set(tokens.series)) == 1:
         names = np.arange(len(errors))
-    kept = np.isfinite(errors)
-    return [float(np.square(errors[kept & (names == name)]).mean()) for name in np.unique(names[kept])]
+    is_finite = np.isfinite(errors)
+    return [float(np.square(errors[is_finite & (names == name)]).mean()) for name in np.unique(names[is_finite])]

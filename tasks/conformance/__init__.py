@@ -16,12 +16,12 @@ from tsfmscope.tasks.conformance.subject import Subject
 from tsfmscope.tasks.conformance.verdict import Check, Finding, judge
 
 CHECKS: tuple[Check, ...] = (
-    checkpoints.the_class_says_what_it_is,
+    checkpoints.class_variables_are_valid,
     tokens.kinds_cover_windows,
     tokens.rows_are_as_promised,
     tokens.tokens_go_through_a_table,
     tokens.padding_changes_nothing,
-    tokens.what_is_missing_is_no_observation,
+    tokens.missing_steps_are_no_observation,
     tokens.the_future_changes_no_state_before_it,
     tokens.the_future_changes_no_forecast,
     order.rows_are_in_time_order,
@@ -48,7 +48,7 @@ CHECKS: tuple[Check, ...] = (
     answers.matrices_are_named_once,
     matrices.no_matrix_of_a_block_is_left_out,
     matrices.matrices_have_the_width_of_the_states,
-    roles.matrices_do_what_their_names_say,
+    roles.matrices_fit_their_names,
     answers.attention_is_written_as_it_was_read,
     answers.it_runs_in_bfloat16,
     answers.claims_are_kept,

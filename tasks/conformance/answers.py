@@ -97,17 +97,26 @@ def forecasts_do_not_depend_on_the_batch(subject: Subject) -> str:
 def matrices_are_named_once(subject: Subject) -> str:
     """`weights` names each attention and MLP matrix of every block once, finite, with heads that divide it."""
     model, seen = subject.model, {}
-    for one in model.weights():
-        key = (one.stack, one.layer, one.name, one.attention)
-        where = f"{one.stack} block {one.layer} {one.name}"
-        demand(key not in seen, f"{where} ({one.attention}) comes twice")
+    for named_matrix in model.weights():
+        key = (named_matrix.stack, named_matrix.layer, named_matrix.name, named_matrix.attention)
+        where = f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}"
+        demand(key not in seen, f"{where} ({named_matrix.attention}) comes twice")
         # A stack whose states are not read may have matrices.
-        last = model.layers.get(one.stack, one.layer)
-        demand(1 <= one.layer <= last, f"{where}: blocks count from 1 to {last}")
-        demand(one.name.partition(".")[0] in MATRIX_NAMES, f"{where}: got {one.name!r}, expected one of {MATRIX_NAMES}")
-        demand(one.matrix.ndim == 2 and bool(np.isfinite(one.matrix).all()), f"{where}: no finite matrix [out, in]")
-        demand((one.attention is None) == one.name.startswith("mlp"), f"{where}: attention is {one.attention!r}")
-        seen[key] = one.matrix.size
+        last = model.layers.get(named_matrix.stack, named_matrix.layer)
+        demand(1 <= named_matrix.layer <= last, f"{where}: blocks count from 1 to {last}")
+        demand(
+            named_matrix.name.partition(".")[0] in MATRIX_NAMES,
+            f"{where}: got {named_matrix.name!r}, expected one of {MATRIX_NAMES}",
+        )
+        demand(
+            named_matrix.matrix.ndim == 2 and bool(np.isfinite(named_matrix.matrix).all()),
+            f"{where}: no finite matrix [out, in]",
+        )
+        demand(
+            (named_matrix.attention is None) == named_matrix.name.startswith("mlp"),
+            f"{where}: attention is {named_matrix.attention!r}",
+        )
+        seen[key] = named_matrix.matrix.size
     if not seen:
         raise NotApplicable("`weights` names no matrix")
     for stack, blocks in model.layers.items():
@@ -128,7 +137,11 @@ def attention_is_written_as_it_was_read(subject: Subject) -> str:
         raise NotApplicable("`attentions` names no layer: the family is not compressed")
     names = [layer.name for layer in layers]
     demand(len(set(names)) == len(names), f"layers {names} are not named once each")
-    queries = {(one.stack, one.layer, one.attention): one.matrix for one in model.weights() if one.name == "q"}
+    queries = {
+        (named_matrix.stack, named_matrix.layer, named_matrix.attention): named_matrix.matrix
+        for named_matrix in model.weights()
+        if named_matrix.name == "q"
+    }
     for layer in layers:
         key = (layer.stack, layer.layer, layer.kind)
         demand(key in queries, f"{layer.name}: `weights` has no q of it")
@@ -169,7 +182,7 @@ def claims_are_kept(subject: Subject) -> str:
         widths = {logits.shape[-1] for logits in model.forecast_logits(tokens)}
         demand(len(widths) == 1, f"logits over {widths} ids, expected one number of them")
         values = model.id_values()
-        demand(values is None or {len(values)} == widths, f"logits over {widths} ids, id_values says {values}")
+        demand(values is None or {len(values)} == widths, f"logits over {widths} ids, id_values returns {values}")
         seen.append(f"logits over {widths.pop()} ids")
     if not seen:
         raise NotApplicable("neither plain_attention nor softmax_head is claimed")

@@ -24,10 +24,10 @@ MISSPELT = "no_such_key_of_a_config"
 CUT = 100
 
 
-def the_class_says_what_it_is(subject: Subject) -> str:
-    """`name` is the name of its entry point; stacks, modality and batch are said; `load` takes a device."""
+def class_variables_are_valid(subject: Subject) -> str:
+    """`name` is the name of its entry point; stacks, modality and batch are declared; `load` takes a device."""
     model = subject.model
-    demand(model.name == subject.name, f"got name {model.name!r}, the family was asked for as {subject.name!r}")
+    demand(model.name == subject.name, f"got name {model.name!r}, the family was requested as {subject.name!r}")
     demand(bool(model.stacks) and len(set(model.stacks)) == len(model.stacks), f"stacks {model.stacks} are no names")
     demand(model.output_stack in model.stacks, f"output_stack {model.output_stack!r} is none of {model.stacks}")
     demand(model.modality in get_args(Modality), f"modality {model.modality!r}, expected one of {get_args(Modality)}")

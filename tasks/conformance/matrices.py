@@ -43,7 +43,7 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
             "or declare modules that are neither attention nor MLP in `unnamed`",
         )
         rows = {row for _, layouts in held for row in row_hashes(layouts[0])}
-        twice = [one.name for one in unmatched if rows.intersection(row_hashes(one.matrix))]
+        twice = [named_matrix.name for named_matrix in unmatched if rows.intersection(row_hashes(named_matrix.matrix))]
         demand(not twice, f"{stack} block {layer}: {twice} hold numbers that another name has already")
         count += len(held)
     if not count:
@@ -54,13 +54,15 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
 def matrices_have_the_width_of_the_states(subject: Subject) -> str:
     """Matrices that read states (q, mlp_in, mlp_gate) have `width` columns, those that write them `width` rows."""
     model, seen = subject.model, 0
-    for one in model.weights():
-        role = one.name.partition(".")[0]
-        if one.stack not in model.layers or role not in READERS + WRITERS:
+    for named_matrix in model.weights():
+        role = named_matrix.name.partition(".")[0]
+        if named_matrix.stack not in model.layers or role not in READERS + WRITERS:
             continue
         axis = role in READERS
-        found = one.matrix.shape[axis]
-        where = f"{one.stack} block {one.layer} {one.name}, shape {one.matrix.shape}"
+        found = named_matrix.matrix.shape[axis]
+        where = (
+            f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}, shape {named_matrix.matrix.shape}"
+        )
         demand(found == model.width, f"{where}: {'columns' if axis else 'rows'}, expected the width {model.width}")
         seen += 1
     if not seen:
@@ -71,8 +73,8 @@ def matrices_have_the_width_of_the_states(subject: Subject) -> str:
 def named_in_blocks(model: Family) -> dict[Block, list[WeightMatrix]]:
     """Return the named matrices of every block; NotApplicable where there are none."""
     named: dict[Block, list[WeightMatrix]] = {}
-    for one in model.weights():
-        named.setdefault((one.stack, one.layer), []).append(one)
+    for named_matrix in model.weights():
+        named.setdefault((named_matrix.stack, named_matrix.layer), []).append(named_matrix)
     if not named:
         raise NotApplicable("`weights` names no matrix")
     return named
@@ -92,7 +94,9 @@ def parameters_of(block: torch.nn.Module, left_out: frozenset[str]) -> Iterator[
     import torch
 
     for path, module in block.named_modules():
-        if isinstance(module, torch.nn.Embedding) or any(path == one or path.startswith(f"{one}.") for one in left_out):
+        if isinstance(module, torch.nn.Embedding) or any(
+            path == name or path.startswith(f"{name}.") for name in left_out
+        ):
             continue
         for name, part in module.named_parameters(recurse=False):
             if part.ndim >= 2:
@@ -127,11 +131,13 @@ def _take(layouts: list[np.ndarray], unmatched: list[WeightMatrix]) -> bool:
         missing = Counter(row_hashes(layout))
         parts = _parts(missing, unmatched)
         if not missing:
-            unmatched[:] = [one for one in unmatched if not any(one is part for part in parts)]
+            unmatched[:] = [
+                named_matrix for named_matrix in unmatched if not any(named_matrix is part for part in parts)
+            ]
             return True
-        for one in unmatched:
-            if proportional(one.matrix, layout):
-                unmatched[:] = [other for other in unmatched if other is not one]
+        for named_matrix in unmatched:
+            if proportional(named_matrix.matrix, layout):
+                unmatched[:] = [other for other in unmatched if other is not named_matrix]
                 return True
     return False
 
@@ -142,11 +148,11 @@ def _parts(missing: Counter[int], unmatched: list[WeightMatrix]) -> list[WeightM
     `wanted` loses these rows, so that each is taken once.
     """
     parts = []
-    for one in unmatched:
-        rows = Counter(row_hashes(one.matrix))
+    for named_matrix in unmatched:
+        rows = Counter(row_hashes(named_matrix.matrix))
         if rows <= missing:
             missing -= rows
-            parts.append(one)
+            parts.append(named_matrix)
     return parts
 
 
@@ -154,7 +160,7 @@ def proportional(matrix: np.ndarray, other: np.ndarray) -> bool:
     """Return whether each row of a matrix is the other's row times a positive number."""
     if matrix.shape != other.shape:
         return False
-    lengths = [np.linalg.norm(one, axis=1, keepdims=True) for one in (matrix, other)]
+    lengths = [np.linalg.norm(named_matrix, axis=1, keepdims=True) for named_matrix in (matrix, other)]
     if any((length == 0).any() for length in lengths):
         return False
     return bool(np.abs(matrix / lengths[0] - other / lengths[1]).max(initial=0) <= PROPORTIONAL)

@@ -27,7 +27,7 @@ def rows_are_in_time_order(subject: Subject) -> str:
         return "the last step is read; the class declares rows in another order than time"
     windows, swapped = _swaps(subject)
     tokens, seen, middle = model.tokenize(windows), [], windows.context.shape[1] // 2
-    layers = [one for one in model.hidden_states(tokens) if one.layer == 0]
+    layers = [layer for layer in model.hidden_states(tokens) if layer.layer == 0]
     for layer in layers:
         kinds = tokens.kinds[layer.stack]
         observed = np.flatnonzero((kinds == TokenKind.OBSERVATION).all(axis=0))
@@ -70,8 +70,8 @@ def _demand_order(where: str, early: np.ndarray, late: np.ndarray, *, lagged: bo
     # Rows of the middle step change in every swap: without them the rows of the other step are
     # left.
     middle = np.concatenate((early, late)).all(axis=0)
-    first = [int(np.flatnonzero(one)[0]) for one in _rows_of_others(early, middle)]
-    last = [int(np.flatnonzero(one)[-1]) for one in _rows_of_others(late, middle)]
+    first = [int(np.flatnonzero(is_moved)[0]) for is_moved in _rows_of_others(early, middle)]
+    last = [int(np.flatnonzero(is_moved)[-1]) for is_moved in _rows_of_others(late, middle)]
     changed = first if lagged else [*first, *last]
     demand(
         changed == sorted(changed) and changed[0] < rows - 1,

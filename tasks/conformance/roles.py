@@ -1,4 +1,4 @@
-"""Check that q, k, v and the MLP matrices are what their names say.
+"""Check that q, k, v and the MLP matrices fit their names.
 
 Each is judged by what it changes further on in its block.
 """
@@ -46,7 +46,7 @@ class Use:
     The reader is o for q, k and v, and mlp_out for mlp_in and mlp_gate.
     """
 
-    one: WeightMatrix
+    named_matrix: WeightMatrix
     part: Part
     reader: Part
     gated: bool
@@ -54,11 +54,11 @@ class Use:
     @property
     def where(self) -> str:
         """Stack, block and name."""
-        kind = f" ({self.one.attention})" if self.one.attention else ""
-        return f"{self.one.stack} block {self.one.layer} {self.one.name}{kind}"
+        kind = f" ({self.named_matrix.attention})" if self.named_matrix.attention else ""
+        return f"{self.named_matrix.stack} block {self.named_matrix.layer} {self.named_matrix.name}{kind}"
 
 
-def matrices_do_what_their_names_say(subject: Subject) -> str:
+def matrices_fit_their_names(subject: Subject) -> str:
     """q changes its own row of o's input, k other rows too; v and a gated mlp_in enter linearly."""
     model = subject.perturbed
     named, one_pass, seen = named_in_blocks(model), model._pass(subject.tokens), 0
@@ -70,7 +70,7 @@ def matrices_do_what_their_names_say(subject: Subject) -> str:
             if reference is None or not reference.size:
                 # An expert that no row was sent to, or a weight that no module applies.
                 continue
-            role = use.one.name.partition(".")[0]
+            role = use.named_matrix.name.partition(".")[0]
             _JUDGES[role](_Probe(one_pass, use, reference))
             seen += 1
     if not seen:
@@ -81,40 +81,44 @@ def matrices_do_what_their_names_say(subject: Subject) -> str:
 def uses_of(named: list[WeightMatrix], block: torch.nn.Module) -> Iterator[Use]:
     """Yield every q, k, v, mlp_in and mlp_gate that, with its reader, is found among the block's modules."""
     modules = linears_of(block)
-    parts = {(one.attention, one.name): part for one in named if (part := _part(one, modules)) is not None}
-    for one in named:
-        role, _, expert = one.name.partition(".")
+    parts = {
+        (named_matrix.attention, named_matrix.name): part
+        for named_matrix in named
+        if (part := _part(named_matrix, modules)) is not None
+    }
+    for named_matrix in named:
+        role, _, expert = named_matrix.name.partition(".")
         suffix = f".{expert}" if expert else ""
-        reader = parts.get((one.attention, "o" if one.attention else f"mlp_out{suffix}"))
-        part = parts.get((one.attention, one.name))
+        reader = parts.get((named_matrix.attention, "o" if named_matrix.attention else f"mlp_out{suffix}"))
+        part = parts.get((named_matrix.attention, named_matrix.name))
         if role in _JUDGES and part is not None and reader is not None:
             gated = (None, f"mlp_gate{suffix}") in parts
-            yield Use(one, part, reader, gated)
+            yield Use(named_matrix, part, reader, gated)
 
 
-def _part(one: WeightMatrix, modules: Mapping[str, torch.nn.Module]) -> Part | None:
+def _part(named_matrix: WeightMatrix, modules: Mapping[str, torch.nn.Module]) -> Part | None:
     """Return the module that applies a matrix, and the matrix's outputs; None where there is none.
 
     The matrix may be all rows of a weight, some rows of a fused one, or rows that were rescaled.
     """
     import torch
 
-    rows = row_hashes(one.matrix)
+    rows = row_hashes(named_matrix.matrix)
     for module in modules.values():
         weight = module.weight.detach().float().cpu().numpy()  # type: ignore[operator]
         for layout in [weight] if isinstance(module, torch.nn.Linear) else [weight, weight.T]:
-            if layout.shape[1] != one.matrix.shape[1]:
+            if layout.shape[1] != named_matrix.matrix.shape[1]:
                 continue
             at = {row: number for number, row in enumerate(row_hashes(layout))}
             if at.keys() >= set(rows):
                 return Part(module, [at[row] for row in rows])
-            if proportional(one.matrix, layout):
+            if proportional(named_matrix.matrix, layout):
                 return Part(module, list(range(len(layout))))
     return None
 
 
 def _is_idle(use: Use, idle: frozenset[tuple[str, str, str]]) -> bool:
-    return (use.one.stack, use.one.attention, use.one.name) in idle
+    return (use.named_matrix.stack, use.named_matrix.attention, use.named_matrix.name) in idle
 
 
 class _Probe:
@@ -220,7 +224,10 @@ def _read(
             stack.enter_context(_changing(*changed))
         found = stack.enter_context(capture({}, inputs))
         one_pass.forward(slice(0, 1))
-    return {key: one.reshape(-1, one.shape[-1]).double().cpu().numpy() for key, one in found.items()}
+    return {
+        key: named_matrix.reshape(-1, named_matrix.shape[-1]).double().cpu().numpy()
+        for key, named_matrix in found.items()
+    }
 
 
 @contextmanager

@@ -34,14 +34,16 @@ def layers_come_in_order(subject: Subject) -> str:
 
 
 def layers_are_those_of_the_config(subject: Subject) -> str:
-    """The blocks of every stack are as many as a saved config.json says, or a multiple of that."""
+    """The blocks of every stack are as many as a saved config.json states, or a multiple of that."""
     config = json.loads((subject.saved / "config.json").read_text())
-    said = {key: n for key, n in _numbers(config) if DEPTH.search(key) and n > 0}
-    if not said:
+    counts = {key: n for key, n in _numbers(config) if DEPTH.search(key) and n > 0}
+    if not counts:
         raise NotApplicable("no key of config.json with layer, depth or block in its name holds a number")
     for stack, blocks in subject.model.layers.items():
-        demand(any(blocks % n == 0 for n in said.values()), f"{stack}: got {blocks} blocks, config.json says {said}")
-    return f"{dict(subject.model.layers)} of {said}"
+        demand(
+            any(blocks % n == 0 for n in counts.values()), f"{stack}: got {blocks} blocks, config.json states {counts}"
+        )
+    return f"{dict(subject.model.layers)} of {counts}"
 
 
 def states_flow_from_block_to_block(subject: Subject) -> str:
@@ -60,13 +62,11 @@ def states_flow_from_block_to_block(subject: Subject) -> str:
         one_pass.forward(slice(0, min(len(tokens), subject.model.batch)))
     for _, name, number in inputs:
         actual = seen["input", name, number]
-        demand(actual.shape[-1] == width, f"{name}: block {number + 1} is given width {actual.shape[-1]}, not {width}")
+        demand(actual.shape[-1] == width, f"{name}: block {number + 1} reads width {actual.shape[-1]}, not {width}")
         if number:
             before = seen["output", name, number].float().cpu().numpy()
             difference = distance(actual.float().cpu().numpy().reshape(before.shape), before)
-            demand(
-                difference == 0, f"{name}: what follows block {number} is given something else; is a block left out?"
-            )
+            demand(difference == 0, f"{name}: what follows block {number} reads something else; is a block left out?")
     return f"{len(outputs)} blocks"
 
 
@@ -134,7 +134,9 @@ def chosen_rows_are_those_of_all(subject: Subject) -> str:
     tokens = subject.tokens
     # Window 0 has no chosen row.
     rows = {stack: np.arange(kinds.shape[1], kinds.size, 3) for stack, kinds in tokens.kinds.items()}
-    actual = {(one.stack, one.layer, one.normed): one.states for one in subject.model.hidden_states(tokens, rows)}
+    actual = {
+        (layer.stack, layer.layer, layer.normed): layer.states for layer in subject.model.hidden_states(tokens, rows)
+    }
     width = subject.model.width
     return _alike(actual, {key: of_all.reshape(-1, width)[rows[key[0]]] for key, of_all in subject.states.items()})
 

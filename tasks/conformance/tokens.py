@@ -27,16 +27,16 @@ def kinds_cover_windows(subject: Subject) -> str:
         types = tokens.types.get(stack)
         demand(types is None or types.shape == kinds.shape, f"{stack}: types have another shape than kinds")
     for name, values in tokens.arrays.items():
-        demand(len(values) == windows, f"array {name}: got {len(values)} rows, expected one a window, {windows}")
+        demand(len(values) == windows, f"array {name}: got {len(values)} rows, expected one per window, {windows}")
         demand(values.dtype.kind in "biuf", f"array {name}: got {values.dtype}, expected numbers")
     demand(list(tokens.series) == subject.windows().series, "series of the tokens are not those of the windows")
     valued = sum(int(np.isin(kinds, VALUED).sum()) for kinds in tokens.kinds.values())
     demand(valued > 0, "no token stands for a value (OBSERVATION or FUTURE)")
-    return ", ".join(f"{stack}: {kinds.shape[1]} rows a window" for stack, kinds in tokens.kinds.items())
+    return ", ".join(f"{stack}: {kinds.shape[1]} rows per window" for stack, kinds in tokens.kinds.items())
 
 
 def rows_are_as_promised(subject: Subject) -> str:
-    """A full window has as many rows that stand for values as `rows_per_window` says, at any context."""
+    """A full window has as many rows that stand for values as `rows_per_window` returns, at any context."""
     model, seen = subject.model, []
     contexts = [subject.context]
     if model.modality == "series":
@@ -87,7 +87,7 @@ def padding_changes_nothing(subject: Subject) -> str:
     return f"differ by {worst:.1e} of the largest state"
 
 
-def what_is_missing_is_no_observation(subject: Subject) -> str:
+def missing_steps_are_no_observation(subject: Subject) -> str:
     """A window of missing steps alone has no OBSERVATION row, and a gap adds none to any window."""
     windows = subject.windows(count=3)
     context = windows.context.copy()
@@ -128,7 +128,7 @@ def the_future_changes_no_state_before_it(subject: Subject) -> str:
 
 
 def the_future_changes_no_forecast(subject: Subject) -> str:
-    """A forecast is the same bit for bit whatever the window's future holds."""
+    """A forecast is the same bit for bit for any future of the window."""
     model, windows = subject.forecaster, subject.windows()
     seeds, unknown = list(range(len(windows))), replace(windows, future=np.full_like(windows.future, np.nan))
     for label, future in (("other", _later(windows, "series")), ("unknown", unknown)):

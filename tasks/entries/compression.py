@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.compression import fidelity
-from tsfmscope.tasks.compression.candidates import inert
+from tsfmscope.tasks.compression.candidates import inert_matrices
 from tsfmscope.tasks.compression.compress import compress_model, error_columns, size_columns, sizes
 from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.compression.fidelity import Pair
@@ -97,7 +97,7 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     spec, folder = CompressSpec.from_job(job), Path(data["folder"])
     method = spec.method.to_dict()
     before = sizes(model)
-    idle = inert(model, univariate=spec.method.univariate)
+    idle = inert_matrices(model, univariate=spec.method.univariate)
     calibration = spec.calibration.to_dict() if spec.calibration else None
     parts = compress_model(model, method, base_model=spec.base_model, tables=data["series"], calibration=calibration)
     row = {

@@ -50,8 +50,8 @@ def _last_observed(values: np.ndarray, *, fallback: float) -> np.ndarray:
     """Return the last finite value along axis 1, or the fallback where there is none."""
     finite = np.isfinite(values)
     last = values.shape[1] - 1 - np.argmax(finite[:, ::-1], axis=1)
-    found = np.take_along_axis(values, last[:, None], axis=1)[:, 0]
-    return np.where(finite.any(axis=1), found, fallback)
+    values_at_last = np.take_along_axis(values, last[:, None], axis=1)[:, 0]
+    return np.where(finite.any(axis=1), values_at_last, fallback)
 
 
 def _at_every_level(point: np.ndarray, levels: int) -> Quantiles:

@@ -12,8 +12,8 @@ from gluonts.ev.stats import quantile_loss as gluonts_quantile_loss
 from gluonts.ev.ts_stats import seasonal_error as gluonts_seasonal_error
 from jaxtyping import Bool, Float, Int32
 
-# lower limit of the NMSE's denominator, in units of (1 + mean^2) times the steps: science.md
-# section 5
+# Lower limit of the NMSE's denominator, in units of (1 + mean^2) times the steps: science.md,
+# section 5.
 FLOOR = 1e-12
 MEDIAN = 0.5
 
@@ -24,7 +24,7 @@ PerWindow = Float[np.ndarray, " window"]
 class Scores:
     """Columns of the `forecasts` table, one entry per window.
 
-    A ratio without a value is NaN, and `reason` explains why.
+    An undefined ratio is NaN, and `reason` gives the cause.
     """
 
     n_context: Int32[np.ndarray, " window"]
@@ -69,7 +69,7 @@ def score(
     q = np.asarray(quantiles, dtype=np.float64)
     mean = _context_mean(context)
     error, denominator, power = nmse_parts(y, q[:, list(levels).index(MEDIAN)], mean)
-    losses, size = quantile_losses(y, q, levels), _total(absolute_label({"label": _masked(y)}))
+    losses, size = quantile_losses(y, q, levels), _total(absolute_label({"label": _mask_missing(y)}))
     scale = np.array([seasonal_error(values, season) for values in past], dtype=np.float64).reshape(len(y))
     n_future = np.isfinite(y).sum(axis=1)
     empty = n_future == 0
@@ -104,7 +104,7 @@ def nmse_parts(
     Source: science.md section 5, since Shelim et al. 2025 give no formula.
     Missing targets are left out of all three sums; a window without targets gives zeros.
     """
-    data = {"label": _masked(target), "forecast": forecast, "mean": mean[:, None], "zero": np.zeros(1)}
+    data = {"label": _mask_missing(target), "forecast": forecast, "mean": mean[:, None], "zero": np.zeros(1)}
     error, denominator, power = (_total(squared_error(data, name)) for name in ("forecast", "mean", "zero"))
     return error, denominator, power
 
@@ -120,7 +120,7 @@ def quantile_losses(
     `wql_window` is the ratio of one window's own sums. Missing targets are left out.
     Source: Ansari et al. 2024, appendix; gluonts `mean_weighted_sum_quantile_loss`.
     """
-    label = _masked(np.asarray(target, dtype=np.float64))
+    label = _mask_missing(np.asarray(target, dtype=np.float64))
     total = np.zeros(len(label))
     for index, level in enumerate(levels):
         prediction = np.asarray(quantiles[:, index], dtype=np.float64)
@@ -141,16 +141,16 @@ def seasonal_error(past: Float[np.ndarray, " step"], season: int) -> float:
 
 
 def _mean_absolute_error(target: np.ndarray, forecast: np.ndarray) -> PerWindow:
-    errors = absolute_error({"label": _masked(target), "forecast": forecast}, "forecast")
+    errors = absolute_error({"label": _mask_missing(target), "forecast": forecast}, "forecast")
     return np.ma.filled(errors.mean(axis=1), np.nan).astype(np.float64)
 
 
 def _context_mean(context: np.ndarray) -> PerWindow:
-    mean: PerWindow = np.ma.filled(_masked(np.asarray(context, dtype=np.float64)).mean(axis=1), np.nan)
+    mean: PerWindow = np.ma.filled(_mask_missing(np.asarray(context, dtype=np.float64)).mean(axis=1), np.nan)
     return mean
 
 
-def _masked(values: np.ndarray) -> np.ma.MaskedArray[Any, Any]:
+def _mask_missing(values: np.ndarray) -> np.ma.MaskedArray[Any, Any]:
     """Mask missing values and set them to 0, since gluonts compares values before it masks them."""
     bad = ~np.isfinite(values)
     return np.ma.MaskedArray(np.where(bad, 0.0, values), mask=bad)
@@ -160,20 +160,20 @@ def _total(values: np.ma.MaskedArray[Any, Any]) -> PerWindow:
     return np.asarray(np.ma.filled(values, 0.0).sum(axis=1), dtype=np.float64)
 
 
-def _ratio(over: PerWindow, under: PerWindow, null: Bool[np.ndarray, " window"]) -> PerWindow:
-    return np.where(null, np.nan, over / np.where(null, 1.0, under))
+def _ratio(numerator: PerWindow, denominator: PerWindow, null: Bool[np.ndarray, " window"]) -> PerWindow:
+    return np.where(null, np.nan, numerator / np.where(null, 1.0, denominator))
 
 
 def _reasons(empty: np.ndarray, null: dict[str, np.ndarray], season: int) -> list[str | None]:
-    why = {
+    texts = {
         "nmse": "nmse: the future does not leave the context's mean",
         "nmse_power": "nmse_power: the future is zero",
         "wql_window": "wql_window: the future is zero",
         "mase": f"mase: the seasonal error of the past is zero or undefined (season {season})",
     }
     reasons: list[str | None] = []
-    for window, nothing in enumerate(empty):
-        parts = ["no observed target"] if nothing else [text for name, text in why.items() if null[name][window]]
+    for window, is_empty in enumerate(empty):
+        parts = ["no observed target"] if is_empty else [text for name, text in texts.items() if null[name][window]]
         reasons.append("; ".join(parts) or None)
     return reasons
 
@@ -191,8 +191,12 @@ def _check(
     if quantiles.shape != expected:
         raise ValueError(f"quantiles: got shape {quantiles.shape}, expected [window, level, step] = {expected}")
     if len(context) != len(target) or len(past) != len(target):
-        raise ValueError(f"got {len(context)} contexts and {len(past)} pasts, expected one a window, {len(target)}")
+        raise ValueError(f"got {len(context)} contexts and {len(past)} pasts, expected one per window, {len(target)}")
     if MEDIAN not in levels:
-        raise ValueError(f"levels: got {list(levels)}, expected levels that hold 0.5; the median is the point forecast")
+        raise ValueError(
+            f"levels: got {list(levels)}, expected levels with 0.5, because the median is the point forecast"
+        )
     if not np.isfinite(quantiles).all():
-        raise ValueError("quantiles hold NaN or infinity; check the model's health before scoring")
+        raise ValueError(
+            "quantiles: got NaN or infinity, expected finite forecasts; check the model's weights and dtype"
+        )

@@ -14,9 +14,9 @@ from tsfmscope.tasks.series.windows import last_windows
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Forecaster
 
-# steps: a day of hours, which most corpora of time series contain
+# Steps: a day of hours, which most corpora of time series contain.
 PERIOD = 24
-# number of windows, with evenly spaced phases
+# Number of windows, with evenly spaced phases.
 PHASES = 8
 HORIZON = 64
 MEDIAN = 0.5

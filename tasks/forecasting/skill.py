@@ -29,7 +29,7 @@ class Skill:
     high: float
     n_windows: int
     n_datasets: int
-    # data sets whose reference has no loss at all, so that their ratio is undefined
+    # Data sets whose reference has no loss, so that their ratio is undefined.
     left_out: tuple[str, ...]
 
 
@@ -49,21 +49,21 @@ def skill(
     is valid for these data sets, not for others. Data sets whose reference has no loss are left out;
     ValueError if none remains.
     """
-    names, index = np.unique(datasets, return_inverse=True)
-    pools = [np.flatnonzero(index == place) for place in range(len(names))]
-    kept = [pool for pool in pools if reference[pool].sum() > 0]
+    names, dataset_index = np.unique(datasets, return_inverse=True)
+    pools = [np.flatnonzero(dataset_index == index) for index in range(len(names))]
+    scored_pools = [pool for pool in pools if reference[pool].sum() > 0]
     left_out = tuple(str(name) for name, pool in zip(names, pools, strict=True) if not reference[pool].sum() > 0)
-    if not kept:
-        raise ValueError("skill: no data set on which the reference has any loss; nothing to compare with")
+    if not scored_pools:
+        raise ValueError("reference: got no data set with a loss above 0, expected at least one; name other data sets")
     rng = np.random.default_rng(seed)
     # [D, B]
-    logs = np.array([_resampled(model[pool], reference[pool], rng, bootstrap) for pool in kept])
+    logs = np.array([_resample_log_ratios(model[pool], reference[pool], rng, bootstrap) for pool in scored_pools])
     with np.errstate(divide="ignore"):
-        whole = np.log([model[pool].sum() / reference[pool].sum() for pool in kept])
+        log_ratios = np.log([model[pool].sum() / reference[pool].sum() for pool in scored_pools])
     tail = (1 - COVERAGE) / 2
     low, high = np.nanquantile(np.exp(logs.mean(axis=0)), (tail, 1 - tail), method="inverted_cdf")
-    n_windows = sum(len(pool) for pool in kept)
-    return Skill(float(np.exp(whole.mean())), float(low), float(high), n_windows, len(kept), left_out)
+    n_windows = sum(len(pool) for pool in scored_pools)
+    return Skill(float(np.exp(log_ratios.mean())), float(low), float(high), n_windows, len(scored_pools), left_out)
 
 
 def skill_row(
@@ -87,16 +87,17 @@ def skill_row(
     names: list[str] = []
     seasons: dict[str, int] = {}
     for windows in batches:
-        seeds = [sample_seed(seed, len(names) + place) for place in range(len(windows))]
+        seeds = [sample_seed(seed, len(names) + index) for index in range(len(windows))]
         names += [windows.dataset] * len(windows)
         seasons[windows.dataset] = windows.season
         forecast = model.forecast(windows, levels=levels, samples=samples, seeds=seeds)
         losses["model"].append(quantile_losses(windows.future, forecast.values, levels))
         for name, baseline in references.items():
             losses[name].append(quantile_losses(windows.future, baseline(windows, len(levels)), levels))
-    joined = {name: np.concatenate(parts) for name, parts in losses.items()}
+    losses_by_name = {name: np.concatenate(parts) for name, parts in losses.items()}
     median, seasonal = (
-        skill(joined["model"], joined[name], np.array(names), seed=seed, bootstrap=bootstrap) for name in references
+        skill(losses_by_name["model"], losses_by_name[name], np.array(names), seed=seed, bootstrap=bootstrap)
+        for name in references
     )
     return {
         "n_windows": median.n_windows,
@@ -113,12 +114,14 @@ def skill_row(
     }
 
 
-def _resampled(model: np.ndarray, reference: np.ndarray, rng: np.random.Generator, bootstrap: int) -> np.ndarray:
+def _resample_log_ratios(
+    model: np.ndarray, reference: np.ndarray, rng: np.random.Generator, bootstrap: int
+) -> np.ndarray:
     """Return log ratios of resampled windows, [B]; NaN if the reference has no loss in a resample."""
-    drawn = rng.integers(len(model), size=(bootstrap, len(model)))
-    over, under = model[drawn].sum(axis=1), reference[drawn].sum(axis=1)
+    index = rng.integers(len(model), size=(bootstrap, len(model)))
+    numerator, denominator = model[index].sum(axis=1), reference[index].sum(axis=1)
     with np.errstate(divide="ignore"):
-        return np.where(under > 0, np.log(over / np.where(under > 0, under, 1.0)), np.nan)
+        return np.where(denominator > 0, np.log(numerator / np.where(denominator > 0, denominator, 1.0)), np.nan)
 
 
 def sample_seed(seed: int, window: int) -> int:

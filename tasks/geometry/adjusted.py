@@ -75,7 +75,7 @@ def adjusted_cosine(
     in length.
     """
     if len(labels) != len(states):
-        raise ValueError(f"labels: got {len(labels)}, expected one a row, {len(states)}")
+        raise ValueError(f"labels: got {len(labels)}, expected one per row, {len(states)}")
     order = np.argsort(labels, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(np.asarray(labels)[order])) + 1)
     rng = np.random.default_rng([seed, 3])

@@ -51,7 +51,7 @@ def cai(
     first. Raises ValueError where types and states differ in length.
     """
     if types is not None and len(types) != len(states):
-        raise ValueError(f"types: got {len(types)}, expected one a row, {len(states)}")
+        raise ValueError(f"types: got {len(types)}, expected one per row, {len(states)}")
     rows = np.asarray(states)
     if types is not None:
         rows = rows[sample_one_per_type(types, np.random.default_rng([seed, 4]))]

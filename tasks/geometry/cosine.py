@@ -41,7 +41,7 @@ def inter_token_cosine(
     in length.
     """
     if types is not None and len(types) != len(states):
-        raise ValueError(f"types: got {len(types)}, expected one a row, {len(states)}")
+        raise ValueError(f"types: got {len(types)}, expected one per row, {len(states)}")
     units, kept = unit_rows(states)
     n_zero = len(states) - len(units)
     if types is None:

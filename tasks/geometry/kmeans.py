@@ -59,7 +59,7 @@ def kmeans(
             if min(ends.inertia[0] for ends in found) > TIGHT * few.total:
                 break
         table = AugmentedPoints.of(points, dtype)
-        lifted = to_full_space(few, [one.centres for one in found], table, spread)
+        lifted = to_full_space(few, [partition.centres for partition in found], table, spread)
         ends = run(table, lifted, [np.full(len(centres), np.inf) for centres in lifted], spread)
         best = [centres[[np.argmin(inertia)]] for centres, inertia in ends]
         if dtype is np.float32:

@@ -76,7 +76,7 @@ def check_states(states: np.ndarray, types: np.ndarray | None) -> None:
     if states.ndim != 2 or states.shape[1] < 1:
         raise ValueError(f"states: got shape {states.shape}, expected [token, width]")
     if types is not None and np.shape(types) != (len(states),):
-        raise ValueError(f"types: got shape {np.shape(types)}, expected one a row, ({len(states)},)")
+        raise ValueError(f"types: got shape {np.shape(types)}, expected one per row, ({len(states)},)")
     bad = int(np.count_nonzero(~np.isfinite(states).all(axis=1)))
     if bad:
         raise ValueError(f"states: {bad} of {len(states)} rows hold NaN or infinity; check the model and its dtype")

@@ -308,7 +308,7 @@ class Forecaster(Family):
         if 0.5 not in levels or list(levels) != sorted(set(levels)):
             raise ValueError(f"levels: got {list(levels)}, expected ascending levels that hold 0.5")
         if len(seeds) != len(windows):
-            raise ValueError(f"seeds: got {len(seeds)}, expected one a window, {len(windows)}")
+            raise ValueError(f"seeds: got {len(seeds)}, expected one per window, {len(windows)}")
         values = self._forecast(windows, tuple(levels), samples, list(seeds))
         expected = (len(windows), len(levels), windows.horizon)
         if values.shape != expected:

@@ -42,7 +42,7 @@ DEFAULTS = {
 # Attention of a block -> its index among the block's layers; the MLP is the last layer.
 ATTENTION = {"time": 0, "group": 1}
 # Projection -> its name in an attention module.
-PARTS = {what: what for what in ("q", "k", "v", "o")}
+PARTS = {matrix: matrix for matrix in ("q", "k", "v", "o")}
 
 
 class Chronos2(Forecaster):
@@ -165,9 +165,9 @@ class Chronos2(Forecaster):
         for layer, block in enumerate(self.network.encoder.block, start=1):
             for kind, at in ATTENTION.items():
                 attention = block.layer[at].self_attention
-                for what in ("q", "k", "v", "o"):
-                    module, heads = getattr(attention, what), int(attention.n_heads)
-                    yield WeightMatrix.of(module, "encoder", layer, what, attention=kind, heads=heads)
+                for matrix in ("q", "k", "v", "o"):
+                    module, heads = getattr(attention, matrix), int(attention.n_heads)
+                    yield WeightMatrix.of(module, "encoder", layer, matrix, attention=kind, heads=heads)
             yield WeightMatrix.of(block.layer[-1].mlp.wi, "encoder", layer, "mlp_in")
             yield WeightMatrix.of(block.layer[-1].mlp.wo, "encoder", layer, "mlp_out")
 

@@ -153,11 +153,11 @@ class PatchTST(Forecaster):
         heads = int(self.network.config.num_attention_heads)
         for layer, block in enumerate(self.network.model.encoder.layers, start=1):
             attention, (first, *_, last) = block.self_attn, block.ff
-            for what, part in PARTS.items():
+            for matrix, part in PARTS.items():
                 module = getattr(attention, part)
-                yield WeightMatrix.of(module, "encoder", layer, what, attention="self", heads=heads)
-            for what, module in (("mlp_in", first), ("mlp_out", last)):
-                yield WeightMatrix.of(module, "encoder", layer, what)
+                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=heads)
+            for matrix, module in (("mlp_in", first), ("mlp_out", last)):
+                yield WeightMatrix.of(module, "encoder", layer, matrix)
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block; scores are q·k over the root of the original head's width."""

@@ -115,11 +115,11 @@ def family_class(name: str) -> type[Family]:
         if entry is not None:
             return _load_plugin_class(entry)
         module, _, attribute = FAMILIES[name].partition(":")
-        found: type[Family] = getattr(importlib.import_module(module), attribute)
+        result: type[Family] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        whose = plugins.described(entry) if entry else f"family {name} ({FAMILIES[name]})"
-        raise ModelError(f"{whose}: {missing_package(error)}") from error
-    return found
+        owner = plugins.described(entry) if entry else f"family {name} ({FAMILIES[name]})"
+        raise ModelError(f"{owner}: {missing_package(error)}") from error
+    return result
 
 
 def check_packages(name: str) -> None:
@@ -163,27 +163,27 @@ def _load_plugin_class(entry: EntryPoint) -> type[Family]:
     ModelError, naming the package and the fix, where its module does not import or the class is not a usable
     Family. A ModuleNotFoundError is passed on.
     """
-    whose = plugins.described(entry)
+    owner = plugins.described(entry)
     try:
         module = importlib.import_module(entry.module)
     except ModuleNotFoundError:
         raise
     except Exception as error:
         raise ModelError(
-            f"{whose}: does not import ({type(error).__name__}: {error}); mend or update that package, or uninstall it"
+            f"{owner}: does not import ({type(error).__name__}: {error}); fix or update that package, or uninstall it"
         ) from error
     from tsfmscope.tasks.models.base import Family
 
-    found = getattr(module, entry.attr, None)
-    if found is None:
-        raise ModelError(f"{whose}: module {entry.module} has no class {entry.attr!r}; mend its entry point")
-    if not (isinstance(found, type) and issubclass(found, Family)):
-        raise ModelError(f"{whose}: is no subclass of tsfmscope.tasks.models.base.Family; mend that package")
-    if PRECISION in inspect.signature(found.load).parameters:
-        raise ModelError(f"{whose}: its load takes {PRECISION!r}, an option of every family; give it another name")
-    if lacking := sorted(getattr(found, "__abstractmethods__", ())):
-        raise ModelError(f"{whose}: lacks {', '.join(lacking)}; write them (docs/plugins.md)")
-    return found
+    result = getattr(module, entry.attr, None)
+    if result is None:
+        raise ModelError(f"{owner}: module {entry.module} has no class {entry.attr!r}; fix its entry point")
+    if not (isinstance(result, type) and issubclass(result, Family)):
+        raise ModelError(f"{owner}: is no subclass of tsfmscope.tasks.models.base.Family; fix that package")
+    if PRECISION in inspect.signature(result.load).parameters:
+        raise ModelError(f"{owner}: its load takes {PRECISION!r}, an option of every family; give it another name")
+    if lacking := sorted(getattr(result, "__abstractmethods__", ())):
+        raise ModelError(f"{owner}: lacks {', '.join(lacking)}; write them (docs/plugins.md)")
+    return result
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
@@ -224,7 +224,7 @@ def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = Non
 def check_reference(reference: str) -> None:
     """Raise ModelError unless a reference is a folder or has the form of a hub reference.
 
-    The hub is not asked. ORG/NAME without the prefix means a folder where ORG is a folder.
+    The hub is not contacted. ORG/NAME without the prefix means a folder where ORG is a folder.
     """
     if not reference.startswith(hub.PREFIX):
         folder = Path(reference).expanduser()
@@ -232,7 +232,7 @@ def check_reference(reference: str) -> None:
             return
     elif hub.looks_like_hub(reference):
         return
-    raise ModelError(f"{reference}: no such folder, nor of the form hub:ORG/NAME[@REVISION]; mend the reference")
+    raise ModelError(f"{reference}: no such folder, nor of the form hub:ORG/NAME[@REVISION]; fix the reference")
 
 
 def fingerprint(folder: Path) -> str:
@@ -257,8 +257,8 @@ def snapshots(folder: Path) -> dict[int, Path]:
 
     Step 0 contains the initial weights.
     """
-    found = {int(path.name.removeprefix("step-")): path for path in Path(folder, SNAPSHOTS).glob("step-*")}
-    return dict(sorted(found.items()))
+    result = {int(path.name.removeprefix("step-")): path for path in Path(folder, SNAPSHOTS).glob("step-*")}
+    return dict(sorted(result.items()))
 
 
 def facts(folder: Path) -> dict[str, Any]:
@@ -291,8 +291,8 @@ def _license(folder: Path) -> str | None:
         return None
     with open_regular(card) as file:
         text = file.read(LARGEST_CARD).decode("utf-8", errors="replace")
-    found = re.match(r"---\n(?:.*\n)*?license:\s*(\S+)\s*\n", text)
-    return found[1].strip("'\"") if found else None
+    result = re.match(r"---\n(?:.*\n)*?license:\s*(\S+)\s*\n", text)
+    return result[1].strip("'\"") if result else None
 
 
 def load_planned(
@@ -344,5 +344,5 @@ def check_options(family: str, options: Mapping[str, Any], where: str) -> None:
     known = sorted(name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY and name != "device")
     if unknown := sorted(set(options) - {*known, PRECISION}):
         raise ModelError(f"{where}: got {unknown}; family {family} takes {', '.join([*known, PRECISION])}")
-    if (asked := options.get(PRECISION, PRECISIONS[0])) not in PRECISIONS:
-        raise ModelError(f"{where}.{PRECISION}: got {asked!r}, expected one of {', '.join(PRECISIONS)}")
+    if (precision := options.get(PRECISION, PRECISIONS[0])) not in PRECISIONS:
+        raise ModelError(f"{where}.{PRECISION}: got {precision!r}, expected one of {', '.join(PRECISIONS)}")

@@ -31,7 +31,7 @@ LOADABLE = (MASKED_IMAGE_MODELING, "ViTForImageClassification", "ViTModel")
 # Share of patches masked in training: SimMIM (Xie et al. 2022, section 4.1).
 MASKED_SHARE = 0.6
 # Projection -> its name in an attention module.
-PARTS = {what: f"{what}_proj" for what in ("q", "k", "v", "o")}
+PARTS = {matrix: f"{matrix}_proj" for matrix in ("q", "k", "v", "o")}
 PROCESSOR = "preprocessor_config.json"
 # Mean and deviation of pixels in 0..1, per channel, as in google/vit-*.
 MEAN, DEVIATION = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
@@ -153,11 +153,11 @@ class ViT(Family):
         heads = int(self.network.config.num_attention_heads)
         for layer, block in enumerate(self._vit.layers, start=1):
             mlp = block.mlp
-            for what, part in PARTS.items():
+            for matrix, part in PARTS.items():
                 module = getattr(block.attention, part)
-                yield WeightMatrix.of(module, "encoder", layer, what, attention="self", heads=heads)
-            for what, module in (("mlp_in", mlp.fc1), ("mlp_out", mlp.fc2)):
-                yield WeightMatrix.of(module, "encoder", layer, what)
+                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=heads)
+            for matrix, module in (("mlp_in", mlp.fc1), ("mlp_out", mlp.fc2)):
+                yield WeightMatrix.of(module, "encoder", layer, matrix)
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block; scores are q·k over the root of the original head's width."""

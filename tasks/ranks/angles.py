@@ -27,8 +27,8 @@ def line_angles(vectors: Float[np.ndarray, "vector width"]) -> Float[np.ndarray,
     # One row at a time: all differences at once would take N² d values.
     for row, unit in enumerate(units):
         aligned = signs[row, :, None] * units
-        apart, together = (np.linalg.norm(part, axis=1) for part in (unit - aligned, unit + aligned))
-        angles[row] = np.minimum(2 * np.arctan2(apart, together), np.pi / 2)
+        difference, total = (np.linalg.norm(part, axis=1) for part in (unit - aligned, unit + aligned))
+        angles[row] = np.minimum(2 * np.arctan2(difference, total), np.pi / 2)
     return angles
 
 

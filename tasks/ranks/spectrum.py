@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 # Rounding a value in [2^e, 2^(e+1)) to nearest errs by a uniform ±u 2^e. The root mean square over
 # Benford's mantissas is E[err²] / E[value²] = (u² / 3) / (3 / (2 ln 2)): 0.39 u.
-ROUNDING = 0.3924
+RELATIVE_ROUNDING = 0.3924
 # Unit roundoff, and the spacing of subnormal numbers.
 TYPES = {
     "bfloat16": (2.0**-8, 2.0**-133),
@@ -34,13 +34,13 @@ def singular_values(matrix: Float[np.ndarray, "row column"]) -> Float[np.ndarray
     if matrix.ndim != 2:
         raise ValueError(f"matrix: got shape {matrix.shape}, expected [row, column]")
     if not np.isfinite(matrix).all():
-        raise ValueError("matrix: holds NaN or infinity; check the checkpoint and its dtype")
+        raise ValueError("matrix: got NaN or infinity, expected finite values; check the checkpoint and its dtype")
     if not matrix.size:
         return np.empty(0)
-    found: np.ndarray = svdvals(matrix.astype(np.float64), check_finite=False, overwrite_a=True)
-    if not np.isfinite(found).all():
-        raise ValueError("singular values: beyond the largest float64; divide the matrix by 1e10")
-    return found
+    values: np.ndarray = svdvals(matrix.astype(np.float64), check_finite=False, overwrite_a=True)
+    if not np.isfinite(values).all():
+        raise ValueError("singular values: got more than the largest float64; divide the matrix by 1e10")
+    return values
 
 
 def numerical_rank(values: Float[np.ndarray, " value"], epsilon: float, *, inclusive: bool = False) -> int:
@@ -87,7 +87,7 @@ def rounding_floor(
     if not leading > 0:
         return 1.0
     roundoff, step = TYPES[dtype]
-    relative = ROUNDING * roundoff * (longest_row / leading + longest_column / leading)
+    relative = RELATIVE_ROUNDING * roundoff * (longest_row / leading + longest_column / leading)
     absolute = step / np.sqrt(12) / leading * (np.sqrt(shape[0]) + np.sqrt(shape[1]))
     return float(np.clip(SAFETY * max(relative, absolute), ARITHMETIC, 1.0))
 

@@ -13,7 +13,7 @@ NO_ROWS = "no token of these kinds"
 
 
 def input_row(states: np.ndarray, *, dtype: str, tokens: str, what: str = "input") -> dict[str, Any]:
-    """Return the columns of `spectra` for a layer's input tokens [N, d], without identity and place."""
+    """Return the columns of `spectra` for a layer's input tokens [N, d], without the columns that identify it."""
     qr = TallQR.of([states])
     values, centred = qr.singular_values(), qr.singular_values(centred=True)
     floor = rounding_floor(

@@ -43,8 +43,8 @@ class TallQR:
         # R belongs to the rows divided by 2 to this power.
         self._power = 0
         self._r = np.zeros((width + 1, width + 1), order="F")
-        self._waiting = np.empty((HEIGHT, width + 1), order="F")
-        self._filled = 0
+        self._buffer = np.empty((HEIGHT, width + 1), order="F")
+        self._n_buffered = 0
         self._longest = 0.0
 
     @classmethod
@@ -58,7 +58,9 @@ class TallQR:
             qr = cls(np.shape(block)[-1]) if qr is None else qr
             qr.add(block)
         if qr is None:
-            raise ValueError("blocks: got none, expected at least one, if without rows, to know the width")
+            raise ValueError(
+                "blocks: got none, expected at least one; a block without rows is enough, because it has a width"
+            )
         return qr
 
     def add(self, block: Float[np.ndarray, "row width"]) -> None:
@@ -88,19 +90,19 @@ class TallQR:
             raise ValueError(f"merge: got width {other.width}, expected {self.width}")
         self._fold()
         other._fold()
-        theirs = other._r.copy(order="F")
+        other_r = other._r.copy(order="F")
         if other._empty:
-            theirs[:, 1:] = 0.0
+            other_r[:, 1:] = 0.0
         else:
             self._rescale(other._power)
-            theirs[:, 1:] = np.ldexp(theirs[:, 1:], other._power - self._power)
-        self._reflect(theirs, triangle=self.width + 1)
+            other_r[:, 1:] = np.ldexp(other_r[:, 1:], other._power - self._power)
+        self._reflect(other_r, triangle=self.width + 1)
         self._longest = max(self._longest, other._longest)
         self.rows += other.rows
         self.blocks += other.blocks
 
     def singular_values(self, *, centred: bool = False) -> Float[np.ndarray, " value"]:
-        """Return all min(N, d) singular values, descending; those of Ψ minus its column means where centred.
+        """Return all min(N, d) singular values, descending; centred: of Ψ minus its column means.
 
         Without rows there are none. Raises ValueError where the largest is beyond float64, which finite rows
         near 1e308 can cause.
@@ -109,10 +111,10 @@ class TallQR:
 
         self._fold()
         r = np.triu(self._r)[1:, 1:] if centred else np.triu(self._r)[:, 1:]
-        found = self._unscaled(svdvals(r)[: min(self.rows, self.width)])
-        if not np.isfinite(found).all():
-            raise ValueError("singular values: beyond the largest float64; divide the rows by 1e10")
-        return found
+        values = self._restore_scale(svdvals(r)[: min(self.rows, self.width)])
+        if not np.isfinite(values).all():
+            raise ValueError("singular values: got more than the largest float64; divide the rows by 1e10")
+        return values
 
     def root(self) -> Float[np.ndarray, "width_and_one width_and_one"]:
         """Return R of [1 Ψ].
@@ -122,9 +124,9 @@ class TallQR:
         """
         self._fold()
         r = np.triu(self._r)
-        r[:, 1:] = self._unscaled(r[:, 1:])
+        r[:, 1:] = self._restore_scale(r[:, 1:])
         if not np.isfinite(r).all():
-            raise ValueError("root: beyond the largest float64; divide the rows by 1e10")
+            raise ValueError("root: got values beyond the largest float64; divide the rows by 1e10")
         return r
 
     def directions(self) -> Float[np.ndarray, "width width"]:
@@ -135,38 +137,38 @@ class TallQR:
 
     @property
     def longest_row(self) -> float:
-        """Largest norm of a row; 0 without rows."""
+        """Return the largest norm of a row; 0 without rows."""
         self._fold()
         return self._longest
 
     @property
     def longest_column(self) -> float:
-        """Largest norm of a column, taken from R because Q preserves norms; 0 without rows."""
+        """Return the largest norm of a column, taken from R because Q preserves norms; 0 without rows."""
         self._fold()
         r = np.triu(self._r)[:, 1:]
-        return float(self._unscaled(np.linalg.norm(r, axis=0)).max())
+        return float(self._restore_scale(np.linalg.norm(r, axis=0)).max())
 
     @property
     def _empty(self) -> bool:
-        """Whether there are no rows, or only zero rows, so that R does not determine a scale."""
+        """Return whether there are no rows, or only zero rows, so that R does not determine a scale."""
         return not self._r[:, 1:].any()
 
     def _gather(self, rows: np.ndarray) -> None:
         """Add at most HEIGHT rows to the buffer; fold the buffer into R whenever it is full."""
-        taken = min(len(rows), HEIGHT - self._filled)
-        for part in (rows[:taken], rows[taken:]):
+        count = min(len(rows), HEIGHT - self._n_buffered)
+        for part in (rows[:count], rows[count:]):
             if len(part):
-                self._waiting[self._filled : self._filled + len(part), 1:] = part
-                self._filled += len(part)
-            if self._filled == HEIGHT:
+                self._buffer[self._n_buffered : self._n_buffered + len(part), 1:] = part
+                self._n_buffered += len(part)
+            if self._n_buffered == HEIGHT:
                 self._fold()
 
     def _fold(self) -> None:
         """Fold the buffered rows into R."""
-        if not self._filled:
+        if not self._n_buffered:
             return
-        rows = self._waiting if self._filled == HEIGHT else np.asfortranarray(self._waiting[: self._filled])
-        self._filled = 0
+        rows = self._buffer if self._n_buffered == HEIGHT else np.asfortranarray(self._buffer[: self._n_buffered])
+        self._n_buffered = 0
         rows[:, 0] = 1.0
         values = rows[:, 1:]
         if largest := _largest(values):
@@ -174,14 +176,14 @@ class TallQR:
         if self._power:
             np.ldexp(values, -self._power, out=values)
         norms = np.sqrt(np.einsum("ij,ij->i", values, values))
-        self._longest = max(self._longest, float(self._unscaled(norms).max()))
+        self._longest = max(self._longest, float(self._restore_scale(norms).max()))
         self._reflect(rows)
 
-    def _unscaled(self, values: np.ndarray) -> np.ndarray:
+    def _restore_scale(self, values: np.ndarray) -> np.ndarray:
         """Return values of R in the rows' own units, infinite where these are beyond float64."""
         with np.errstate(over="ignore"):
-            found: np.ndarray = np.ldexp(values, self._power)
-        return found
+            scaled: np.ndarray = np.ldexp(values, self._power)
+        return scaled
 
     def _rescale(self, power: int) -> None:
         """Scale R so that values near 2 to this power neither overflow nor underflow."""

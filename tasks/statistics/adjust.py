@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-class Adjusted(NamedTuple):
+class AdjustedPValues(NamedTuple):
     """Adjusted p-values of each test by both methods, and the number of tests.
 
     bh, by: NaN where a test has no p-value. n: number of tests that have one.
@@ -19,7 +19,7 @@ class Adjusted(NamedTuple):
     n: int
 
 
-def adjust(p: Float[np.ndarray, " test"]) -> Adjusted:
+def adjust(p: Float[np.ndarray, " test"]) -> AdjustedPValues:
     """Adjust the p-values of one table for the number of its tests.
 
     bh: Benjamini-Hochberg 1995. by: Benjamini-Yekutieli 2001, valid for tests that depend on each other in
@@ -27,9 +27,9 @@ def adjust(p: Float[np.ndarray, " test"]) -> Adjusted:
     """
     from scipy import stats
 
-    there = np.isfinite(p)
+    is_defined = np.isfinite(p)
     bh, by = np.full(len(p), np.nan), np.full(len(p), np.nan)
-    if there.any():
-        bh[there] = stats.false_discovery_control(p[there], method="bh")
-        by[there] = stats.false_discovery_control(p[there], method="by")
-    return Adjusted(bh, by, int(there.sum()))
+    if is_defined.any():
+        bh[is_defined] = stats.false_discovery_control(p[is_defined], method="bh")
+        by[is_defined] = stats.false_discovery_control(p[is_defined], method="by")
+    return AdjustedPValues(bh, by, int(is_defined.sum()))

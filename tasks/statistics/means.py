@@ -33,11 +33,11 @@ def mean(values: Float[np.ndarray, " unit"], *, alpha: float = 0.05) -> Estimate
     NaN and infinite values are left out. Equal values, a single value and no value give p NaN and no
     interval, because they have no spread.
     """
-    there = _there(values)
-    centre = float(there.mean()) if len(there) else math.nan
-    if len(there) < FEW["mean"]:
-        return _none(centre, f"{len(there)} units; a spread needs 2")
-    return _student(centre, float(there.std(ddof=1)) / math.sqrt(len(there)), len(there) - 1, alpha)
+    finite = _finite(values)
+    centre = float(finite.mean()) if len(finite) else math.nan
+    if len(finite) < FEW["mean"]:
+        return _undefined(centre, f"{len(finite)} units; a spread needs 2")
+    return _student(centre, float(finite.std(ddof=1)) / math.sqrt(len(finite)), len(finite) - 1, alpha)
 
 
 def difference(
@@ -48,15 +48,15 @@ def difference(
     Degrees of freedom are those of Satterthwaite. NaN and infinite values are left out. p is NaN and there is
     no interval where a sample has fewer than two values, or where both samples are constant.
     """
-    a, b = _there(first), _there(second)
-    between = float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
+    a, b = _finite(first), _finite(second)
+    estimate = float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
     if min(len(a), len(b)) < FEW["difference"]:
-        return _none(between, f"{len(a)} and {len(b)} units; a spread needs 2 of each")
-    squares = np.array([one.var(ddof=1) / len(one) for one in (a, b)])
+        return _undefined(estimate, f"{len(a)} and {len(b)} units; a spread needs 2 of each")
+    squares = np.array([sample.var(ddof=1) / len(sample) for sample in (a, b)])
     if squares.sum() == 0:
-        return _none(between, "all units of a sample are equal")
+        return _undefined(estimate, "all units of a sample are equal")
     degrees = squares.sum() ** 2 / float((squares**2 / [len(a) - 1, len(b) - 1]).sum())
-    return _student(between, math.sqrt(squares.sum()), degrees, alpha)
+    return _student(estimate, math.sqrt(squares.sum()), degrees, alpha)
 
 
 def trend(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], *, alpha: float = 0.05) -> Estimate:
@@ -70,10 +70,10 @@ def trend(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"], *, alpha
     both = np.isfinite(x) & np.isfinite(y)
     x, y = x[both], y[both]
     if len(np.unique(x)) < 2:
-        return _none(math.nan, f"{len(np.unique(x))} different x; a slope needs 2")
+        return _undefined(math.nan, f"{len(np.unique(x))} different x; a slope needs 2")
     fit = stats.linregress(x, y)
     if len(x) < FEW["trend"]:
-        return _none(float(fit.slope), f"{len(x)} units; a spread about a line needs 3")
+        return _undefined(float(fit.slope), f"{len(x)} units; a spread about a line needs 3")
     return _student(float(fit.slope), float(fit.stderr), len(x) - 2, alpha)
 
 
@@ -87,27 +87,27 @@ def infer(
     """
     if statistic == "difference":
         series = np.array([sample == "series" for sample in samples])
-        found = difference(values[series], values[~series], alpha=alpha)
+        result = difference(values[series], values[~series], alpha=alpha)
     else:
-        found = mean(values, alpha=alpha) if statistic == "mean" else trend(x, values, alpha=alpha)
-    method = METHODS[statistic] if found.reason is None else None
+        result = mean(values, alpha=alpha) if statistic == "mean" else trend(x, values, alpha=alpha)
+    method = METHODS[statistic] if result.reason is None else None
     n = int(np.isfinite(values).sum())
-    return found._asdict() | {"n": n, "n_clusters": n, "method": method, "interval_method": method}
+    return result._asdict() | {"n": n, "n_clusters": n, "method": method, "interval_method": method}
 
 
 def _student(estimate: float, error: float, degrees: float, alpha: float) -> Estimate:
     from scipy import stats
 
     if not error > 0:
-        return _none(estimate, "all units are equal, or lie on a line")
+        return _undefined(estimate, "all units are equal, or lie on a line")
     reach = float(stats.t.ppf(1 - alpha / 2, degrees)) * error
     p = 2 * float(stats.t.sf(abs(estimate) / error, degrees))
     return Estimate(estimate, estimate - reach, estimate + reach, p)
 
 
-def _there(values: np.ndarray) -> np.ndarray:
+def _finite(values: np.ndarray) -> np.ndarray:
     return np.asarray(values[np.isfinite(values)])
 
 
-def _none(estimate: float, reason: str) -> Estimate:
+def _undefined(estimate: float, reason: str) -> Estimate:
     return Estimate(estimate, math.nan, math.nan, math.nan, reason)

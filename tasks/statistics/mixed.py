@@ -52,31 +52,33 @@ def fit(
     interval and p by Wald. Units without both values are left out. A fit that fails or does not converge
     gives a reason, never an error.
     """
-    there = complete(isotropy, log_nmse)
-    dataset, model, condition = np.nonzero(there)
-    x, y = isotropy[there], log_nmse[there]
+    is_complete = complete(isotropy, log_nmse)
+    dataset, model, condition = np.nonzero(is_complete)
+    x, y = isotropy[is_complete], log_nmse[is_complete]
     n, levels = len(x), len(np.unique(dataset))
-    slopeless = _why_not(x, y, levels)
+    slopeless = _reason(x, y, levels)
     x = x / x.std() if n and x.std() > 0 else x
-    fixed = [x, np.ones(n), *_means(x, dataset), *_dummies(model)[1:], *_dummies(condition)[1:]]
-    exog = np.column_stack(fixed) if n else np.zeros((0, 2))
+    fixed_effects = [x, np.ones(n), *_means(x, dataset), *_dummies(model)[1:], *_dummies(condition)[1:]]
+    exog = np.column_stack(fixed_effects) if n else np.zeros((0, 2))
     if slopeless is None and np.linalg.matrix_rank(exog) < exog.shape[1]:
         slopeless = "inside data sets isotropy says no more than model and condition"
     if slopeless is None and n <= exog.shape[1] + 2:
         slopeless = f"{n} units for {exog.shape[1]} fixed effects"
     components = {"data set": np.column_stack(_dummies(dataset)) if n else np.zeros((0, 0))}
-    crossed = dataset * (int(model.max(initial=0)) + 1) + model
+    pairs = dataset * (int(model.max(initial=0)) + 1) + model
     # Without repetitions, this term cannot be separated from the error.
-    if n > len(np.unique(crossed)):
-        components["data set x model"] = np.column_stack(_dummies(crossed))
+    if n > len(np.unique(pairs)):
+        components["data set x model"] = np.column_stack(_dummies(pairs))
     method = (
         f"mixed model (REML, Wald); random: {', '.join(components)}; fixed: model, condition, data set's mean isotropy"
     )
-    none = Slope(math.nan, math.nan, math.nan, math.nan, n, levels, method, slopeless)
-    return none if slopeless else _fitted(none, y, exog, components, alpha)
+    undefined = Slope(math.nan, math.nan, math.nan, math.nan, n, levels, method, slopeless)
+    return undefined if slopeless else _fit_slope(undefined, y, exog, components, alpha)
 
 
-def _fitted(none: Slope, y: np.ndarray, exog: np.ndarray, components: dict[str, np.ndarray], alpha: float) -> Slope:
+def _fit_slope(
+    undefined: Slope, y: np.ndarray, exog: np.ndarray, components: dict[str, np.ndarray], alpha: float
+) -> Slope:
     from dataclasses import replace
 
     from scipy import stats
@@ -89,20 +91,20 @@ def _fitted(none: Slope, y: np.ndarray, exog: np.ndarray, components: dict[str, 
         # Warnings (boundary, singular, not converged) are silenced; the results are checked below.
         warnings.simplefilter("ignore")
         try:
-            found = MixedLM(y, exog, groups=np.zeros(len(y)), exog_vc=spec).fit(reml=True, method=["lbfgs", "bfgs"])
-            slope, error = float(found.fe_params[0]), float(found.bse_fe[0])
+            result = MixedLM(y, exog, groups=np.zeros(len(y)), exog_vc=spec).fit(reml=True, method=["lbfgs", "bfgs"])
+            slope, error = float(result.fe_params[0]), float(result.bse_fe[0])
         except (np.linalg.LinAlgError, ValueError, FloatingPointError, ZeroDivisionError) as failed:
-            return replace(none, reason=f"mixed model failed: {failed}")
-    if not found.converged:
-        return replace(none, reason="mixed model did not converge")
+            return replace(undefined, reason=f"mixed model failed: {failed}")
+    if not result.converged:
+        return replace(undefined, reason="mixed model did not converge")
     if not (math.isfinite(slope) and math.isfinite(error) and error > 0):
-        return replace(none, reason="mixed model has no standard error of the slope")
-    wide = float(stats.norm.isf(alpha / 2)) * error
+        return replace(undefined, reason="mixed model has no standard error of the slope")
+    half_width = float(stats.norm.isf(alpha / 2)) * error
     p = 2 * float(stats.norm.sf(abs(slope / error)))
-    return replace(none, estimate=slope, low=slope - wide, high=slope + wide, p=p)
+    return replace(undefined, estimate=slope, low=slope - half_width, high=slope + half_width, p=p)
 
 
-def _why_not(x: np.ndarray, y: np.ndarray, levels: int) -> str | None:
+def _reason(x: np.ndarray, y: np.ndarray, levels: int) -> str | None:
     if levels < FEWEST_DATASETS:
         return f"{levels} data sets with units, needs {FEWEST_DATASETS}"
     constant = [name for name, values in (("isotropy", x), ("log NMSE", y)) if np.ptp(values) == 0]

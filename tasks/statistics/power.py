@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 # 8! = 40,320 orders.
-ENUMERATED = 8
+MAX_ENUMERATED = 8
 # Variance of atanh(rho) times n - 3. Source: Fieller, Hartley & Pearson 1957, Biometrika 44.
 FIELLER = 1.06
 POWER = 0.8
@@ -22,13 +22,13 @@ def critical_rho(n: int, alpha: float = 0.05) -> float:
     Exact up to n = 8, by Fieller's z for larger n. n = 5: 1.00, n = 12: 0.59, n = 22: 0.43. NaN where no
     order of n units is that rare (n < 5 at 0.05).
     """
-    if n > ENUMERATED:
+    if n > MAX_ENUMERATED:
         return math.tanh(_normal(1 - alpha / 2) * math.sqrt(FIELLER / (n - 3)))
     if n < 2:
         return math.nan
     ranks = np.arange(n) - (n - 1) / 2
-    every = np.array(list(itertools.permutations(ranks)))
-    rho = np.round(np.abs(every @ ranks) / (ranks @ ranks), 12)
+    permuted_ranks = np.array(list(itertools.permutations(ranks)))
+    rho = np.round(np.abs(permuted_ranks @ ranks) / (ranks @ ranks), 12)
     values, counts = np.unique(rho, return_counts=True)
     at_least = counts[::-1].cumsum()[::-1] / len(rho)
     significant = values[at_least <= alpha]

@@ -13,8 +13,8 @@ SPREAD = 1e-12
 
 def complete(x: Float[np.ndarray, "*units"], y: Float[np.ndarray, "*units"]) -> Bool[np.ndarray, "*units"]:
     """Return where both values are finite; other units are left out of a correlation."""
-    there: np.ndarray = np.isfinite(x) & np.isfinite(y)
-    return there
+    is_complete: np.ndarray = np.isfinite(x) & np.isfinite(y)
+    return is_complete
 
 
 def weighted_spearman(
@@ -28,16 +28,16 @@ def weighted_spearman(
     result equals scipy.stats.spearmanr of the units repeated by their weights. Units without both values have
     no weight. NaN for a draw of fewer than three different units, or of constant values.
     """
-    there = complete(x, y)
-    x, y, w = x[there], y[there], weights[:, there]
+    is_complete = complete(x, y)
+    x, y, w = x[is_complete], y[is_complete], weights[:, is_complete]
     total = w.sum(axis=1, keepdims=True)
     # The mean rank is half of the total weight.
     a, b = (w @ _below(values).T - total / 2 for values in (x, y))
-    cross, xx, yy = ((w * one * other).sum(axis=1) for one, other in ((a, b), (a, a), (b, b)))
+    cross, xx, yy = ((w * first * second).sum(axis=1) for first, second in ((a, b), (a, a), (b, b)))
     floor = SPREAD * total[:, 0] ** 3
-    defined = ((w > 0).sum(axis=1) >= FEWEST_UNITS) & (xx > floor) & (yy > floor)
+    is_defined = ((w > 0).sum(axis=1) >= FEWEST_UNITS) & (xx > floor) & (yy > floor)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(defined, np.clip(cross / np.sqrt(xx * yy), -1, 1), np.nan)
+        return np.where(is_defined, np.clip(cross / np.sqrt(xx * yy), -1, 1), np.nan)
 
 
 def spearman(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"]) -> float:
@@ -52,8 +52,8 @@ def kendall(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"]) -> flo
     """Return Kendall's tau-b (Kendall 1945) of the units with both values; NaN where `spearman` is NaN."""
     from scipy import stats
 
-    there = complete(x, y)
-    x, y = x[there], y[there]
+    is_complete = complete(x, y)
+    x, y = x[is_complete], y[is_complete]
     if len(x) < FEWEST_UNITS or np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
     return float(stats.kendalltau(x, y, variant="b").statistic)
@@ -67,13 +67,13 @@ def average_ranks(values: Float[np.ndarray, " unit"]) -> Float[np.ndarray, " uni
     return ranks
 
 
-def why_undefined(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"]) -> str | None:
-    """Return the reason, as text, why units have no rank correlation; None where they have one."""
-    there = complete(x, y)
-    n = int(there.sum())
+def undefined_reason(x: Float[np.ndarray, " unit"], y: Float[np.ndarray, " unit"]) -> str | None:
+    """Return the reason, as text, for which units have no rank correlation; None if they have one."""
+    is_complete = complete(x, y)
+    n = int(is_complete.sum())
     if n < FEWEST_UNITS:
         return f"{n} units with isotropy and NMSE, needs {FEWEST_UNITS}"
-    constant = [name for name, values in (("isotropy", x), ("log NMSE", y)) if np.ptp(values[there]) == 0]
+    constant = [name for name, values in (("isotropy", x), ("log NMSE", y)) if np.ptp(values[is_complete]) == 0]
     return f"{' and '.join(constant)} constant" if constant else None
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from tsfmscope.tasks.statistics import bootstrap
-from tsfmscope.tasks.statistics.permutation import CHUNK, judge, orders
+from tsfmscope.tasks.statistics.permutation import CHUNK, evaluate_orders, orders
 from tsfmscope.tasks.statistics.ranks import complete
 from tsfmscope.tasks.statistics.signs import flip_mean
-from tsfmscope.tasks.statistics.study import Options, ends
+from tsfmscope.tasks.statistics.study import Options, interval_columns
 
 ANSWER = "advice_regret"
 RULES = ("advised", "validation", "largest_context", "chance")
@@ -29,22 +29,22 @@ FEWEST = 2
 NO_TEST = "a regret is never below 0, so it has no p; its difference from the advice's has one"
 NO_INTERVAL = "the interval is that of advised_less_chance"
 NO_CHOICE = "no data set has a choice with isotropy and NMSE"
-WHY = {
+UNDEFINED_REASONS = {
     "validation": "no data set whose candidates were all forecast on an earlier window",
     "largest_context": "candidates have one context",
 }
 
 
-def choices(values: Float[np.ndarray, "*orders dataset model condition"], what: str) -> np.ndarray:
+def arrange_choices(values: Float[np.ndarray, "*orders dataset model condition"], kind: str) -> np.ndarray:
     """Return the table as [*orders, dataset, choice, candidate].
 
     Each choice is made among the candidates of its row.
     """
-    order, candidates = AXES[what]
+    order, candidates = AXES[kind]
     lead = values.ndim - len(order)
-    moved = np.transpose(values, (*range(lead), *(lead + axis for axis in order)))
-    *leading, first, second = moved.shape
-    return moved.reshape(*leading, *((first, second) if candidates == 1 else (1, first * second)))
+    ordered = np.transpose(values, (*range(lead), *(lead + axis for axis in order)))
+    *leading, first, second = ordered.shape
+    return ordered.reshape(*leading, *((first, second) if candidates == 1 else (1, first * second)))
 
 
 def regret(
@@ -61,21 +61,21 @@ def regret(
     the order of candidates has no effect. A candidate without an error is ignored. NaN where fewer than two
     candidates remain, or where one of them has no score.
     """
-    there = np.isfinite(log_error)
-    usable = (there.sum(axis=-1) >= FEWEST) & (np.isfinite(score) | ~there).all(axis=-1)
-    masked = np.where(there, score, -np.inf)
-    top = there & (masked == masked.max(axis=-1, keepdims=True, initial=-np.inf))
-    error = np.where(there, log_error, 0.0)
+    is_defined = np.isfinite(log_error)
+    usable = (is_defined.sum(axis=-1) >= FEWEST) & (np.isfinite(score) | ~is_defined).all(axis=-1)
+    candidate_scores = np.where(is_defined, score, -np.inf)
+    top = is_defined & (candidate_scores == candidate_scores.max(axis=-1, keepdims=True, initial=-np.inf))
+    error = np.where(is_defined, log_error, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        picked = np.where(top, error, 0.0).sum(axis=-1) / top.sum(axis=-1)
-    best = np.where(there, log_error, np.inf).min(axis=-1, initial=np.inf)
-    found = np.full(np.shape(picked), np.nan)
-    np.subtract(picked, best, out=found, where=usable)
+        chosen = np.where(top, error, 0.0).sum(axis=-1) / top.sum(axis=-1)
+    best = np.where(is_defined, log_error, np.inf).min(axis=-1, initial=np.inf)
+    result = np.full(np.shape(chosen), np.nan)
+    np.subtract(chosen, best, out=result, where=usable)
     # Rounding of the mean of tied candidates can make it negative.
-    return np.where(found < 0, 0.0, found)
+    return np.where(result < 0, 0.0, result)
 
 
-def of_datasets(
+def regret_by_dataset(
     isotropy: Float[np.ndarray, "dataset choice candidate"],
     log_error: Float[np.ndarray, "dataset choice candidate"],
     earlier: Float[np.ndarray, "dataset choice candidate"],
@@ -92,17 +92,17 @@ def of_datasets(
     compared with another best in hindsight.
     """
     error = np.where(complete(isotropy, log_error), log_error, np.nan)
-    there = np.isfinite(error)
-    many = there.sum(axis=-1) >= FEWEST
-    least = np.where(there, contexts, np.inf).min(axis=-1, keepdims=True, initial=np.inf)
-    differ = (there & (contexts > least)).any(axis=-1, keepdims=True)
+    is_defined = np.isfinite(error)
+    has_choice = is_defined.sum(axis=-1) >= FEWEST
+    least = np.where(is_defined, contexts, np.inf).min(axis=-1, keepdims=True, initial=np.inf)
+    differ = (is_defined & (contexts > least)).any(axis=-1, keepdims=True)
     scores = {
         "advised": isotropy,
         "validation": -earlier,
         "largest_context": np.where(differ, contexts, np.nan),
         "chance": np.zeros_like(error),
     }
-    return {rule: _over_choices(regret(score, error), many) for rule, score in scores.items()}
+    return {rule: _over_choices(regret(score, error), has_choice) for rule, score in scores.items()}
 
 
 def compare(
@@ -123,61 +123,61 @@ def compare(
     data sets are resampled and flipped as wholes.
     """
     tables = isotropy, log_error, earlier, contexts
-    for what in AXES:
-        blocks = [choices(values, what) for values in tables]
-        if not _is_asked(what, *tables[:2], contexts):
+    for kind in AXES:
+        blocks = [arrange_choices(values, kind) for values in tables]
+        if not _has_choice(kind, *tables[:2], contexts):
             continue
-        found = of_datasets(*blocks)
-        for rule, values in found.items():
-            yield _rule(what, rule, values, options, names)
+        regrets = regret_by_dataset(*blocks)
+        for rule, values in regrets.items():
+            yield _rule_row(kind, rule, values, options, names)
         for rule in RULES[1:]:
-            yield _difference(what, rule, found["advised"] - found[rule], options, names)
-        if what != "context":
-            yield _models(isotropy, log_error, what, options, names)
+            yield _difference_row(kind, rule, regrets["advised"] - regrets[rule], options, names)
+        if kind != "context":
+            yield _models_row(isotropy, log_error, kind, options, names)
 
 
-def _is_asked(what: str, isotropy: np.ndarray, log_error: np.ndarray, contexts: np.ndarray) -> bool:
+def _has_choice(kind: str, isotropy: np.ndarray, log_error: np.ndarray, contexts: np.ndarray) -> bool:
     """Return whether a data set has such a choice; for both together, models and contexts must both differ.
 
     If only one of them differs, the joint choice is the same as a single one.
     """
-    there = complete(isotropy, log_error)
-    models = there.any(axis=2).sum(axis=1) >= FEWEST
-    longest = np.where(there, contexts, -np.inf).max(axis=(1, 2), initial=-np.inf)
-    shortest = np.where(there, contexts, np.inf).min(axis=(1, 2), initial=np.inf)
-    if what == "model_and_context":
+    is_defined = complete(isotropy, log_error)
+    models = is_defined.any(axis=2).sum(axis=1) >= FEWEST
+    longest = np.where(is_defined, contexts, -np.inf).max(axis=(1, 2), initial=-np.inf)
+    shortest = np.where(is_defined, contexts, np.inf).min(axis=(1, 2), initial=np.inf)
+    if kind == "model_and_context":
         return bool((models & (longest > shortest)).any())
-    return bool((choices(there, what).sum(axis=-1) >= FEWEST).any())
+    return bool((arrange_choices(is_defined, kind).sum(axis=-1) >= FEWEST).any())
 
 
-def _rule(
-    what: str, rule: str, values: Float[np.ndarray, " dataset"], options: Options, names: Sequence[str]
+def _rule_row(
+    kind: str, rule: str, values: Float[np.ndarray, " dataset"], options: Options, names: Sequence[str]
 ) -> dict[str, Any]:
-    there = values[np.isfinite(values)]
-    row = {**_row(what, f"regret_{rule}", len(there)), "estimate": _mean(values)}
-    if not len(there):
-        return {**row, "reason": WHY.get(rule, NO_CHOICE)}
-    interval = _interval(there, options, *names, what, rule)
-    return {**row, **ends(interval), "reason": "; ".join(filter(None, (NO_TEST, interval.reason)))}
+    defined = values[np.isfinite(values)]
+    row = {**_row(kind, f"regret_{rule}", len(defined)), "estimate": _mean(values)}
+    if not len(defined):
+        return {**row, "reason": UNDEFINED_REASONS.get(rule, NO_CHOICE)}
+    interval = _interval(defined, options, *names, kind, rule)
+    return {**row, **interval_columns(interval), "reason": "; ".join(filter(None, (NO_TEST, interval.reason)))}
 
 
-def _difference(
-    what: str, rule: str, values: Float[np.ndarray, " dataset"], options: Options, names: Sequence[str]
+def _difference_row(
+    kind: str, rule: str, values: Float[np.ndarray, " dataset"], options: Options, names: Sequence[str]
 ) -> dict[str, Any]:
     """Return the advice's regret minus a rule's, with data sets paired: negative where the advice is better."""
-    there = values[np.isfinite(values)]
-    row = {**_row(what, f"advised_less_{rule}", len(there)), "estimate": _mean(values)}
-    if not len(there):
-        return {**row, "reason": WHY.get(rule, NO_CHOICE)}
-    interval = _interval(there, options, *names, what, rule, "less")
-    generator = options.generator(*names, what, rule, "flips")
-    test = flip_mean(there, permutations=options.permutations, generator=generator)
-    tested = {"p": test.p, "p_smallest": test.smallest, "method": f"{test.how} of data sets' differences"}
-    return {**row, **tested, **ends(interval), "reason": interval.reason}
+    defined = values[np.isfinite(values)]
+    row = {**_row(kind, f"advised_less_{rule}", len(defined)), "estimate": _mean(values)}
+    if not len(defined):
+        return {**row, "reason": UNDEFINED_REASONS.get(rule, NO_CHOICE)}
+    interval = _interval(defined, options, *names, kind, rule, "less")
+    generator = options.generator(*names, kind, rule, "flips")
+    test = flip_mean(defined, permutations=options.permutations, generator=generator)
+    test_columns = {"p": test.p, "p_smallest": test.smallest, "method": f"{test.description} of data sets' differences"}
+    return {**row, **test_columns, **interval_columns(interval), "reason": interval.reason}
 
 
-def _models(
-    isotropy: np.ndarray, log_error: np.ndarray, what: str, options: Options, names: Sequence[str]
+def _models_row(
+    isotropy: np.ndarray, log_error: np.ndarray, kind: str, options: Options, names: Sequence[str]
 ) -> dict[str, Any]:
     """Test the difference from chance against joint orders of the models' isotropy.
 
@@ -185,55 +185,63 @@ def _models(
     happens to be good. Sign flips of independent data sets count that as evidence; permutations of the models
     in all data sets at once do not.
     """
-    generator = options.generator(*names, what, "orders")
-    found, exact = orders(isotropy.shape[1], options.permutations, generator)
+    generator = options.generator(*names, kind, "orders")
+    row_orders, exact = orders(isotropy.shape[1], options.permutations, generator)
     step = max(1, CHUNK // max(1, isotropy.size))
-    parts = [_less_chance(isotropy, log_error, found[n : n + step], what) for n in range(0, len(found), step)]
+    parts = [_less_chance(isotropy, log_error, row_orders[n : n + step], kind) for n in range(0, len(row_orders), step)]
     values = np.concatenate(parts)
-    n = int(np.isfinite(_by_dataset(isotropy, log_error, found[:1], what)).sum())
-    row = _row(what, "advised_less_chance_models", n)
-    test = judge(values, exact, options.alpha)
+    n = int(np.isfinite(_by_dataset(isotropy, log_error, row_orders[:1], kind)).sum())
+    row = _row(kind, "advised_less_chance_models", n)
+    test = evaluate_orders(values, exact, options.alpha)
     numbers = {"estimate": test.estimate, "p": test.p, "p_smallest": test.smallest}
-    return {**row, **numbers, "method": f"models in all data sets at once: {test.how}", "reason": NO_INTERVAL}
+    return {**row, **numbers, "method": f"models in all data sets at once: {test.description}", "reason": NO_INTERVAL}
 
 
-def _less_chance(isotropy: np.ndarray, log_error: np.ndarray, found: Int[np.ndarray, "order model"], what: str) -> Any:
-    values = _by_dataset(isotropy, log_error, found, what)
-    there = np.isfinite(values)
+def _less_chance(
+    isotropy: np.ndarray, log_error: np.ndarray, row_orders: Int[np.ndarray, "order model"], kind: str
+) -> Any:
+    values = _by_dataset(isotropy, log_error, row_orders, kind)
+    is_defined = np.isfinite(values)
     with np.errstate(invalid="ignore"):
-        return np.where(there, values, 0).sum(axis=-1) / there.sum(axis=-1)
+        return np.where(is_defined, values, 0).sum(axis=-1) / is_defined.sum(axis=-1)
 
 
-def _by_dataset(isotropy: np.ndarray, log_error: np.ndarray, found: Int[np.ndarray, "order model"], what: str) -> Any:
+def _by_dataset(
+    isotropy: np.ndarray, log_error: np.ndarray, row_orders: Int[np.ndarray, "order model"], kind: str
+) -> Any:
     """Return the advice's regret minus chance's under each order, [order, dataset]."""
-    x = choices(np.moveaxis(isotropy[:, found], 1, 0), what)
-    y = np.broadcast_to(choices(log_error, what), x.shape)
+    x = arrange_choices(np.moveaxis(isotropy[:, row_orders], 1, 0), kind)
+    y = np.broadcast_to(arrange_choices(log_error, kind), x.shape)
     error = np.where(complete(x, y), y, np.nan)
-    many = np.isfinite(error).sum(axis=-1) >= FEWEST
-    return _over_choices(regret(x, error) - regret(np.zeros_like(x), error), many)
+    has_choice = np.isfinite(error).sum(axis=-1) >= FEWEST
+    return _over_choices(regret(x, error) - regret(np.zeros_like(x), error), has_choice)
 
 
-def _over_choices(values: Float[np.ndarray, "*dataset choice"], many: np.ndarray) -> Float[np.ndarray, "*dataset"]:
-    """Return the mean over the choices where `many` is true, [*dataset].
+def _over_choices(
+    values: Float[np.ndarray, "*dataset choice"], has_choice: np.ndarray
+) -> Float[np.ndarray, "*dataset"]:
+    """Return the mean over the choices where `has_choice` is true, [*dataset].
 
-    `many` is true for choices with at least FEWEST candidates. NaN where there is no such choice, or where
+    `has_choice` is true for choices with at least FEWEST candidates. NaN where there is no such choice, or where
     one of them is NaN.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        means: np.ndarray = np.where(many, values, 0).sum(axis=-1) / many.sum(axis=-1)
+        means: np.ndarray = np.where(has_choice, values, 0).sum(axis=-1) / has_choice.sum(axis=-1)
     return means
 
 
 def _mean(values: Float[np.ndarray, " dataset"]) -> float:
-    there = values[np.isfinite(values)]
-    return float(there.mean()) if len(there) else math.nan
+    defined = values[np.isfinite(values)]
+    return float(defined.mean()) if len(defined) else math.nan
 
 
 def _interval(values: np.ndarray, options: Options, *names: str) -> bootstrap.Interval:
-    how: dict[str, Any] = {"resamples": options.resamples, "alpha": options.alpha}
-    return bootstrap.by_cluster(values, np.ones(len(values)), generator=options.generator(*names, "bootstrap"), **how)
+    settings: dict[str, Any] = {"resamples": options.resamples, "alpha": options.alpha}
+    return bootstrap.by_cluster(
+        values, np.ones(len(values)), generator=options.generator(*names, "bootstrap"), **settings
+    )
 
 
-def _row(what: str, statistic: str, n: int) -> dict[str, Any]:
-    names = {"answer": ANSWER, "grouping": what, "block": "all", "statistic": statistic}
+def _row(kind: str, statistic: str, n: int) -> dict[str, Any]:
+    names = {"answer": ANSWER, "grouping": kind, "block": "all", "statistic": statistic}
     return {**names, "n": n, "n_clusters": n}

@@ -53,7 +53,7 @@ def sign_flips(
     values, chances = flip_distribution(np.rint(sums).astype(np.int64))
     tail = np.array([chances[np.abs(values) >= size].sum() for size in range(n + 1)])
     significant = np.flatnonzero((tail <= alpha) & (tail > 0))
-    plus, untied = int((signs > 0).sum()), int((signs != 0).sum())
+    plus, n_untied = int((signs > 0).sum()), int((signs != 0).sum())
     return Flips(
         share=(observed / n + 1) / 2,
         p=min(1.0, float(tail[abs(observed)])),
@@ -61,22 +61,22 @@ def sign_flips(
         critical=(float(significant[0]) / n + 1) / 2 if len(significant) else math.nan,
         clusters=len(sums),
         n=n,
-        binomial=float(stats.binomtest(plus, untied).pvalue) if untied else 1.0,
+        binomial=float(stats.binomtest(plus, n_untied).pvalue) if n_untied else 1.0,
     )
 
 
-class Flipped(NamedTuple):
+class SignFlipTest(NamedTuple):
     """Result of a sign-flip test of a mean.
 
-    smallest: the smallest p that the flips can give. how: description of the flips.
+    smallest: the smallest p that the flips can give. description: the flips, as text.
     """
 
     p: float
     smallest: float
-    how: str
+    description: str
 
 
-def flip_mean(values: Float[np.ndarray, " unit"], *, permutations: int, generator: np.random.Generator) -> Flipped:
+def flip_mean(values: Float[np.ndarray, " unit"], *, permutations: int, generator: np.random.Generator) -> SignFlipTest:
     """Test the hypothesis that the mean of the values is 0, against flips of their signs.
 
     All 2^n flips are used, or random ones where those are too many. p is two-sided, (1 + b) / (1 + B), or the
@@ -86,15 +86,16 @@ def flip_mean(values: Float[np.ndarray, " unit"], *, permutations: int, generato
     n = len(values)
     if n < 63 and 2**n <= permutations + 1:
         signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-        how = f"all 2^{n} sign flips"
+        description = f"all 2^{n} sign flips"
     else:
-        drawn = 1 - 2 * generator.integers(2, size=(permutations, n))
-        signs, how = np.concatenate([np.ones((1, n), dtype=drawn.dtype), drawn]), f"{permutations} random sign flips"
+        random_signs = 1 - 2 * generator.integers(2, size=(permutations, n))
+        signs = np.concatenate([np.ones((1, n), dtype=random_signs.dtype), random_signs])
+        description = f"{permutations} random sign flips"
     sums = np.abs(signs @ values)
     # Sums in another order differ in the last bits.
-    same = 1e-12 * float(np.abs(values).sum())
-    p = float((sums >= sums[0] - same).mean())
-    return Flipped(p, float((sums >= sums.max() - same).mean()), how)
+    tolerance = 1e-12 * float(np.abs(values).sum())
+    p = float((sums >= sums[0] - tolerance).mean())
+    return SignFlipTest(p, float((sums >= sums.max() - tolerance).mean()), description)
 
 
 def cluster_sums(

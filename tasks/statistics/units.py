@@ -42,11 +42,13 @@ def tabulate(rows: Sequence[Sequence[Any]], numbers: int) -> tuple[list[list[str
     rows: data set, model, condition, and `numbers` numbers. NaN where there is no row, or where it contains
     None.
     """
-    names = [sorted(set(some)) for some in zip(*(row[:3] for row in rows), strict=True)] or [[], [], []]
-    places = [{name: n for n, name in enumerate(some)} for some in names]
-    tables = [np.full([len(some) for some in names], np.nan) for _ in range(numbers)]
+    columns = list(zip(*(row[:3] for row in rows), strict=True)) or [(), (), ()]
+    names = [sorted(set(column)) for column in columns]
+    positions = [{name: n for n, name in enumerate(labels)} for labels in names]
+    shape = [len(labels) for labels in names]
+    tables = [np.full(shape, np.nan) for _ in range(numbers)]
     for row in rows:
-        at = tuple(place[name] for place, name in zip(places, row, strict=False))
+        at = tuple(position[name] for position, name in zip(positions, row, strict=False))
         for table, value in zip(tables, row[3:], strict=True):
             table[at] = np.nan if value is None else value
     return names, tables

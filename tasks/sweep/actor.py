@@ -26,7 +26,7 @@ from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Result
 from tsfmscope.tasks.producer_consumer import used
 from tsfmscope.tasks.sweep.policy import Failure
 
-# Seconds above which a call was not short. The jobs queued behind it may find a better actor.
+# Seconds above which a call is long: the jobs queued behind it may find a better actor.
 LONG_S = 1.0
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -71,10 +71,10 @@ class Outcome:
     rows: Sequence[Mapping[str, Any]]
     failure: Failure | None
     timing: Mapping[str, Any]
-    # The actor was asked to end: send it no more jobs.
-    leaving: bool = False
-    # Neither rows nor a failure: there was no time, or the loaded model was no longer usable.
-    undone: bool = False
+    # Whether the actor was asked to end: send it no more jobs.
+    is_leaving: bool = False
+    # Whether there are neither rows nor a failure: no time was left, or the loaded model was not usable.
+    is_unfinished: bool = False
 
 
 class Preempted(BaseException):
@@ -84,17 +84,17 @@ class Preempted(BaseException):
 class Worker:
     """One actor. Only `start` uses Ray, so the other methods run in any process."""
 
-    def __init__(self, name: str, port: StoreCallbacks, setting: WorkerConfig) -> None:
+    def __init__(self, name: str, callbacks: StoreCallbacks, config: WorkerConfig) -> None:
         self._name = name
-        self._port = port
-        self._setting = setting
-        self._site = WorkerLocation(name, "", "cpu")
+        self._callbacks = callbacks
+        self._config = config
+        self._location = WorkerLocation(name, "", "cpu")
         self._torch_device = "cpu"
         self._model: Any = None
         self._load_seconds = 0.0
         # Duration of its last call with jobs.
         self._last_seconds = 0.0
-        self._leaving = self._working = self._spoilt = False
+        self._is_leaving = self._is_working = self._model_spoilt = False
 
     def start(self) -> WorkerLocation:
         """Adapt the process to the driver's folder, and to the threads and device that Ray has assigned.
@@ -109,33 +109,33 @@ class Worker:
         unfit = ""
         try:
             # Jobs name files relative to this folder.
-            os.chdir(self._setting.folder)
+            os.chdir(self._config.folder)
         except OSError as error:
             unfit = (
-                f"node {address} has not got the driver's folder {self._setting.folder} ({error}); "
+                f"node {address} lacks the driver's folder {self._config.folder} ({error}); "
                 "run from a folder that all nodes share"
             )
-        if self._setting.prefix not in (None, sys.prefix):
+        if self._config.prefix not in (None, sys.prefix):
             unfit = (
-                f"node {address} runs {sys.prefix}, expected {self._setting.prefix}: its Ray heeds no py_executable; "
+                f"node {address} runs {sys.prefix}, expected {self._config.prefix}: its Ray ignores py_executable; "
                 "start the node with the Ray of constraints.txt"
             )
         if unfit:
             return WorkerLocation(self._name, address, "", node_id, unfit)
         for variable in THREAD_VARIABLES:
-            os.environ[variable] = str(self._setting.threads)
+            os.environ[variable] = str(self._config.threads)
         ids = ray.get_gpu_ids()
         if ids:
-            self._torch_device = _torch_device(ids, os.environ.get("CUDA_VISIBLE_DEVICES", ""), self._setting.devices)
+            self._torch_device = _torch_device(ids, os.environ.get("CUDA_VISIBLE_DEVICES", ""), self._config.devices)
         else:
-            # Ray leaves all GPUs visible to an actor that asked for none.
+            # Ray leaves all GPUs visible to an actor that requested none.
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         device = f"cuda:{ids[0]}" if ids else "cpu"
-        self._site = WorkerLocation(self._name, address, device, node_id)
-        self._heed_notice()
-        return self._site
+        self._location = WorkerLocation(self._name, address, device, node_id)
+        self._handle_notice()
+        return self._location
 
-    def _heed_notice(self) -> None:
+    def _handle_notice(self) -> None:
         """Handle SIGTERM: continue the job for `notice_seconds`, then hand it back.
 
         Ray's handler would fail the job at once.
@@ -144,64 +144,64 @@ class Worker:
             # This is a trial of Ray Tune, which handles its end itself.
             return
 
-        def noticed(signum: int, frame: Any) -> None:
-            self._leaving = True
-            signal.setitimer(signal.ITIMER_REAL, self._setting.notice_seconds)
+        def handle_term(signum: int, frame: Any) -> None:
+            self._is_leaving = True
+            signal.setitimer(signal.ITIMER_REAL, self._config.notice_seconds)
 
-        def time_is_up(signum: int, frame: Any) -> None:
-            if self._working:
+        def handle_alarm(signum: int, frame: Any) -> None:
+            if self._is_working:
                 raise Preempted
 
-        signal.signal(signal.SIGTERM, noticed)
-        signal.signal(signal.SIGALRM, time_is_up)
+        signal.signal(signal.SIGTERM, handle_term)
+        signal.signal(signal.SIGALRM, handle_alarm)
 
     def load(self, job: Job) -> Outcome:
         """Load the model that the job's group shares, in place of the previous one."""
-        if self._leaving:
-            return self._unbegun()
-        self._model, self._spoilt = None, False
+        if self._is_leaving:
+            return self._not_started()
+        self._model, self._model_spoilt = None, False
         # Two models may not fit into memory at once.
         gc.collect()
         began = time.monotonic()
-        outcome = self._guarded(lambda: self._load(job), self._place())
+        outcome = self._execute(lambda: self._load(job), self._context())
         self._load_seconds = time.monotonic() - began
         return outcome
 
     def run(self, job: Job, divisor: int) -> Outcome:
         """Run one job with the model that was loaded last.
 
-        The job is returned undone if the actor has to end, or if a transient failure may have left the model
+        The job is returned unfinished if the actor has to end, or if a transient failure may have left the model
         half changed.
         """
-        if self._leaving:
-            return self._unbegun()
-        if self._spoilt and job.task.loader:
-            return Outcome([], None, {}, undone=True)
-        outcome = self._guarded(lambda: self._run(job), self._place(divisor))
+        if self._is_leaving:
+            return self._not_started()
+        if self._model_spoilt and job.task.loader:
+            return Outcome([], None, {}, is_unfinished=True)
+        outcome = self._execute(lambda: self._run(job), self._context(divisor))
         if outcome.failure is not None and outcome.failure.transient:
-            self._spoilt = True
+            self._model_spoilt = True
         if outcome.failure is not None and outcome.failure.of_memory:
             _free_memory()
         return outcome
 
-    def run_all(self, jobs: Sequence[tuple[Job, int]], seconds: float, *, queued: bool = False) -> bytes:
+    def run_all(self, jobs: Sequence[tuple[Job, int]], seconds: float, *, was_queued: bool = False) -> bytes:
         """Run jobs (each with its divisor) until one fails or the time is over; return the pickled outcomes.
 
-        A job that is returned undone, or an actor that has to end, stops the call as well. Jobs that were not
+        A job that is returned unfinished, or an actor that has to end, stops the call as well. Jobs that were not
         reached are unchanged. An outcome that cannot be pickled becomes a failure of its job alone.
 
-        seconds: time limit, checked after each job. queued: the call waited behind another call that was
+        seconds: time limit, checked after each job. was_queued: the call waited behind another call that was
         expected to be short; if that call was long, none of these jobs is begun.
         """
         outcomes: list[Outcome] = []
         began = time.monotonic()
         end = began + seconds
-        if queued and self._last_seconds > LONG_S:
+        if was_queued and self._last_seconds > LONG_S:
             return pickle.dumps(outcomes)
         for job, divisor in jobs:
             outcomes.append(self.run(job, divisor))
             last = outcomes[-1]
-            if last.failure is not None or last.leaving or last.undone or time.monotonic() > end:
+            if last.failure is not None or last.is_leaving or last.is_unfinished or time.monotonic() > end:
                 break
         self._last_seconds = time.monotonic() - began
         try:
@@ -213,56 +213,58 @@ class Worker:
     def _load(self, job: Job) -> Result:
         assert job.task.loader is not None
         self._model = _resolve(job.task.loader)(job)
-        _limit_threads(self._setting.threads)
+        _limit_threads(self._config.threads)
         return Result(rows=())
 
     def _run(self, job: Job) -> Result:
         entry = _resolve(job.task.entry)
-        self._port.check(job.inputs)
+        self._callbacks.check(job.inputs)
         model = self._model if job.task.loader else None
-        result: Result = entry(job, self._port.read(job), model)
+        result: Result = entry(job, self._callbacks.read(job), model)
         if not result.rows:
-            raise ValueError(f"{job.task.entry}: got no rows, expected at least one, or the job is never found done")
+            raise ValueError(
+                f"{job.task.entry}: got no rows, expected at least one; a job without rows would never count as done"
+            )
         if result.dump is None:
             return result
-        info = used(partial(self._port.write_dump, job), result.dump)
+        info = used(partial(self._callbacks.write_dump, job), result.dump)
         return Result(rows=[{**result.rows[0], **info}, *result.rows[1:]], tokens=result.tokens)
 
-    def _place(self, divisor: int = 1) -> ExecutionContext:
-        return ExecutionContext(self._torch_device, divisor, self._setting.environment, self._setting.processes)
+    def _context(self, divisor: int = 1) -> ExecutionContext:
+        return ExecutionContext(self._torch_device, divisor, self._config.environment, self._config.processes)
 
-    def _unbegun(self) -> Outcome:
-        return Outcome([], None, {}, leaving=True, undone=True)
+    def _not_started(self) -> Outcome:
+        return Outcome([], None, {}, is_leaving=True, is_unfinished=True)
 
-    def _guarded(self, work: Callable[[], Result], place: ExecutionContext) -> Outcome:
-        started, began = datetime.now(UTC), time.monotonic()
-        result, failure, undone = Result(rows=()), None, False
-        token = EXECUTION_CONTEXT.set(place)
+    def _execute(self, work: Callable[[], Result], context: ExecutionContext) -> Outcome:
+        started_at, began = datetime.now(UTC), time.monotonic()
+        result, failure, is_unfinished = Result(rows=()), None, False
+        token = EXECUTION_CONTEXT.set(context)
         try:
-            self._working = True
+            self._is_working = True
             result = work()
-            self._working = False
+            self._is_working = False
         except Preempted:
-            undone = True
+            is_unfinished = True
         # SystemExit too, because sys.exit in a job would end the actor.
         except (Exception, SystemExit) as error:
-            self._working = False
+            self._is_working = False
             failure = Failure.of(error)
         finally:
-            self._working = False
+            self._is_working = False
             EXECUTION_CONTEXT.reset(token)
         seconds = time.monotonic() - began
         load_seconds, self._load_seconds = self._load_seconds, 0.0
         timing = {
             "seconds": seconds,
             "load_seconds": load_seconds,
-            "actor": self._site.actor,
-            "node": self._site.node,
-            "device": self._site.device,
-            "started": started,
+            "actor": self._location.actor,
+            "node": self._location.node,
+            "device": self._location.device,
+            "started": started_at,
             "tokens_per_s": result.tokens / seconds if result.tokens and seconds > 0 else None,
         }
-        return Outcome(list(result.rows), failure, timing, self._leaving, undone)
+        return Outcome(list(result.rows), failure, timing, self._is_leaving, is_unfinished)
 
 
 def _picklable(outcome: Outcome) -> Outcome:
@@ -289,20 +291,20 @@ def _resolve(name: str) -> Callable[..., Any]:
         ) from error
 
 
-def _torch_device(ids: Sequence[Any], shown: str, devices: int | None) -> str:
+def _torch_device(ids: Sequence[Any], cuda_visible_devices: str, devices: int | None) -> str:
     """Return torch's device of an actor.
 
-    ids: GPUs that Ray assigned; shown: CUDA_VISIBLE_DEVICES of the process; devices: number of GPUs that the
-    actor asked for.
+    ids: GPUs that Ray assigned; cuda_visible_devices: the variable of that name; devices: number of GPUs that
+    the actor requested.
 
     Raises:
-        SweepError: the actor would see other GPUs than its own, or another number than it asked for.
+        SweepError: the actor would see other GPUs than its own, or another number than it requested.
     """
-    visible = [one for one in shown.split(",") if one]
-    if visible != [str(one) for one in ids]:
+    visible = [name for name in cuda_visible_devices.split(",") if name]
+    if visible != [str(name) for name in ids]:
         raise SweepError(f"GPUs of this actor: Ray assigned {list(ids)}, CUDA_VISIBLE_DEVICES shows {visible}")
     if devices is not None and len(visible) != devices:
-        raise SweepError(f"GPUs of this actor: it shows {visible}, expected {devices}")
+        raise SweepError(f"GPUs of this actor: CUDA_VISIBLE_DEVICES shows {visible}, expected {devices} GPUs")
     return "cuda:0"
 
 

@@ -23,15 +23,15 @@ from tsfmscope.tasks.sweep.policy import Failure
 
 # Target duration in seconds, and largest number, of the jobs of one call.
 BATCH_S, BATCH_JOBS = 0.05, 128
-# Jobs that take longer are sent one call at a time: a queue would only make the actors finish at
-# different times.
+# Jobs that take longer are sent one call at a time; with a queue, actors would finish at different
+# times.
 SHORT_S = 0.1
 # Seconds between queries of the cluster's resources.
 RECOUNT_S = 1.0
 # Number of failed starts in a row after which the environment of the workers counts as broken.
 MAX_FAILED_STARTS = 5
 NOWHERE = WorkerLocation("", "", "")
-What = Literal["start", "load", "job"]
+CallKind = Literal["start", "load", "job"]
 
 
 @dataclass(eq=False)
@@ -41,10 +41,10 @@ class Call:
     A job call carries the attempts of its jobs, a load call the attempt that needs the load.
     """
 
-    what: What
+    kind: CallKind
     ref: Any
     attempts: Sequence[Attempt] = ()
-    sent: float = field(default_factory=time.monotonic)
+    sent_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(eq=False)
@@ -54,78 +54,78 @@ class ActorHandle:
     name: str
     actor: Any
     # Job group that it serves: the one that it has loaded, or is started for.
-    shelf: JobGroup
+    group: JobGroup
     calls: deque[Call] = field(default_factory=deque)
     # Time of time.monotonic() at which its oldest unanswered call began.
-    clock: float = field(default_factory=time.monotonic)
-    loaded: JobGroup | None = None
-    site: WorkerLocation = NOWHERE
+    clock_began: float = field(default_factory=time.monotonic)
+    loaded_group: JobGroup | None = None
+    location: WorkerLocation = NOWHERE
     # Mean seconds per job of its last job call; inf: unknown, or longer than expected.
     job_seconds: float = float("inf")
     # Time of time.monotonic() at which its unfinished jobs are handed back; it takes no more jobs.
     # None: it stays.
-    leaves: float | None = None
+    leaves_at: float | None = None
     # The actor's method `run_all`, named after the job group for Ray's dashboard and timeline.
     _run: Any = None
-    _named: str | None = None
+    _run_name: str | None = None
 
     @property
-    def up(self) -> bool:
+    def is_up(self) -> bool:
         """Return whether the actor has started."""
-        return bool(self.site.actor)
+        return bool(self.location.actor)
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Return whether the actor is up and may receive jobs."""
-        return self.up and self.leaves is None and not self.site.unfit
+        return self.is_up and self.leaves_at is None and not self.location.unfit
 
-    def send(self, what: What, attempts: Sequence[Attempt] = ()) -> None:
+    def send(self, kind: CallKind, attempts: Sequence[Attempt] = ()) -> None:
         """Queue a call."""
         if not self.calls:
-            self.clock = time.monotonic()
-        if what == "start":
+            self.clock_began = time.monotonic()
+        if kind == "start":
             ref = self.actor.start.remote()
-        elif what == "load":
-            ref = self.actor.load.options(name=f"load {attempts[0].shelf.group}").remote(attempts[0].job)
+        elif kind == "load":
+            ref = self.actor.load.options(name=f"load {attempts[0].group.name}").remote(attempts[0].job)
         else:
-            if self._named != attempts[0].shelf.group:
-                self._named = attempts[0].shelf.group
-                self._run = self.actor.run_all.options(name=f"run {self._named}".strip())
-            jobs = [(one.job, one.divisor) for one in attempts]
-            ref = self._run.remote(jobs, BATCH_S, queued=bool(self.calls))
-        self.calls.append(Call(what, ref, attempts))
+            if self._run_name != attempts[0].group.name:
+                self._run_name = attempts[0].group.name
+                self._run_method = self.actor.run_all.options(name=f"run {self._run_name}".strip())
+            jobs = [(attempt.job, attempt.divisor) for attempt in attempts]
+            ref = self._run_method.remote(jobs, BATCH_S, was_queued=bool(self.calls))
+        self.calls.append(Call(kind, ref, attempts))
 
-    def answered(self, call: Call) -> None:
+    def remove(self, call: Call) -> None:
         """Remove an answered call and restart the clock."""
         self.calls.remove(call)
-        self.clock = time.monotonic()
+        self.clock_began = time.monotonic()
 
-    def takes(self, attempt: Attempt, max_in_flight: int) -> bool:
-        """Return whether the actor may be given this job now."""
+    def accepts(self, attempt: Attempt, max_in_flight: int) -> bool:
+        """Return whether this job may be sent to the actor now."""
         if not self.calls:
             return True
-        if attempt.alone or self.calls[-1].what != "job" or any(c.attempts[0].alone for c in self.calls):
+        if attempt.alone or self.calls[-1].kind != "job" or any(c.attempts[0].alone for c in self.calls):
             return False
         return self.job_seconds < SHORT_S and len(self.calls) < max_in_flight
 
     def must_load(self, attempt: Attempt) -> bool:
         """Return whether the actor must load something before it can do the job."""
-        return attempt.job.task.loader is not None and attempt.shelf != self.loaded
+        return attempt.job.task.loader is not None and attempt.group != self.loaded_group
 
-    def batch(self, waiting: int, actors: int) -> int:
-        """Return how many jobs to send in one call: many where jobs are short, fewer towards the end."""
+    def batch_size(self, waiting: int, actors: int) -> int:
+        """Return the number of jobs for one call: many if jobs are short, fewer towards the end."""
         share = -(-waiting // (2 * max(actors, 1)))
         return max(1, min(BATCH_JOBS, share, int(BATCH_S / max(self.job_seconds, 1e-9))))
 
-    def overdue(self, resources: Resources) -> TimeoutError | None:
+    def timeout_error(self, resources: Resources) -> TimeoutError | None:
         """Return a TimeoutError if its current call has passed its time limit, else None."""
         if not self.calls:
             return None
-        what = self.calls[0].what
-        limit = {"job": resources.job_timeout_s, "load": resources.load_timeout_s, "start": None}[what]
-        if limit is None or time.monotonic() - self.clock <= limit:
+        kind = self.calls[0].kind
+        limit = {"job": resources.job_timeout_s, "load": resources.load_timeout_s, "start": None}[kind]
+        if limit is None or time.monotonic() - self.clock_began <= limit:
             return None
-        return TimeoutError(f"{what} took more than {limit:g} s; raise resources.{what}_timeout_s if it may")
+        return TimeoutError(f"{kind} took more than {limit:g} s; raise resources.{kind}_timeout_s to allow more")
 
 
 class ActorPool:
@@ -134,130 +134,134 @@ class ActorPool:
     Dead actors are replaced. Nodes may join and leave.
     """
 
-    def __init__(self, name: str, port: StoreCallbacks, resources: Resources) -> None:
+    def __init__(self, name: str, callbacks: StoreCallbacks, resources: Resources) -> None:
         import ray
 
         self._ray = ray
         self._name = name
         # Ray requires actor names to be unique, across past sweeps too.
-        self._run = uuid.uuid4().hex[:6]
+        self._run_method = uuid.uuid4().hex[:6]
         self._resources = resources
-        self._port = ray.put(of_worker(port))
-        self._made = 0
-        self._counted = float("-inf")
+        self._callbacks = ray.put(worker_callbacks(callbacks))
+        self._n_made = 0
+        self._counted_at = float("-inf")
         self._targets: dict[ActorResources, int] = {}
         self._failed_starts = 0
         # Kinds of actor that jobs wait for while none is up -> time.monotonic() since when.
         self._absent: dict[ActorResources, float] = {}
         self._request = Request(of_cluster=resources.address is not None)
-        self._maker = EnvironmentBuilder()
+        self._builder = EnvironmentBuilder()
         self.nodes = Nodes()
-        self.slots: list[ActorHandle] = []
+        self.handles: list[ActorHandle] = []
 
     def __iter__(self) -> Iterator[ActorHandle]:
-        return iter(self.slots)
+        return iter(self.handles)
 
     @property
     def busy(self) -> int:
-        """Return the number of jobs and loads that were sent and are not answered yet."""
-        return sum(len(call.attempts) for slot in self.slots for call in slot.calls)
+        """Return the number of jobs and loads without an answer yet."""
+        return sum(len(call.attempts) for handle in self.handles for call in handle.calls)
 
     @property
     def size(self) -> int:
-        """Return the number of actors that fit and are needed, as last counted."""
+        """Return the number of actors that fit and are needed, at the last count."""
         return sum(self._targets.values())
 
-    def serving(self) -> Counter[JobGroup]:
+    def count_serving(self) -> Counter[JobGroup]:
         """Count the actors that have loaded, are loading, or are started for each job group."""
-        loading = [call.attempts[0].shelf for s in self.slots for call in s.calls if call.what == "load"]
-        return Counter(loading) + Counter(slot.shelf for slot in self.slots if slot.leaves is None)
+        loading_groups = [call.attempts[0].group for s in self.handles for call in s.calls if call.kind == "load"]
+        return Counter(loading_groups) + Counter(handle.group for handle in self.handles if handle.leaves_at is None)
 
-    def top_up(self, backlog: JobQueue) -> None:
+    def scale_up(self, queue: JobQueue) -> None:
         """Start actors until there are as many as fit and as jobs need.
 
         Raises:
             SweepError: no actor of a needed kind comes up.
         """
         now = time.monotonic()
-        if now - self._counted > RECOUNT_S or not self._targets.keys() >= (+backlog.ready).keys():
-            self._counted = now
-            self.nodes.look()
+        if now - self._counted_at > RECOUNT_S or not self._targets.keys() >= (+queue.ready).keys():
+            self._counted_at = now
+            self.nodes.refresh()
             self._give_notice()
-            wanted = self._wanted(backlog)
-            self._targets = allocate(wanted, self.nodes.open, self._resources.actors)
-            self._request.make(cap(wanted, self._resources.actors) if self._resources.actors else {})
+            demand = self._demand(queue)
+            self._targets = allocate(demand, self.nodes.accepting, self._resources.actors)
+            self._request.submit(cap(demand, self._resources.actors) if self._resources.actors else {})
             self._make_room()
-            self._check_starts(backlog, now)
-        staying = self._staying()
-        short = [needs for needs, target in self._targets.items() if staying[needs] < target]
-        wanted = self._wanted(backlog) if short else {}
+            self._check_starts(queue, now)
+        counts = self._count_staying()
+        short = [needs for needs, target in self._targets.items() if counts[needs] < target]
+        demand = self._demand(queue) if short else {}
         for needs in short:
-            for _ in range(min(self._targets[needs], wanted.get(needs, 0)) - staying[needs]):
-                self._start(needs, backlog)
+            for _ in range(min(self._targets[needs], demand.get(needs, 0)) - counts[needs]):
+                self._start(needs, queue)
 
-    def _wanted(self, backlog: JobQueue) -> dict[ActorResources, int]:
+    def _demand(self, queue: JobQueue) -> dict[ActorResources, int]:
         """Return the number of actors that could be kept busy, by kind."""
-        wanted = Counter(backlog.ready)
-        for slot in self.slots:
-            wanted[slot.shelf.needs] += sum(len(call.attempts) for call in slot.calls) if slot.open else 0
-        return {needs: count for needs, count in (+wanted).items() if self._has_environment(needs)}
+        demand = Counter(queue.ready)
+        for handle in self.handles:
+            demand[handle.group.needs] += sum(len(call.attempts) for call in handle.calls) if handle.is_open else 0
+        return {needs: count for needs, count in (+demand).items() if self._has_environment(needs)}
 
     def _has_environment(self, needs: ActorResources) -> bool:
         """Return whether actors of this kind can start; starts to build a missing environment."""
-        return needs.environment is None or self._maker.ready(needs.environment)
+        return needs.environment is None or self._builder.is_ready(needs.environment)
 
-    def unmade(self, backlog: JobQueue) -> Iterator[tuple[ActorResources, Failure]]:
+    def failed_environments(self, queue: JobQueue) -> Iterator[tuple[ActorResources, Failure]]:
         """Yield the needed kinds of actor whose environment could not be built, with the cause."""
-        for needs in list(+backlog.ready):
-            if needs.environment is not None and (failure := self._maker.failure(needs.environment)):
+        for needs in list(+queue.ready):
+            if needs.environment is not None and (failure := self._builder.failure(needs.environment)):
                 yield needs, failure
 
-    def _staying(self) -> Counter[ActorResources]:
-        return Counter(slot.shelf.needs for slot in self.slots if slot.leaves is None)
+    def _count_staying(self) -> Counter[ActorResources]:
+        return Counter(handle.group.needs for handle in self.handles if handle.leaves_at is None)
 
     def _give_notice(self) -> None:
-        for slot in self.slots:
-            if slot.leaves is None and slot.site.node_id in self.nodes.leaving:
-                slot.leaves = self.nodes.leaving[slot.site.node_id]
+        for handle in self.handles:
+            if handle.leaves_at is None and handle.location.node_id in self.nodes.deadlines:
+                handle.leaves_at = self.nodes.deadlines[handle.location.node_id]
 
     def _make_room(self) -> None:
         """End surplus actors that are idle or not up yet, if another kind has too few."""
-        staying = self._staying()
-        if all(staying[needs] >= target for needs, target in self._targets.items()):
+        counts = self._count_staying()
+        if all(counts[needs] >= target for needs, target in self._targets.items()):
             return
-        for slot in self.slots[::-1]:
-            needs = slot.shelf.needs
-            if staying[needs] > self._targets.get(needs, 0) and slot.leaves is None and not (slot.up and slot.calls):
-                self.drop(slot)
-                staying[needs] -= 1
+        for handle in self.handles[::-1]:
+            needs = handle.group.needs
+            if (
+                counts[needs] > self._targets.get(needs, 0)
+                and handle.leaves_at is None
+                and not (handle.is_up and handle.calls)
+            ):
+                self.drop(handle)
+                counts[needs] -= 1
 
-    def _check_starts(self, backlog: JobQueue, now: float) -> None:
+    def _check_starts(self, queue: JobQueue, now: float) -> None:
         """Raise SweepError if a kind of actor that jobs wait for does not come up."""
-        up = {slot.shelf.needs for slot in self.slots if slot.up and not slot.site.unfit}
-        lives = Counter(slot.shelf.needs for slot in self.slots)
+        is_up = {handle.group.needs for handle in self.handles if handle.is_up and not handle.location.unfit}
+        lives = Counter(handle.group.needs for handle in self.handles)
         since, self._absent = self._absent, {}
-        for needs in +backlog.ready:
-            fit = fits(needs, self.nodes.open)
-            held = any(count > self._targets.get(kind, 0) for kind, count in lives.items() if kind != needs)
-            # An actor is up, or others must end first, or the environment is not ready.
-            if needs in up or (fit and (held or not self._targets.get(needs))):
+        for needs in +queue.ready:
+            fit = fits(needs, self.nodes.accepting)
+            surplus = any(count > self._targets.get(kind, 0) for kind, count in lives.items() if kind != needs)
+            # No alarm: an actor is up, or others must end first, or the environment is not ready.
+            if needs in is_up or (fit and (surplus or not self._targets.get(needs))):
                 continue
             self._absent[needs] = since.get(needs, now)
             patience = 0.0 if fit == 0 and self._resources.address is None else self._resources.start_timeout_s
             if now - self._absent[needs] >= patience:
                 raise SweepError(
                     f"no actor came up in {patience:.0f} s: each needs {needs}, the cluster has "
-                    f"{self._ray.cluster_resources()}; ask for less in resources, or add nodes"
+                    f"{self._ray.cluster_resources()}; lower the resources of the task, or add nodes"
                 )
 
-    def _start(self, needs: ActorResources, backlog: JobQueue) -> None:
+    def _start(self, needs: ActorResources, queue: JobQueue) -> None:
         """Start a new actor. Ray shows it under the name of its first model, which may change later."""
-        shelf = backlog.choose(self.serving(), needs) or JobGroup(needs)
-        name = f"{self._name}-{self._made}"
-        known = f"{shelf.group} {name} {self._run}".strip()
-        remote = self._ray.remote(Worker).options(name=known, **actor_options(needs))
+        group = queue.choose(self.count_serving(), needs) or JobGroup(needs)
+        name = f"{self._name}-{self._n_made}"
+        ray_name = f"{group.name} {name} {self._run_method}".strip()
+        remote = self._ray.remote(Worker).options(name=ray_name, **actor_options(needs))
         own = needs.environment
-        setting = WorkerConfig(
+        config = WorkerConfig(
             needs.threads,
             os.getcwd(),
             needs.devices,
@@ -266,40 +270,42 @@ class ActorPool:
             prefix=str(own.folder) if own else None,
             processes=needs.shares,
         )
-        slot = ActorHandle(name, remote.remote(name, self._port, setting), shelf)
-        self._made += 1
-        slot.send("start")
-        self.slots.append(slot)
+        handle = ActorHandle(name, remote.remote(name, self._callbacks, config), group)
+        self._n_made += 1
+        handle.send("start")
+        self.handles.append(handle)
 
-    def loading(self, node: str | None = None) -> set[JobGroup]:
+    def loading_groups(self, node: str | None = None) -> set[JobGroup]:
         """Return the job groups that actors are loading, on one node or any."""
-        slots = [slot for slot in self.slots if node in (None, slot.site.node_id)]
-        return {call.attempts[0].shelf for slot in slots for call in slot.calls if call.what == "load"}
+        handles = [handle for handle in self.handles if node in (None, handle.location.node_id)]
+        return {call.attempts[0].group for handle in handles for call in handle.calls if call.kind == "load"}
 
-    def able(self, shelf: JobGroup) -> set[str]:
+    def capable_nodes(self, group: JobGroup) -> set[str]:
         """Return the nodes whose actors could load for a job group.
 
-        Empty where an actor has loaded the group, is loading it, or is still to come up.
+        Empty if an actor has loaded the group, is loading it, or has not started yet.
         """
-        mine = [slot for slot in self.slots if slot.shelf.needs == shelf.needs and slot.leaves is None]
+        staying = [handle for handle in self.handles if handle.group.needs == group.needs and handle.leaves_at is None]
         # An actor that has waited this long may never come up.
         late = time.monotonic() - self._resources.start_timeout_s
-        if shelf in self.loading() or any((not s.up and s.clock > late) or s.loaded == shelf for s in mine):
+        if group in self.loading_groups() or any(
+            (not s.is_up and s.clock_began > late) or s.loaded_group == group for s in staying
+        ):
             return set()
-        return {slot.site.node_id for slot in mine if slot.open}
+        return {handle.location.node_id for handle in staying if handle.is_open}
 
-    def started(self, slot: ActorHandle, site: WorkerLocation) -> None:
+    def record_start(self, handle: ActorHandle, location: WorkerLocation) -> None:
         """Store where an actor runs. Raises SweepError if all actors of the pool are unfit.
 
         An unfit actor is kept without jobs: it occupies resources in which Ray would otherwise start the next
         actor.
         """
-        slot.site = site
+        handle.location = location
         self._failed_starts = 0
-        if site.unfit and all(one.site.unfit for one in self.slots):
-            raise SweepError(f"workers do not start: {site.unfit}")
+        if location.unfit and all(other.location.unfit for other in self.handles):
+            raise SweepError(f"workers do not start: {location.unfit}")
 
-    def failed_start(self, failure: Failure, began: float) -> None:
+    def record_failed_start(self, failure: Failure, began: float) -> None:
         """Count an actor that did not come up, requested at time `began` of time.monotonic().
 
         A start does not count if a node disappeared in the meantime: the node may have been the actor's,
@@ -310,33 +316,33 @@ class ActorPool:
                 constructor or start failed.
         """
         own = not failure.transient or "creation task" in failure.message
-        self._failed_starts += own or not self.nodes.shaken(began)
+        self._failed_starts += own or not self.nodes.may_have_failed(began)
         if self._failed_starts >= MAX_FAILED_STARTS or own:
             raise SweepError(
                 f"workers do not start: {failure.type}: {failure.message}\n"
-                "Expected the same environment and code on every node; see the traceback above for what is missing"
+                "Expected the same environment and code on every node; the traceback above names what is missing"
             )
 
-    def drop(self, slot: ActorHandle) -> None:
+    def drop(self, handle: ActorHandle) -> None:
         """End an actor, even if it is working."""
-        self._ray.kill(slot.actor, no_restart=True)
-        self.slots.remove(slot)
-        self._counted = float("-inf")
+        self._ray.kill(handle.actor, no_restart=True)
+        self.handles.remove(handle)
+        self._counted_at = float("-inf")
 
     def close(self) -> None:
-        """End all actors, and the building of environments."""
-        self._maker.close()
-        for slot in list(self.slots):
-            self.drop(slot)
+        """End all actors and all builds of environments."""
+        self._builder.close()
+        for handle in list(self.handles):
+            self.drop(handle)
         # An error of a cluster that is gone must not hide the original error.
         with contextlib.suppress(Exception):
-            self._request.make({})
+            self._request.submit({})
 
 
-def of_worker(port: StoreCallbacks) -> StoreCallbacks:
+def worker_callbacks(callbacks: StoreCallbacks) -> StoreCallbacks:
     """Return a worker's callbacks: without `missing` and `append`, which need not be picklable."""
-    return port._replace(missing=_driver_only, append=_driver_only)
+    return callbacks._replace(missing=_driver_only, append=_driver_only)
 
 
 def _driver_only(_: Sequence[Any]) -> NoReturn:
-    raise AssertionError("a worker called missing or append, which are the driver's")
+    raise AssertionError("a worker called missing or append, which only the driver may call")

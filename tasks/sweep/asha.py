@@ -23,8 +23,8 @@ class PersistentAsha(FIFOScheduler):
     """Asynchronous halving of the rows of jobs, separately in each group.
 
     path: log of every row, in order; a row is written there before it is judged. A new scheduler replays it,
-    so a killed search resumes with the same decisions. Only rows that had not arrived are lost, and a job
-    that continues reports them again (see `job.report`). A row that arrives a second time is not judged
+    so a killed search resumes with the same decisions. Only rows that had not arrived are lost; a job that
+    continues reports them again (see `job.report`). A row that arrives a second time is not judged
     again.
 
     groups: key of a job -> its group; "" for other jobs.
@@ -33,43 +33,43 @@ class PersistentAsha(FIFOScheduler):
     def __init__(self, halving: Halving, path: Path, groups: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__()
         # Keys of the stopped jobs.
-        self.stopped: set[str] = set()
+        self.stopped_keys: set[str] = set()
         self.halving, self._path = halving, path
         self._groups, self._halvings = groups, {name: _asha(halving) for name in {"", *groups.values()}}
         # Key -> times of its rows.
-        self._heard: dict[str, set[float]] = {}
-        for row in _whole_lines(path):
-            self._judge(row.pop("key"), row)
+        self._times: dict[str, set[float]] = {}
+        for row in _read_complete_rows(path):
+            self._decide(row.pop("key"), row)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
         """Handle a row that a trial reports; called by Tune."""
-        return self.hear(trial.config["key"], result)
+        return self.report(trial.config["key"], result)
 
-    def hear(self, key: str, result: Mapping[str, Any]) -> str:
+    def report(self, key: str, result: Mapping[str, Any]) -> str:
         """Return STOP or CONTINUE for the job with this key.
 
         Only the time and the metric of the result are used.
         """
         row = {name: result[name] for name in (self.halving.time, self.halving.metric) if name in result}
-        if key not in self.stopped and len(row) == 2 and row[self.halving.time] not in self._heard.get(key, ()):
+        if key not in self.stopped_keys and len(row) == 2 and row[self.halving.time] not in self._times.get(key, ()):
             with self._path.open("a") as file:
                 file.write(json.dumps({"key": key, **row}) + "\n")
-            self._judge(key, row)
-        return str(self.STOP if key in self.stopped else self.CONTINUE)
+            self._decide(key, row)
+        return str(self.STOP if key in self.stopped_keys else self.CONTINUE)
 
-    def knows(self, key: str) -> bool:
+    def has_rows(self, key: str) -> bool:
         """Return whether a row of this job has arrived."""
-        return key in self._heard
+        return key in self._times
 
-    def _judge(self, key: str, row: Mapping[str, Any]) -> None:
+    def _decide(self, key: str, row: Mapping[str, Any]) -> None:
         asha = self._halvings[self._groups.get(key, "")]
         # Tune's own trial ids differ in each run.
         trial = SimpleNamespace(trial_id=key)
-        if key not in self._heard:
+        if key not in self._times:
             asha.on_trial_add(None, trial)
-        self._heard.setdefault(key, set()).add(row[self.halving.time])
+        self._times.setdefault(key, set()).add(row[self.halving.time])
         if asha.on_trial_result(None, trial, dict(row)) == self.STOP:
-            self.stopped.add(key)
+            self.stopped_keys.add(key)
 
 
 def _asha(halving: Halving) -> ASHAScheduler:
@@ -80,7 +80,7 @@ def _asha(halving: Halving) -> ASHAScheduler:
         max_t=halving.most,
         grace_period=halving.grace,
         reduction_factor=halving.reduction,
-        # A trial that gets to `most` ends by itself.
+        # A trial that reaches `most` ends by itself.
         stop_last_trials=False,
     )
 
@@ -88,21 +88,21 @@ def _asha(halving: Halving) -> ASHAScheduler:
 class ProgressCallback(Callback):
     """Callback that reports, at each of Tune's steps, how many trials ended, failed and are running."""
 
-    def __init__(self, tell: Callable[[int, int, int], None]) -> None:
-        self._tell = tell
+    def __init__(self, callback: Callable[[int, int, int], None]) -> None:
+        self._callback = callback
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Count the trials by status and report the counts; called by Tune."""
-        found = Counter(trial.status for trial in trials)
-        self._tell(found[Trial.TERMINATED], found[Trial.ERROR], found[Trial.RUNNING])
+        counts = Counter(trial.status for trial in trials)
+        self._callback(counts[Trial.TERMINATED], counts[Trial.ERROR], counts[Trial.RUNNING])
 
 
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
+def _read_complete_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file, none if it does not exist; an incomplete last line is cut off."""
     if not path.exists():
         return []
     text = path.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        path.write_text(whole)
-    return [json.loads(line) for line in whole.splitlines()]
+    complete = text[: text.rfind("\n") + 1]
+    if complete != text:
+        path.write_text(complete)
+    return [json.loads(line) for line in complete.splitlines()]

@@ -15,7 +15,7 @@ from tsfmscope.tasks.errors import SweepError
 from tsfmscope.tasks.job import Job
 from tsfmscope.tasks.sweep.environments import Environment
 from tsfmscope.tasks.sweep.placement import ActorResources
-from tsfmscope.tasks.sweep.signals import ended_by_signals
+from tsfmscope.tasks.sweep.signals import kill_on_signal
 
 # Folder that contains the package `tsfmscope`.
 ROOT = Path(__file__).absolute().parents[3]
@@ -70,14 +70,14 @@ class Resources:
     max_attempts: int = 3
     job_timeout_s: float | None = None
     load_timeout_s: float | None = None
-    # Seconds without any actor that comes up, after which the sweep fails.
+    # Seconds after which the sweep fails if no actor has started.
     start_timeout_s: float = 300
     flush_seconds: float = 5
     # Seconds of draining after SIGINT or SIGTERM; spot machines give 30 s.
     drain_seconds: float = 20
     # Seconds after SIGTERM to an actor, until it hands back its job.
     notice_seconds: float = 20
-    # Largest number of calls in flight per actor where jobs are short; one where they are not.
+    # Largest number of calls in flight per actor for short jobs; long jobs have one.
     max_in_flight: int = 8
     # Number of jobs planned at once.
     chunk: int = 10_000
@@ -94,16 +94,16 @@ class Resources:
 
     @cached_property
     def needs(self) -> ActorResources:
-        """Return the resources of an actor whose task has none of its own."""
+        """Return the resources of an actor whose task is not in `tasks`."""
         return ActorResources(self.cpus, self.gpus, self.memory_mb, self.custom, self.labels)
 
-    def of(self, task: str) -> ActorResources:
+    def for_task(self, task: str) -> ActorResources:
         """Return the resources of an actor that runs jobs of a task."""
         return self.tasks.get(task, self.needs)
 
-    def of_job(self, job: Job) -> ActorResources:
+    def for_job(self, job: Job) -> ActorResources:
         """Return an actor's resources for a job, with the environment of the job's group if it has one."""
-        needs, own = self.of(job.task.name), self.environments.get(job.group)
+        needs, own = self.for_task(job.task.name), self.environments.get(job.group)
         return needs if own is None else replace(needs, environment=own)
 
 
@@ -126,10 +126,10 @@ def runtime_environment(threads: int, own: Environment | None = None) -> dict[st
     """Return Ray's runtime environment for workers on a cluster, or in an environment of their own."""
     if own is not None:
         return {"env_vars": worker_environment(threads, own.code), "py_executable": str(own.python)}
-    told: dict[str, Any] = {"env_vars": worker_environment(threads)}
+    options: dict[str, Any] = {"env_vars": worker_environment(threads)}
     if python := os.environ.get(PYTHON_VARIABLE):
-        told["py_executable"] = python
-    return told
+        options["py_executable"] = python
+    return options
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def connect(resources: Resources) -> Iterator[None]:
         yield
         return
     try:
-        with ended_by_signals():
+        with kill_on_signal():
             _start(resources)
         yield
     finally:
@@ -198,7 +198,7 @@ def _check_loopback() -> None:
             socket.create_connection(server.getsockname(), timeout=PROBE_S).close()
     except OSError as error:
         raise SweepError(
-            f"Ray's processes talk to each other over 127.0.0.1, which cannot be reached here ({error.strerror}); "
+            f"Ray's processes communicate over 127.0.0.1, which cannot be reached on this machine ({error.strerror}); "
             "bring the loopback interface up: `ip link set lo up`, or give the container a network"
         ) from error
 
@@ -216,23 +216,23 @@ def _start(resources: Resources) -> None:
                 ray.init(resources.address, runtime_env=runtime_environment(resources.needs.threads), **quiet)
         except (OSError, RuntimeError, ValueError) as error:
             raise SweepError(
-                f"resources.address: got {resources.address!r}, where no Ray cluster answers that this one can join "
-                f"({error}); start one with `ray start --head`, or leave the address out to use this machine"
+                f"resources.address: got {resources.address!r}, where no Ray cluster answers ({error}); start "
+                "one with `ray start --head`, or leave the address out to use this machine"
             ) from error
         return
     _check_loopback()
     with environment({**QUIET, **worker_environment(resources.needs.threads)}):
-        for left in reversed(range(START_TRIES)):
-            others = set(psutil.Process().children())
+        for tries_left in reversed(range(START_TRIES)):
+            before = set(psutil.Process().children())
             try:
                 _start_local(resources, quiet)
                 break
             # Ray raises a plain Exception here, no subclass.
             except Exception as error:
-                if left == 0 or "timed out during startup" not in str(error):
+                if tries_left == 0 or "timed out during startup" not in str(error):
                     raise
             ray.shutdown()
-            for child in set(psutil.Process().children()) - others:
+            for child in set(psutil.Process().children()) - before:
                 # Ray leaves processes of the half-started node behind.
                 child.kill()
                 child.wait()

@@ -20,11 +20,10 @@ from tsfmscope.tasks.sweep.job_queue import Attempt, JobGroup, JobQueue
 from tsfmscope.tasks.sweep.load_failures import LoadFailures
 from tsfmscope.tasks.sweep.policy import Action, Failure, decide, fatal
 from tsfmscope.tasks.sweep.progress import Progress, Rate, usage
-from tsfmscope.tasks.sweep.records import Ledger, Summary, unanswered
-from tsfmscope.tasks.sweep.signals import caught_signals, leave
+from tsfmscope.tasks.sweep.records import Ledger, Summary, outcome_without_answer
+from tsfmscope.tasks.sweep.signals import caught_signals, exit_by_signal
 
-# Number of nodes that may disappear while they run one job; after that, the job is taken for the
-# cause.
+# Number of nodes that may disappear while they run one job; after that, the job counts as the cause.
 MAX_LOSSES = 10
 # Longest wait, in seconds, between checks of time limits, signals and progress.
 TICK_S = 0.2
@@ -33,8 +32,10 @@ __all__ = ["Summary", "run"]
 Report = Callable[[Progress], None]
 
 
-def run(jobs: Iterable[Job], port: StoreCallbacks, resources: Resources, *, report: Report | None = None) -> Summary:
-    """Run every job that is not stored yet, and hand its record to `port.append`.
+def run(
+    jobs: Iterable[Job], callbacks: StoreCallbacks, resources: Resources, *, report: Report | None = None
+) -> Summary:
+    """Run every job that is not stored yet, and hand its record to `callbacks.append`.
 
     Jobs of one group should follow each other: the plan is read in chunks, and a model is loaded again for
     each chunk that needs it. Ray is not started when nothing is missing.
@@ -47,208 +48,213 @@ def run(jobs: Iterable[Job], port: StoreCallbacks, resources: Resources, *, repo
     In each case, the records of finished jobs are stored first, if the store still accepts them.
     """
     began = time.monotonic()
-    backlog = JobQueue(jobs, port.missing, resources.chunk, resources.of_job)
-    ledger = Ledger(port.append, resources.flush_seconds)
-    backlog.refill(1)
-    acted: tuple[int, ...] = ()
-    if len(backlog):
+    queue = JobQueue(jobs, callbacks.missing, resources.chunk, resources.for_job)
+    ledger = Ledger(callbacks.append, resources.flush_seconds)
+    queue.refill(1)
+    activity: tuple[int, ...] = ()
+    if len(queue):
         with connect(resources):
-            sweep = _Sweep(backlog, ledger, port, resources, report)
+            sweep = _Sweep(queue, ledger, callbacks, resources, report)
             sweep.work()
-            acted = (sweep.loads, sweep.restarts, sweep.handed_back)
+            activity = (sweep.loads, sweep.restarts, sweep.handed_back)
     elif report:
-        report(Progress(backlog.planned, backlog.reused, 0, 0, 0, 0.0, 0.0))
+        report(Progress(queue.n_planned, queue.n_reused, 0, 0, 0, 0.0, 0.0))
     seconds = time.monotonic() - began
     failures = dict(sorted(ledger.failures.items()))
-    return Summary(backlog.planned, backlog.reused, ledger.done, ledger.failed, seconds, failures, *acted)
+    return Summary(queue.n_planned, queue.n_reused, ledger.done, ledger.failed, seconds, failures, *activity)
 
 
 class _Sweep:
     """State and main loop of one sweep."""
 
     def __init__(
-        self, backlog: JobQueue, ledger: Ledger, port: StoreCallbacks, resources: Resources, report: Report | None
+        self, queue: JobQueue, ledger: Ledger, callbacks: StoreCallbacks, resources: Resources, report: Report | None
     ):
         import ray
 
         self._ray = ray
-        self._backlog = backlog
+        self._queue = queue
         self._ledger = ledger
         self._resources = resources
         self._report = report
-        self._fleet = ActorPool("actor", port, resources)
+        self._pool = ActorPool("actor", callbacks, resources)
         self._rate = Rate()
-        self._told = 0.0
+        self._reported_at = 0.0
         self._loads = LoadFailures(resources.max_attempts)
         # Divisor of a task's batches for which memory was sufficient, by job group and task name.
         self._divisors: dict[tuple[JobGroup, str], int] = {}
         self.loads = self.restarts = self.handed_back = 0
 
     def work(self) -> None:
-        """Run until no job is left or a signal asks to stop."""
+        """Run until no job is left or a stop signal arrives."""
         with caught_signals() as caught, ExitStack() as last:
-            last.callback(self._tell, force=True)
-            last.callback(self._fleet.close)
+            last.callback(self._report_progress, force=True)
+            last.callback(self._pool.close)
             # Callbacks run in reverse order, so the flush is first: records are stored even if the
             # cluster is gone.
             last.callback(self._ledger.flush, force=True)
-            while (len(self._backlog) or self._fleet.busy) and not caught:
-                self._fleet.top_up(self._backlog)
-                self._give_up()
+            while (len(self._queue) or self._pool.busy) and not caught:
+                self._pool.scale_up(self._queue)
+                self._record_impossible()
                 self._dispatch()
-                self._turn()
-                self._backlog.plan_ahead()
-                self._backlog.refill(1 + self._fleet.size * self._resources.max_in_flight)
+                self._step()
+                self._queue.plan_ahead()
+                self._queue.refill(1 + self._pool.size * self._resources.max_in_flight)
             if caught:
                 self._drain(caught)
         if caught:
             stored = self._ledger.done + self._ledger.failed
-            left = f"{self._backlog.planned - self._backlog.reused - stored}" + " or more" * (not self._backlog.counted)
-            leave(caught[0], f"{stored} jobs stored, {left} left; run the same command again to go on")
+            remaining = str(self._queue.n_planned - self._queue.n_reused - stored)
+            if not self._queue.is_total_known:
+                remaining += " or more"
+            exit_by_signal(caught[0], f"{stored} jobs stored, {remaining} left; run the same command again to go on")
 
-    def _turn(self) -> None:
+    def _step(self) -> None:
         self._collect()
-        self._expire()
-        self._let_go()
+        self._enforce_time_limits()
+        self._end_leaving()
         # Flush in a drain as well: a machine that is reclaimed may disappear before the drain ends.
         self._ledger.flush()
-        self._tell()
+        self._report_progress()
 
     def _drain(self, caught: list[int]) -> None:
         """Wait for running jobs, at most `drain_seconds`; a second signal ends the wait."""
         end = time.monotonic() + self._resources.drain_seconds
-        while self._fleet.busy and time.monotonic() < end and len(caught) < 2:
-            self._turn()
+        while self._pool.busy and time.monotonic() < end and len(caught) < 2:
+            self._step()
 
     def _dispatch(self) -> None:
-        for slot in [slot for slot in self._fleet if slot.open]:
-            while attempts := self._next(slot):
-                slot.send("load" if slot.must_load(attempts[0]) else "job", attempts)
+        for handle in [handle for handle in self._pool if handle.is_open]:
+            while attempts := self._next_attempts(handle):
+                handle.send("load" if handle.must_load(attempts[0]) else "job", attempts)
 
-    def _next(self, slot: ActorHandle) -> list[Attempt]:
-        """Take the jobs for this actor's next call from the queue; empty where the actor has enough."""
-        shelf, barred = slot.shelf, self._barred(slot)
-        if self._backlog.peek(shelf) is None or (shelf in barred and shelf != slot.loaded):
-            other = None if slot.calls else self._backlog.choose(self._fleet.serving(), shelf.needs, barred)
-            if other is None:
+    def _next_attempts(self, handle: ActorHandle) -> list[Attempt]:
+        """Take the jobs for this actor's next call from the queue; empty if the actor has enough jobs."""
+        group, excluded = handle.group, self._excluded_groups(handle)
+        if self._queue.peek(group) is None or (group in excluded and group != handle.loaded_group):
+            chosen = None if handle.calls else self._queue.choose(self._pool.count_serving(), group.needs, excluded)
+            if chosen is None:
                 return []
-            shelf = other
-        attempt = self._backlog.peek(shelf)
-        if attempt is None or not slot.takes(attempt, self._resources.max_in_flight):
+            group = chosen
+        attempt = self._queue.peek(group)
+        if attempt is None or not handle.accepts(attempt, self._resources.max_in_flight):
             return []
-        single = attempt.alone or slot.must_load(attempt)
-        count = 1 if single else slot.batch(len(self._backlog), self._fleet.size)
-        attempts = [self._backlog.pop(shelf)]
-        while len(attempts) < count and (attempt := self._backlog.peek(shelf)) and not attempt.alone:
-            attempts.append(self._backlog.pop(shelf))
+        single = attempt.alone or handle.must_load(attempt)
+        count = 1 if single else handle.batch_size(len(self._queue), self._pool.size)
+        attempts = [self._queue.pop(group)]
+        while len(attempts) < count and (attempt := self._queue.peek(group)) and not attempt.alone:
+            attempts.append(self._queue.pop(group))
         for attempt in attempts if self._divisors else ():
-            attempt.divisor = max(attempt.divisor, self._divisors.get((shelf, attempt.job.task.name), 1))
+            attempt.divisor = max(attempt.divisor, self._divisors.get((group, attempt.job.task.name), 1))
         return attempts
 
-    def _barred(self, slot: ActorHandle) -> set[JobGroup]:
+    def _excluded_groups(self, handle: ActorHandle) -> set[JobGroup]:
         """Return the job groups that the actor should not load now.
 
         These are groups that its node failed to load and may not try again yet, and groups with a failed load
         that another actor of the node is loading.
         """
-        node = slot.site.node_id
-        return self._loads.barred(node) | {shelf for shelf in self._loads if shelf in self._fleet.loading(node)}
+        node = handle.location.node_id
+        return self._loads.excluded_groups(node) | {
+            group for group in self._loads if group in self._pool.loading_groups(node)
+        }
 
     def _collect(self) -> None:
         """Process the answers that have arrived to each actor's oldest call; calls are answered in order."""
-        calls = {slot.calls[0].ref: (slot, slot.calls[0]) for slot in self._fleet if slot.calls}
+        calls = {handle.calls[0].ref: (handle, handle.calls[0]) for handle in self._pool if handle.calls}
         if not calls:
             time.sleep(TICK_S)
             return
         refs = list(calls)
         self._ray.wait(refs, num_returns=1, timeout=TICK_S)
         for ref in self._ray.wait(refs, num_returns=len(refs), timeout=0)[0]:
-            slot, call = calls[ref]
+            handle, call = calls[ref]
             try:
                 answer = self._ray.get(ref)
-                answer = pickle.loads(answer) if call.what == "job" else answer
+                answer = pickle.loads(answer) if call.kind == "job" else answer
             # Any exception of Ray, such as the death of an actor, or an answer that cannot be
             # unpickled here.
             except Exception as error:
-                self._broken(slot, call, error)
+                self._handle_error(handle, call, error)
             else:
-                self._answered(slot, call, answer)
+                self._process_answer(handle, call, answer)
 
-    def _answered(self, slot: ActorHandle, call: Call, answer: Any) -> None:
-        slot.answered(call)
-        if call.what == "start":
-            self._fleet.started(slot, answer)
-        elif call.what == "job":
-            self._done(slot, call, answer)
-        elif answer.undone:
-            slot.leaves = float("inf")
+    def _process_answer(self, handle: ActorHandle, call: Call, answer: Any) -> None:
+        handle.remove(call)
+        if call.kind == "start":
+            self._pool.record_start(handle, answer)
+        elif call.kind == "job":
+            self._process_outcomes(handle, call, answer)
+        elif answer.is_unfinished:
+            handle.leaves_at = float("inf")
             self._hand_back(call.attempts)
         elif answer.failure is not None:
-            self._failed(slot, call, call.attempts[0], answer.failure, answer)
+            self._handle_failure(handle, call, call.attempts[0], answer.failure, answer)
         else:
             self.loads += 1
-            slot.shelf = slot.loaded = call.attempts[0].shelf
-            self._loads.succeeded(slot.shelf, slot.site)
-            slot.send("job", call.attempts)
+            handle.group = handle.loaded_group = call.attempts[0].group
+            self._loads.forget_failures(handle.group, handle.location)
+            handle.send("job", call.attempts)
 
-    def _done(self, slot: ActorHandle, call: Call, outcomes: Sequence[Outcome]) -> None:
+    def _process_outcomes(self, handle: ActorHandle, call: Call, outcomes: Sequence[Outcome]) -> None:
         """Process the outcomes of a call's jobs; jobs that the call did not reach go back to the queue."""
-        # A long job was ahead of them: another actor may be free sooner.
+        # A long job ran before this call: another actor may be free sooner.
         if not outcomes:
-            slot.job_seconds = float("inf")
-            self._back(call.attempts)
+            handle.job_seconds = float("inf")
+            self._put_back(call.attempts)
             return
-        if outcomes[-1].leaving:
+        if outcomes[-1].is_leaving:
             # The actor ends its job in time by itself.
-            slot.leaves = float("inf")
-        if outcomes[-1].undone:
-            (self._hand_back if outcomes[-1].leaving else self._back)(call.attempts[len(outcomes) - 1 :])
-            outcomes, slot.loaded = outcomes[:-1], None
+            handle.leaves_at = float("inf")
+        if outcomes[-1].is_unfinished:
+            (self._hand_back if outcomes[-1].is_leaving else self._put_back)(call.attempts[len(outcomes) - 1 :])
+            outcomes, handle.loaded_group = outcomes[:-1], None
         else:
-            self._back(call.attempts[len(outcomes) :])
+            self._put_back(call.attempts[len(outcomes) :])
         if outcomes:
-            slot.job_seconds = sum(outcome.timing["seconds"] for outcome in outcomes) / len(outcomes)
+            handle.job_seconds = sum(outcome.timing["seconds"] for outcome in outcomes) / len(outcomes)
         for attempt, outcome in zip(call.attempts, outcomes, strict=False):
             if outcome.failure is None:
                 self._ledger.add(attempt.job, outcome, attempt.attempts + 1)
                 if attempt.divisor > 1:
-                    self._divisors[attempt.shelf, attempt.job.task.name] = attempt.divisor
+                    self._divisors[attempt.group, attempt.job.task.name] = attempt.divisor
             else:
-                self._failed(slot, call, attempt, outcome.failure, outcome)
+                self._handle_failure(handle, call, attempt, outcome.failure, outcome)
 
-    def _broken(self, slot: ActorHandle, call: Call, error: Exception) -> None:
-        """Handle a call that failed itself, as opposed to the work in it."""
+    def _handle_error(self, handle: ActorHandle, call: Call, error: Exception) -> None:
+        """Handle an error of the call itself, as opposed to a failure of its job."""
         failure = Failure.of(error)
         kinds = self._ray.exceptions
-        if call.what == "start" or (isinstance(error, kinds.RayError) and not isinstance(error, kinds.RayTaskError)):
-            self._lose(slot, failure, sure=False)
+        if call.kind == "start" or (isinstance(error, kinds.RayError) and not isinstance(error, kinds.RayTaskError)):
+            self._lose_actor(handle, failure, certain=False)
             return
-        slot.answered(call)
+        handle.remove(call)
         if len(call.attempts) == 1:
-            self._failed(slot, call, call.attempts[0], failure, None)
+            self._handle_failure(handle, call, call.attempts[0], failure, None)
         else:
-            self._back(call.attempts, alone=True)
+            self._put_back(call.attempts, alone=True)
 
-    def _expire(self) -> None:
-        for slot in list(self._fleet):
-            if (error := slot.overdue(self._resources)) is not None:
-                self._lose(slot, Failure.of(error), sure=True)
+    def _enforce_time_limits(self) -> None:
+        for handle in list(self._pool):
+            if (error := handle.timeout_error(self._resources)) is not None:
+                self._lose_actor(handle, Failure.of(error), certain=True)
 
-    def _let_go(self) -> None:
+    def _end_leaving(self) -> None:
         """End actors whose node has disappeared, and leaving actors that are idle or out of time."""
         now = time.monotonic()
-        for slot in list(self._fleet):
-            if slot.leaves is not None and (not slot.calls or now > slot.leaves):
-                self._hand_back([attempt for call in self._end(slot) for attempt in call.attempts])
-            elif slot.up and self._fleet.nodes.gone(slot.site.node_id):
-                self._lose(slot, Failure.of(ConnectionError(f"node {slot.site.node} has gone")), sure=False)
+        for handle in list(self._pool):
+            if handle.leaves_at is not None and (not handle.calls or now > handle.leaves_at):
+                self._hand_back([attempt for call in self._end_actor(handle) for attempt in call.attempts])
+            elif handle.is_up and self._pool.nodes.has_disappeared(handle.location.node_id):
+                error = ConnectionError(f"node {handle.location.node} disappeared")
+                self._lose_actor(handle, Failure.of(error), certain=False)
 
     def _hand_back(self, attempts: Sequence[Attempt]) -> None:
         """Put back jobs that their actor or node had no time for; they do not count as failed attempts."""
         self.handed_back += len(attempts)
-        self._back(attempts)
+        self._put_back(attempts)
 
-    def _lose(self, slot: ActorHandle, failure: Failure, *, sure: bool) -> None:
+    def _lose_actor(self, handle: ActorHandle, failure: Failure, *, certain: bool) -> None:
         """End an actor and decide which of its jobs caused the loss.
 
         The job of its first call is blamed. It is not blamed if the call had several jobs, or if other calls
@@ -256,91 +262,95 @@ class _Sweep:
         the queue, to be run alone. If the node is gone or about to leave, no job is blamed, except a job to
         which this happened MAX_LOSSES times before.
 
-        sure: no answer can have been lost.
+        certain: no answer can have been lost.
         """
-        lost = not sure and self._fleet.nodes.lost(slot.site.node_id)
-        calls = self._end(slot)
+        node_lost = not certain and self._pool.nodes.is_lost(handle.location.node_id)
+        calls = self._end_actor(handle)
         if not calls:
             return
         first, *others = calls
-        if first.what == "start":
-            self._fleet.failed_start(failure, slot.clock)
-        elif lost and first.attempts[0].losses < MAX_LOSSES:
+        if first.kind == "start":
+            self._pool.record_failed_start(failure, handle.clock_began)
+        elif node_lost and first.attempts[0].losses < MAX_LOSSES:
             first.attempts[0].losses += 1
             self._hand_back([attempt for call in calls for attempt in call.attempts])
         else:
             for call in reversed(others):
-                self._back(call.attempts, alone=not sure)
-            if len(first.attempts) == 1 and (sure or not others):
+                self._put_back(call.attempts, alone=not certain)
+            if len(first.attempts) == 1 and (certain or not others):
                 first.attempts[0].alone = True
-                self._failed(slot, first, first.attempts[0], failure, None)
+                self._handle_failure(handle, first, first.attempts[0], failure, None)
             else:
-                self._back(first.attempts, alone=True)
+                self._put_back(first.attempts, alone=True)
 
-    def _back(self, attempts: Sequence[Attempt], *, alone: bool = False) -> None:
+    def _put_back(self, attempts: Sequence[Attempt], *, alone: bool = False) -> None:
         for attempt in reversed(attempts):
             attempt.alone = attempt.alone or alone
-            self._backlog.back(attempt)
+            self._queue.put_back(attempt)
 
-    def _failed(
-        self, slot: ActorHandle, call: Call, attempt: Attempt, failure: Failure, outcome: Outcome | None
+    def _handle_failure(
+        self, handle: ActorHandle, call: Call, attempt: Attempt, failure: Failure, outcome: Outcome | None
     ) -> None:
         """Handle a failed job or load as the policy decides."""
-        shelf, of_load = attempt.shelf, call.what == "load"
+        group, of_load = attempt.group, call.kind == "load"
         if of_load:
-            slot.shelf, slot.loaded = JobGroup(shelf.needs), None
-            tried = self._loads.failed(shelf, slot.site, failure, call.sent)
+            handle.group, handle.loaded_group = JobGroup(group.needs), None
+            tries = self._loads.record_failure(group, handle.location, failure, call.sent_at)
         else:
             attempt.attempts += 1
-            tried = attempt.attempts
-        decision = decide(failure, tried, self._resources.max_attempts, attempt.divisor)
+            tries = attempt.attempts
+        decision = decide(failure, tries, self._resources.max_attempts, attempt.divisor)
         if decision.action is Action.STOP:
             raise fatal(f"{attempt.job.task.name} {attempt.job.spec_json}", failure)
         if of_load or decision.action is Action.RETRY:
             attempt.divisor *= 2 if decision.halve and not of_load else 1
-            self._backlog.back(attempt)
+            self._queue.put_back(attempt)
         else:
-            outcome = outcome or unanswered(failure, slot.site, seconds=time.monotonic() - slot.clock)
+            outcome = outcome or outcome_without_answer(
+                failure, handle.location, seconds=time.monotonic() - handle.clock_began
+            )
             self._ledger.add(attempt.job, outcome, attempt.attempts)
-        if decision.new_actor and slot in self._fleet.slots:
-            for left in reversed(self._end(slot)):
-                self._back(left.attempts)
+        if decision.new_actor and handle in self._pool.handles:
+            for call in reversed(self._end_actor(handle)):
+                self._put_back(call.attempts)
         elif not of_load and failure.transient:
             # A job that failed midway may have changed the model, so the actor does no more jobs
             # with it.
-            slot.loaded = None
+            handle.loaded_group = None
 
-    def _end(self, slot: ActorHandle) -> list[Call]:
+    def _end_actor(self, handle: ActorHandle) -> list[Call]:
         """End an actor and return its unanswered calls, the oldest first."""
-        calls = list(slot.calls)
-        self._fleet.drop(slot)
-        slot.calls.clear()
+        calls = list(handle.calls)
+        self._pool.drop(handle)
+        handle.calls.clear()
         self.restarts += 1
         return calls
 
-    def _give_up(self) -> None:
-        """Record jobs that cannot run: no environment could be built, or no actor can load their model."""
-        for needs, failure in self._fleet.unmade(self._backlog):
-            for shelf in self._backlog.shelves(needs):
-                self._record_all(shelf, failure, NOWHERE, 1)
-        for shelf in self._loads:
-            if (refusal := self._loads.hopeless(shelf, self._fleet.able(shelf))) is not None:
-                self._record_all(shelf, refusal.failure, refusal.site, refusal.tries)
+    def _record_impossible(self) -> None:
+        """Record the jobs that cannot run: their environment or model cannot be built or loaded."""
+        for needs, failure in self._pool.failed_environments(self._queue):
+            for group in self._queue.groups(needs):
+                self._record_all(group, failure, NOWHERE, 1)
+        for group in self._loads:
+            if (failures := self._loads.exhausted(group, self._pool.capable_nodes(group))) is not None:
+                self._record_all(group, failures.failure, failures.location, failures.tries)
 
-    def _record_all(self, shelf: JobGroup, failure: Failure, site: WorkerLocation, attempts: int) -> None:
+    def _record_all(self, group: JobGroup, failure: Failure, location: WorkerLocation, attempts: int) -> None:
         """Record one failure, of a load or an environment, for each job that waits for it."""
-        while self._backlog.peek(shelf) is not None:
-            self._ledger.add(self._backlog.pop(shelf).job, unanswered(failure, site, seconds=0.0), attempts)
+        while self._queue.peek(group) is not None:
+            self._ledger.add(
+                self._queue.pop(group).job, outcome_without_answer(failure, location, seconds=0.0), attempts
+            )
 
-    def _tell(self, *, force: bool = False) -> None:
+    def _report_progress(self, *, force: bool = False) -> None:
         now = time.monotonic()
-        if self._report is None or (not force and now - self._told < TICK_S):
+        if self._report is None or (not force and now - self._reported_at < TICK_S):
             return
-        self._told = now
+        self._reported_at = now
         done, failed = self._ledger.done, self._ledger.failed
         rate = self._rate.update(done + failed)
-        planned, reused = self._backlog.planned, self._backlog.reused
+        planned, reused = self._queue.n_planned, self._queue.n_reused
         left = planned - reused - done - failed
-        seconds_left = left / rate if rate > 0 and self._backlog.counted else None
-        nodes = usage((slot.site.node, bool(slot.calls)) for slot in self._fleet if slot.up)
-        self._report(Progress(planned, reused, done, failed, self._fleet.busy, rate, seconds_left, nodes))
+        seconds_left = left / rate if rate > 0 and self._queue.is_total_known else None
+        nodes = usage((handle.location.node, bool(handle.calls)) for handle in self._pool if handle.is_up)
+        self._report(Progress(planned, reused, done, failed, self._pool.busy, rate, seconds_left, nodes))

@@ -32,14 +32,14 @@ OURS = ("tsfmscope",)
 FOLDER = ".environments"
 # Packages that every worker imports before it runs a job: for Ray, the sweep, and the store's
 # readers and writers.
-NEEDED = ("blake3", "numpy", "pyarrow", "pydantic", "pyyaml", "threadpoolctl")
+WORKER_PACKAGES = ("blake3", "numpy", "pyarrow", "pydantic", "pyyaml", "threadpoolctl")
 # File that is written last into an environment.
 READY = ".ready"
 WHEELS_ONLY = ("--only-binary", ":all:")
 # Seconds to wait until half-built environments are removed.
 CLOSE_S = 5
 # Number of last lines of uv's output that an error repeats.
-SAID = 12
+OUTPUT_LINES = 12
 CHECK = "import ray, sys; sys.exit(ray.__version__ != sys.argv[1])"
 
 
@@ -58,18 +58,18 @@ class Environment:
 
     @cached_property
     def digest(self) -> str:
-        """Return the SHA-256 of all that determines the packages; part of the keys of jobs that run in it."""
+        """Return the SHA-256 of packages and options; it is part of the keys of jobs that run in this environment."""
         builds = ["allow_builds"] if self.allow_builds else []
         return hashlib.sha256(json.dumps([sorted(self.packages), list(self.options), *builds]).encode()).hexdigest()
 
     @cached_property
     def folder(self) -> Path:
         """Return the environment's folder; it depends on packages, Ray, Python and our code's folder."""
-        beside = (self.digest, _ray(), sys.version, sys.base_prefix, NEEDED, str(ROOT))
-        return Path(FOLDER, f"{self.name}-{hashlib.sha256(repr(beside).encode()).hexdigest()[:12]}").absolute()
+        identity = (self.digest, _ray(), sys.version, sys.base_prefix, WORKER_PACKAGES, str(ROOT))
+        return Path(FOLDER, f"{self.name}-{hashlib.sha256(repr(identity).encode()).hexdigest()[:12]}").absolute()
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Return name and packages in one line."""
         return f"{self.name}: {', '.join([*self.packages, *self.options])}"
 
@@ -80,7 +80,7 @@ class Environment:
 
     @property
     def code(self) -> Path:
-        """Return the folder that links to our package alone, also where it is installed next to others."""
+        """Return the folder that links to our package alone; site-packages would contain others as well."""
         return self.folder / "code"
 
 
@@ -89,54 +89,54 @@ def _ray() -> str:
 
 
 class EnvironmentBuilder:
-    """Builder of environments in the background, one thread each, so that other jobs go on."""
+    """Builder of environments in background threads, one per environment; other jobs continue."""
 
     def __init__(self) -> None:
         self._threads: dict[Environment, threading.Thread] = {}
         self._failures: dict[Environment, Failure] = {}
         self._children: set[subprocess.Popen[str]] = set()
-        self._closed = False
+        self._is_closed = False
 
-    def ready(self, environment: Environment) -> bool:
+    def is_ready(self, environment: Environment) -> bool:
         """Return whether the environment is built; if not, start to build it."""
         if environment in self._failures:
             return False
         if (environment.folder / READY).exists():
             return True
         if environment not in self._threads:
-            thread = threading.Thread(target=self._make, args=(environment,), daemon=True)
+            thread = threading.Thread(target=self._run_build, args=(environment,), daemon=True)
             self._threads[environment] = thread
             thread.start()
         return False
 
     def failure(self, environment: Environment) -> Failure | None:
-        """Return why the environment could not be built, or None."""
+        """Return the failure of the environment's build, or None."""
         return self._failures.get(environment)
 
     def close(self) -> None:
         """Stop all builds."""
-        self._closed = True
+        self._is_closed = True
         for child in list(self._children):
             child.kill()
         for thread in self._threads.values():
             thread.join(timeout=CLOSE_S)
 
-    def _make(self, environment: Environment) -> None:
+    def _run_build(self, environment: Environment) -> None:
         try:
-            self.make(environment)
+            self.build(environment)
         # Any error is reported as the failure of the jobs.
         except Exception as error:
-            if not self._closed:
+            if not self._is_closed:
                 self._failures[environment] = Failure.of(error)
 
-    def make(self, environment: Environment) -> None:
-        """Build the environment, unless another process has done so in the meantime.
+    def build(self, environment: Environment) -> None:
+        """Build the environment, unless another process has built it in the meantime.
 
         Raises:
             EnvironmentFailed: the build failed or took longer than the environment's `timeout_s`.
         """
         end = time.monotonic() + environment.timeout_s
-        with _locked(environment, end):
+        with _lock(environment, end):
             if (environment.folder / READY).exists():
                 return
             print(f"environment {environment.name}: installing into {environment.folder}", flush=True)
@@ -151,48 +151,53 @@ class EnvironmentBuilder:
         uv, folder = find_uv(), environment.folder
         options = environment.options if environment.allow_builds else (*environment.options, *WHEELS_ONLY)
         shutil.rmtree(folder, ignore_errors=True)
-        self._call(environment, end, uv, "venv", "--python", sys.executable, str(folder))
-        asked, pins = folder / "asked.txt", folder / "pins.txt"
-        asked.write_text("\n".join([*environment.packages, *NEEDED, f"ray=={_ray()}"]) + "\n")
-        ours = {one.name: one.version for one in importlib.metadata.distributions() if one.name}
+        self._run_command(environment, end, uv, "venv", "--python", sys.executable, str(folder))
+        requirements, pins = folder / "asked.txt", folder / "pins.txt"
+        requirements.write_text("\n".join([*environment.packages, *WORKER_PACKAGES, f"ray=={_ray()}"]) + "\n")
+        ours = {package.name: package.version for package in importlib.metadata.distributions() if package.name}
         # uv prefers the versions of an existing output file.
         pins.write_text("".join(f"{name}=={version}\n" for name, version in sorted(ours.items())))
         target = ("--python", str(environment.python))
-        resolve = ("pip", "compile", str(asked), "--output-file", str(pins), "--no-header", "--no-annotate")
-        self._call(environment, end, uv, *resolve, *target, *options)
-        self._call(environment, end, uv, "pip", "install", *target, *options, "--requirements", str(pins))
-        self._call(environment, end, str(environment.python), "-c", CHECK, _ray())
+        resolve = ("pip", "compile", str(requirements), "--output-file", str(pins), "--no-header", "--no-annotate")
+        self._run_command(environment, end, uv, *resolve, *target, *options)
+        self._run_command(environment, end, uv, "pip", "install", *target, *options, "--requirements", str(pins))
+        self._run_command(environment, end, str(environment.python), "-c", CHECK, _ray())
         environment.code.mkdir()
         for name in OURS:
             (environment.code / name).symlink_to(ROOT / name)
         (folder / READY).touch()
 
-    def _call(self, environment: Environment, end: float, *command: str) -> None:
+    def _run_command(self, environment: Environment, end: float, *command: str) -> None:
         """Run a command outside the checkout, because uv would apply the checkout's own overrides."""
-        if self._closed:
-            raise EnvironmentFailed(f"environment {environment.name}: the sweep ended while it was made")
-        left = end - time.monotonic()
-        with tempfile.TemporaryDirectory() as away:
+        if self._is_closed:
+            raise EnvironmentFailed(f"environment {environment.name}: the sweep ended during the build")
+        seconds_left = end - time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
             child = subprocess.Popen(
-                command, cwd=away, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                command,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
             self._children.add(child)
             try:
-                said, _ = child.communicate(timeout=max(left, 0))
+                output, _ = child.communicate(timeout=max(seconds_left, 0))
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.communicate()
                 raise EnvironmentFailed(
-                    f"environment {environment.name}: not made within {environment.timeout_s:g} s; raise "
-                    f"environments.{environment.name}.timeout_s: what was downloaded is kept"
+                    f"environment {environment.name}: the build took more than {environment.timeout_s:g} s; raise "
+                    f"environments.{environment.name}.timeout_s (downloaded packages are kept)"
                 ) from None
             finally:
                 self._children.discard(child)
         if child.returncode:
-            last = "\n".join(said.strip().splitlines()[-SAID:])
+            last = "\n".join(output.strip().splitlines()[-OUTPUT_LINES:])
             raise EnvironmentFailed(
-                f"environment {environment.name}: `{' '.join(command[:3])} …` ended with {child.returncode}; mend "
-                f"environments.{environment.name}.packages or what it says:\n{last}"
+                f"environment {environment.name}: `{' '.join(command[:3])} …` ended with {child.returncode}; fix "
+                f"environments.{environment.name}.packages or the error in its output:\n{last}"
             )
 
 
@@ -202,17 +207,19 @@ def find_uv() -> str:
     Raises:
         EnvironmentFailed: there is no uv.
     """
-    for beside in (Path(sys.executable).parent, Path(".uv", "bin").absolute()):
-        if (beside / "uv").is_file():
-            return str(beside / "uv")
-    found = shutil.which("uv")
-    if found is None:
-        raise EnvironmentFailed("environments are made by uv, which is not here; install the extra environments, or uv")
-    return found
+    for folder in (Path(sys.executable).parent, Path(".uv", "bin").absolute()):
+        if (folder / "uv").is_file():
+            return str(folder / "uv")
+    path = shutil.which("uv")
+    if path is None:
+        raise EnvironmentFailed(
+            "uv, which builds environments, is not installed; install the extra `environments`, or uv"
+        )
+    return path
 
 
 @contextmanager
-def _locked(environment: Environment, end: float) -> Iterator[None]:
+def _lock(environment: Environment, end: float) -> Iterator[None]:
     """Hold the environment's lock, so that one process at a time builds it.
 
     Raises:
@@ -227,8 +234,9 @@ def _locked(environment: Environment, end: float) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > end:
                     raise EnvironmentFailed(
-                        f"environment {environment.name}: another process has been making it for "
-                        f"{environment.timeout_s:g} s; end that one, or raise environments.{environment.name}.timeout_s"
+                        f"environment {environment.name}: another process has been building it for "
+                        f"{environment.timeout_s:g} s; end that process, or raise "
+                        f"environments.{environment.name}.timeout_s"
                     ) from None
                 time.sleep(0.2)
         yield

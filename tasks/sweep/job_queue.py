@@ -26,16 +26,16 @@ class JobGroup(NamedTuple):
     # Resources of an actor of this kind.
     needs: ActorResources
     loader: str = ""
-    group: str = ""
+    name: str = ""
     # Inputs that are models. Jobs of one group name may differ in them.
     models: tuple[tuple[str, str], ...] = ()
 
 
-def shelf_of(job: Job, needs: ActorResources) -> JobGroup:
+def group_of(job: Job, needs: ActorResources) -> JobGroup:
     """Return the job group of a job. Jobs without a loader share one group per kind of actor."""
     if job.task.loader is None:
         return JobGroup(needs)
-    models = tuple(one for one in sorted(job.inputs.items()) if one[0].startswith(MODEL_INPUT))
+    models = tuple(item for item in sorted(job.inputs.items()) if item[0].startswith(MODEL_INPUT))
     return JobGroup(needs, job.task.loader, job.group, models)
 
 
@@ -44,7 +44,7 @@ class Attempt:
     """A job and its history in this sweep."""
 
     job: Job
-    shelf: JobGroup
+    group: JobGroup
     # Number of failed attempts.
     attempts: int = 0
     # Number of times that its node disappeared while it ran.
@@ -64,144 +64,146 @@ class Digests:
 
     def __init__(self) -> None:
         # Arrays of type S32, each ascending, the longest first.
-        self._runs: list[np.ndarray] = []
+        self._arrays: list[np.ndarray] = []
 
     def __len__(self) -> int:
-        return sum(map(len, self._runs))
+        return sum(map(len, self._arrays))
 
     def add(self, digests: Sequence[bytes]) -> np.ndarray:
         """Add digests; return a boolean array that marks the first occurrence of each new one."""
-        asked = np.frombuffer(b"".join(digests), "S32")
-        ascending, first = np.unique(asked, return_index=True)
-        fresh = np.ones(len(ascending), bool)
-        for run in self._runs:
-            places = np.minimum(np.searchsorted(run, ascending), len(run) - 1)
-            fresh &= run[places] != ascending
-        new = np.zeros(len(asked), bool)
+        batch = np.frombuffer(b"".join(digests), "S32")
+        unique, first = np.unique(batch, return_index=True)
+        fresh = np.ones(len(unique), bool)
+        for array in self._arrays:
+            positions = np.minimum(np.searchsorted(array, unique), len(array) - 1)
+            fresh &= array[positions] != unique
+        new = np.zeros(len(batch), bool)
         new[first[fresh]] = True
         if fresh.any():
-            self._runs.append(ascending[fresh])
-        while len(self._runs) > 1 and 2 * len(self._runs[-1]) > len(self._runs[-2]):
-            self._runs[-2:] = [np.sort(np.concatenate(self._runs[-2:]), kind="stable")]
+            self._arrays.append(unique[fresh])
+        while len(self._arrays) > 1 and 2 * len(self._arrays[-1]) > len(self._arrays[-2]):
+            self._arrays[-2:] = [np.sort(np.concatenate(self._arrays[-2:]), kind="stable")]
         return new
 
 
 class JobQueue:
     """Waiting jobs of a sweep.
 
-    `chunk` jobs, and those that were put back, are kept as objects in job groups. Every other planned job
-    takes 32 bytes for its digest, and about 50 bytes more if it was planned ahead and is not stored
+    Up to `chunk` jobs, and jobs that were put back, are objects in job groups. Every other planned job takes
+    32 bytes for its digest, and about 50 bytes more if it was planned ahead and is not stored
     (bench/sweep.py).
+
+    find_missing: keys -> keys that are not stored, in the same order.
     """
 
     def __init__(
         self,
         jobs: Iterable[Job],
-        missing: Callable[[Sequence[str]], Sequence[str]],
+        find_missing: Callable[[Sequence[str]], Sequence[str]],
         chunk: int,
         needs_of: Callable[[Job], ActorResources],
     ) -> None:
         self._jobs = iter(jobs)
-        self._missing = missing
+        self._find_missing = find_missing
         self._chunk = chunk
         self._needs_of = needs_of
         self._hint = length_hint(jobs)
-        self._seen = Digests()
+        self._digests = Digests()
         # Chunks planned ahead: number of jobs, and their compressed pickle.
-        self._packed: deque[tuple[int, bytes]] = deque()
-        self._shelves: dict[JobGroup, deque[Attempt]] = {}
+        self._packed_chunks: deque[tuple[int, bytes]] = deque()
+        self._groups: dict[JobGroup, deque[Attempt]] = {}
         # Number of jobs in job groups, by the kind of actor that they need.
         self.ready: Counter[ActorResources] = Counter()
-        self._shelved = self._waiting = 0
+        self._n_ready = self._n_waiting = 0
         # Whether every job has been planned.
-        self.complete = False
-        self.reused = 0
+        self.is_complete = False
+        self.n_reused = 0
 
     def __len__(self) -> int:
-        return self._waiting
+        return self._n_waiting
 
     @property
-    def planned(self) -> int:
+    def n_planned(self) -> int:
         """Return the number of planned jobs; until planning is complete, the length of `jobs` if known."""
-        return len(self._seen) if self.complete else max(len(self._seen), self._hint)
+        return len(self._digests) if self.is_complete else max(len(self._digests), self._hint)
 
     @property
-    def counted(self) -> bool:
+    def is_total_known(self) -> bool:
         """Return whether `planned` is the total number of jobs."""
-        return self.complete or self._hint > 0
+        return self.is_complete or self._hint > 0
 
-    def refill(self, wanted: int) -> None:
-        """Plan chunk after chunk until `wanted` jobs are ready or none is left. A repeated job runs once."""
-        while self._shelved < wanted and (self._packed or not self.complete):
-            if self._packed:
-                count, packed = self._packed.popleft()
-                self._waiting -= count
-                found = pickle.loads(zlib.decompress(packed))
+    def refill(self, count: int) -> None:
+        """Plan chunks until `count` jobs are ready or none is left. A repeated job runs once."""
+        while self._n_ready < count and (self._packed_chunks or not self.is_complete):
+            if self._packed_chunks:
+                count, packed = self._packed_chunks.popleft()
+                self._n_waiting -= count
+                chunk = pickle.loads(zlib.decompress(packed))
             else:
-                found = self._plan()
-            for job in found:
-                shelf = shelf_of(job, self._needs_of(job))
-                self._shelves.setdefault(shelf, deque()).append(Attempt(job, shelf))
-                self.ready[shelf.needs] += 1
-            self._shelved += len(found)
-            self._waiting += len(found)
+                chunk = self._plan()
+            for job in chunk:
+                group = group_of(job, self._needs_of(job))
+                self._groups.setdefault(group, deque()).append(Attempt(job, group))
+                self.ready[group.needs] += 1
+            self._n_ready += len(chunk)
+            self._n_waiting += len(chunk)
 
     def plan_ahead(self) -> None:
-        """Plan one more chunk, if any, and keep it compressed; so the number of jobs is known soon."""
-        if not self.complete and (found := self._plan()):
-            self._packed.append((len(found), zlib.compress(pickle.dumps(found), 1)))
-            self._waiting += len(found)
+        """Plan one more chunk, if any, and keep it compressed, so that the number of jobs is known early."""
+        if not self.is_complete and (chunk := self._plan()):
+            self._packed_chunks.append((len(chunk), zlib.compress(pickle.dumps(chunk), 1)))
+            self._n_waiting += len(chunk)
 
     def _plan(self) -> list[Job]:
         """Return the jobs of the next chunk that are neither stored nor already planned."""
         chunk = list(islice(self._jobs, self._chunk))
-        self.complete = not chunk
-        new = self._seen.add([bytes.fromhex(job.key) for job in chunk])
+        self.is_complete = not chunk
+        new = self._digests.add([bytes.fromhex(job.key) for job in chunk])
         fresh = {job.key: job for job, is_new in zip(chunk, new, strict=True) if is_new}
-        missing = self._missing(list(fresh)) if fresh else ()
-        self.reused += len(fresh) - len(missing)
+        missing = self._find_missing(list(fresh)) if fresh else ()
+        self.n_reused += len(fresh) - len(missing)
         return [fresh[key] for key in missing]
 
-    def back(self, attempt: Attempt) -> None:
+    def put_back(self, attempt: Attempt) -> None:
         """Put a job back as the next one of its group."""
-        self._shelves.setdefault(attempt.shelf, deque()).appendleft(attempt)
-        self.ready[attempt.shelf.needs] += 1
-        self._shelved += 1
-        self._waiting += 1
+        self._groups.setdefault(attempt.group, deque()).appendleft(attempt)
+        self.ready[attempt.group.needs] += 1
+        self._n_ready += 1
+        self._n_waiting += 1
 
-    def peek(self, shelf: JobGroup) -> Attempt | None:
+    def peek(self, group: JobGroup) -> Attempt | None:
         """Return the next job of the group without removing it; None where the group is empty."""
-        return self._shelves[shelf][0] if shelf in self._shelves else None
+        return self._groups[group][0] if group in self._groups else None
 
-    def pop(self, shelf: JobGroup) -> Attempt:
+    def pop(self, group: JobGroup) -> Attempt:
         """Remove and return the next job of the group."""
-        attempts = self._shelves[shelf]
+        attempts = self._groups[group]
         attempt = attempts.popleft()
-        self.ready[shelf.needs] -= 1
-        self._shelved -= 1
-        self._waiting -= 1
+        self.ready[group.needs] -= 1
+        self._n_ready -= 1
+        self._n_waiting -= 1
         if not attempts:
-            del self._shelves[shelf]
+            del self._groups[group]
         return attempt
 
-    def shelves(self, needs: ActorResources) -> list[JobGroup]:
+    def groups(self, needs: ActorResources) -> list[JobGroup]:
         """Return the job groups whose jobs need actors of this kind."""
-        return [shelf for shelf in self._shelves if shelf.needs == needs]
+        return [group for group in self._groups if group.needs == needs]
 
     def choose(
-        self, served: Mapping[JobGroup, int], needs: ActorResources, barred: Collection[JobGroup] = ()
+        self, actors: Mapping[JobGroup, int], needs: ActorResources, excluded: Collection[JobGroup] = ()
     ) -> JobGroup | None:
         """Choose the job group for an idle actor of this kind.
 
         The first group that no actor serves is chosen, else the group with the longest queue per actor; None
         where there is no job.
 
-        barred: groups that the actor should not take from.
+        actors: number of actors per job group. excluded: groups that the actor should not take from.
         """
         if not self.ready[needs]:
             return None
-        mine = [shelf for shelf in self.shelves(needs) if shelf not in barred]
-        if not mine:
+        candidates = [group for group in self.groups(needs) if group not in excluded]
+        if not candidates:
             return None
-        unserved = next((shelf for shelf in mine if not served.get(shelf)), None)
-        return unserved or max(mine, key=lambda shelf: len(self._shelves[shelf]) / served[shelf])
+        unserved = next((group for group in candidates if not actors.get(group)), None)
+        return unserved or max(candidates, key=lambda group: len(self._groups[group]) / actors[group])

@@ -15,17 +15,17 @@ PAUSE_S = 0.5
 
 
 @dataclass
-class Refusal:
+class NodeFailures:
     """State of a node's attempts to load for a job group."""
 
-    # The last failure.
+    # Failure of the last attempt.
     failure: Failure
-    site: WorkerLocation
+    location: WorkerLocation
     tries: int
     # Time of time.monotonic() at which the last attempt failed.
-    at: float
+    failed_at: float
     # Time from which it may try again; inf: never.
-    again: float
+    retry_at: float
 
 
 class LoadFailures:
@@ -33,46 +33,47 @@ class LoadFailures:
 
     def __init__(self, max_attempts: int) -> None:
         self._max = max_attempts
-        self._refusals: dict[JobGroup, dict[str, Refusal]] = {}
+        self._failures: dict[JobGroup, dict[str, NodeFailures]] = {}
 
-    def failed(self, shelf: JobGroup, site: WorkerLocation, failure: Failure, sent: float) -> int:
-        """Record a failed load that was requested at `sent`; return the number of the node's attempts.
+    def record_failure(self, group: JobGroup, location: WorkerLocation, failure: Failure, requested_at: float) -> int:
+        """Record a failed load that was requested at `requested_at`; return the number of the node's attempts.
 
         Loads that several actors of a node had started when one failed count as one attempt, because an
         outage hits them together.
         """
-        now, refused = time.monotonic(), self._refusals.setdefault(shelf, {})
-        before = refused.get(site.node_id)
-        tries = 1 if before is None else before.tries + (sent > before.at)
-        stays = failure.transient and tries < self._max and (before is None or before.again < float("inf"))
-        again = now + PAUSE_S * 2 ** (tries - 1) if stays else float("inf")
-        refused[site.node_id] = Refusal(failure, site, tries, now, again)
+        now = time.monotonic()
+        by_node = self._failures.setdefault(group, {})
+        before = by_node.get(location.node_id)
+        tries = 1 if before is None else before.tries + (requested_at > before.failed_at)
+        stays = failure.transient and tries < self._max and (before is None or before.retry_at < float("inf"))
+        retry_at = now + PAUSE_S * 2 ** (tries - 1) if stays else float("inf")
+        by_node[location.node_id] = NodeFailures(failure, location, tries, now, retry_at)
         return tries
 
-    def succeeded(self, shelf: JobGroup, site: WorkerLocation) -> None:
+    def forget_failures(self, group: JobGroup, location: WorkerLocation) -> None:
         """Forget the node's failed attempts for this job group."""
-        refused = self._refusals.get(shelf, {})
-        refused.pop(site.node_id, None)
-        if not refused:
-            self._refusals.pop(shelf, None)
+        by_node = self._failures.get(group, {})
+        by_node.pop(location.node_id, None)
+        if not by_node:
+            self._failures.pop(group, None)
 
-    def barred(self, node: str) -> set[JobGroup]:
+    def excluded_groups(self, node: str) -> set[JobGroup]:
         """Return the job groups that the node should not try to load now."""
         now = time.monotonic()
-        return {shelf for shelf, by in self._refusals.items() if node in by and now < by[node].again}
+        return {group for group, by in self._failures.items() if node in by and now < by[node].retry_at}
 
-    def hopeless(self, shelf: JobGroup, nodes: Collection[str]) -> Refusal | None:
-        """Return the last refusal if no attempt is left, else None.
+    def exhausted(self, group: JobGroup, nodes: Collection[str]) -> NodeFailures | None:
+        """Return the last node's failures if no attempt is left, else None.
 
-        No attempt is left if none of these nodes may try again, or if max_attempts nodes have given up.
+        No attempt is left if none of these nodes may try again, or if max_attempts nodes have no attempt left.
         Without nodes, the result is None.
         """
-        refused = self._refusals.get(shelf, {})
-        ended = {name for name, one in refused.items() if one.again == float("inf")}
-        if nodes and (ended >= set(nodes) or len(ended) >= self._max):
-            return max((refused[name] for name in ended), key=lambda one: one.at)
+        by_node = self._failures.get(group, {})
+        final = {name for name, node in by_node.items() if node.retry_at == float("inf")}
+        if nodes and (final >= set(nodes) or len(final) >= self._max):
+            return max((by_node[name] for name in final), key=lambda node: node.failed_at)
         return None
 
     def __iter__(self) -> Iterator[JobGroup]:
         """Iterate over the job groups that some node failed to load for."""
-        return iter(list(self._refusals))
+        return iter(list(self._failures))

@@ -1,4 +1,4 @@
-"""Nodes of the cluster, open, leaving or gone, and requests to the autoscaler for more."""
+"""Nodes of the cluster, and requests to the autoscaler for more."""
 
 from __future__ import annotations
 
@@ -15,41 +15,43 @@ PROBE_S = 1.0
 
 
 class Nodes:
-    """Snapshot of the cluster, refreshed by `look`."""
+    """Snapshot of the cluster, updated by `refresh`."""
 
     def __init__(self) -> None:
         # Nodes that are alive and not about to leave.
-        self.open: list[Node] = []
+        self.accepting: list[Node] = []
         # Node -> time of time.monotonic() by which it should be free; inf: no deadline.
-        self.leaving: dict[str, float] = {}
+        self.deadlines: dict[str, float] = {}
         # Ids of the nodes that are alive.
         self._ids: set[str] = set()
         self._raylets: dict[str, tuple[str, int]] = {}
-        # Time when a node last disappeared, or was asked to leave.
-        self._shaken = float("-inf")
+        # Time at which a node last disappeared or was asked to leave.
+        self._last_loss_at = float("-inf")
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Query Ray for the nodes, which takes about a millisecond."""
         import ray
 
         alive = [node for node in ray.nodes() if node["Alive"]]
-        draining = _draining()
-        if draining.keys() - self.leaving.keys() or self._ids - {node["NodeID"] for node in alive}:
-            self._shaken = time.monotonic()
-        for name in draining.keys() - self.leaving.keys():
-            self.leaving[name] = _deadline(draining[name])
-        self.leaving = {name: end for name, end in self.leaving.items() if name in draining}
-        self.open = [
-            Node(node["NodeID"], node["Resources"], node["Labels"]) for node in alive if node["NodeID"] not in draining
+        draining_nodes = _query_draining()
+        if draining_nodes.keys() - self.deadlines.keys() or self._ids - {node["NodeID"] for node in alive}:
+            self._last_loss_at = time.monotonic()
+        for name in draining_nodes.keys() - self.deadlines.keys():
+            self.deadlines[name] = _deadline(draining_nodes[name])
+        self.deadlines = {name: end for name, end in self.deadlines.items() if name in draining_nodes}
+        self.accepting = [
+            Node(node["NodeID"], node["Resources"], node["Labels"])
+            for node in alive
+            if node["NodeID"] not in draining_nodes
         ]
         self._ids = {node["NodeID"] for node in alive}
         self._raylets.update({n["NodeID"]: (n["NodeManagerAddress"], n["NodeManagerPort"]) for n in alive})
 
-    def gone(self, name: str) -> bool:
-        """Return whether the node was alive once, but not in the last snapshot."""
+    def has_disappeared(self, name: str) -> bool:
+        """Return whether the node was alive in an earlier snapshot, but not in the last one."""
         return name in self._raylets and name not in self._ids
 
-    def lost(self, name: str) -> bool:
+    def is_lost(self, name: str) -> bool:
         """Return whether the node is gone or leaving now.
 
         Ray needs up to 20 s to declare a node dead, but the node's actors end at once. So the node itself is
@@ -57,16 +59,16 @@ class Nodes:
         """
         if not name:
             return False
-        self.look()
-        return name in self.leaving or name not in self._ids or not _answers(*self._raylets[name])
+        self.refresh()
+        return name in self.deadlines or name not in self._ids or not _is_reachable(*self._raylets[name])
 
-    def shaken(self, since: float) -> bool:
+    def may_have_failed(self, since: float) -> bool:
         """Return whether a node may have failed since that time of time.monotonic().
 
-        True if a node disappeared or was asked to leave after it, or if a node does not answer now.
+        True if a node disappeared or was asked to leave after that time, or if a node does not answer now.
         """
-        self.look()
-        return self._shaken >= since or not all(_answers(*self._raylets[name]) for name in self._ids)
+        self.refresh()
+        return self._last_loss_at >= since or not all(_is_reachable(*self._raylets[name]) for name in self._ids)
 
 
 class Request:
@@ -78,21 +80,21 @@ class Request:
     def __init__(self, *, of_cluster: bool) -> None:
         self._of_cluster = of_cluster
         # None: unknown, because a driver that was killed leaves its request behind.
-        self._asked: dict[ActorResources, int] | None = None
+        self._last: dict[ActorResources, int] | None = None
 
-    def make(self, actors: Mapping[ActorResources, int]) -> None:
+    def submit(self, actors: Mapping[ActorResources, int]) -> None:
         """Request resources for this many actors of each kind; nothing happens where no autoscaler runs."""
         from ray.autoscaler.sdk import request_resources
 
-        if not self._of_cluster or actors == self._asked or _outside():
+        if not self._of_cluster or actors == self._last or _is_ray_client():
             return
-        self._asked = dict(actors)
-        each = [needs for needs, count in actors.items() for _ in range(count)]
-        labels = [dict(needs.labels) for needs in each]
-        request_resources(bundles=[needs.amounts for needs in each], bundle_label_selectors=labels)
+        self._last = dict(actors)
+        bundles = [needs for needs, count in actors.items() for _ in range(count)]
+        labels = [dict(needs.labels) for needs in bundles]
+        request_resources(bundles=[needs.amounts for needs in bundles], bundle_label_selectors=labels)
 
 
-def _outside() -> bool:
+def _is_ray_client() -> bool:
     """Return whether this driver is a Ray client.
 
     A client sees neither drains nor the nodes' own ports nor an autoscaler.
@@ -102,7 +104,7 @@ def _outside() -> bool:
     return bool(ray.util.client.ray.is_connected())
 
 
-def _draining() -> dict[str, int]:
+def _query_draining() -> dict[str, int]:
     """Return the nodes that are about to leave, with their deadline in Unix ms (0: none).
 
     Autoscalers, `ray drain-node` and `ray start --block` announce them.
@@ -110,19 +112,19 @@ def _draining() -> dict[str, int]:
     # The public state API needs a dashboard.
     from ray._private.state import state
 
-    if _outside():
+    if _is_ray_client():
         return {}
     nodes: dict[str, int] = state.get_draining_nodes()
     return nodes
 
 
 def _deadline(unix_ms: Any) -> float:
-    left = unix_ms / 1000 - time.time()
-    return time.monotonic() + left - min(MARGIN_S, left / 4) if unix_ms else float("inf")
+    seconds_left = unix_ms / 1000 - time.time()
+    return time.monotonic() + seconds_left - min(MARGIN_S, seconds_left / 4) if unix_ms else float("inf")
 
 
-def _answers(address: str, port: int) -> bool:
-    if _outside():
+def _is_reachable(address: str, port: int) -> bool:
+    if _is_ray_client():
         return True
     try:
         socket.create_connection((address, port), timeout=PROBE_S).close()

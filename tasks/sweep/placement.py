@@ -28,9 +28,9 @@ class ActorResources:
     gpus: float = 0
     # Host memory that Ray reserves.
     memory_mb: int | None = None
-    # Custom resources of nodes, as Ray counts them.
+    # Custom resources, in Ray's units.
     custom: Mapping[str, float] = field(default_factory=dict, hash=False)
-    # Labels of nodes, as Ray selects them: see Node.matches.
+    # Selectors of node labels, in Ray's syntax: see Node.matches.
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     # Largest number of actors of this kind; None: all that fit.
     actors: int | None = None
@@ -47,9 +47,11 @@ class ActorResources:
         if self.gpus < 0 or (self.gpus > 1 and self.gpus != int(self.gpus)):
             raise ValueError(f"resources.gpus: got {self.gpus}, expected 0, a fraction below 1, or a whole number")
         if self.processes and self.gpus and self.processes != self.devices:
-            raise ValueError(f"resources.processes: got {self.processes}, expected none or {self.devices}, one a GPU")
+            raise ValueError(f"resources.processes: got {self.processes}, expected none or {self.devices}, one per GPU")
         if self.processes and self.processes > max(1, self.cpus):
-            raise ValueError(f"resources.processes: got {self.processes} for cpus {self.cpus:g}, expected as many cpus")
+            raise ValueError(
+                f"resources.processes: got {self.processes} with {self.cpus:g} cpus, expected at most one per cpu"
+            )
 
     @property
     def shares(self) -> int:
@@ -69,10 +71,10 @@ class ActorResources:
     @property
     def amounts(self) -> dict[str, float]:
         """Return the resources of one actor, in Ray's names and units."""
-        asked = {"CPU": self.cpus, "GPU": self.gpus, **self.custom}
+        amounts = {"CPU": self.cpus, "GPU": self.gpus, **self.custom}
         if self.memory_mb:
-            asked["memory"] = self.memory_mb * 2**20
-        return {name: amount for name, amount in asked.items() if amount}
+            amounts["memory"] = self.memory_mb * 2**20
+        return {name: amount for name, amount in amounts.items() if amount}
 
     def __str__(self) -> str:
         labels = f" on nodes with labels {dict(self.labels)}" if self.labels else ""
@@ -116,46 +118,49 @@ def _fit(needs: ActorResources, has: Mapping[str, float]) -> int:
     return min(counts)
 
 
-def cap(wanted: Mapping[ActorResources, int], most: int) -> dict[ActorResources, int]:
+def cap(demand: Mapping[ActorResources, int], max_actors: int) -> dict[ActorResources, int]:
     """Return the numbers of actors that `allocate` would give if all of them fitted on the nodes."""
-    given = dict.fromkeys(wanted, 0)
-    while sum(given.values()) < most:
-        short = [needs for needs, count in given.items() if count < min(wanted[needs], needs.actors or math.inf)]
+    counts = dict.fromkeys(demand, 0)
+    while sum(counts.values()) < max_actors:
+        short = [needs for needs, count in counts.items() if count < min(demand[needs], needs.actors or math.inf)]
         if not short:
             break
-        given[min(short, key=lambda needs: given[needs])] += 1
-    return given
+        counts[min(short, key=lambda needs: counts[needs])] += 1
+    return counts
 
 
 def allocate(
-    wanted: Mapping[ActorResources, int], nodes: Sequence[Node], most: int | None = None
+    demand: Mapping[ActorResources, int], nodes: Sequence[Node], max_actors: int | None = None
 ) -> dict[ActorResources, int]:
-    """Return the number of actors of each kind: one of each in turn, while they are wanted and fit.
+    """Return the number of actors of each kind, adding one per kind in turn while they are needed and fit.
 
     Kinds with GPUs choose first, then kinds with labels, then the largest; small actors fit into the
     remaining resources.
 
-    most: largest number of actors of all kinds together.
+    max_actors: largest number of actors of all kinds together.
     """
-    free = [_Free(node) for node in sorted(nodes, key=lambda node: node.has.get("GPU", 0) > 0)]
-    order = sorted(wanted, key=lambda needs: (-needs.gpus, -len(needs.labels), -needs.cpus, -(needs.memory_mb or 0)))
-    places = {needs: [one for one in reversed(free) if one.node.matches(needs)] for needs in order}
-    given = dict.fromkeys(order, 0)
-    growing = list(order)
-    while growing and sum(given.values()) < (most or math.inf):
-        needs = growing.pop(0)
-        if given[needs] >= min(wanted[needs], needs.actors or math.inf):
+    free = [_FreeResources(node) for node in sorted(nodes, key=lambda node: node.has.get("GPU", 0) > 0)]
+    order = sorted(demand, key=lambda needs: (-needs.gpus, -len(needs.labels), -needs.cpus, -(needs.memory_mb or 0)))
+    # Kind of actor -> nodes that match it, the preferred one last.
+    candidates: dict[ActorResources, list[_FreeResources]] = {}
+    for needs in order:
+        candidates[needs] = [node for node in reversed(free) if node.node.matches(needs)]
+    counts = dict.fromkeys(order, 0)
+    open_kinds = list(order)
+    while open_kinds and sum(counts.values()) < (max_actors or math.inf):
+        needs = open_kinds.pop(0)
+        if counts[needs] >= min(demand[needs], needs.actors or math.inf):
             continue
-        while places[needs] and not places[needs][-1].take(needs):
+        while candidates[needs] and not candidates[needs][-1].take(needs):
             # Free resources only shrink, so the node is never tried again.
-            places[needs].pop()
-        if places[needs]:
-            given[needs] += 1
-            growing.append(needs)
-    return given
+            candidates[needs].pop()
+        if candidates[needs]:
+            counts[needs] += 1
+            open_kinds.append(needs)
+    return counts
 
 
-class _Free:
+class _FreeResources:
     """Remaining resources of a node while actors are placed on it."""
 
     def __init__(self, node: Node) -> None:
@@ -170,7 +175,9 @@ class _Free:
         """
         amounts = {name: amount for name, amount in needs.amounts.items() if name != "GPU"}
         share = min(needs.gpus, 1.0)
-        fit = sorted((left, i) for i, left in enumerate(self._gpus) if needs.gpus and left >= share - SLACK)
+        fit = sorted(
+            (share_left, i) for i, share_left in enumerate(self._gpus) if needs.gpus and share_left >= share - SLACK
+        )
         if len(fit) < needs.devices or any(self._amounts.get(n, 0) < a - SLACK for n, a in amounts.items()):
             return False
         for name, amount in amounts.items():

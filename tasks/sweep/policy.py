@@ -9,8 +9,7 @@ from enum import Enum
 
 from tsfmscope.tasks.errors import SweepError
 
-# Class names anywhere in an error's ancestry. They are names, because ray and torch are not
-# imported here.
+# Class names anywhere in an error's ancestry; names, because ray and torch are not imported here.
 TRANSIENT = frozenset(
     {
         # The actor or its node died, or cannot be reached.
@@ -19,14 +18,14 @@ TRANSIENT = frozenset(
         "NodeDiedError",
         "LocalRayletDiedError",
         "ObjectLostError",
-        # torch's on the GPU, Ray's on the host.
+        # torch raises it for the GPU, Ray for the host.
         "OutOfMemoryError",
         "MemoryError",
         "TimeoutError",
         "ConnectionError",
         # torch: the CUDA context of the process is lost.
         "AcceleratorError",
-        # An index that does not answer, or packages of which a version may appear later.
+        # A package index does not answer, or lacks a version that may appear later.
         "EnvironmentFailed",
         # tsfmscope.store.errors: an object store does not answer, but may do so later.
         "PlaceError",
@@ -35,7 +34,7 @@ TRANSIENT = frozenset(
 FATAL = frozenset({"SweepError", "OutOfDiskError"})
 # Error numbers after which no further job could be stored.
 FATAL_ERRNO = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-# Largest divisor of a batch: if memory is too small for this small a part, it is too small for any.
+# Largest divisor of a batch: if memory is too small for this part of a batch, it is too small for any part.
 LAST_DIVISOR = 64
 # Texts of CUDA's RuntimeError, and of Ray's message about a killed worker.
 MEMORY_WORDS = ("out of memory", "low on memory", "(oom)")
@@ -142,7 +141,7 @@ def fatal(job: str, failure: Failure) -> SweepError:
     """Build the error that ends a sweep after the policy decided STOP."""
     error = SweepError(
         f"{job}: {failure.type}: {failure.message}\n"
-        "Every further job would fail the same way: mend this and run the same command again"
+        "Every further job would fail the same way: fix this and run the same command again"
     )
     error.add_note(f"On the worker:\n{failure.traceback}")
     return error

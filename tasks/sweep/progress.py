@@ -37,24 +37,24 @@ class Progress:
     nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Return the number of jobs neither stored before, nor done, nor failed."""
         return self.planned - self.reused - self.done - self.failed
 
     def __str__(self) -> str:
-        return "; ".join(filter(None, (self.counts, self.use)))
+        return "; ".join(filter(None, (self.counts, self.node_usage)))
 
     @property
     def counts(self) -> str:
         """Format jobs, rate and time left as text."""
-        ahead = "" if self.seconds_left is None else f", {clock(self.seconds_left)} left"
+        ahead = "" if self.seconds_left is None else f", {format_duration(self.seconds_left)} left"
         failed = f", {self.failed} failed" if self.failed else ""
         reused = f" ({self.reused} from before)" if self.reused else ""
         finished = self.reused + self.done + self.failed
         return f"{finished}/{self.planned} jobs{reused}{failed}, {self.running} running, {self.rate:.3g}/s{ahead}"
 
     @property
-    def use(self) -> str:
+    def node_usage(self) -> str:
         """Format the busy actors by node as text.
 
         Empty for a single node, because its busy actors are the running jobs.
@@ -63,10 +63,10 @@ class Progress:
             return ""
         named = sorted(self.nodes.items())
         if len(named) <= NAMED_NODES:
-            return f"busy actors: {_each(named)}"
-        least = sorted(named, key=lambda one: one[1][0] / one[1][1])[:NAMED_NODES]
-        busy, every = (sum(counts) for counts in zip(*self.nodes.values(), strict=True))
-        return f"busy actors: {busy}/{every} on {len(named)} nodes, least {_each(least)}"
+            return f"busy actors: {_format_nodes(named)}"
+        least = sorted(named, key=lambda pair: pair[1][0] / pair[1][1])[:NAMED_NODES]
+        busy, total = (sum(counts) for counts in zip(*self.nodes.values(), strict=True))
+        return f"busy actors: {busy}/{total} on {len(named)} nodes, least {_format_nodes(least)}"
 
 
 def usage(actors: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
@@ -74,9 +74,9 @@ def usage(actors: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
 
     actors: each actor's node, and whether it is busy.
     """
-    found = list(actors)
-    busy, every = Counter(node for node, works in found if works), Counter(node for node, _ in found)
-    return {node: (busy[node], count) for node, count in sorted(every.items())}
+    pairs = list(actors)
+    busy, total = Counter(node for node, works in pairs if works), Counter(node for node, _ in pairs)
+    return {node: (busy[node], count) for node, count in sorted(total.items())}
 
 
 class Rate:
@@ -113,7 +113,7 @@ def _lines(title: str, stream: TextIO) -> Callable[[Progress], None]:
     def report(progress: Progress) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= LINE_S or progress.left == 0:
+        if now - last >= LINE_S or progress.remaining == 0:
             last = now
             print(f"{title}: {progress}", file=stream, flush=True)
 
@@ -135,18 +135,18 @@ def _bar(title: str, stream: TextIO) -> Iterator[Callable[[Progress], None]]:
         def report(progress: Progress) -> None:
             finished = progress.reused + progress.done + progress.failed
             bar.update(row, total=progress.planned, completed=finished, text=progress.counts)
-            busy, every = (sum(counts[at] for counts in progress.nodes.values()) for at in (0, 1))
-            bar.update(nodes, total=every, completed=busy, text=progress.use, visible=bool(progress.use))
+            busy, total = (sum(counts[at] for counts in progress.nodes.values()) for at in (0, 1))
+            bar.update(nodes, total=total, completed=busy, text=progress.node_usage, visible=bool(progress.node_usage))
 
         yield report
 
 
-def _each(nodes: Iterable[tuple[str, tuple[int, int]]]) -> str:
-    return ", ".join(f"{node} {busy}/{every}" for node, (busy, every) in nodes)
+def _format_nodes(nodes: Iterable[tuple[str, tuple[int, int]]]) -> str:
+    return ", ".join(f"{node} {busy}/{total}" for node, (busy, total) in nodes)
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format seconds as 0:07, 12:34 or 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

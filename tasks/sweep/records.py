@@ -1,4 +1,4 @@
-"""Records: the outcomes of jobs on their way to the store, and their counts."""
+"""Records of finished jobs, buffered for the store, and their counts."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def record(job: Job, outcome: Outcome, attempts: int) -> dict[str, Any]:
     }
 
 
-def unanswered(failure: Failure, site: WorkerLocation, *, seconds: float) -> Outcome:
-    """Build the outcome of a job whose actor could not answer; timing is what the driver knows."""
+def outcome_without_answer(failure: Failure, location: WorkerLocation, *, seconds: float) -> Outcome:
+    """Build the outcome of a job whose actor could not answer; its timing comes from the driver."""
     timing = {
         "seconds": seconds,
         "load_seconds": 0.0,
-        "actor": site.actor,
-        "node": site.node,
-        "device": site.device,
+        "actor": location.actor,
+        "node": location.node,
+        "device": location.device,
         "started": datetime.now(UTC) - timedelta(seconds=seconds),
         "tokens_per_s": None,
     }
@@ -86,7 +86,7 @@ class Ledger:
         self._append = append
         self._flush_seconds = flush_seconds
         self._buffer: list[dict[str, Any]] = []
-        self._flushed = time.monotonic()
+        self._flushed_at = time.monotonic()
         self.done = 0
         self.failures: Counter[str] = Counter()
 
@@ -110,9 +110,9 @@ class Ledger:
             SweepError: the store has no disk space or quota left, or is read-only.
         """
         now = time.monotonic()
-        if not force and now - self._flushed < self._flush_seconds and len(self._buffer) < MAX_BUFFERED:
+        if not force and now - self._flushed_at < self._flush_seconds and len(self._buffer) < MAX_BUFFERED:
             return
-        self._flushed = now
+        self._flushed_at = now
         if not self._buffer:
             return
         try:

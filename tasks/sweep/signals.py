@@ -1,7 +1,7 @@
 """Handlers of stop signals.
 
-`caught_signals` collects signals, to be checked between two steps, so that no write is interrupted. `leaving`
-and `ended_by_signals` end code that does not return to such a check.
+`caught_signals` collects signals, to be checked between two steps, so that no write is interrupted.
+`exit_on_signal` and `kill_on_signal` end code that does not return to such a check.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import psutil
 
-# Seconds that the normal way of ending may take.
+# Seconds that a normal exit may take.
 GRACE_S = 2.0
 
 
@@ -39,8 +39,8 @@ def caught_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def leaving(text: Callable[[], str]) -> Iterator[None]:
-    """On SIGINT or SIGTERM inside the block, end the block at once and `leave` with the text.
+def exit_on_signal(text: Callable[[], str]) -> Iterator[None]:
+    """On SIGINT or SIGTERM inside the block, end the block at once and exit with the text.
 
     Any exception of the interrupted block is dropped. No effect outside the main thread.
     """
@@ -63,11 +63,11 @@ def leaving(text: Callable[[], str]) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
     if caught:
-        leave(caught[0], text())
+        exit_by_signal(caught[0], text())
 
 
 @contextmanager
-def ended_by_signals(grace: float = GRACE_S) -> Iterator[None]:
+def kill_on_signal(grace: float = GRACE_S) -> Iterator[None]:
     """End this process and its children `grace` seconds after SIGINT or SIGTERM, if the block still runs.
 
     Python runs a signal handler only between two of its own steps, and Ray may wait in C++ for minutes while
@@ -76,14 +76,14 @@ def ended_by_signals(grace: float = GRACE_S) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ended = threading.Event()
+    finished = threading.Event()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
 
     def watch() -> None:
         while (number := reader.recv(1)) not in (b"", bytes([signal.SIGINT]), bytes([signal.SIGTERM])):
             pass
-        if number and not ended.wait(grace):
+        if number and not finished.wait(grace):
             for child in psutil.Process().children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
                     child.kill()
@@ -96,14 +96,14 @@ def ended_by_signals(grace: float = GRACE_S) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
+        finished.set()
         signal.set_wakeup_fd(before)
         writer.close()
         thread.join()
         reader.close()
 
 
-def leave(signum: int, text: str) -> NoReturn:
+def exit_by_signal(signum: int, text: str) -> NoReturn:
     """Print the text, then raise KeyboardInterrupt for SIGINT, else SystemExit(128 + number)."""
     text = f"stopped by {signal.Signals(signum).name}: {text}"
     print(text, file=sys.stderr, flush=True)

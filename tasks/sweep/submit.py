@@ -27,9 +27,9 @@ from tsfmscope.tasks.sweep.cluster import PROBE_S, PYTHON_VARIABLE, environment
 # and the flush.
 STOP_S = 30
 # Exit status of a job that was stopped, as a shell gives it after SIGTERM.
-STOPPED = 143
+STOPPED_STATUS = 143
 # Exit status if the folder or the Python does not exist (EX_NOINPUT of sysexits.h).
-NOT_THERE = 66
+NOT_FOUND_STATUS = 66
 POLL_S = 1.0
 # Variables that override the address given to a client.
 OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
@@ -37,7 +37,7 @@ OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 # Script for bash, with folder, Python and command as positional parameters. Ray prints it at the
 # beginning of the job's log.
 ENTRY = (
-    f'cd "$0" && python=$(command -v "$1") || exit {NOT_THERE}; '
+    f'cd "$0" && python=$(command -v "$1") || exit {NOT_FOUND_STATUS}; '
     f'export {PYTHON_VARIABLE}="$python" PATH="${{python%/*}}:$PATH"; exec "${{@:2}}"'
 )
 
@@ -54,7 +54,7 @@ class Submission:
     # PATH.
     python: str
     command: Sequence[str]
-    # Submission id; None: Ray makes one.
+    # Submission id; None: Ray creates one.
     name: str | None = None
     # Environment variables of the job; Ray's dashboard shows them.
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -64,11 +64,11 @@ class Submission:
         """Raise SweepError for an invalid value."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SweepError(f"address: got {self.address!r}, expected that of the job server: http://HEAD:8265")
+            raise SweepError(f"address: got {self.address!r}, expected the address of the job server: http://HEAD:8265")
         if not self.folder.startswith("/"):
             raise SweepError(f"folder: got {self.folder!r}, expected an absolute path, as the cluster's nodes see it")
         if not self.command:
-            raise SweepError("command: got none, expected what to run in the folder")
+            raise SweepError("command: got none, expected a command to run in the folder")
 
     @property
     def url(self) -> str:
@@ -82,7 +82,7 @@ class Submission:
         return shlex.join(["bash", "-c", ENTRY, self.folder, self.python, *self.command])
 
 
-def submit(order: Submission) -> int:
+def submit(submission: Submission) -> int:
     """Submit a command, print the job's log, and return its exit status.
 
     The status is 143 if the job was stopped, and 0 if it is not followed.
@@ -92,28 +92,28 @@ def submit(order: Submission) -> int:
             version of Ray.
     """
     with environment(dict.fromkeys(OVERRIDES, "")):
-        client = _client(order.url)
-        variables = {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), **order.variables}
+        client = _client(submission.url)
+        variables = {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), **submission.variables}
         try:
             job = client.submit_job(
-                entrypoint=order.entrypoint,
-                submission_id=order.name,
+                entrypoint=submission.entrypoint,
+                submission_id=submission.name,
                 runtime_env={"env_vars": variables},
-                metadata={"folder": order.folder},
+                metadata={"folder": submission.folder},
             )
         except RuntimeError as error:
             # The message contains the server's traceback; its last line is the reason.
-            said = [line for line in str(error).splitlines() if line.strip(" .")]
-            raise SweepError(f"{order.url} refused the job: {said[-1]}") from error
-        where = f"--address {order.url} {job}"
-        print(f"submitted {job} to {order.url}; stop it with `ray job stop {where}`", flush=True)
-        if not order.follow:
-            print(f"its log: `ray job logs --follow {where}`", flush=True)
+            lines = [line for line in str(error).splitlines() if line.strip(" .")]
+            raise SweepError(f"{submission.url} refused the job: {lines[-1]}") from error
+        options = f"--address {submission.url} {job}"
+        print(f"submitted {job} to {submission.url}; stop it with `ray job stop {options}`", flush=True)
+        if not submission.follow:
+            print(f"its log: `ray job logs --follow {options}`", flush=True)
             return 0
         try:
-            return _follow(client, job, order)
+            return _follow(client, job, submission)
         except KeyboardInterrupt:
-            print(f"\n{job} goes on; its log: `ray job logs --follow {where}`", file=sys.stderr, flush=True)
+            print(f"\n{job} continues; its log: `ray job logs --follow {options}`", file=sys.stderr, flush=True)
             raise
 
 
@@ -129,28 +129,28 @@ def _client(url: str) -> Any:
     _probe(url)
     try:
         client = JobSubmissionClient(url)
-        theirs = client._do_request("GET", "/api/version").json()["ray_version"]
+        cluster_version = client._do_request("GET", "/api/version").json()["ray_version"]
     except AuthenticationError as error:
         raise SweepError(
-            f"{url}: the cluster asks for a token, and this one was not right, or there was none. Copy the head "
-            "node's, which `ray get-auth-token` prints there, to ~/.ray/auth_token (or RAY_AUTH_TOKEN_PATH), and set "
+            f"{url}: the cluster requires a token, but the token was wrong or missing. Run `ray get-auth-token` on the "
+            "head node, copy its output to ~/.ray/auth_token (or RAY_AUTH_TOKEN_PATH), and set "
             f"RAY_AUTH_MODE=token\n({str(error).splitlines()[0].split('. ')[0]})"
         ) from error
     # The exceptions of requests are OSErrors.
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise SweepError(_no_server(url, error)) from error
-    if theirs != ray.__version__:
+    if cluster_version != ray.__version__:
         raise SweepError(
-            f"{url}: got Ray {theirs} on the cluster, expected {ray.__version__} as here: workers of one Ray do not "
-            "talk to another; start the cluster from this environment (constraints.txt pins it)"
+            f"{url}: got Ray {cluster_version} on the cluster, expected {ray.__version__} as here, because different "
+            "versions of Ray cannot communicate; start the cluster with the version of constraints.txt"
         )
     return client
 
 
 def _no_server(url: str, error: Exception) -> str:
     return (
-        f"{url}: no job server of Ray answers there ({error}); expected the dashboard's address, "
-        "http://HEAD:8265 unless `ray start --head` was told otherwise with --dashboard-host and --dashboard-port"
+        f"{url}: no job server of Ray answers ({error}); expected the dashboard's address, http://HEAD:8265 "
+        "unless `ray start --head` was given --dashboard-host or --dashboard-port"
     )
 
 
@@ -164,7 +164,7 @@ def _probe(url: str) -> None:
         raise SweepError(_no_server(url, error)) from error
 
 
-def _follow(client: Any, job: str, order: Submission) -> int:
+def _follow(client: Any, job: str, submission: Submission) -> int:
     """Print the job's log until the job ends, and return its exit status.
 
     Raises:
@@ -183,24 +183,28 @@ def _follow(client: Any, job: str, order: Submission) -> int:
             asyncio.run(tail())
         # A proxy or a busy dashboard may close the connection.
         except (aiohttp.ClientError, OSError, RuntimeError) as error:
-            print(f"the log's connection broke ({error}); waiting for the job's end", file=sys.stderr, flush=True)
+            print(
+                f"the connection to the log broke ({error}); waiting for the end of the job",
+                file=sys.stderr,
+                flush=True,
+            )
         while not (info := client.get_job_info(job)).status.is_terminal():
             time.sleep(POLL_S)
     except (OSError, RuntimeError) as error:
         raise SweepError(
-            f"{order.url} no longer answers ({error}); where the head node is alive {job} goes on, else submit again: "
-            "what finished is stored"
+            f"{submission.url} no longer answers ({error}). If the head node is alive, {job} continues; if not, submit "
+            "the command again: finished jobs are stored"
         ) from error
-    return _status(info, order)
+    return _status(info, submission)
 
 
-def _status(info: Any, order: Submission) -> int:
-    """Return the exit status for the end of a job, and print why it did not succeed."""
+def _status(info: Any, submission: Submission) -> int:
+    """Return the exit status of an ended job, and print the reason if it failed."""
     if info.status == "SUCCEEDED":
         return 0
     if info.status == "STOPPED":
         print(f"{info.submission_id} was stopped", file=sys.stderr, flush=True)
-        return STOPPED
+        return STOPPED_STATUS
     code = info.driver_exit_code
     # The job never ran, or its node died.
     if code is None:
@@ -208,11 +212,10 @@ def _status(info: Any, order: Submission) -> int:
         return 1
     # A negative code is a signal; a shell gives 128 + its number.
     code = int(code) if code >= 0 else 128 - int(code)
-    if code == NOT_THERE:
+    if code == NOT_FOUND_STATUS:
         print(
-            f"the head node has not got the folder {order.folder} or the python {order.python}: name the checkout as "
-            "the cluster's nodes see it (FOLDER=...), run `make setup` in it, or name a python that all nodes have "
-            "(PYTHON=...)",
+            f"the head node lacks the folder {submission.folder} or the Python {submission.python}: set FOLDER to the "
+            "checkout's path on the nodes, run `make setup` in it, or set PYTHON to an interpreter that all nodes have",
             file=sys.stderr,
         )
     print(f"{info.submission_id} failed: exit status {code}", file=sys.stderr, flush=True)

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tsfmscope.tasks.errors import SweepError
 from tsfmscope.tasks.job import WATCHER, Job, StoreCallbacks
 from tsfmscope.tasks.sweep.actor import Outcome, Worker, WorkerConfig, WorkerLocation
-from tsfmscope.tasks.sweep.actor_pool import of_worker
+from tsfmscope.tasks.sweep.actor_pool import worker_callbacks
 from tsfmscope.tasks.sweep.cluster import Resources, connect, environment
 from tsfmscope.tasks.sweep.halving import Halving
 from tsfmscope.tasks.sweep.policy import Failure
-from tsfmscope.tasks.sweep.records import unanswered
-from tsfmscope.tasks.sweep.signals import leaving
+from tsfmscope.tasks.sweep.records import outcome_without_answer
+from tsfmscope.tasks.sweep.signals import exit_on_signal
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.sweep.asha import PersistentAsha
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 EXPERIMENT = "tune"
 # Folder with the outcomes of trials that ended, and file with all rows that trials reported; both
 # in the search's folder.
-OUTCOMES, HEARD = "outcomes", "heard.jsonl"
+OUTCOMES_FOLDER, ROWS_FILE = "outcomes", "heard.jsonl"
 QUIET = {
     # Without it, Tune writes csv, JSON and tensorboardX files with the contents of the rows.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -47,12 +47,12 @@ QUIET = {
 }
 
 
-# Called with the number of trials that have ended, were given up, and are running.
-Tell = Callable[[int, int, int], None]
+# Callback with the numbers of trials that have ended, have failed, and are running.
+ProgressReport = Callable[[int, int, int], None]
 
 
-class Ended(NamedTuple):
-    """A trial at the end of a search. An outcome of None means that it was stopped early."""
+class FinishedTrial(NamedTuple):
+    """Trial at the end of a search; its outcome is None if it was stopped early."""
 
     job: Job
     outcome: Outcome | None
@@ -60,22 +60,22 @@ class Ended(NamedTuple):
 
 def search(
     jobs: Sequence[Job],
-    port: StoreCallbacks,
+    callbacks: StoreCallbacks,
     resources: Resources,
     halving: Halving,
     folder: Path,
-    stored: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({}),
-    tell: Tell = lambda ended, failed, running: None,
-) -> list[Ended]:
+    stored_rows: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({}),
+    on_progress: ProgressReport = lambda ended, failed, running: None,
+) -> list[FinishedTrial]:
     """Run jobs whose entries `report` their progress as trials.
 
     Each trial is compared with the trials of its group.
 
-    stored: key -> rows that an already stored job reported; that job does not run again, but the others are
-    compared with its rows too. tell: called while trials run; its counts include trials that had ended before
-    a kill.
+    stored_rows: key -> rows that an already stored job reported; that job does not run again, but the others
+    are compared with its rows too. on_progress: called while trials run; its counts include trials that had
+    ended before a kill.
 
-    Returns the trials of the jobs that are not in `stored`, in the order of `jobs`.
+    Returns the trials of the jobs that are not in `stored_rows`, in the order of `jobs`.
 
     A search that was killed continues in its folder: the reported rows of each trial keep their effect, and
     trials that had not ended continue from their jobs' last saved states. The folder belongs to these jobs
@@ -84,24 +84,29 @@ def search(
     from tsfmscope.tasks.sweep.asha import PersistentAsha
 
     folder = Path(folder).absolute()
-    (folder / OUTCOMES).mkdir(parents=True, exist_ok=True)
-    judge = PersistentAsha(halving, folder / HEARD, {job.key: job.group for job in jobs})
-    for key, rows in stored.items():
-        for row in () if judge.knows(key) else rows:
-            judge.hear(key, row)
-    asked = [job for job in jobs if job.key not in stored]
-    left = [job for job in asked if job.key not in judge.stopped and _outcome(folder, job) is None]
-    before = len(asked) - len(left)
+    (folder / OUTCOMES_FOLDER).mkdir(parents=True, exist_ok=True)
+    scheduler = PersistentAsha(halving, folder / ROWS_FILE, {job.key: job.group for job in jobs})
+    for key, rows in stored_rows.items():
+        for row in () if scheduler.has_rows(key) else rows:
+            scheduler.report(key, row)
+    requested = [job for job in jobs if job.key not in stored_rows]
+    remaining = [job for job in requested if job.key not in scheduler.stopped_keys and _outcome(folder, job) is None]
+    n_before = len(requested) - len(remaining)
 
-    def said(ended: int, failed: int, running: int) -> None:
-        tell(before + ended, failed, running)
+    def report_progress(ended: int, failed: int, running: int) -> None:
+        on_progress(n_before + ended, failed, running)
 
-    lost = _run(left, port, resources, judge, folder, said) if left else {}
-    return [Ended(job, _outcome(folder, job) or _lost(lost.get(job.key))) for job in asked]
+    errors = _run(remaining, callbacks, resources, scheduler, folder, report_progress) if remaining else {}
+    return [FinishedTrial(job, _outcome(folder, job) or _failed_outcome(errors.get(job.key))) for job in requested]
 
 
 def _run(
-    jobs: Sequence[Job], port: StoreCallbacks, resources: Resources, judge: PersistentAsha, folder: Path, tell: Tell
+    jobs: Sequence[Job],
+    callbacks: StoreCallbacks,
+    resources: Resources,
+    scheduler: PersistentAsha,
+    folder: Path,
+    on_progress: ProgressReport,
 ) -> dict[str, BaseException]:
     """Let Tune run the jobs; return the last error, by key, of each job that failed `max_attempts` times."""
     from ray import tune
@@ -109,21 +114,21 @@ def _run(
     # Files of a search that was killed; nothing is read from them.
     shutil.rmtree(folder / EXPERIMENT, ignore_errors=True)
     with environment(QUIET), connect(resources):
-        needs = resources.of(jobs[0].task.name)
-        setting = WorkerConfig(needs.threads, os.getcwd(), needs.devices, processes=needs.shares)
-        site = _Trials({job.key: job for job in jobs}, of_worker(port), setting, folder, judge.halving)
+        needs = resources.for_task(jobs[0].task.name)
+        config = WorkerConfig(needs.threads, os.getcwd(), needs.devices, processes=needs.shares)
+        trials = _Trials({job.key: job for job in jobs}, worker_callbacks(callbacks), config, folder, scheduler.halving)
         bundle = tune.PlacementGroupFactory([needs.amounts], bundle_label_selector=[dict(needs.labels)])
-        trainable = tune.with_resources(tune.with_parameters(_trial, site=site), bundle)
+        trainable = tune.with_resources(tune.with_parameters(_trial, trials=trials), bundle)
         resources = replace(resources, actors=needs.actors or resources.actors)
-        tuner = _tuner(trainable, list(site.jobs), resources, judge, folder, tell)
+        tuner = _tuner(trainable, list(trials.jobs), resources, scheduler, folder, on_progress)
         # Tune prints to standard output; standard error is the stream of progress.
-        with contextlib.redirect_stdout(sys.stderr), leaving(lambda: _left(jobs, judge, folder)):
+        with contextlib.redirect_stdout(sys.stderr), exit_on_signal(lambda: _stop_message(jobs, scheduler, folder)):
             grid = tuner.fit()
     return {result.config["key"]: result.error for result in grid if result.error is not None}
 
 
-def _left(jobs: Sequence[Job], judge: PersistentAsha, folder: Path) -> str:
-    ended = sum(job.key in judge.stopped or _outcome(folder, job) is not None for job in jobs)
+def _stop_message(jobs: Sequence[Job], scheduler: PersistentAsha, folder: Path) -> str:
+    ended = sum(job.key in scheduler.stopped_keys or _outcome(folder, job) is not None for job in jobs)
     return f"{ended} trials ended, {len(jobs) - ended} left; run the same command again to go on"
 
 
@@ -131,14 +136,19 @@ class _Trials(NamedTuple):
     """Data that every trial needs."""
 
     jobs: Mapping[str, Job]
-    port: StoreCallbacks
-    setting: WorkerConfig
+    callbacks: StoreCallbacks
+    config: WorkerConfig
     folder: Path
     halving: Halving
 
 
 def _tuner(
-    trainable: Any, keys: list[str], resources: Resources, judge: PersistentAsha, folder: Path, tell: Tell
+    trainable: Any,
+    keys: list[str],
+    resources: Resources,
+    scheduler: PersistentAsha,
+    folder: Path,
+    on_progress: ProgressReport,
 ) -> Any:
     from ray import tune
 
@@ -148,30 +158,30 @@ def _tuner(
         trainable,
         param_space={"key": tune.grid_search(keys)},
         tune_config=tune.TuneConfig(
-            metric=judge.halving.metric,
+            metric=scheduler.halving.metric,
             mode="min",
-            scheduler=judge,
+            scheduler=scheduler,
             max_concurrent_trials=resources.actors,
         ),
         run_config=tune.RunConfig(
             name=EXPERIMENT,
             storage_path=str(folder),
             verbose=0,
-            callbacks=[ProgressCallback(tell)],
+            callbacks=[ProgressCallback(on_progress)],
             failure_config=tune.FailureConfig(max_failures=resources.max_attempts - 1),
         ),
     )
 
 
-def _trial(config: Mapping[str, str], site: _Trials) -> None:
-    """Run the job in a trial's actor; keep its outcome unless it failed transiently or Tune stopped it."""
+def _trial(config: Mapping[str, str], trials: _Trials) -> None:
+    """Run the job in a trial's actor; save its outcome unless it failed transiently or Tune stopped it."""
     from ray import tune
 
-    job, stopped = site.jobs[config["key"]], False
+    job, stopped = trials.jobs[config["key"]], False
 
     def watch(row: Mapping[str, Any]) -> None:
         nonlocal stopped
-        if row[site.halving.time] >= site.halving.most:
+        if row[trials.halving.time] >= trials.halving.most:
             # ASHA may have a rung at the end, which would discard a trial that is complete.
             return
         try:
@@ -181,7 +191,7 @@ def _trial(config: Mapping[str, str], site: _Trials) -> None:
             stopped = True
             raise
 
-    worker = Worker(f"trial-{job.key[:8]}", site.port, site.setting)
+    worker = Worker(f"trial-{job.key[:8]}", trials.callbacks, trials.config)
     if unfit := worker.start().unfit:
         raise SweepError(unfit)
     WATCHER.set(watch)
@@ -191,14 +201,14 @@ def _trial(config: Mapping[str, str], site: _Trials) -> None:
     if (failure := outcome.failure) and failure.transient:
         # Tune tries the trial again, as after the death of its actor.
         raise RuntimeError(f"{failure.type}: {failure.message}")
-    _keep(site.folder, job, outcome)
+    _save_outcome(trials.folder, job, outcome)
     if outcome.rows:
         tune.report(dict(outcome.rows[-1]))
 
 
 def _outcome(folder: Path, job: Job) -> Outcome | None:
-    """Return the kept outcome of a trial, or None."""
-    path = folder / OUTCOMES / job.key
+    """Return the saved outcome of a trial, or None."""
+    path = folder / OUTCOMES_FOLDER / job.key
     if not path.exists():
         return None
     # A file that this module wrote.
@@ -206,12 +216,14 @@ def _outcome(folder: Path, job: Job) -> Outcome | None:
     return outcome
 
 
-def _keep(folder: Path, job: Job, outcome: Outcome) -> None:
-    path = folder / OUTCOMES / job.key
-    making = path.with_suffix(".making")
-    making.write_bytes(pickle.dumps(outcome))
-    making.replace(path)
+def _save_outcome(folder: Path, job: Job, outcome: Outcome) -> None:
+    path = folder / OUTCOMES_FOLDER / job.key
+    temporary = path.with_suffix(".making")
+    temporary.write_bytes(pickle.dumps(outcome))
+    temporary.replace(path)
 
 
-def _lost(error: BaseException | None) -> Outcome | None:
-    return None if error is None else unanswered(Failure.of(error), WorkerLocation("", "", ""), seconds=0.0)
+def _failed_outcome(error: BaseException | None) -> Outcome | None:
+    if error is None:
+        return None
+    return outcome_without_answer(Failure.of(error), WorkerLocation("", "", ""), seconds=0.0)

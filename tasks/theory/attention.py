@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from tsfmscope.tasks.theory.matrices import bounded
+from tsfmscope.tasks.theory.matrices import gaussian_with_norm
 
 
 class Heads(NamedTuple):
@@ -19,7 +19,7 @@ class Heads(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Number of heads h."""
+        """Return the number of heads h."""
         return len(self.query)
 
 
@@ -60,9 +60,9 @@ def random_heads(rng: np.random.Generator, count: int, width: int, *, value_norm
     """
     size = width // count
     query, key = rng.standard_normal((2, count, size, width))
-    value = np.stack([bounded(rng, size, width, value_norm) for _ in range(count)])
-    made = Heads(query, key, value)
-    return made._replace(query=query * (score_norm / product_norms(made))[:, None, None])
+    value = np.stack([gaussian_with_norm(rng, size, width, value_norm) for _ in range(count)])
+    heads = Heads(query, key, value)
+    return heads._replace(query=query * (score_norm / product_norms(heads))[:, None, None])
 
 
 def product_norms(heads: Heads) -> Float[np.ndarray, " head"]:
@@ -70,16 +70,16 @@ def product_norms(heads: Heads) -> Float[np.ndarray, " head"]:
 
     The norm is that of the d_h x d_h product of the R factors of W_Qᵀ and W_Kᵀ.
     """
-    query, key = (np.linalg.qr(np.swapaxes(one, 1, 2), mode="r") for one in (heads.query, heads.key))
+    query, key = (np.linalg.qr(np.swapaxes(matrix, 1, 2), mode="r") for matrix in (heads.query, heads.key))
     norms: np.ndarray = np.linalg.norm(query @ np.swapaxes(key, 1, 2), 2, axis=(1, 2))
     return norms
 
 
-def split(heads: int, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> Heads:
+def split(count: int, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> Heads:
     """Split whole matrices [d, d] into heads of d / h rows each.
 
     Raises ValueError where h does not divide d.
     """
-    if query.shape[0] % heads:
-        raise ValueError(f"heads: got {heads}, expected a divisor of the width {query.shape[0]}")
-    return Heads(*(one.reshape(heads, -1, one.shape[1]) for one in (query, key, value)))
+    if query.shape[0] % count:
+        raise ValueError(f"heads: got {count}, expected a divisor of the width {query.shape[0]}")
+    return Heads(*(matrix.reshape(count, -1, matrix.shape[1]) for matrix in (query, key, value)))

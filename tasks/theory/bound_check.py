@@ -42,22 +42,22 @@ class BoundCheck:
 
     @property
     def ratio(self) -> float:
-        """Share of the bound that is used; above 1, the bound fails."""
+        """Return the used share of the bound; above 1, the bound fails."""
         return ratio(self.side, self.y, self.bound)
 
 
 def ratio(side: str, y: float, bound: float) -> float:
     """Return y / bound for an upper bound, bound / y for a lower one; 0 for 0/0."""
-    over, under = (y, bound) if side == "upper" else (bound, y)
-    return over / under if under else (0.0 if not over else float("inf"))
+    numerator, denominator = (y, bound) if side == "upper" else (bound, y)
+    return numerator / denominator if denominator else (0.0 if not numerator else float("inf"))
 
 
 def tightest_case(
     form: Form,
     side: Literal["upper", "lower"],
-    x: Float[np.ndarray, " place"],
-    y: Float[np.ndarray, " place"],
-    bound: Float[np.ndarray, " place"],
+    x: Float[np.ndarray, " index"],
+    y: Float[np.ndarray, " index"],
+    bound: Float[np.ndarray, " index"],
     *,
     floor: float = 0.0,
     setting: Mapping[str, Any] | None = None,
@@ -67,8 +67,8 @@ def tightest_case(
     An index counts only where the larger of y and bound is above 10 floors; elsewhere, both may be rounding.
     If no index counts, the first one is taken. `setting["places"]` is the number of indices that count.
     """
-    sure = np.maximum(y, bound) > 10 * floor
-    used = np.array([ratio(side, a, b) if ok else -1.0 for a, b, ok in zip(y, bound, sure, strict=True)])
-    at = int(used.argmax())
-    about = {**(setting or {}), "places": int(sure.sum())}
-    return BoundCheck(form, side, float(x[at]), float(y[at]), float(bound[at]), floor, about)
+    is_significant = np.maximum(y, bound) > 10 * floor
+    shares = np.array([ratio(side, a, b) if ok else -1.0 for a, b, ok in zip(y, bound, is_significant, strict=True)])
+    at = int(shares.argmax())
+    full_setting = {**(setting or {}), "places": int(is_significant.sum())}
+    return BoundCheck(form, side, float(x[at]), float(y[at]), float(bound[at]), floor, full_setting)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tsfmscope.tasks.theory.attention import random_heads
-from tsfmscope.tasks.theory.matrices import decaying, orthonormal
+from tsfmscope.tasks.theory.matrices import exponential_values, orthonormal
 
 # Singular values decay from e^0 to e^-5 (Yu et al. 2026, Appendix J.1).
 DECAY = 5.0
@@ -37,13 +37,13 @@ def projected_errors(
     mapped = value @ left
     squares = np.zeros(len(ranks))
     for start in range(0, rows.shape[1], BLOCK):
-        some = rows[:, start : start + BLOCK]
-        whole = mapped @ (rows @ _weights(rows, mixing @ some))
-        for place, rank in enumerate(ranks):
-            kept = rows[:rank]
-            weights = _weights(kept, mixing[:rank, :rank] @ some[:rank])
-            squares[place] += np.square(whole - mapped[:, :rank] @ (kept @ weights)).sum()
-    return [float(one) for one in np.sqrt(squares)]
+        block = rows[:, start : start + BLOCK]
+        exact = mapped @ (rows @ _weights(rows, mixing @ block))
+        for index, rank in enumerate(ranks):
+            leading = rows[:rank]
+            weights = _weights(leading, mixing[:rank, :rank] @ block[:rank])
+            squares[index] += np.square(exact - mapped[:, :rank] @ (leading @ weights)).sum()
+    return [float(square) for square in np.sqrt(squares)]
 
 
 def rank_points(seed: int, *, width: int = 512, columns: int = 4096, points: int = 24) -> list[dict[str, float | bool]]:
@@ -53,7 +53,7 @@ def rank_points(seed: int, *, width: int = 512, columns: int = 4096, points: int
     bends. Yu et al. 2026 use every d̃.
     """
     rng = np.random.default_rng([seed, 31])
-    values = decaying(width, DECAY)
+    values = exponential_values(width, DECAY)
     ranks = np.unique(np.linspace(1, width - 1, min(points, width - 1)).round().astype(int)).tolist()
     errors = projected_errors(*_vocabulary(rng, values, columns), *_weights_of(rng, width), ranks)
     return [
@@ -63,20 +63,20 @@ def rank_points(seed: int, *, width: int = 512, columns: int = 4096, points: int
 
 
 def width_points(
-    seed: int, *, widths: Sequence[int] = (64, 128, 256, 512), columns: int = 4096, kept: int = 16
+    seed: int, *, widths: Sequence[int] = (64, 128, 256, 512), columns: int = 4096, rank: int = 16
 ) -> list[dict[str, float | bool]]:
-    """Return the error against d at one d̃ = `kept`.
+    """Return the error against d at one d̃ = `rank`.
 
     Weights and X are drawn again at every d; the leading singular values of X stay the same. Consecutive
     singular values have the same ratio at every width, and the last one of the narrowest X is e^-5.
     """
-    found = []
+    rows = []
     for width in widths:
         rng = np.random.default_rng([seed, 32, width])
         values = np.exp(-DECAY * np.arange(width) / (min(widths) - 1))
-        (y,) = projected_errors(*_vocabulary(rng, values, columns), *_weights_of(rng, width), [kept])
-        found.append({"rank": kept, "x": float(width), "y": y, "fitted": True})
-    return found
+        (y,) = projected_errors(*_vocabulary(rng, values, columns), *_weights_of(rng, width), [rank])
+        rows.append({"rank": rank, "x": float(width), "y": y, "fitted": True})
+    return rows
 
 
 def _vocabulary(

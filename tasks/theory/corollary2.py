@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Float
 
 from tsfmscope.tasks.theory.bound_check import FORMS, BoundCheck, tightest_case
-from tsfmscope.tasks.theory.matrices import rounding
+from tsfmscope.tasks.theory.matrices import rounding_error
 from tsfmscope.tasks.theory.theorem1 import Analytic, analytic_bound, random_points
 
 # Values of β at which the rate is measured.
 BETAS = (0.5, 1.0, 2.0, 4.0)
 # Share of σ_1 below which singular values are left out of a slope.
-TRUSTED = 1e-11
+MIN_SHARE = 1e-11
 # Largest log10 of |w_i| of instances that the printed hypothesis allows and the proof does not.
 WIDEST = 3.5
 
@@ -33,8 +33,8 @@ class Gate(NamedTuple):
         multiples of one function, and Ψ would have rank 1.
         """
         pre = self.beta * self.w[:, None] * x
-        gated: np.ndarray = (self.w * self.v)[:, None] * x**2 * 0.5 * (1 + np.tanh(pre / 2))
-        return gated
+        embedded: np.ndarray = (self.w * self.v)[:, None] * x**2 * 0.5 * (1 + np.tanh(pre / 2))
+        return embedded
 
 
 def radius(beta: float) -> float:
@@ -42,7 +42,7 @@ def radius(beta: float) -> float:
     return 1 + np.pi / (2 * beta)
 
 
-def proved(beta: float) -> Analytic:
+def proof_ellipse(beta: float) -> Analytic:
     """Return the ellipse and the bound that the proof needs, with its constant.
 
     On the ellipse, |φ_i| ≤ a², a = (ρ + 1/ρ)/2. This requires |w_i| ≤ 1: then |Im x| ≤ (ρ - 1/ρ)/2 < π/(2β),
@@ -63,13 +63,13 @@ def corollary_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     x = random_points(rng, points)
     product = rng.uniform(-1, 1, width)
     sides = []
-    for form, reach in zip(FORMS, (WIDEST, 0.0), strict=True):
-        w = 10 ** rng.uniform(-2, reach, width) * rng.choice([-1.0, 1.0], width)
+    for form, exponent in zip(FORMS, (WIDEST, 0.0), strict=True):
+        w = 10 ** rng.uniform(-2, exponent, width) * rng.choice([-1.0, 1.0], width)
         values = np.linalg.svd(Gate(beta, w, product / w).embed(x), compute_uv=False)
-        j, _, bound = analytic_bound(proved(beta), width, points)
+        j, _, bound = analytic_bound(proof_ellipse(beta), width, points)
         padded = np.append(values, np.zeros(max(0, width - len(values))))[:width]
         setting = {"width": width, "points": points, "beta": beta, "largest_w": float(np.abs(w).max())}
-        floor = rounding(max(float(values[0]), 1e-300), width, points)
+        floor = rounding_error(max(float(values[0]), 1e-300), width, points)
         sides.append(tightest_case(form, "upper", j, padded, bound, floor=floor, setting=setting))
     return {"Corollary 2": sides}
 
@@ -77,12 +77,12 @@ def corollary_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
 def rate_points(seed: int, beta: float, *, width: int = 64, points: int = 512) -> list[dict[str, float | bool]]:
     """Return σ_{j+1} of Ψ at random points for j = 1, 2, ..., 12.
 
-    `fitted` is true where σ_{j+1} is above TRUSTED σ_1. The printed decay of -ln ρ per step, ρ = 1 + π/(2β),
+    `fitted` is true where σ_{j+1} is above MIN_SHARE σ_1. The printed decay of -ln ρ per step, ρ = 1 + π/(2β),
     is only an upper bound. Except for x²/2, φ_i is odd, so every second degree adds nothing. For |w_i| < 1,
     the poles are farther away.
     """
     rng = np.random.default_rng([seed, 20])
     w, v = rng.uniform(-1, 1, (2, width))
     values = np.linalg.svd(Gate(beta, w, v).embed(rng.uniform(-1, 1, points)), compute_uv=False)
-    trusted = values > TRUSTED * values[0]
-    return [{"x": float(j), "y": float(values[j]), "fitted": bool(trusted[j])} for j in range(1, 13)]
+    is_large = values > MIN_SHARE * values[0]
+    return [{"x": float(j), "y": float(values[j]), "fitted": bool(is_large[j])} for j in range(1, 13)]

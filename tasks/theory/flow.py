@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tsfmscope.tasks.theory.attention import Heads, attend, product_norms, split
-from tsfmscope.tasks.theory.matrices import decaying, with_singular_values
+from tsfmscope.tasks.theory.matrices import exponential_values, with_singular_values
 
 # Numbers of heads. Yu et al. 2026 print no sizes for J.3: the width is that of J.1, the numbers of
 # heads are our choice.
@@ -24,7 +24,7 @@ SPREAD = 1.0
 Scores = Literal["spread", "bounded"]
 
 
-def scaled(
+def scale_heads(
     matrices: Float[np.ndarray, "qkv width width"], heads: int, inputs: Float[np.ndarray, "width token"], scores: Scores
 ) -> Heads:
     """Return whole Gaussian matrices as h heads with ‖W_V‖₂ = 1 in each head.
@@ -33,15 +33,15 @@ def scaled(
     have standard deviation SPREAD, as in attention that prefers some tokens; the hypothesis then does not
     hold.
     """
-    made = split(heads, *matrices)
-    norms = np.linalg.norm(made.value, 2, axis=(1, 2))[:, None, None]
-    size = made.value.shape[1]
+    split_heads = split(heads, *matrices)
+    norms = np.linalg.norm(split_heads.value, 2, axis=(1, 2))[:, None, None]
+    size = split_heads.value.shape[1]
     if scores == "bounded":
-        factor = math.sqrt(size) / product_norms(made)
+        factor = math.sqrt(size) / product_norms(split_heads)
     else:
-        found = np.swapaxes(made.query @ inputs, 1, 2) @ (made.key @ inputs)
-        factor = SPREAD * math.sqrt(size) / found.std(axis=(1, 2))
-    return Heads(made.query * factor[:, None, None], made.key, made.value / norms)
+        logits = np.swapaxes(split_heads.query @ inputs, 1, 2) @ (split_heads.key @ inputs)
+        factor = SPREAD * math.sqrt(size) / logits.std(axis=(1, 2))
+    return Heads(split_heads.query * factor[:, None, None], split_heads.key, split_heads.value / norms)
 
 
 def layer_values(inputs: Float[np.ndarray, "width token"], heads: Heads) -> Float[np.ndarray, " width"]:
@@ -65,10 +65,10 @@ def flow_points(
     point: the relative singular values, for a figure.
     """
     rng = np.random.default_rng([seed, 34])
-    inputs = with_singular_values(rng, decaying(width, DECAY), width, columns)
+    inputs = with_singular_values(rng, exponential_values(width, DECAY), width, columns)
     matrices = rng.standard_normal((3, width, width))
-    found = []
+    points = []
     for count in heads:
-        values = layer_values(inputs, scaled(matrices, count, inputs, scores))
-        found.append({"heads": count, "x": float(count), "y": float((values > EPSILON).sum()), "values": values})
-    return found
+        values = layer_values(inputs, scale_heads(matrices, count, inputs, scores))
+        points.append({"heads": count, "x": float(count), "y": float((values > EPSILON).sum()), "values": values})
+    return points

@@ -40,14 +40,16 @@ def with_singular_values(
     return matrix
 
 
-def bounded(rng: np.random.Generator, rows: int, columns: int, norm: float) -> Float[np.ndarray, "row column"]:
+def gaussian_with_norm(
+    rng: np.random.Generator, rows: int, columns: int, norm: float
+) -> Float[np.ndarray, "row column"]:
     """Draw a Gaussian matrix and scale it to this spectral norm."""
     matrix = rng.standard_normal((rows, columns))
     scaled: np.ndarray = matrix * (norm / np.linalg.norm(matrix, 2))
     return scaled
 
 
-def decaying(count: int, decay: float) -> Float[np.ndarray, " rank"]:
+def exponential_values(count: int, decay: float) -> Float[np.ndarray, " rank"]:
     """Return values from e^0 to e^-decay, evenly spaced on a logarithmic scale (Appendix J.1: e^0 to e^-5)."""
     return np.exp(-decay * np.arange(count) / max(count - 1, 1))
 
@@ -73,6 +75,6 @@ def random_spectrum(rng: np.random.Generator, count: int) -> Spectrum:
     return Spectrum(np.maximum(values, SMALLEST), kind)
 
 
-def rounding(matrix_norm: float, rows: int, columns: int) -> float:
+def rounding_error(matrix_norm: float, rows: int, columns: int) -> float:
     """Return the float64 uncertainty of the singular values of a matrix: 4 max(rows, columns) eps norm."""
     return 4 * max(rows, columns) * EPS * matrix_norm

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tsfmscope.tasks.theory.bound_check import BoundCheck, tightest_case
-from tsfmscope.tasks.theory.matrices import rounding
+from tsfmscope.tasks.theory.matrices import rounding_error
 
 # Map from points [L] to [d, L].
 Embedding = Callable[[np.ndarray], np.ndarray]
@@ -76,10 +76,10 @@ def smooth_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     setting = {"width": width, "points": points, "nu": smooth.nu, "case": smooth.kind, "variation": smooth.variation}
     j, continuous, discrete = smooth_bound(smooth, width, points)
     exact = quasimatrix_values(smooth.embed, smooth.knots, smooth.nu + 3)
-    found = np.linalg.svd(smooth.embed(random_points(rng, points)), compute_uv=False)
+    values = np.linalg.svd(smooth.embed(random_points(rng, points)), compute_uv=False)
     return {
-        "Theorem 1.1": [_side(j, found, discrete, width, points, setting)],
-        "Theorem 1.1 quasimatrix": [_side(j, exact, continuous, width, points, setting)],
+        "Theorem 1.1": [_check(j, values, discrete, width, points, setting)],
+        "Theorem 1.1 quasimatrix": [_check(j, exact, continuous, width, points, setting)],
     }
 
 
@@ -90,10 +90,10 @@ def analytic_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     setting = {"width": width, "points": points, "rho": analytic.rho, "case": analytic.kind, "M": analytic.largest}
     j, continuous, discrete = analytic_bound(analytic, width, points)
     exact = quasimatrix_values(analytic.embed, np.array([]), NODES)
-    found = np.linalg.svd(analytic.embed(random_points(rng, points)), compute_uv=False)
+    values = np.linalg.svd(analytic.embed(random_points(rng, points)), compute_uv=False)
     return {
-        "Theorem 1.2": [_side(j, found, discrete, width, points, setting)],
-        "Theorem 1.2 quasimatrix": [_side(j, exact, continuous, width, points, setting)],
+        "Theorem 1.2": [_check(j, values, discrete, width, points, setting)],
+        "Theorem 1.2 quasimatrix": [_check(j, exact, continuous, width, points, setting)],
     }
 
 
@@ -110,14 +110,14 @@ def random_spline(rng: np.random.Generator, width: int) -> Smooth:
     # Polynomials of degree ν: the ν-th derivative is constant.
     low = rng.standard_normal((width, nu + 1))
     gaps = np.diff(np.append(knots, 1.0))
-    each = np.abs(jumps).sum(axis=1) if m == 0 else np.abs(np.cumsum(jumps, axis=1)) @ gaps
+    variations = np.abs(jumps).sum(axis=1) if m == 0 else np.abs(np.cumsum(jumps, axis=1)) @ gaps
     factorial = float(np.prod(np.arange(1, nu + m + 1)))
 
     def embed(x: np.ndarray) -> np.ndarray:
         rough = np.maximum(x - knots[:, None], 0.0) ** (nu + m) / factorial  # [knot, L]
         return jumps @ rough + low @ np.power(x, np.arange(nu + 1)[:, None])  # type: ignore[no-any-return]
 
-    return Smooth(embed, nu, float(each.max()), knots, "ramps" if m else "jumps")
+    return Smooth(embed, nu, float(variations.max()), knots, "ramps" if m else "jumps")
 
 
 def random_analytic(rng: np.random.Generator, width: int) -> Analytic:
@@ -145,18 +145,18 @@ def random_analytic(rng: np.random.Generator, width: int) -> Analytic:
 
 def random_points(rng: np.random.Generator, count: int) -> Float[np.ndarray, " point"]:
     """Draw points of [-1, 1]: uniform, dense at both ends, in one cluster, or evenly spaced."""
-    how = rng.integers(4)
-    if how == 0:
+    kind = rng.integers(4)
+    if kind == 0:
         return rng.uniform(-1, 1, count)
-    if how == 1:
+    if kind == 1:
         return np.sin(rng.uniform(-np.pi / 2, np.pi / 2, count))
-    if how == 2:
+    if kind == 2:
         return np.clip(rng.uniform(-1, 1) + 0.05 * rng.standard_normal(count), -1, 1)
     return np.linspace(-1, 1, count)
 
 
-def _side(j: np.ndarray, values: np.ndarray, bound: np.ndarray, width: int, points: int, setting: dict) -> BoundCheck:
+def _check(j: np.ndarray, values: np.ndarray, bound: np.ndarray, width: int, points: int, setting: dict) -> BoundCheck:
     """Check σ_{j+1} against its bound at the tightest j; singular values beyond min(d, L) are 0."""
     padded = np.append(values, np.zeros(max(0, width - len(values))))[:width]
-    floor = rounding(float(values[0]), width, max(points, NODES))
+    floor = rounding_error(float(values[0]), width, max(points, NODES))
     return tightest_case("printed", "upper", j, padded[j], bound, floor=floor, setting=setting)

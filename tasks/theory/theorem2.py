@@ -56,8 +56,8 @@ def mlp_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     hidden, patches = int(rng.integers(4, 65)), int(rng.integers(4, 97))
     name = tuple(ACTIVATIONS)[rng.integers(len(ACTIVATIONS))]
     inputs = rng.standard_normal((patch, patches)) * 10 ** rng.uniform(-2, 1)
-    biased = bool(rng.integers(2))
-    if biased:
+    has_bias = bool(rng.integers(2))
+    if has_bias:
         inputs = np.vstack([inputs, np.ones(patches)])
     first, second = rng.standard_normal((hidden, len(inputs))), rng.standard_normal((width, hidden))
     third = rng.standard_normal((width, len(inputs))) * 10 ** rng.uniform(-2, 1)
@@ -66,7 +66,7 @@ def mlp_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     count, rank = count_above(third @ inputs + second @ ACTIVATIONS[name](inner), second, inner, epsilon)
     k = int(np.linalg.matrix_rank(inputs))
     setting = {"width": width, "patch": patch, "rank": k, "hidden": hidden, "patches": patches, "case": name}
-    setting |= {"biases": biased, "epsilon_rank": rank}
+    setting |= {"biases": has_bias, "epsilon_rank": rank}
     return {"Theorem 2": [BoundCheck("printed", "upper", epsilon, count, right_side(width, k, epsilon), 0.0, setting)]}
 
 

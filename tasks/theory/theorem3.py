@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from tsfmscope.tasks.theory.attention import Heads, attend, random_heads, softmax_columns
 from tsfmscope.tasks.theory.bound_check import FORMS, BoundCheck, tightest_case
-from tsfmscope.tasks.theory.matrices import orthonormal, random_spectrum, rounding, with_singular_values
+from tsfmscope.tasks.theory.matrices import orthonormal, random_spectrum, rounding_error, with_singular_values
 
 
 class Input(NamedTuple):
@@ -23,11 +23,11 @@ class Input(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Number of tokens L."""
+        """Return the number of tokens L."""
         return int(self.times.sum())
 
 
-def reduced(heads: Heads, vocabulary: Float[np.ndarray, "width entry"], rank: int) -> Heads:
+def project_on_leading(heads: Heads, vocabulary: Float[np.ndarray, "width entry"], rank: int) -> Heads:
     """Return the proof's W̃ = W U_d̃ U_d̃ᵀ, U_d̃ the leading left singular vectors of Ξ.
 
     W_Q, W_K and W_V share one projection.
@@ -38,7 +38,7 @@ def reduced(heads: Heads, vocabulary: Float[np.ndarray, "width entry"], rank: in
 
 def project(heads: Heads, leading: Float[np.ndarray, "width rank"]) -> Heads:
     """Multiply every matrix by the projection onto these orthonormal columns."""
-    return Heads(*((one @ leading) @ leading.T for one in heads))
+    return Heads(*((matrix @ leading) @ leading.T for matrix in heads))
 
 
 def error(heads: Heads, small: Heads, inputs: Input) -> float:
@@ -56,7 +56,7 @@ def printed_bound(width: int, tail: float) -> float:
     return math.sqrt(width) * math.e**2 * (tail + 2 * math.e * shift + shift**2)
 
 
-def repaired_bound(width: int, tail: float, length: int, most: int) -> float:
+def repaired_bound(width: int, tail: float, length: int, max_times: int) -> float:
     """Return √d σ_{d̃+1} min{3 √L, 3e √m} for C = 1.
 
     m is the largest number of occurrences of one column of Ξ in U. The proof bounds the norm of a sum of L
@@ -66,7 +66,7 @@ def repaired_bound(width: int, tail: float, length: int, most: int) -> float:
     by ‖g - g̃‖_1 ≤ ‖Δ scores‖_∞ ≤ 2σ. Reason for 3e √m: with ‖Δ_U‖₂ ≤ √m σ, weights at most e²/L, and
     ‖Cov(u)‖ ≤ 1, each of value, key and query adds e √(m d) σ.
     """
-    return math.sqrt(width) * tail * min(3 * math.sqrt(length), 3 * math.e * math.sqrt(most))
+    return math.sqrt(width) * tail * min(3 * math.sqrt(length), 3 * math.e * math.sqrt(max_times))
 
 
 def compressible_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
@@ -99,10 +99,10 @@ def random_input(rng: np.random.Generator, vocabulary: np.ndarray) -> Input:
     if kind == "vocabulary":
         return Input(vocabulary, np.ones(entries, dtype=np.int64), kind)
     if kind == "repeated":
-        one = int(np.argmin(np.linalg.norm(vocabulary, axis=0)))
-        return Input(vocabulary[:, [one]], np.array([int(2 ** rng.uniform(0, 24))]), kind)
-    found, times = np.unique(rng.integers(entries, size=int(2 ** rng.uniform(0, 9))), return_counts=True)
-    return Input(vocabulary[:, found], times, kind)
+        smallest = int(np.argmin(np.linalg.norm(vocabulary, axis=0)))
+        return Input(vocabulary[:, [smallest]], np.array([int(2 ** rng.uniform(0, 24))]), kind)
+    columns, times = np.unique(rng.integers(entries, size=int(2 ** rng.uniform(0, 9))), return_counts=True)
+    return Input(vocabulary[:, columns], times, kind)
 
 
 def _compressible(rng: np.random.Generator, count: int, width: int) -> list[BoundCheck]:
@@ -117,12 +117,12 @@ def _compressible(rng: np.random.Generator, count: int, width: int) -> list[Boun
     while tail > 1:
         vocabulary, tail = vocabulary / 2, tail / 2
         inputs = inputs._replace(columns=inputs.columns / 2)
-    y = error(heads, reduced(heads, vocabulary, rank), inputs)
-    most = int(inputs.times.max())
+    y = error(heads, project_on_leading(heads, vocabulary, rank), inputs)
+    max_times = int(inputs.times.max())
     setting = {"width": width, "entries": vocabulary.shape[1], "heads": count, "rank": rank, "length": inputs.length}
-    setting |= {"most": most, "case": f"{inputs.kind}, {case}"}
-    floor = rounding(math.sqrt(inputs.length * width), width, len(inputs.times))
-    bounds = (printed_bound(width, tail), repaired_bound(width, tail, inputs.length, most))
+    setting |= {"most": max_times, "case": f"{inputs.kind}, {case}"}
+    floor = rounding_error(math.sqrt(inputs.length * width), width, len(inputs.times))
+    bounds = (printed_bound(width, tail), repaired_bound(width, tail, inputs.length, max_times))
     return [
         BoundCheck(form, "upper", tail, y, bound, floor, setting) for form, bound in zip(FORMS, bounds, strict=True)
     ]
@@ -136,12 +136,12 @@ def repeated_points(seed: int, *, width: int = 16, rank: int = 8, longest: int =
     rng = np.random.default_rng([seed, 30])
     values = np.exp(-0.3 * np.arange(width))
     heads = random_heads(rng, 1, width, value_norm=math.sqrt(width), score_norm=math.sqrt(width))
-    small = reduced(heads, np.diag(values), rank)
-    bound, found = printed_bound(width, float(values[rank])), []
+    small = project_on_leading(heads, np.diag(values), rank)
+    bound, points = printed_bound(width, float(values[rank])), []
     for power in range(0, longest + 1, 2):
         inputs = Input(np.diag(values)[:, [rank]], np.array([2**power]), "repeated")
-        found.append({"x": 2.0**power, "y": error(heads, small, inputs), "fitted": True, "bound": bound})
-    return found
+        points.append({"x": 2.0**power, "y": error(heads, small, inputs), "fitted": True, "bound": bound})
+    return points
 
 
 def incompressible_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
@@ -157,27 +157,27 @@ def incompressible_instance(rng: np.random.Generator) -> dict[str, list[BoundChe
     setting = {"width": width, "length": length, "case": spectrum.kind}
     ranks, sides = np.arange(1, width), []
     for form, inside in zip(FORMS, (4 * width, 4 * length), strict=True):
-        attended = value @ attended_diagonal(spectrum.values, length, math.log(inside))
-        left, floor = best_errors(attended)[1:width], rounding(1.0, width, length)
-        sides.append(tightest_case(form, "lower", ranks, left, spectrum.values[1:] / 4, floor=floor, setting=setting))
+        outputs = value @ diagonal_attention(spectrum.values, length, math.log(inside))
+        errors, floor = best_errors(outputs)[1:width], rounding_error(1.0, width, length)
+        sides.append(tightest_case(form, "lower", ranks, errors, spectrum.values[1:] / 4, floor=floor, setting=setting))
     return {"Theorem 3.2": sides}
 
 
-def attended_diagonal(
+def diagonal_attention(
     values: Float[np.ndarray, " width"], length: int, strength: float
 ) -> Float[np.ndarray, "width token"]:
     """Return U softmax(T) of the construction: U = [diag(σ) 0], T = strength σ_d⁻² UᵀU."""
     inputs = np.zeros((len(values), length))
     np.fill_diagonal(inputs, values)
-    attended: np.ndarray = inputs @ softmax_columns(strength * (inputs / values[-1] ** 2).T @ inputs)
-    return attended
+    outputs: np.ndarray = inputs @ softmax_columns(strength * (inputs / values[-1] ** 2).T @ inputs)
+    return outputs
 
 
-def best_errors(attended: Float[np.ndarray, "width token"]) -> Float[np.ndarray, " rank"]:
+def best_errors(outputs: Float[np.ndarray, "width token"]) -> Float[np.ndarray, " rank"]:
     """Return min ‖(W_V - W̃_V) U G‖_F over W̃_V of rank d̃ = 0, 1, ...
 
     The minimum is given by Eckart-Young on W_V U G, whose rank is d.
     """
-    squares = np.square(np.linalg.svd(attended, compute_uv=False))
-    left: np.ndarray = np.sqrt(np.cumsum(squares[::-1])[::-1])
-    return left
+    squares = np.square(np.linalg.svd(outputs, compute_uv=False))
+    errors: np.ndarray = np.sqrt(np.cumsum(squares[::-1])[::-1])
+    return errors

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from tsfmscope.tasks.theory.attention import Heads, attend, random_heads
 from tsfmscope.tasks.theory.bound_check import FORMS, BoundCheck, Form, tightest_case
-from tsfmscope.tasks.theory.matrices import random_spectrum, rounding, with_singular_values
+from tsfmscope.tasks.theory.matrices import random_spectrum, rounding_error, with_singular_values
 
 E2 = math.e**2
 # In each column of T that has a 1, its score is ln L plus this, and all other scores are 0. Every other
@@ -45,12 +45,12 @@ def lower_bound(values: Spectrum, heads: int, depth: float) -> Float[np.ndarray,
         for i in range(1, heads + 1):
             at = -(-k // i)
             if at < size:
-                found = 0.25 * (values[(i - 1) * size + at - 1] + values[at - 1] / math.sqrt(depth))
-                bound[k - 1] = max(bound[k - 1], found)
+                candidate = 0.25 * (values[(i - 1) * size + at - 1] + values[at - 1] / math.sqrt(depth))
+                bound[k - 1] = max(bound[k - 1], candidate)
     return bound
 
 
-def lifting(values: Spectrum, heads: int, length: int) -> tuple[np.ndarray, Heads]:
+def lifting_construction(values: Spectrum, heads: int, length: int) -> tuple[np.ndarray, Heads]:
     """Return U and the heads of the proof of eq. 6.
 
     W_V keeps d_h - 1 coordinates, and head i moves them to block i. U = [diag(σ) 0]. W_Q^(i) = α
@@ -85,11 +85,11 @@ def upper_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     values, heads, inputs, setting = _random_layer(rng)
     least = (2 * E2 * heads.number) ** 2
     depth = float(math.ceil(least * (1 if rng.random() < 0.5 else 10 ** rng.uniform(0, 2))))
-    found = layer(inputs, heads, depth)
+    output_values = layer(inputs, heads, depth)
     bound = 2 * upper_bound(values, heads.number, depth)
-    ks, floor = np.arange(1, len(values) + 1), rounding(1.0, *inputs.shape)
+    ks, floor = np.arange(1, len(values) + 1), rounding_error(1.0, *inputs.shape)
     side = tightest_case(
-        "printed", "upper", ks, found / found[0], bound, floor=floor, setting=setting | {"depth": depth}
+        "printed", "upper", ks, output_values / output_values[0], bound, floor=floor, setting=setting | {"depth": depth}
     )
     return {"Theorem 4 eq. 5": [side]}
 
@@ -97,12 +97,12 @@ def upper_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
 def lower_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     """Check eq. 6 at its tightest k, with the proof's input and weights."""
     values, heads, length, setting = _random_shape(rng, fewest=1)
-    inputs, lifted = lifting(values, heads, length)
+    inputs, lifting_heads = lifting_construction(values, heads, length)
     depth = float(math.ceil(10 ** rng.uniform(0, 4)))
-    found = layer(inputs, lifted, depth)
+    output_values = layer(inputs, lifting_heads, depth)
     bound = lower_bound(values, heads, depth)
-    ks, floor = np.flatnonzero(bound) + 1, rounding(1.0, *inputs.shape)
-    sides = found[ks - 1] / found[0], bound[ks - 1]
+    ks, floor = np.flatnonzero(bound) + 1, rounding_error(1.0, *inputs.shape)
+    sides = output_values[ks - 1] / output_values[0], bound[ks - 1]
     return {
         "Theorem 4 eq. 6": [
             tightest_case("printed", "lower", ks, *sides, floor=floor, setting=setting | {"depth": depth})
@@ -144,19 +144,19 @@ def corollary_upper_instance(rng: np.random.Generator) -> dict[str, list[BoundCh
 def corollary_lower_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     """Check Corollary 1's lower bound at its tightest k, D = 1, with the proof's input and weights."""
     values, heads, length, setting = _random_shape(rng, fewest=2)
-    inputs, lifted = lifting(values, heads, length)
+    inputs, lifting_heads = lifting_construction(values, heads, length)
     right = partial(corollary_lower, values, heads)
-    return {"Corollary 1 lower": _both(right, layer(inputs, lifted, 1.0), "lower", inputs.shape, setting)}
+    return {"Corollary 1 lower": _both(right, layer(inputs, lifting_heads, 1.0), "lower", inputs.shape, setting)}
 
 
 def _both(
-    right: Callable[[Form], np.ndarray], found: Spectrum, where: Literal["upper", "lower"], shape: tuple, setting: dict
+    right: Callable[[Form], np.ndarray], values: Spectrum, side: Literal["upper", "lower"], shape: tuple, setting: dict
 ) -> list[BoundCheck]:
-    sides, floor = [], rounding(float(found[0]), *shape)
+    sides, floor = [], rounding_error(float(values[0]), *shape)
     for form in FORMS:
         bound = right(form)
         ks = np.arange(1, len(bound) + 1)
-        sides.append(tightest_case(form, where, ks, found[: len(bound)], bound, floor=floor, setting=setting))
+        sides.append(tightest_case(form, side, ks, values[: len(bound)], bound, floor=floor, setting=setting))
     return sides
 
 

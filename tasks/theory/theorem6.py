@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from tsfmscope.tasks.theory.attention import Heads, attend
 from tsfmscope.tasks.theory.bound_check import FORMS, BoundCheck, Form, tightest_case
-from tsfmscope.tasks.theory.matrices import random_spectrum, rounding
+from tsfmscope.tasks.theory.matrices import random_spectrum, rounding_error
 
 # In the first d columns of the construction's softmax, the largest score exceeds every other score by
 # ln L plus this or more, so every other weight is at most e^-60 / L.
@@ -41,10 +41,10 @@ def construct(rng: np.random.Generator, values: Float[np.ndarray, " width"], hea
     width = len(values)
     size = width // heads
     if size < 2:
-        raise ValueError(f"heads: got {heads} for width {width}, expected at least 2 dimensions a head")
+        raise ValueError(f"heads: got {heads} for width {width}, expected at least 2 dimensions per head")
     # σ^(i)_j = σ_{(j-1)h+i}
     diagonal = values.reshape(size, heads).T.ravel()
-    vectors = apart(rng, size, width)
+    vectors = spread_vectors(rng, size, width)
     # The diagonal becomes 1; it is left out below.
     products = np.abs(vectors.T @ vectors - 2 * np.eye(width))
     closest = float(products[~np.eye(width, dtype=bool)].max())
@@ -57,7 +57,7 @@ def construct(rng: np.random.Generator, values: Float[np.ndarray, " width"], hea
     )
 
 
-def apart(rng: np.random.Generator, size: int, count: int) -> Float[np.ndarray, "size count"]:
+def spread_vectors(rng: np.random.Generator, size: int, count: int) -> Float[np.ndarray, "size count"]:
     """Draw unit vectors of which no two are parallel.
 
     For d_h = 2 their angles are evenly spaced, in a random order; otherwise the vectors are random.
@@ -70,7 +70,7 @@ def apart(rng: np.random.Generator, size: int, count: int) -> Float[np.ndarray, 
     return unit
 
 
-def sketched(made: Construction, rank: int, form: Form) -> Heads:
+def sketch_heads(construction: Construction, rank: int, form: Form) -> Heads:
     """Return W̃_Q, W̃_K and W̃_V of claim 2.
 
     Head i keeps the first d̃ coordinates of its block; all other coordinates share one vector. printed: that
@@ -78,34 +78,37 @@ def sketched(made: Construction, rank: int, form: Form) -> Heads:
     mixes coordinates that must stay separate. repaired: that vector is v_{d̃+1} of the head itself, for every
     h.
     """
-    count, size, width = made.heads.value.shape
+    count, size, width = construction.heads.value.shape
     query, key, value = np.zeros((3, count, size, width))
     for head in range(count):
-        kept = np.arange(head * size, head * size + rank)
-        others = np.setdiff1d(np.arange(width), kept)
-        extra = made.vectors[:, head * size + rank if form == "repaired" else ((head + 1) % count) * size]
-        own = made.alpha * made.vectors[:, kept] / made.diagonal[kept]
+        own_columns = np.arange(head * size, head * size + rank)
+        others = np.setdiff1d(np.arange(width), own_columns)
+        extra = construction.vectors[:, head * size + rank if form == "repaired" else ((head + 1) % count) * size]
+        own = construction.alpha * construction.vectors[:, own_columns] / construction.diagonal[own_columns]
         # Position d̃ + 1 for the first head, 1 for the others.
         first = others[0]
-        query[head][:, kept], key[head][:, kept] = own, own
-        query[head][:, first] = made.alpha * extra / made.diagonal[first]
-        key[head][:, others] = made.alpha * extra[:, None] / made.diagonal[others]
-        value[head, np.arange(rank), kept] = 1.0
+        query[head][:, own_columns], key[head][:, own_columns] = own, own
+        query[head][:, first] = construction.alpha * extra / construction.diagonal[first]
+        key[head][:, others] = construction.alpha * extra[:, None] / construction.diagonal[others]
+        value[head, np.arange(rank), own_columns] = 1.0
     return Heads(query, key, value)
 
 
-def best_shared(made: Construction) -> Float[np.ndarray, " rank"]:
+def best_shared(construction: Construction) -> Float[np.ndarray, " rank"]:
     """Return min ‖MH-Attention(W_V) - MH-Attention(W̃_V)‖₂ over W̃_V of rank d̃ = 0, 1, ...
 
     The minima are the singular values of U G: all heads have the same G, so the output is W_V U G, and
     Eckart-Young applies. The theorem's limit on ‖W̃_V‖_F is ignored; it could only raise the minimum.
     """
-    return np.linalg.svd(attend(made.inputs, made.heads), compute_uv=False)
+    return np.linalg.svd(attend(construction.inputs, construction.heads), compute_uv=False)
 
 
-def sketch_error(made: Construction, rank: int, form: Form) -> float:
+def sketch_error(construction: Construction, rank: int, form: Form) -> float:
     """Return ‖MH-Attention(W) - MH-Attention(W̃)‖₂ of claim 2."""
-    full, small = attend(made.inputs, made.heads), attend(made.inputs, sketched(made, rank, form))
+    full, small = (
+        attend(construction.inputs, construction.heads),
+        attend(construction.inputs, sketch_heads(construction, rank, form)),
+    )
     return float(np.linalg.norm(full - small, 2))
 
 
@@ -118,12 +121,17 @@ def heads_instance(rng: np.random.Generator) -> dict[str, list[BoundCheck]]:
     width = heads * size
     length = width + int(rng.integers(0, 33))
     spectrum = random_spectrum(rng, width)
-    made = construct(rng, spectrum.values, heads, length)
+    construction = construct(rng, spectrum.values, heads, length)
     setting = {"width": width, "heads": heads, "length": length, "case": spectrum.kind}
-    ranks, floor = np.arange(1, size), rounding(1.0, width, length)
-    shared = best_shared(made)[ranks]
-    one = tightest_case("printed", "lower", ranks, shared, spectrum.values[ranks] / 2, floor=floor, setting=setting)
+    ranks, floor = np.arange(1, size), rounding_error(1.0, width, length)
+    best_shared_errors = best_shared(construction)[ranks]
+    first_claim = tightest_case(
+        "printed", "lower", ranks, best_shared_errors, spectrum.values[ranks] / 2, floor=floor, setting=setting
+    )
     rank = int(rng.integers(1, size))
-    right, about = 4 * math.sqrt(heads) * float(spectrum.values[heads * rank]), setting | {"rank": rank}
-    two = [BoundCheck(form, "upper", rank, sketch_error(made, rank, form), right, floor, about) for form in FORMS]
-    return {"Theorem 6.1": [one], "Theorem 6.2": two}
+    right, claim_setting = 4 * math.sqrt(heads) * float(spectrum.values[heads * rank]), setting | {"rank": rank}
+    second_claim = [
+        BoundCheck(form, "upper", rank, sketch_error(construction, rank, form), right, floor, claim_setting)
+        for form in FORMS
+    ]
+    return {"Theorem 6.1": [first_claim], "Theorem 6.2": second_claim}

@@ -17,9 +17,9 @@ from tsfmscope.tasks.series.synthetic.kernelsynth import draw_many
 from tsfmscope.tasks.series.synthetic.tsmixup import tsmixup
 from tsfmscope.tasks.training.other_modalities import ContrastCorpus
 from tsfmscope.tasks.training.shard_corpus import StreamedCorpus
-from tsfmscope.tasks.training.windows import Batch, cut, streams
+from tsfmscope.tasks.training.windows import Batch, cut_windows, streams
 
-# key of a mixture that reads the shards in the folder recipe["corpus"]
+# Key of a mixture that reads the shards in the folder recipe["corpus"].
 SHARDS = "shards"
 
 
@@ -38,26 +38,26 @@ class Mixture:
 class Corpus:
     """Pool of series from which the batch of any step can be drawn again by its number alone."""
 
-    # kind of data that the values of a batch are
+    # Kind of data of the values of a batch.
     modality: Modality = "series"
 
     def __init__(self, *, pool: int, length: int, mixture: Mapping[str, float], seed: int) -> None:
         self.mixture = Mixture(**mixture)
         self.seed = seed
-        self.kernelsynth = [drawn.values for drawn in draw_many(pool, seed=seed, length=length)]
-        series = [one for name in BUNDLED for one in load_bundled(name)]
-        self.bundled = [one.values[: int(len(one.values) * (1 - HELD_OUT))] for one in series]
-        self.clocks = [Clock(start_of(one.start), one.freq) for one in series]
+        self.kernelsynth = [series.values for series in draw_many(pool, seed=seed, length=length)]
+        bundled = [series for name in BUNDLED for series in load_bundled(name)]
+        self.bundled = [series.values[: int(len(series.values) * (1 - HELD_OUT))] for series in bundled]
+        self.clocks = [Clock(start_of(series.start), series.freq) for series in bundled]
         self._all = [*self.kernelsynth, *self.bundled]
 
     def batch(
         self, step: int, *, steps: int, contexts: Sequence[int], futures: Sequence[int], horizon: int, min_past: int
     ) -> Batch:
-        """Draw the windows of a step (`windows.cut`). Bundled series have their own dates, others random ones."""
+        """Draw the windows of a step (`cut_windows`). Bundled series have their own dates, others random dates."""
         rng, clocks = streams(self.seed, step)
-        mixed = tsmixup(self._all, rng)
-        return cut(
-            lambda: self._series(rng, mixed, clocks),
+        mixtures = tsmixup(self._all, rng)
+        return cut_windows(
+            lambda: self._series(rng, mixtures, clocks),
             rng,
             steps=steps,
             contexts=contexts,
@@ -67,19 +67,19 @@ class Corpus:
         )
 
     def _series(
-        self, rng: np.random.Generator, mixed: Iterator[np.ndarray], clocks: np.random.Generator
+        self, rng: np.random.Generator, mixtures: Iterator[np.ndarray], clocks: np.random.Generator
     ) -> tuple[np.ndarray, Clock]:
         shares = (self.mixture.kernelsynth, self.mixture.tsmixup, self.mixture.bundled)
         source = rng.choice(3, p=shares)
         if source == 0:
-            return _shifted(self.kernelsynth[rng.integers(len(self.kernelsynth))], rng), random_clock(clocks)
+            return _add_level(self.kernelsynth[rng.integers(len(self.kernelsynth))], rng), random_clock(clocks)
         if source == 1:
-            return next(mixed), random_clock(clocks)
+            return next(mixtures), random_clock(clocks)
         index = int(rng.integers(len(self.bundled)))
         return self.bundled[index], self.clocks[index]
 
 
-def _shifted(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _add_level(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Add a random level to half of the draws, since most real series are not centred, unlike Gaussian draws."""
     if rng.random() < 0.5:
         return values

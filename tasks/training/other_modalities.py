@@ -28,7 +28,7 @@ class ContrastCorpus:
 
     @property
     def modality(self) -> Modality:
-        """Return the kind of data that the values of a batch are."""
+        """Return the kind of data of the values of a batch."""
         return modality(self.source)
 
     def batch(
@@ -40,10 +40,10 @@ class ContrastCorpus:
         `futures`; the others are NaN. Every item is complete, so min_past has no effect.
         """
         rng = other_modalities.training_stream(self.seed, step)
-        context, shown = (int(rng.choice(np.asarray(lengths))) for lengths in (contexts, futures))
+        context, n_shown = (int(rng.choice(np.asarray(lengths))) for lengths in (contexts, futures))
         items = _ITEMS[self.source](rng, max(1, steps // (context + horizon)), context, horizon)
         items = items.astype(np.float32)
-        items[:, context + shown :] = np.nan
+        items[:, context + n_shown :] = np.nan
         return Batch(items[:, :context], items[:, context:])
 
 
@@ -51,8 +51,8 @@ def _text(rng: np.random.Generator, count: int, context: int, horizon: int) -> n
     """Return stretches of the part of the built-in English text that is in no data set, as bytes."""
     text = np.frombuffer(other_modalities.english()[0], np.uint8)
     starts = rng.integers(len(text) - context - horizon + 1, size=count)
-    found: np.ndarray = text[starts[:, None] + np.arange(context + horizon)]
-    return found
+    batch: np.ndarray = text[starts[:, None] + np.arange(context + horizon)]
+    return batch
 
 
 def _images(rng: np.random.Generator, count: int, context: int, horizon: int) -> np.ndarray:
@@ -64,15 +64,15 @@ def _images(rng: np.random.Generator, count: int, context: int, horizon: int) ->
 
 
 def _tables(rng: np.random.Generator, count: int, context: int, horizon: int) -> np.ndarray:
-    """Return tables with as many cells as the context and as many columns as those of the data set.
+    """Return tables with as many cells as the context and as many columns as the data set.
 
     ValueError for other lengths or horizons.
     """
     columns = other_modalities.FEATURES + 1
     if context % columns or horizon != 1:
         raise ValueError(f"tables: expected contexts of {columns} n cells and horizon 1, got {context} and {horizon}")
-    drawn = (other_modalities.draw_table(rng, context // columns, columns - 1) for _ in range(count))
-    return np.stack([other_modalities.item(table) for table in drawn])
+    tables = (other_modalities.draw_table(rng, context // columns, columns - 1) for _ in range(count))
+    return np.stack([other_modalities.item(table) for table in tables])
 
 
 _ITEMS: dict[str, Items] = {"text": _text, "images": _images, "tables": _tables}

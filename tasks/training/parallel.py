@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from tsfmscope.tasks.models.base import Family
 
-# arguments: context, future, and dates if the family reads them
+# Arguments: context, future, and dates if the family reads them.
 Loss = Callable[..., "torch.Tensor"]
-# seconds that processes get to end by themselves before they are killed
+# Seconds for processes to end by themselves before they are killed.
 PATIENCE_S = 10.0
 
 
@@ -36,14 +36,14 @@ class Share:
     """Part of every batch that one process works on: all of it if there is one process."""
 
     def __init__(
-        self, rank: int = 0, of: int = 1, meeting: str = "", others: Sequence[subprocess.Popen[str]] = ()
+        self, rank: int = 0, of: int = 1, rendezvous: str = "", others: Sequence[subprocess.Popen[str]] = ()
     ) -> None:
         self.rank, self.of = rank, of
-        self._meeting, self._others = meeting, others
+        self._rendezvous, self._others = rendezvous, others
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files and reports progress."""
+        """Return whether this is the process that writes files and reports progress."""
         return self.rank == 0
 
     def loss(self, family: Family) -> Loss:
@@ -59,18 +59,18 @@ class Share:
         import torch
         from torch import distributed
 
-        for rank, other in enumerate(self._others, 1):
-            assert other.stdout is not None
-            if not other.stdout.readline():
-                raise ConnectionError(_ended(rank, self.of, other.wait()))
+        for rank, process in enumerate(self._others, 1):
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                raise ConnectionError(_describe_end(rank, self.of, process.wait()))
         on_gpu = torch.device(current_context().device).type == "cuda"
         if on_gpu:
             torch.cuda.set_device(current_context().device)
         distributed.init_process_group(
-            "nccl" if on_gpu else "gloo", init_method=self._meeting, rank=self.rank, world_size=self.of
+            "nccl" if on_gpu else "gloo", init_method=self._rendezvous, rank=self.rank, world_size=self.of
         )
-        whole: Loss = torch.nn.parallel.DistributedDataParallel(_whole(family))
-        return whole
+        parallel: Loss = torch.nn.parallel.DistributedDataParallel(_as_module(family))
+        return parallel
 
     def part(self, past: np.ndarray, *others: np.ndarray) -> tuple[Any, ...]:
         """Return this process's slice of every array of a batch, then the weight of its mean loss.
@@ -85,9 +85,9 @@ class Share:
                 f"processes: got {self.of}, expected at most {len(past)}, the windows of a batch; raise batch_steps "
                 "of the recipe, or lower resources.tasks.pretrain.processes"
             )
-        mine = slice(self.rank, None, self.of)
-        weight = len(past[mine]) * self.of / len(past)
-        return (*(np.ascontiguousarray(one[mine]) for one in (past, *others)), weight)
+        own = slice(self.rank, None, self.of)
+        weight = len(past[own]) * self.of / len(past)
+        return (*(np.ascontiguousarray(array[own]) for array in (past, *others)), weight)
 
     def mean(self, value: torch.Tensor) -> torch.Tensor:
         """Return the mean over the processes, which is equal in all of them."""
@@ -102,7 +102,7 @@ class Share:
 
 
 @contextmanager
-def shared(recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path) -> Iterator[Share]:
+def start_processes(recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path) -> Iterator[Share]:
     """Start the other processes of `current_context().processes` for a training, and end them on exit.
 
     Only rank 0, the calling process, writes to `folder`. ConnectionError if one of the others ended early;
@@ -116,74 +116,74 @@ def shared(recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folde
 
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="tsfmscope-") as temporary:
-        meeting = Path(temporary, "meeting").as_uri()
-        asked = {"recipe": dict(recipe), "embedding": embedding, "folder": str(folder), "of": processes}
-        asked["meeting"] = meeting
-        each = max(1, threads // processes)
-        others = [_start({**asked, "rank": rank}, each) for rank in range(1, processes)]
-        torch.set_num_threads(each)
+        rendezvous = Path(temporary, "meeting").as_uri()
+        request = {"recipe": dict(recipe), "embedding": embedding, "folder": str(folder), "of": processes}
+        request["meeting"] = rendezvous
+        per_process = max(1, threads // processes)
+        others = [_start({**request, "rank": rank}, per_process) for rank in range(1, processes)]
+        torch.set_num_threads(per_process)
         try:
-            yield Share(0, processes, meeting, others)
+            yield Share(0, processes, rendezvous, others)
         # torch raises a RuntimeError of its own when another process is gone.
         except RuntimeError as error:
-            for rank, other in enumerate(others, 1):
+            for rank, process in enumerate(others, 1):
                 with suppress(subprocess.TimeoutExpired):
-                    if status := other.wait(PATIENCE_S / processes):
-                        raise ConnectionError(_ended(rank, processes, status)) from error
+                    if status := process.wait(PATIENCE_S / processes):
+                        raise ConnectionError(_describe_end(rank, processes, status)) from error
             raise
         finally:
             torch.set_num_threads(threads)
-            _leave()
-            for other in others:
-                _end(other)
+            _destroy_group()
+            for process in others:
+                _end(process)
 
 
-def _start(asked: Mapping[str, Any], threads: int) -> subprocess.Popen[str]:
+def _start(request: Mapping[str, Any], threads: int) -> subprocess.Popen[str]:
     device = current_context().device
     if device != "cpu":
-        device = f"cuda:{asked['rank']}"
+        device = f"cuda:{request['rank']}"
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    started = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", __name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
-        # Ctrl-C shall reach the first process only, which then ends the others.
+        # Ctrl-C must reach the first process only, which then ends the others.
         start_new_session=True,
     )
-    assert started.stdin is not None
-    # A process that has ended already is reported by Share.loss, where all processes meet.
+    assert process.stdin is not None
+    # Share.loss, where all processes meet, reports a process that has ended already.
     with suppress(BrokenPipeError):
-        started.stdin.write(json.dumps({**asked, "device": device}) + "\n")
-        started.stdin.flush()
-    return started
+        process.stdin.write(json.dumps({**request, "device": device}) + "\n")
+        process.stdin.flush()
+    return process
 
 
-def _end(other: subprocess.Popen[str]) -> None:
-    assert other.stdin is not None and other.stdout is not None
+def _end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None and process.stdout is not None
     with suppress(BrokenPipeError):
-        other.stdin.close()
+        process.stdin.close()
     try:
-        other.wait(PATIENCE_S)
+        process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
-        other.kill()
-        other.wait()
-    other.stdout.close()
+        process.kill()
+        process.wait()
+    process.stdout.close()
 
 
-def _ended(rank: int, of: int, status: int) -> str:
-    return f"process {rank} of the {of} that share the training ended with exit status {status}; its log says why"
+def _describe_end(rank: int, of: int, status: int) -> str:
+    return f"process {rank} of {of} of the training ended with exit status {status}; see the traceback in its log"
 
 
-def _leave() -> None:
+def _destroy_group() -> None:
     from torch import distributed
 
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
 
-def _whole(family: Family) -> torch.nn.Module:
+def _as_module(family: Family) -> torch.nn.Module:
     """Return the family's loss as one module.
 
     torch exchanges gradients only for calls of the wrapped module itself, and families call parts of their
@@ -193,7 +193,7 @@ def _whole(family: Family) -> torch.nn.Module:
 
     loss: Loss = family.loss
 
-    class Whole(torch.nn.Module):
+    class LossModule(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.network = family.network
@@ -201,21 +201,21 @@ def _whole(family: Family) -> torch.nn.Module:
         def forward(self, *batch: torch.Tensor) -> torch.Tensor:
             return loss(*batch)
 
-    return Whole()
+    return LossModule()
 
 
 def main() -> None:
     """Take part in the training that standard input's first line describes; end when the input is closed."""
-    asked = json.loads(sys.stdin.readline())
+    request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_first, daemon=True).start()
     ready, sys.stdout = sys.stdout, sys.stderr
-    EXECUTION_CONTEXT.set(ExecutionContext(asked["device"], processes=asked["of"]))
+    EXECUTION_CONTEXT.set(ExecutionContext(request["device"], processes=request["of"]))
     from tsfmscope.tasks.training.pretraining import take_part
 
     print("ready", file=ready, flush=True)
-    share = Share(asked["rank"], asked["of"], asked["meeting"])
-    take_part(asked["recipe"], asked["embedding"], Path(asked["folder"]), share)
-    _leave()
+    share = Share(request["rank"], request["of"], request["meeting"])
+    take_part(request["recipe"], request["embedding"], Path(request["folder"]), share)
+    _destroy_group()
 
 
 def _end_with_the_first() -> None:

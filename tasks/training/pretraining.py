@@ -21,7 +21,7 @@ from tsfmscope.tasks.models.common.checkpoint_folder import share
 from tsfmscope.tasks.models.common.checksums import SNAPSHOTS, verify_sums, write_recipe
 from tsfmscope.tasks.training.corpora import AnyCorpus, recipe_corpus
 from tsfmscope.tasks.training.initialization import start
-from tsfmscope.tasks.training.parallel import Loss, Share, shared
+from tsfmscope.tasks.training.parallel import Loss, Share, start_processes
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,7 @@ def pretrain(
         key: key of the job, for recipe.json.
         embedding: `folder` and `key` of the checkpoint whose embedding is copied.
     """
-    with shared(recipe, embedding, folder) as share:
+    with start_processes(recipe, embedding, folder) as share:
         family, rows, seen = take_part(recipe, embedding, folder, share)
     rows = [{"model": model, **row} for row in rows]
     _write(family, folder)
@@ -88,9 +88,9 @@ def take_part(
 
 def _write(family: Family, folder: Path) -> None:
     """Write a checkpoint that any loader can read; file permissions follow the umask."""
-    from tsfmscope.tasks.compression.shared_factors import multiplied_out
+    from tsfmscope.tasks.compression.shared_factors import merge_factors
 
-    multiplied_out(family).save(folder)
+    merge_factors(family).save(folder)
     share(folder)
 
 

@@ -1,4 +1,4 @@
-"""Training windows: one context length per batch, and as many steps of the future as are shown."""
+"""Training windows: one context length per batch, and a random number of visible future steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tsfmscope.tasks.series.calendar import Clock, step_dates
 
-# last part of the seed of the random stream for clocks
+# Last part of the seed of the random stream for clocks.
 CLOCKS = 1
 
 
@@ -32,12 +32,12 @@ class Batch(NamedTuple):
         """
         before, count = self.context.shape[1], self.context.shape[1] + self.future.shape[1]
         first = np.array(self.origins, dtype=np.int64) - before
-        found = np.empty((len(first), count), dtype=np.int64)
+        seconds = np.empty((len(first), count), dtype=np.int64)
         for freq in {clock.freq for clock in self.clocks}:
             rows = [row for row, clock in enumerate(self.clocks) if clock.freq == freq]
             starts = np.array([self.clocks[row].start for row in rows], dtype="datetime64[ms]")
-            found[rows] = step_dates(starts, freq, first[rows], count).astype(np.int64)
-        return found
+            seconds[rows] = step_dates(starts, freq, first[rows], count).astype(np.int64)
+        return seconds
 
 
 def streams(seed: int, step: int) -> tuple[np.random.Generator, np.random.Generator]:
@@ -48,7 +48,7 @@ def streams(seed: int, step: int) -> tuple[np.random.Generator, np.random.Genera
     return np.random.default_rng([seed, step]), np.random.default_rng([seed, step, CLOCKS])
 
 
-def cut(
+def cut_windows(
     draw: Callable[[], tuple[np.ndarray, Clock]],
     rng: np.random.Generator,
     *,
@@ -71,14 +71,14 @@ def cut(
     """
     context = int(rng.choice(np.asarray(contexts)))
     size = max(1, steps // (context + horizon))
-    shown = int(rng.choice(np.asarray(futures))) if len(futures) > 1 else futures[0]
+    n_shown = int(rng.choice(np.asarray(futures))) if len(futures) > 1 else futures[0]
     before = np.full((size, context), np.nan, dtype=np.float32)
     after = np.full((size, horizon), np.nan, dtype=np.float32)
     clocks, origins = [], []
     for row in range(size):
         values, clock = draw()
         origin = int(rng.integers(min(min_past, len(values) // 2), len(values)))
-        past, future = values[max(0, origin - context) : origin], values[origin : origin + shown]
+        past, future = values[max(0, origin - context) : origin], values[origin : origin + n_shown]
         before[row, context - len(past) :] = past
         after[row, : len(future)] = future
         clocks.append(clock)

@@ -79,7 +79,7 @@ def test_results_and_lock_are_in_the_shared_folder_after_a_submitted_repro(nodes
 ENDS = [  # options, command, exit status, what is said
     ((), ("dvc", "repro", "no-such-stage"), 255, "no-such-stage"),
     ((), ("bash", "-c", "kill -9 $$"), 137, "exit status 137"),
-    (("--folder", "/no/such folder"), ("true",), 66, "has not got the folder /no/such folder"),
+    (("--folder", "/no/such folder"), ("true",), 66, "lacks the folder /no/such folder"),
 ]
 
 

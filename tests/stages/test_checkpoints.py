@@ -11,7 +11,11 @@ import pytest
 
 from tsfmscope.stages import checkpoints
 from tsfmscope.stages.config.params import load
-from tsfmscope.stages.pipeline.model_folders import key_of
+from tsfmscope.stages.pipeline import checkpoint_folders
+from tsfmscope.stages.pipeline.checkpoint_folders import install
+from tsfmscope.stages.pipeline.checkpoint_rows import former_rows, print_changed, skill_line
+from tsfmscope.stages.pipeline.model_folders import WORK, key_of
+from tsfmscope.stages.pipeline.training_jobs import MODELS, training_job
 from tsfmscope.store.files import write_rows
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.errors import ModelError
@@ -28,10 +32,10 @@ NAME = "chronos-bolt-nano"
 def test_a_copy_that_broke_off_is_no_checkpoint_and_the_next_run_has_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
-    job = checkpoints.training_job(NAME, load(ROOT / "params.yaml").checkpoints.recipes[NAME])
+    job = training_job(NAME, load(ROOT / "params.yaml").checkpoints.recipes[NAME])
     kept = ROOT / "checkpoints" / NAME
     monkeypatch.chdir(tmp_path)
-    copy, tree, write = shutil.copy2, shutil.copytree, checkpoints.write_text
+    copy, tree, write = shutil.copy2, shutil.copytree, checkpoint_folders.write_text
 
     def breaks(name: str) -> None:
         if name == last:
@@ -47,15 +51,15 @@ def test_a_copy_that_broke_off_is_no_checkpoint_and_the_next_run_has_all_of_it(
 
     with installing() as out, monkeypatch.context() as patch:
         patch.setattr(shutil, "copytree", functools.partial(tree, copy_function=copied))
-        patch.setattr(checkpoints, "write_text", written)
+        patch.setattr(checkpoint_folders, "write_text", written)
         with pytest.raises(OSError, match="No space left"):
-            checkpoints._install(out, NAME, job, str(kept.parent))
-        assert not (checkpoints.MODELS / NAME).exists() and key_of(checkpoints.WORK / job.key) is None
+            install(out, NAME, job, str(kept.parent))
+        assert not (MODELS / NAME).exists() and key_of(WORK / job.key) is None
     with installing() as out:
-        checkpoints._install(out, NAME, job, str(kept.parent))
+        install(out, NAME, job, str(kept.parent))
         assert out.missing([job.key]) == []
-    assert contents(checkpoints.MODELS / NAME) == contents(kept)
-    assert not (checkpoints.WORK / job.key).exists()
+    assert contents(MODELS / NAME) == contents(kept)
+    assert not (WORK / job.key).exists()
 
 
 @pytest.mark.parametrize("recipe", ["0" * 64, None])
@@ -75,18 +79,18 @@ def test_a_skill_row_of_a_model_from_elsewhere_is_stored_and_said(tmp_path: Path
     (stored,) = pq.read_table(tmp_path / "skill.parquet").to_pylist()
     held = {name: value for name, value in stored.items() if value is not None}
     assert held == {name: value for name, value in row.items() if value is not None}
-    assert checkpoints._skill_line(stored) == "error on a clean sine 0.09 of forecasting 0"
+    assert skill_line(stored) == "error on a clean sine 0.09 of forecasting 0"
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Job, Path]:
     """The job of a checkpoint, and a copy of the folder that is kept in git, which the stage has taken over."""
-    job = checkpoints.training_job(NAME, load(ROOT / "params.yaml").checkpoints.recipes[NAME])
+    job = training_job(NAME, load(ROOT / "params.yaml").checkpoints.recipes[NAME])
     kept = tmp_path / "kept" / NAME
     shutil.copytree(ROOT / "checkpoints" / NAME, kept)
     monkeypatch.chdir(tmp_path)
     with installing() as out:
-        checkpoints._install(out, NAME, job, str(kept.parent))
+        install(out, NAME, job, str(kept.parent))
     return job, kept
 
 
@@ -103,13 +107,13 @@ def test_a_damaged_checkpoint_under_data_is_named_set_aside_and_installed_again(
     installed: tuple[Job, Path], file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job, kept = installed
-    flip(checkpoints.MODELS / NAME / file)
+    flip(MODELS / NAME / file)
     with installing() as out:
-        checkpoints._install(out, NAME, job, str(kept.parent))
+        install(out, NAME, job, str(kept.parent))
         assert out.missing([job.key]) == []
-    assert contents(checkpoints.MODELS / NAME) == contents(kept)
+    assert contents(MODELS / NAME) == contents(kept)
     said = capsys.readouterr().out
-    assert f"checkpoints: {checkpoints.MODELS / NAME}/" in said
+    assert f"checkpoints: {MODELS / NAME}/" in said
     assert f"set aside as data/.status/damaged/checkpoints/{NAME} and made again" in said
     assert Path("data/.status/damaged/checkpoints", NAME, file).exists()
 
@@ -119,15 +123,15 @@ def test_a_damaged_checkpoint_that_is_kept_in_git_ends_the_stage(installed: tupl
     job, kept = installed
     flip(kept / file)
     with installing() as out, pytest.raises(ModelError, match=rf"{kept / file}: damaged: .* restore the folder"):
-        checkpoints._install(out, NAME, job, str(kept.parent))
+        install(out, NAME, job, str(kept.parent))
 
 
 def test_a_checkpoint_of_an_earlier_version_gets_its_checksums(installed: tuple[Job, Path]) -> None:
     job, kept = installed
-    (checkpoints.MODELS / NAME / SUMS).unlink()
+    (MODELS / NAME / SUMS).unlink()
     with installing() as out:
-        checkpoints._install(out, NAME, job, str(kept.parent))
-    assert contents(checkpoints.MODELS / NAME) == contents(kept)
+        install(out, NAME, job, str(kept.parent))
+    assert contents(MODELS / NAME) == contents(kept)
 
 
 def test_a_damaged_table_of_the_last_run_does_not_stop_the_stage_that_writes_it_anew(tmp_path: Path) -> None:
@@ -135,17 +139,17 @@ def test_a_damaged_table_of_the_last_run_does_not_stop_the_stage_that_writes_it_
     path = tmp_path / "checkpoints" / "00000.parquet"
     facts = {"parameters": 1, "bytes": 4, "input_stack": "encoder", "output_stack": "encoder"}
     write_rows(path, "checkpoints", [row | facts])
-    assert [one["model"] for one in checkpoints._former_rows(tmp_path)] == ["m"]
+    assert [one["model"] for one in former_rows(tmp_path)] == ["m"]
     flip(path)
-    assert checkpoints._former_rows(tmp_path) == []
+    assert former_rows(tmp_path) == []
 
 
 def test_models_in_folders_of_the_user_that_have_changed_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"model": "m", "ref": "mine", "source": "folder", "fingerprint": "a" * 64}
-    checkpoints._tell_of_changed([], [row])
-    checkpoints._tell_of_changed([row], [row, {**row, "model": "new"}])
+    print_changed([], [row])
+    print_changed([row], [row, {**row, "model": "new"}])
     assert capsys.readouterr().out == ""
-    checkpoints._tell_of_changed([row], [{**row, "fingerprint": "b" * 64}])
+    print_changed([row], [{**row, "fingerprint": "b" * 64}])
     assert capsys.readouterr().out == (
         "checkpoints: m: the files in mine have changed since the last run (fingerprint aaaaaaaaaaaa, now "
         "bbbbbbbbbbbb); its jobs run again\n"

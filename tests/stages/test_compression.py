@@ -18,14 +18,14 @@ from tsfmscope.stages import compression, forecasts
 from tsfmscope.stages.config import CALIBRATED
 from tsfmscope.stages.config.compression import NARROWING, Method
 from tsfmscope.stages.config.params import Params, ParamsError, load
-from tsfmscope.stages.pipeline import model_folders, planning
+from tsfmscope.stages.pipeline import compressed_models, model_folders, planning
 from tsfmscope.store.files import write_parquet, write_rows
 from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.compression import two_step
 from tsfmscope.tasks.compression.calibration import white
 from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows
-from tsfmscope.tasks.compression.candidates import METHODS, WEIGHED, choices
+from tsfmscope.tasks.compression.candidates import METHODS, NEEDS_MOMENTS, list_candidates
 from tsfmscope.tasks.entries.compression import compress
 from tsfmscope.tasks.entries.loading import load_model
 from tsfmscope.tasks.errors import DataError
@@ -85,7 +85,7 @@ def done(job: Job) -> dict[str, Any]:
 def failure(method: str, layers: list[AttentionLayer]) -> Exception | None:
     """What is raised where a method gets no moments."""
     try:
-        choices(method, layers, None)
+        list_candidates(method, layers, None)
     except ValueError as error:
         return error
     return None
@@ -127,12 +127,12 @@ def test_a_key_is_of_the_base_the_method_and_the_calibration_series_alone(params
 def test_the_methods_that_are_given_data_are_those_that_ask_for_moments() -> None:
     """Two lists, since the params that every stage reads do not depend on the code of compression."""
     layers = list(ChronosBolt.new(TOY, seed=0).attentions())
-    assert {*WEIGHED, two_step.METHOD} == CALIBRATED < {*METHODS, two_step.METHOD} > set(NARROWING)
+    assert {*NEEDS_MOMENTS, two_step.METHOD} == CALIBRATED < {*METHODS, two_step.METHOD} > set(NARROWING)
     for method in METHODS:
         asks = "no moments" in str(failure(method, layers))
         assert asks == (method in CALIBRATED), method
         moments = {layer.name: white(layer.read()) for layer in layers}
-        heads = {one.parts[0] for one in choices(method, layers, moments)} <= {"qk", "vo"}
+        heads = {one.parts[0] for one in list_candidates(method, layers, moments)} <= {"qk", "vo"}
         assert heads == (method in NARROWING), method
 
 
@@ -170,9 +170,9 @@ def test_calibration_series_that_are_not_at_hand_are_named(params, capsys) -> No
         block["compression"]["calibration"]["datasets"] = ["linear-2", "exchange_rate"]
         block["datasets"]["sets"]["exchange_rate"] = {}
 
-    compression._tell_of_missing(params(ask))
+    compressed_models.print_missing(params(ask))
     assert capsys.readouterr().out == "compression: calibrated without exchange_rate, of which no series are at hand\n"
-    compression._tell_of_missing(params())
+    compressed_models.print_missing(params())
     assert capsys.readouterr().out == ""
 
 
@@ -191,8 +191,8 @@ def test_a_model_goes_from_its_job_to_a_row_that_every_later_stage_reads(params)
     row = done(job)
     assert (row["attention_ratio"], row["rank_ratio"]) == (0.5, 0.5)
     assert row["size_ratio"] == row["parameters"] / row["base_parameters"] < 1
-    assert not compression.MODELS.exists()  # until it is whole
-    folder = compression.MODELS / SMALL
+    assert not compressed_models.MODELS.exists()  # until it is whole
+    folder = compressed_models.MODELS / SMALL
     assert model_folders.publish(folder, job)
     assert model_folders.key_of(folder) == job.key
     assert not (model_folders.WORK / job.key).exists()
@@ -200,7 +200,7 @@ def test_a_model_goes_from_its_job_to_a_row_that_every_later_stage_reads(params)
     write_rows(
         Path("data/compression/checkpoints/00000.parquet"),
         "checkpoints",
-        [compression._checkpoint(bases, made, SMALL)],
+        [compressed_models.checkpoint_row(bases, made, SMALL)],
     )
     found = planning.checkpoints()
     assert set(found) == {"chronos-t5-nano", SMALL}
@@ -222,8 +222,8 @@ def test_a_model_that_runs_in_bfloat16_is_compressed_as_it_is_stored_and_runs_so
     write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", [row])
     job = planned(made)
     assert job.key == plain.key, "the same weights"
-    model_folders.publish(compression.MODELS / SMALL, job)
-    found = compression._checkpoint({"chronos-t5-nano": row}, made, SMALL)
+    model_folders.publish(compressed_models.MODELS / SMALL, job)
+    found = compressed_models.checkpoint_row({"chronos-t5-nano": row}, made, SMALL)
     loaded = load_model(Job(job.task, planning.model_source(found).to_dict(), planning.inputs(found)))
     assert {layer.linear("q").weight.dtype for layer in loaded.attentions()} == {torch.bfloat16}
 
@@ -231,18 +231,18 @@ def test_a_model_that_runs_in_bfloat16_is_compressed_as_it_is_stored_and_runs_so
 def test_rows_come_back_with_a_whole_folder_and_go_without_one(params) -> None:
     job = planned(params())
     row = done(job)
-    folder = compression.MODELS / SMALL
+    folder = compressed_models.MODELS / SMALL
     with opened() as out:  # the work folder is whole, the row was lost: the job runs again unless it settled
-        compression._keep_or_forget(out, folder, job)
+        compressed_models.keep_or_forget(out, folder, job)
         assert out.missing([job.key]) == [job.key]
         model_folders.publish(folder, job)
-        compression._keep_or_forget(out, folder, job)
+        compressed_models.keep_or_forget(out, folder, job)
         assert out.missing([job.key]) == []
     (stored,) = read_rows(Path("data/compression"), "compression").to_pylist()
     assert stored == {**row, "job_key": job.key}
     shutil.rmtree(folder)
     with opened() as out:
-        compression._keep_or_forget(out, folder, job)
+        compressed_models.keep_or_forget(out, folder, job)
         assert out.missing([job.key]) == [job.key]
 
 
@@ -252,13 +252,13 @@ def test_a_job_that_was_stopped_midway_is_no_model_and_leaves_nothing_when_done_
     work.mkdir(parents=True)
     (work / "model.safetensors").write_bytes(b"half")
     (work / "left.txt").write_text("over")
-    assert not model_folders.publish(compression.MODELS / SMALL, job)
+    assert not model_folders.publish(compressed_models.MODELS / SMALL, job)
     done(job)
-    assert model_folders.publish(compression.MODELS / SMALL, job)
-    assert not (compression.MODELS / SMALL / "left.txt").exists()
-    (compression.MODELS / "gone").mkdir()
-    model_folders.prune(compression.MODELS, [SMALL])
-    assert [path.name for path in compression.MODELS.iterdir()] == [SMALL]
+    assert model_folders.publish(compressed_models.MODELS / SMALL, job)
+    assert not (compressed_models.MODELS / SMALL / "left.txt").exists()
+    (compressed_models.MODELS / "gone").mkdir()
+    model_folders.prune(compressed_models.MODELS, [SMALL])
+    assert [path.name for path in compressed_models.MODELS.iterdir()] == [SMALL]
 
 
 def test_the_same_job_writes_the_same_bytes(params) -> None:

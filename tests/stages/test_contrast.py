@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from tsfmscope.stages import datasets, external_inputs
-from tsfmscope.stages.checkpoints import training_job
 from tsfmscope.stages.config.params import Params, load
 from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.training_jobs import training_job
 from tsfmscope.store.files import fingerprint
 
 ROOT = Path(__file__).parents[2]

@@ -12,19 +12,21 @@ import pytest
 from typer.testing import CliRunner
 
 import tsfmscope as ts
-from tests.store.conftest import ROWS
+from tests.store.conftest import valid_row
 from tests.two_stacks import TwoStacks
 from tsfmscope import store
-from tsfmscope.stages import checkpoints
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.config import Model
+from tsfmscope.stages.config.measures import Geometry
 from tsfmscope.stages.config.params import load
 from tsfmscope.stages.geometry import TASK
+from tsfmscope.stages.pipeline.checkpoint_rows import checkpoint_row as checkpoint_row_of
 from tsfmscope.store import catalogue, files
 from tsfmscope.tasks import lens
 from tsfmscope.tasks.conformance import findings
 from tsfmscope.tasks.conformance.subject import Subject
-from tsfmscope.tasks.entries.geometry import entry
+from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions, entry
+from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
 from tsfmscope.tasks.job import Job
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.series.types import Series
@@ -56,7 +58,7 @@ def checkpoint_row() -> dict[str, Any]:
     """The model's row of the table `checkpoints`, as the stage writes it."""
     params = load(ROOT / "params" / "smoke.yaml")
     params = params.model_copy(update={"models": {"mine": Model(family=TwoStacks.name, ref="model")}})
-    return checkpoints._row(params, "mine", {})
+    return checkpoint_row_of(params, "mine", {}, {})
 
 
 def geometry_rows() -> list[dict[str, Any]]:
@@ -66,13 +68,20 @@ def geometry_rows() -> list[dict[str, Any]]:
     series = [Series("d", f"s{n}", walk) for n, walk in enumerate(walks)]
     tokens = lens.tokenize(model, series, context=64, horizon=12, rows=60, seed=0).tokens
     assert tokens is not None
+    options = Geometry(repeats=0, permutations=0).model_dump(exclude={"rows", "cai"})
     rows = []
     for states in lens.hidden_states(model, tokens, rows=60, seed=0).layers:
-        place = {"stack": states.stack, "layer": states.layer, "normed": states.normed}
-        spec = {"base_model": None, "rank": None, **ROWS["geometry"], "model": "mine", **place}
-        spec |= {"tokens": 60, "measure": {"repeats": 0, "permutations": 0}, "seed": 0}
+        facts = {"base_model": None, "rank": None, **valid_row("geometry"), "model": "mine"}
+        spec = GeometrySpec(
+            cell=CellIdentity.part_of(facts),
+            place=LayerPlace(stack=states.stack, layer=states.layer, normed=states.normed),
+            weights_dtype="float32",
+            tokens=60,
+            seed=0,
+            measure=MeasureOptions.parse(options | {"presets": []}),
+        )
         data = {"states": states.states, "types": None, "n_series": 4, "states_dtype": "float32"}
-        rows += entry(Job(TASK, spec), data, None).rows
+        rows += entry(Job(TASK, spec.to_dict()), data, None).rows
     return rows
 
 
@@ -84,7 +93,7 @@ def test_the_views_read_the_last_layer_of_the_output_stack(tmp_path: Path) -> No
         *(("backbone", 0, False), ("backbone", 1, False), ("backbone", 2, False), ("backbone", 2, True)),
     }
     studies = [{"study": "s", "stage": "geometry", "job_key": one["job_key"]} for one in rows]
-    tables = {"geometry": rows, "checkpoints": [row], "studies": studies}
+    tables = {"geometry": rows, "checkpoints": [row], "study_jobs": studies}
     for name, made in tables.items():
         files.write_rows(tmp_path / f"{name}.parquet", name, made)
     catalogue.build(tmp_path / "results.duckdb", {name: [tmp_path / f"{name}.parquet"] for name in tables})

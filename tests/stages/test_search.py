@@ -22,22 +22,25 @@ from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
 from tsfmscope.stages import pretraining
-from tsfmscope.stages.checkpoints import training_job
 from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.params import Params, ParamsError, load
 from tsfmscope.stages.pipeline.model_folders import work_folder
 from tsfmscope.stages.pipeline.sweeping import TooManyFailures, resources
+from tsfmscope.stages.pipeline.training_jobs import training_job
+from tsfmscope.stages.pipeline.trial_rows import stopped_rows
+from tsfmscope.stages.pipeline.trials import trials
 from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.store.status import read_statuses
+from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, StoreCallbacks
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.sweep.actor import Outcome, WorkerLocation
 from tsfmscope.tasks.sweep.halving import Halving
 from tsfmscope.tasks.sweep.policy import Failure
-from tsfmscope.tasks.sweep.records import unanswered
-from tsfmscope.tasks.sweep.tune import Ended, Tell, search
-from tsfmscope.tasks.training.pretraining import PROGRESS, pretrain
+from tsfmscope.tasks.sweep.records import outcome_without_answer
+from tsfmscope.tasks.sweep.tune import FinishedTrial, ProgressReport, search
+from tsfmscope.tasks.training.pretraining import PROGRESS
 
 ROOT = Path(__file__).parents[2]
 SMOKE = yaml.safe_load((ROOT / "params" / "smoke.yaml").read_text())
@@ -75,13 +78,13 @@ def threads(count: int) -> Iterator[None]:
 
 
 def test_a_trial_is_the_recipe_with_a_schedule_and_a_seed(tmp_path: Path) -> None:
-    found = pretraining.trials(params(tmp_path, guideline=[{"smallest": 4}], seeds=[0, 1]))
+    found = trials(params(tmp_path, guideline=[{"smallest": 4}], seeds=[0, 1]))
     names = ["flow-1-0", "flow-1-1", "guideline-4-0-0.5", "flat-2"]
     assert list(found) == [f"toy+{name}+{seed}" for name in names for seed in (0, 1)]
     assert len({job.key for job in found.values()}) == len(found)
     assert all(job.group == f"seed {job.spec['recipe']['seed']}" for job in found.values())  # compared with each other
     assert found["toy+flow-1-1+1"].spec["recipe"] == found["toy+flow-1-1+0"].spec["recipe"] | {"seed": 1}
-    assert not pretraining.trials(params(tmp_path, recipe=None))
+    assert not trials(params(tmp_path, recipe=None))
 
 
 def test_a_recipe_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -97,9 +100,9 @@ def test_a_grace_that_no_trial_reaches_is_refused(tmp_path: Path) -> None:
 def test_a_step_that_a_killed_training_logged_twice_stands_once(tmp_path: Path) -> None:
     lines = [json.dumps({"step": step, "loss": step, "learning_rate": 0.1, "steps": 9}) for step in (1, 2, 2, 3)]
     (tmp_path / PROGRESS).write_text("\n".join(lines) + "\n")
-    rows = pretraining.stopped_rows(tmp_path, "m")
+    rows = stopped_rows(tmp_path, "m")
     assert rows == [{"model": "m", "step": step, "loss": step, "learning_rate": 0.1} for step in (1, 2, 3)]
-    assert pretraining.stopped_rows(tmp_path / "gone", "m") == []
+    assert stopped_rows(tmp_path / "gone", "m") == []
 
 
 class Searches:
@@ -109,9 +112,9 @@ class Searches:
         self.ends: dict[str, str] = {}
         self.asked: list[list[str]] = []  # names of the trials that were trained, a search each
         self.folder = Path()
-        self.told: Tell | None = None
+        self.told: ProgressReport | None = None
 
-    def __call__(self, jobs: list[Job], *others: Any) -> list[Ended]:
+    def __call__(self, jobs: list[Job], *others: Any) -> list[FinishedTrial]:
         stored = others[4] if len(others) > 4 else {}
         jobs = [job for job in jobs if job.key not in stored]
         self.asked.append([job.spec["model"] for job in jobs])
@@ -120,18 +123,20 @@ class Searches:
         self.folder.mkdir(parents=True, exist_ok=True)
         return [self._end(job, self.ends.get(job.spec["model"], "whole")) for job in jobs]
 
-    def _end(self, job: Job, how: str) -> Ended:
+    def _end(self, job: Job, how: str) -> FinishedTrial:
         if how == "failed":
-            return Ended(job, unanswered(Failure.of(ModelError("no")), WorkerLocation("", "", ""), seconds=0.0))
+            return FinishedTrial(
+                job, outcome_without_answer(Failure.of(ModelError("no")), WorkerLocation("", "", ""), seconds=0.0)
+            )
         work = work_folder(job)
         work.mkdir(parents=True, exist_ok=True)
         rows = [{"step": step, "loss": 1.0, "learning_rate": 0.1} for step in range(1, 6 if how == "stopped" else 21)]
         if how == "stopped":
             (work / PROGRESS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-            return Ended(job, None)
+            return FinishedTrial(job, None)
         (work / "recipe.json").write_text(json.dumps({"key": job.key}))
-        timing = unanswered(Failure.of(ModelError("no")), WorkerLocation("", "", ""), seconds=0.0).timing
-        return Ended(job, Outcome([{"model": job.spec["model"], **row} for row in rows], None, timing))
+        timing = outcome_without_answer(Failure.of(ModelError("no")), WorkerLocation("", "", ""), seconds=0.0).timing
+        return FinishedTrial(job, Outcome([{"model": job.spec["model"], **row} for row in rows], None, timing))
 
 
 @pytest.fixture
@@ -226,7 +231,7 @@ def test_a_failed_trial_is_tried_again_by_retry_in_a_search_of_its_own(
     with pytest.raises(TooManyFailures):
         pretraining.main(asked)
     assert not searches.folder.exists()  # it holds the failure
-    assert not work_folder(pretraining.trials(asked)[FLAT]).exists()
+    assert not work_folder(trials(asked)[FLAT]).exists()
     searches.ends = {}
     monkeypatch.setenv(pretraining.RETRY_VARIABLE, "1")
     pretraining.main(asked)
@@ -272,14 +277,14 @@ def test_a_search_that_was_killed_after_a_trial_passed_rungs_unseen_ends_as_an_u
     first, second = search([good, hopeless], port, where, halving, tmp_path / "search")
     assert first.outcome is not None and [row["step"] for row in first.outcome.rows] == list(range(1, 21))
     assert second.outcome is None
-    assert [row["step"] for row in pretraining.stopped_rows(work_folder(hopeless), "hopeless")] == [1, 2, 3, 4, 5]
+    assert [row["step"] for row in stopped_rows(work_folder(hopeless), "hopeless")] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # two Rays are started; on a busy machine each takes a minute
 def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_finished(tmp_path: Path) -> None:
     asked = params(tmp_path)
-    jobs = pretraining.trials(asked)
+    jobs = trials(asked)
 
     def run() -> str:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -290,18 +295,18 @@ def test_a_search_stores_curves_of_all_trials_and_checkpoints_of_those_that_fini
 
     first = run()
     out = tmp_path / "data" / "pretraining"
-    trials = {row["model"]: row for row in read_rows(out, "trials").to_pylist()}
+    rows = {row["model"]: row for row in read_rows(out, "trials").to_pylist()}
     curves = read_rows(out, "training").to_pylist()
-    assert set(trials) == set(jobs) and "0 failed" in first
-    finished = [name for name, row in trials.items() if row["ended"] == "finished"]
+    assert set(rows) == set(jobs) and "0 failed" in first
+    finished = [name for name, row in rows.items() if row["ended"] == "finished"]
     assert finished and {path.name for path in (out / "models").iterdir()} == set(finished)
-    for name, row in trials.items():
+    for name, row in rows.items():
         logged = [one for one in curves if one["model"] == name]
         assert [one["step"] for one in logged] == list(range(1, row["steps_done"] + 1))
         assert row["steps_done"] == 20 if name in finished else row["steps_done"] % 5 == 0
         drawn = (out / "curves" / name / "plots" / "metrics" / "loss.tsv").read_text().splitlines()
         assert drawn == ["step\tloss", *(f"{one['step']}\t{one['loss']!r}" for one in logged)]
-    with threads(resources(asked).of("pretrain").threads):  # sums of other parts are other sums
+    with threads(resources(asked).for_task("pretrain").threads):  # sums of other parts are other sums
         whole = pretrain(jobs[finished[0]], tmp_path / "here", None)  # the trial is the job
     assert [one["loss"] for one in curves if one["model"] == finished[0]] == [row["loss"] for row in whole.rows]
     weights, same = (

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from tsfmscope.stages import spectra
 from tsfmscope.stages.config.params import load
 from tsfmscope.tasks.models import registry
-from tsfmscope.tasks.sweep.job_queue import shelf_of
+from tsfmscope.tasks.sweep.job_queue import group_of
 from tsfmscope.tasks.sweep.placement import ActorResources
 
 ROOT = Path(__file__).parents[2]
@@ -46,16 +46,16 @@ def test_a_snapshot_shares_its_loaded_model_with_no_other_and_the_finished_one_w
     jobs = [one.job for one in planned if one.job.task.loader]
 
     assert {job.group for job in jobs} == {MODEL}, "the group is the model's plain name"
-    shelves = defaultdict(set)
+    groups = defaultdict(set)
     for job in jobs:
-        shelves[shelf_of(job, ActorResources())].add((job.task.name, job.spec.get("step")))
-    assert sorted(shelves.values(), key=len) == [
+        groups[group_of(job, ActorResources())].add((job.task.name, job.spec.get("step")))
+    assert sorted(groups.values(), key=len) == [
         {("weight_spectra", 0)},
         {("weight_spectra", 100)},
         {("weight_spectra", None), ("row_angles", None)},
     ]
-    for shelf, (job, *_) in (
-        (shelf, [job for job in jobs if shelf_of(job, ActorResources()) == shelf]) for shelf in shelves
+    for group, (job, *_) in (
+        (group, [job for job in jobs if group_of(job, ActorResources()) == group]) for group in groups
     ):
-        ((_, fingerprint),) = shelf.models
+        ((_, fingerprint),) = group.models
         assert registry.fingerprint(Path(job.spec["ref"])) == fingerprint, "what is loaded is what the shelf names"

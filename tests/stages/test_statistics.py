@@ -15,8 +15,9 @@ import pytest
 from tests.store.conftest import valid_row
 from tsfmscope import store
 from tsfmscope.stages.config.params import load
+from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.stages.pipeline.sources import writers
-from tsfmscope.stages.statistics import infer, main
+from tsfmscope.stages.statistics import main
 from tsfmscope.store import catalogue, files
 from tsfmscope.store.errors import CheckFailed
 from tsfmscope.store.schema import to_arrow

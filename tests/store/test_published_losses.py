@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tsfmscope.stages import statistics
+from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.store import catalogue, files
 from tsfmscope.tasks.statistics.study import Options
 
@@ -60,7 +60,7 @@ def answered(losses, rows, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with duckdb.connect() as connection:  # without the checks, which take most of the time
         catalogue._fill(connection, {name: [folder / name] for name in tables}, 0)
         catalogue._create_views(connection, catalogue.resources("tsfmscope.store") / "sql")
-        found = files.to_arrow("inference", statistics.infer(connection, OPTIONS))
+        found = files.to_arrow("inference", infer(connection, OPTIONS))
         connection.register("found", found)
         connection.execute("insert into inference by name select * from found")
         differ = (

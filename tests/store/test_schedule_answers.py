@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from tsfmscope import store
-from tsfmscope.stages import statistics
+from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.store import catalogue, files
 from tsfmscope.tasks.statistics.study import Options
 
@@ -61,7 +61,7 @@ def connection(losses, rows, tmp_path_factory: pytest.TempPathFactory):
     paths = {name: [folder / name] for name in tables}
     catalogue.build(folder / "units.duckdb", paths)
     with store.open(folder / "units.duckdb", threads=1) as units:
-        inferred = statistics.infer(units, OPTIONS)
+        inferred = infer(units, OPTIONS)
     files.write_rows(folder / "inference", "inference", inferred)
     catalogue.build(folder / "r.duckdb", paths | {"inference": [folder / "inference"]})
     with store.open(folder / "r.duckdb") as opened:

@@ -205,7 +205,7 @@ def apply_shapes(
     for name, shape in shapes_by_layer.items():
         layer = known[name]
         if wrong := _describe_misfit(layer.widths, layer.plain, shape):
-            raise ModelError(f"{where}: {BLOCK} says {shape} of {name}, expected {wrong}")
+            raise ModelError(f"{where}: {BLOCK} contains {shape} of {name}, expected {wrong}")
         layer.widen(Widths(shape["key"], shape["value"]), shape.get("biases", ()))
 
 

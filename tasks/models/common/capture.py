@@ -107,7 +107,7 @@ def run_head(one_pass: Pass, part: slice) -> Float32[np.ndarray, "window token i
     """Return the logits of the softmax head for these windows."""
     import torch
 
-    assert one_pass.logits is not None, "a family with softmax_head says what its head emits"
+    assert one_pass.logits is not None, "the Pass of a family with softmax_head has `logits`"
     with torch.inference_mode():
         found: np.ndarray = one_pass.logits(part).float().cpu().numpy()
     return found
@@ -204,7 +204,7 @@ class _Kept:
         assert self._given == len(self._order), f"{self._order[self._given :]} did not run"
 
     def _finish(self, point: Point) -> None:
-        assert point not in self._whole, f"{point} answers twice in a pass, so that it is not known when it is whole"
+        assert point not in self._whole, f"{point} runs twice in a forward pass, so its end is not known"
         self._whole.add(point)
         while self._given < len(self._order) and self._order[self._given] in self._whole:
             due = self._order[self._given]

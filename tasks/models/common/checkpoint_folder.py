@@ -98,7 +98,7 @@ def read_config(folder: Path, family: str) -> dict[str, Any]:
     check_files(folder)
     path = folder / "config.json"
     if not path.is_file():
-        raise ModelError(f"{path}: file is missing; a {family} checkpoint needs it beside its *.safetensors")
+        raise ModelError(f"{path}: file is missing; a {family} checkpoint needs it next to its *.safetensors")
     try:
         config = json.loads(read_text(path, LARGEST_CONFIG))
     except OSError as error:

@@ -103,7 +103,7 @@ def apply_factors(layers: Iterable[AttentionLayer], ranks_by_layer: Any, where: 
     if not (
         isinstance(ranks_by_layer, Mapping) and all(isinstance(ranks, Mapping) for ranks in ranks_by_layer.values())
     ):
-        raise ModelError(f"{where}: {BLOCK} says factors {ranks_by_layer!r}, expected ranks by layer and matrix")
+        raise ModelError(f"{where}: {BLOCK} contains factors {ranks_by_layer!r}, expected ranks by layer and matrix")
     known = {layer.name: layer for layer in layers}
     if unknown := sorted(set(ranks_by_layer) - set(known)):
         raise ModelError(f"{where}: {BLOCK} names factors of {unknown[:3]}, the network has {sorted(known)[:3]} ...")
@@ -117,7 +117,7 @@ def apply_factors(layers: Iterable[AttentionLayer], ranks_by_layer: Any, where: 
             rows, columns = old.weight.shape
             if not (type(rank) is int and 1 <= rank <= min(rows, columns)):
                 raise ModelError(
-                    f"{where}: {BLOCK} says rank {rank} of {name}.{projection}, expected 1 to {min(rows, columns)}"
+                    f"{where}: {BLOCK} contains rank {rank} of {name}.{projection}, expected 1 to {min(rows, columns)}"
                 )
             like = {"device": old.weight.device, "dtype": old.weight.dtype}
             new = LowRank(columns, rows, rank, bias=old.bias is not None, **like)

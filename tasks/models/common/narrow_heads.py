@@ -35,9 +35,9 @@ def _resize(parts: Mapping[str, str], width: str, attention: Any, widths: Widths
         handle.remove()
     wider, handles = max(widths), []
     setattr(attention, width, wider)
-    for what, own in (("q", widths.key), ("k", widths.key), ("v", widths.value)):
+    for matrix, own in (("q", widths.key), ("k", widths.key), ("v", widths.value)):
         if own < wider:
-            handles.append(getattr(attention, parts[what]).register_forward_hook(partial(_pad_heads, own, wider)))
+            handles.append(getattr(attention, parts[matrix]).register_forward_hook(partial(_pad_heads, own, wider)))
     if widths.value < wider:
         joined = partial(_unpad_heads, widths.value, wider)
         handles.append(getattr(attention, parts["o"]).register_forward_pre_hook(joined))

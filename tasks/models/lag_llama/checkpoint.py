@@ -147,8 +147,8 @@ def write(folder: Path, network: LagLlamaNetwork, config: LagLlamaConfig) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     state = {f"{PREFIX}{name}": value.detach().cpu() for name, value in network.state_dict().items()}
     save_file(state, folder / "model.safetensors", {"format": "pt"})
-    told = {"model_type": NAME, **asdict(config), **attention.config_block(network)}
-    (folder / "config.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+    saved = {"model_type": NAME, **asdict(config), **attention.config_block(network)}
+    (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
 
 
 def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
@@ -182,14 +182,14 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
 def _read_saved(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor], Any]:
     """Return config, weights, and the `compression` block (None if the model is not compressed)."""
 
-    told = checkpoint_folder.read_config(folder, NAME)
+    saved = checkpoint_folder.read_config(folder, NAME)
     path = folder / "config.json"
-    if (kind := told.pop("model_type", None)) != NAME:
+    if (kind := saved.pop("model_type", None)) != NAME:
         got = f"{path}: got model_type {kind!r}, expected {NAME!r}"
         raise ModelError(checkpoint_folder.of_other_family(got, NAME))
-    block = told.pop(attention.BLOCK, None)
+    block = saved.pop(attention.BLOCK, None)
     try:
-        config = make_config(told, str(folder))
+        config = make_config(saved, str(folder))
     except ValueError as error:
         raise ModelError(f"{error}; fetch or save the checkpoint again") from error
     return config, checkpoint_folder.read_weights(folder), block
@@ -202,15 +202,15 @@ def _read_released(path: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor]]
     family.
     """
     state, hyper_parameters = read_lightning(path)
-    told = hyper_parameters.get("model_kwargs")
-    if not isinstance(told, Mapping):
+    saved = hyper_parameters.get("model_kwargs")
+    if not isinstance(saved, Mapping):
         raise ModelError(f"{path}: hyper_parameters have no model_kwargs; this is no {NAME} checkpoint")
-    wrong = {key: told.get(key) for key, value in EXPECTED.items() if told.get(key) != value}
-    if wrong or not isinstance(told.get("distr_output"), StudentTOutput):
-        raise ModelError(f"{path}: got {wrong or told.get('distr_output')}, expected {EXPECTED} and a StudentTOutput")
+    wrong = {key: saved.get(key) for key, value in EXPECTED.items() if saved.get(key) != value}
+    if wrong or not isinstance(saved.get("distr_output"), StudentTOutput):
+        raise ModelError(f"{path}: got {wrong or saved.get('distr_output')}, expected {EXPECTED} and a StudentTOutput")
     try:
-        config = {key: told[key] for key in REQUIRED if key in told}
-        return make_config(config | {"lags": told.get("lags_seq")}, str(path)), state
+        config = {key: saved[key] for key in REQUIRED if key in saved}
+        return make_config(config | {"lags": saved.get("lags_seq")}, str(path)), state
     except ValueError as error:
         raise ModelError(f"{error}; this is no {NAME} checkpoint") from error
 
@@ -249,7 +249,7 @@ def _describe_refusal(error: pickle.UnpicklingError) -> str:
     allowed = ", ".join(name for _, name in ALLOWED)
     named = re.search(r"GLOBAL (\S+)", str(error))
     what = f"holds {named[1]}, which is refused" if named else f"is refused ({_first_line(error)})"
-    return f"{what}; beside tensors and plain data only {allowed} may be in a checkpoint. Nothing in it was run"
+    return f"{what}; apart from tensors and plain data, only {allowed} may be in a checkpoint. Nothing in it was run"
 
 
 def _first_line(error: BaseException) -> str:

@@ -127,11 +127,11 @@ class LagLlama(Forecaster):
         """
         for layer, block in enumerate(self.network.blocks, start=1):
             attn, heads = block.attn, self.config.n_head
-            for what, module in {"q": attn.q_proj, "k": attn.k_proj, "v": attn.v_proj, "o": attn.c_proj}.items():
-                yield WeightMatrix.of(module, "decoder", layer, what, attention="self", heads=heads)
+            for matrix, module in {"q": attn.q_proj, "k": attn.k_proj, "v": attn.v_proj, "o": attn.c_proj}.items():
+                yield WeightMatrix.of(module, "decoder", layer, matrix, attention="self", heads=heads)
             mlp = {"mlp_gate": block.mlp.c_fc1, "mlp_in": block.mlp.c_fc2, "mlp_out": block.mlp.c_proj}
-            for what, module in mlp.items():
-                yield WeightMatrix.of(module, "decoder", layer, what)
+            for matrix, module in mlp.items():
+                yield WeightMatrix.of(module, "decoder", layer, matrix)
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Return the self-attention of every block; queries and keys are rotated."""

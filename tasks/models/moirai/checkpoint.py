@@ -98,9 +98,9 @@ def attentions(network: Any) -> Iterator[AttentionLayer]:
     """
     parts = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
     for layer, block in enumerate(network.encoder.layers, start=1):
-        one = block.self_attn
-        heads, groups, scale = one.num_heads, one.num_groups, one.softmax_scale
-        yield AttentionLayer("encoder", layer, "self", one, heads, groups, scale, False, any_width, parts)
+        attention = block.self_attn
+        heads, groups, scale = attention.num_heads, attention.num_groups, attention.softmax_scale
+        yield AttentionLayer("encoder", layer, "self", attention, heads, groups, scale, False, any_width, parts)
 
 
 def _module(config: Mapping[str, Any]) -> Any:

@@ -130,10 +130,10 @@ class Moirai(Forecaster):
         for layer, block in enumerate(self.network.encoder.layers, start=1):
             attention, ffn = block.self_attn, block.ffn
             projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.out_proj}
-            for what, module in projections.items():
-                yield WeightMatrix("encoder", layer, what, "self", attention.num_heads, _matrix(module))
-            for what, module in (("mlp_in", ffn.fc1), ("mlp_gate", ffn.fc_gate), ("mlp_out", ffn.fc2)):
-                yield WeightMatrix("encoder", layer, what, None, None, _matrix(module))
+            for matrix, module in projections.items():
+                yield WeightMatrix("encoder", layer, matrix, "self", attention.num_heads, _matrix(module))
+            for matrix, module in (("mlp_in", ffn.fc1), ("mlp_gate", ffn.fc_gate), ("mlp_out", ffn.fc2)):
+                yield WeightMatrix("encoder", layer, matrix, None, None, _matrix(module))
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Return the self-attention of every block; queries and keys are normed and rotated."""

@@ -162,7 +162,7 @@ def attentions(network: Any) -> Iterator[AttentionLayer]:
     """Yield the attention layers of a network with .encoder and .decoder T5 stacks."""
     from tsfmscope.tasks.models.t5 import narrow_heads
 
-    parts = {what: what for what in ("q", "k", "v", "o")}
+    parts = {matrix: matrix for matrix in ("q", "k", "v", "o")}
     for stack in ("encoder", "decoder"):
         for layer, block in enumerate(getattr(network, stack).block, start=1):
             found = {"self": block.layer[0].SelfAttention}
@@ -197,9 +197,9 @@ def _stack_weights(stack: str, network: Any) -> Iterator[WeightMatrix]:
                 continue
             cross = hasattr(part, "EncDecAttention")
             attention = part.EncDecAttention if cross else part.SelfAttention
-            for what in ("q", "k", "v", "o"):
-                module, kind = getattr(attention, what), "cross" if cross else "self"
-                yield WeightMatrix.of(module, stack, layer, what, attention=kind, heads=attention.n_heads)
+            for matrix in ("q", "k", "v", "o"):
+                module, kind = getattr(attention, matrix), "cross" if cross else "self"
+                yield WeightMatrix.of(module, stack, layer, matrix, attention=kind, heads=attention.n_heads)
 
 
 def _dense_weights(stack: str, layer: int, dense: Any) -> Iterator[WeightMatrix]:

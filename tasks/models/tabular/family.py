@@ -137,11 +137,11 @@ class Tabular(Family):
         """Yield q, k, v, o (self), mlp_in and mlp_out of every block; `layer` counts blocks from 1."""
         heads = int(self.config["n_heads"])
         for layer, block in enumerate(self.network.blocks, start=1):
-            for what in ("q", "k", "v", "o"):
-                module = getattr(block.attention, what)
-                yield WeightMatrix.of(module, "encoder", layer, what, attention="self", heads=heads)
-            for what in ("mlp_in", "mlp_out"):
-                yield WeightMatrix.of(getattr(block, what), "encoder", layer, what)
+            for matrix in ("q", "k", "v", "o"):
+                module = getattr(block.attention, matrix)
+                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=heads)
+            for matrix in ("mlp_in", "mlp_out"):
+                yield WeightMatrix.of(getattr(block, matrix), "encoder", layer, matrix)
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield attention of every block; scores are q·k between the tokens of one column or row."""

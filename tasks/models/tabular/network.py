@@ -30,7 +30,7 @@ LAYOUT = {
 
 
 class Attention(nn.Module):
-    """Multi-head attention with biases, from the tokens of `asking` to all tokens of `asked`.
+    """Multi-head attention with biases, from the tokens of `readers` to all tokens of `attended`.
 
     Heads may be narrower than `dim / heads`; scores keep the scale of that width.
     """
@@ -40,11 +40,11 @@ class Attention(nn.Module):
         self.heads, self.scale = heads, 1 / math.sqrt(dim // heads)
         self.q, self.k, self.v, self.o = (nn.Linear(dim, dim) for _ in range(4))
 
-    def forward(self, asking: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
-        """Return [B, T, d] for queries of asking [B, T, d] and keys and values of asked [B, S, d]."""
+    def forward(self, readers: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """Return [B, T, d] for queries of readers [B, T, d] and keys and values of attended [B, S, d]."""
         q, k, v = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in (self.q(asking), self.k(asked), self.v(asked))
+            for part in (self.q(readers), self.k(attended), self.v(attended))
         )
         heads = scaled_dot_product_attention(q, k, v, scale=self.scale)
         answer: torch.Tensor = self.o(heads.transpose(1, 2).flatten(2))
@@ -123,7 +123,7 @@ def attentions(network: Tab2D) -> Iterator[AttentionLayer]:
 
     Nothing lies between projections and scores.
     """
-    parts = {what: what for what in ("q", "k", "v", "o")}
+    parts = {matrix: matrix for matrix in ("q", "k", "v", "o")}
     for layer, block in enumerate(network.blocks, start=1):
         module: Any = block.attention
         heads, scale, reorder_mask = module.heads, module.scale, _as_columns if block.down else _as_rows

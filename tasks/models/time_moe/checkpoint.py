@@ -70,8 +70,8 @@ def write(folder: Path, network: TimeMoENetwork, config: Mapping[str, Any]) -> N
     save_file(state, folder / "model.safetensors", {"format": "pt"})
     heads = {"num_key_value_heads": config["num_attention_heads"]}
     named = {"model_type": MODEL_TYPE, "architectures": [ARCHITECTURE]}
-    told = {**named, **FIXED, **heads, **config, **attention.config_block(network)}
-    (folder / "config.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+    saved = {**named, **FIXED, **heads, **config, **attention.config_block(network)}
+    (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
 
 
 def read(folder: Path) -> tuple[TimeMoENetwork, dict[str, Any]]:
@@ -100,15 +100,15 @@ def read(folder: Path) -> tuple[TimeMoENetwork, dict[str, Any]]:
 
 def _config(folder: Path) -> tuple[dict[str, Any], Any]:
     """Return the shape, and the `compression` block of a compressed model (else None)."""
-    told, path = checkpoint_folder.read_config(folder, NAME), folder / "config.json"
-    if told.get("model_type") != MODEL_TYPE:
-        got = f"{path}: got model_type {told.get('model_type')!r}, expected {MODEL_TYPE!r}"
+    saved, path = checkpoint_folder.read_config(folder, NAME), folder / "config.json"
+    if saved.get("model_type") != MODEL_TYPE:
+        got = f"{path}: got model_type {saved.get('model_type')!r}, expected {MODEL_TYPE!r}"
         raise ModelError(checkpoint_folder.of_other_family(got, NAME))
-    fixed = FIXED | {"num_key_value_heads": told.get("num_attention_heads")}
-    if wrong := {key: told[key] for key, value in fixed.items() if told.get(key, value) != value}:
+    fixed = FIXED | {"num_key_value_heads": saved.get("num_attention_heads")}
+    if wrong := {key: saved[key] for key, value in fixed.items() if saved.get(key, value) != value}:
         raise ModelError(f"{path}: got {wrong}, expected { ({key: fixed[key] for key in wrong}) } as released")
     try:
-        known = {key: value for key, value in told.items() if key in (*REQUIRED, *DEFAULTS)}
-        return make_config(known, str(folder)), told.get(attention.BLOCK)
+        known = {key: value for key, value in saved.items() if key in (*REQUIRED, *DEFAULTS)}
+        return make_config(known, str(folder)), saved.get(attention.BLOCK)
     except ValueError as error:
         raise ModelError(f"{error}; fetch or save the checkpoint again") from error

@@ -126,12 +126,12 @@ class TimeMoE(Forecaster):
         for layer, block in enumerate(self.network.blocks, start=1):
             attention, ffn = block.self_attn, block.ffn_layer
             projections = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "o": attention.o_proj}
-            for what, module in projections.items():
-                yield WeightMatrix.of(module, "decoder", layer, what, attention="self", heads=attention.heads)
+            for matrix, module in projections.items():
+                yield WeightMatrix.of(module, "decoder", layer, matrix, attention="self", heads=attention.heads)
             experts: dict[str, Any] = {str(number): expert for number, expert in enumerate(ffn.experts)}
             for name, expert in (experts | {"shared": ffn.shared_expert}).items():
-                for what, module in _mlp(expert).items():
-                    yield WeightMatrix.of(module, "decoder", layer, f"{what}.{name}")
+                for matrix, module in _mlp(expert).items():
+                    yield WeightMatrix.of(module, "decoder", layer, f"{matrix}.{name}")
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block; queries and keys are rotated."""

@@ -239,7 +239,7 @@ def attentions(network: TimeMoENetwork) -> Iterator[AttentionLayer]:
 
     Queries and keys are rotated, so only values and output can be truncated as a product.
     """
-    parts = {what: f"{what}_proj" for what in ("q", "k", "v", "o")}
+    parts = {matrix: f"{matrix}_proj" for matrix in ("q", "k", "v", "o")}
     scale = network.head_width**-0.5
     for layer, block in enumerate(network.blocks, start=1):
         module, heads = block.self_attn, block.self_attn.heads

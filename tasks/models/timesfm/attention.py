@@ -13,7 +13,7 @@ from jaxtyping import Float32
 from tsfmscope.tasks.models.common.attention import AttentionLayer, Widths
 from tsfmscope.tasks.models.common.narrow_heads import resizer
 
-PARTS = {what: f"{what}_proj" for what in ("q", "k", "v", "o")}
+PARTS = {matrix: f"{matrix}_proj" for matrix in ("q", "k", "v", "o")}
 # The package's factor on softplus(scaling) / sqrt(head_dim).
 FACTOR = 1.442695041
 fill = resizer(PARTS, "head_dim")

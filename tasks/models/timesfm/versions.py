@@ -51,10 +51,10 @@ class TimesFM(TimesFMFamily):
             # Less than head_dim where values are wider than keys.
             width = attention.q_proj.weight.shape[0] // heads
             scale = np.tile(query_scale(attention)[:width], heads)
-            for what in ("q", "k", "v", "o"):
-                module = getattr(attention, f"{what}_proj")
-                one = WeightMatrix.of(module, "decoder", layer, what, attention="self", heads=heads)
-                yield dataclasses.replace(one, matrix=one.matrix * scale[:, None]) if what == "q" else one
+            for matrix in ("q", "k", "v", "o"):
+                module = getattr(attention, f"{matrix}_proj")
+                weights = WeightMatrix.of(module, "decoder", layer, matrix, attention="self", heads=heads)
+                yield dataclasses.replace(weights, matrix=weights.matrix * scale[:, None]) if matrix == "q" else weights
             # Only its name is that of a gate.
             yield WeightMatrix.of(block.mlp.gate_proj, "decoder", layer, "mlp_in")
             yield WeightMatrix.of(block.mlp.down_proj, "decoder", layer, "mlp_out")
@@ -152,10 +152,10 @@ class TimesFM25(TimesFMFamily):
         """
         config = self.network.config
         for layer, block in enumerate(self._decoder().layers, start=1):
-            for what in ("q", "k", "v", "o"):
-                heads = int(config.num_key_value_heads if what in ("k", "v") else config.num_attention_heads)
-                module = getattr(block.self_attn, f"{what}_proj")
-                yield WeightMatrix.of(module, "decoder", layer, what, attention="self", heads=heads)
+            for matrix in ("q", "k", "v", "o"):
+                heads = int(config.num_key_value_heads if matrix in ("k", "v") else config.num_attention_heads)
+                module = getattr(block.self_attn, f"{matrix}_proj")
+                yield WeightMatrix.of(module, "decoder", layer, matrix, attention="self", heads=heads)
             yield WeightMatrix.of(block.mlp.fc1, "decoder", layer, "mlp_in")
             yield WeightMatrix.of(block.mlp.fc2, "decoder", layer, "mlp_out")
 

@@ -67,7 +67,7 @@ class Totem(Forecaster):
     plain_attention: ClassVar[bool] = True
     # A code depends on steps on both sides, and a swap of steps may not change it.
     in_time_order: ClassVar[bool] = False
-    no_ddp_reason: ClassVar[str] = "a step puts unused codes on tokens of its batch, beside their gradients"
+    no_ddp_reason: ClassVar[str] = "a step moves unused codes to tokens of its batch, in addition to their gradients"
     # TotemNetwork.
     network: Any
 
@@ -139,11 +139,11 @@ class Totem(Forecaster):
         `layer` counts blocks from 1, as the states that the blocks return do.
         """
         for layer, block in enumerate(self.network.encoder, start=1):
-            for what in ("q", "k", "v", "o"):
-                module = getattr(block, what)
-                yield WeightMatrix.of(module, "encoder", layer, what, attention="self", heads=block.heads)
-            for what in ("mlp_in", "mlp_out"):
-                yield WeightMatrix.of(getattr(block, what), "encoder", layer, what)
+            for matrix in ("q", "k", "v", "o"):
+                module = getattr(block, matrix)
+                yield WeightMatrix.of(module, "encoder", layer, matrix, attention="self", heads=block.heads)
+            for matrix in ("mlp_in", "mlp_out"):
+                yield WeightMatrix.of(getattr(block, matrix), "encoder", layer, matrix)
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of every block; scores are q·k over the root of the original head's width."""

@@ -243,7 +243,7 @@ class TotemNetwork(PreTrainedModel):
 
 def attentions(network: Any) -> Iterator[AttentionLayer]:
     """Yield the attention layers of a TotemNetwork's forecaster."""
-    parts = {what: what for what in ("q", "k", "v", "o")}
+    parts = {matrix: matrix for matrix in ("q", "k", "v", "o")}
     for layer, block in enumerate(network.encoder, start=1):
         heads, scale = block.heads, block.scale
         yield AttentionLayer("encoder", layer, "self", block, heads, heads, scale, True, any_width, parts)

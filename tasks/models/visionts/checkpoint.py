@@ -31,17 +31,17 @@ def read(folder: Path, device: str, periodicity: int | None) -> Any:
     """Read a released or saved network; set its `periodicity`; ModelError names the file that is wrong."""
     from transformers import ViTMAEForPreTraining
 
-    told = checkpoint_folder.read_config(folder, NAME)
+    saved = checkpoint_folder.read_config(folder, NAME)
     if periodicity is not None:
-        told["periodicity"] = periodicity
-    wrong = find_problem(told)
-    if told.get("model_type") != MODEL_TYPE or ARCHITECTURE not in told.get("architectures", []):
-        got = f"got model_type {told.get('model_type')!r}, architectures {told.get('architectures')}"
+        saved["periodicity"] = periodicity
+    wrong = find_problem(saved)
+    if saved.get("model_type") != MODEL_TYPE or ARCHITECTURE not in saved.get("architectures", []):
+        got = f"got model_type {saved.get('model_type')!r}, architectures {saved.get('architectures')}"
         wrong = checkpoint_folder.of_other_family(f"{got}, expected {MODEL_TYPE!r}, {[ARCHITECTURE]}", NAME)
     if wrong:
         raise ModelError(f"{folder / 'config.json'}: {wrong}")
     network = checkpoint_folder.load_network(with_compression_block(ViTMAEForPreTraining, attentions), folder, device)
-    network.config.periodicity = told.get("periodicity")
+    network.config.periodicity = saved.get("periodicity")
     return network
 
 

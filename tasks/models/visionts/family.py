@@ -123,11 +123,11 @@ class VisionTS(Forecaster):
         for stack, blocks in stacks.items():
             for layer, block in enumerate(blocks, start=1):
                 attention = block.attention
-                for what in ("q", "k", "v", "o"):
-                    module, heads = getattr(attention, f"{what}_proj"), int(attention.num_attention_heads)
-                    yield WeightMatrix.of(module, stack, layer, what, attention="self", heads=heads)
-                for what, module in (("mlp_in", block.mlp.fc1), ("mlp_out", block.mlp.fc2)):
-                    yield WeightMatrix.of(module, stack, layer, what)
+                for matrix in ("q", "k", "v", "o"):
+                    module, heads = getattr(attention, f"{matrix}_proj"), int(attention.num_attention_heads)
+                    yield WeightMatrix.of(module, stack, layer, matrix, attention="self", heads=heads)
+                for matrix, module in (("mlp_in", block.mlp.fc1), ("mlp_out", block.mlp.fc2)):
+                    yield WeightMatrix.of(module, stack, layer, matrix)
 
     def attentions(self) -> Iterator[AttentionLayer]:
         """Yield self-attention of the encoder's blocks, then of the decoder's."""

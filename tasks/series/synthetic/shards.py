@@ -27,7 +27,7 @@ from tsfmscope.tasks.series.types import Series
 # Number of series drawn together: a row group or batch of the file.
 BLOCK = 1_000
 # File in a corpus' folder with everything that determines its series.
-LAW_FILE = "corpus.json"
+CORPUS_FILE = "corpus.json"
 # Prefix of the name of a real data set that statsmodels includes; other names are Parquet files.
 REAL_PREFIX = "bundled:"
 # gluonts requires a start; KernelSynth of the Chronos release writes this one too.

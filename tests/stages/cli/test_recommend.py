@@ -18,7 +18,7 @@ from tests.stages.test_statistics import QUICK, opened, tables
 from tsfmscope.stages.cli.app import app
 from tsfmscope.stages.cli.ranking import Candidate, _left_out
 from tsfmscope.stages.cli.ranking_trust import beats_chance, verdict
-from tsfmscope.stages.statistics import infer
+from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.store import catalogue, files
 from tsfmscope.tasks.errors import ModelError
 

@@ -16,11 +16,11 @@ import yaml
 from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
 
 from tsfmscope.stages import STAGES
-from tsfmscope.stages.checkpoints import recipes, training_job, training_jobs
 from tsfmscope.stages.config import Recipe
 from tsfmscope.stages.config.bounded_yaml import load_yaml
 from tsfmscope.stages.config.params import LARGEST_FILE, ParamsError, load, parse
 from tsfmscope.stages.pipeline.run_stage import read_params
+from tsfmscope.stages.pipeline.training_jobs import recipes, training_job, training_jobs
 from tsfmscope.tasks.compression import schedules
 from tsfmscope.tasks.job import Job
 

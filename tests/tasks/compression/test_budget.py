@@ -17,7 +17,7 @@ values = st.lists(st.floats(0, 10).filter(lambda value: value == 0 or value > 1e
 @given(st.lists(values, min_size=1, max_size=4), st.integers(0, 12))
 def test_equal_costs_are_shared_out_as_brute_force_does(singular: list[list[float]], spare: int) -> None:
     """Squared singular values as gains: the least error of all combinations of ranks within the budget."""
-    curves = [falling(one, cost=3) for one in singular]
+    curves = [decreasing_curve(one, cost=3) for one in singular]
     budget = 3 * len(curves) + spare
     assert total(curves, allocate(curves, budget)) == pytest.approx(least(curves, budget), abs=1e-9)
 
@@ -26,7 +26,7 @@ def test_equal_costs_are_shared_out_as_brute_force_does(singular: list[list[floa
 def test_other_costs_stay_within_the_budget_and_one_step_from_the_best(
     parts: list[tuple[list[float], int]], spare: int
 ) -> None:
-    curves = [falling(one, cost) for one, cost in parts]
+    curves = [decreasing_curve(one, cost) for one, cost in parts]
     budget = sum(int(one.costs[0]) for one in curves) + spare
     ranks = allocate(curves, budget)
     assert sum(int(one.costs[rank - 1]) for one, rank in zip(curves, ranks, strict=True)) <= budget
@@ -43,12 +43,12 @@ def test_a_last_step_that_costs_nothing_is_taken() -> None:
 
 def test_parts_without_error_stay_at_rank_one() -> None:
     idle = Curve(np.array([1, 2, 3]), np.zeros(3))
-    assert allocate([idle, falling([3.0, 2.0, 1.0], 1)], 10) == [1, 3]
+    assert allocate([idle, decreasing_curve([3.0, 2.0, 1.0], 1)], 10) == [1, 3]
 
 
 def test_a_budget_below_rank_one_says_what_is_needed() -> None:
     with pytest.raises(ValueError, match="got 3, expected at least 4"):
-        allocate([falling([1.0, 1.0], 2)] * 2, 3)
+        allocate([decreasing_curve([1.0, 1.0], 2)] * 2, 3)
 
 
 parts_of_spectra = st.lists(
@@ -95,7 +95,7 @@ def test_one_tolerance_by_hand() -> None:
     assert allocate_by_tolerance([idle, slow, fast, zero], 10) == [1, 2, 1, 1]
     assert allocate_by_tolerance([idle, slow, fast, zero], 12) == [1, 3, 1, 1]
     assert allocate_by_tolerance([idle, slow, fast, zero], 99) == [1, 3, 3, 1]
-    with pytest.raises(BudgetError, match="got 7, expected at least 8, which rank 1 of every part costs"):
+    with pytest.raises(BudgetError, match="got 7, expected at least 8, the cost of rank 1 of every part"):
         allocate_by_tolerance([idle, slow, fast, zero], 7)
 
 
@@ -110,7 +110,7 @@ def price(spectra: list[Spectrum], ranks: list[int]) -> int:
     return sum(int(one.costs[rank - 1]) for one, rank in zip(spectra, ranks, strict=True))
 
 
-def falling(singular: list[float], cost: int) -> Curve:
+def decreasing_curve(singular: list[float], cost: int) -> Curve:
     squares = np.sort(np.square(singular))[::-1]
     tails = np.append(np.cumsum(squares[::-1])[::-1][1:], 0.0)
     return Curve(cost * np.arange(1, len(squares) + 1), tails)

@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from tsfmscope.tasks.compression.calibration import centred, gather, white
-from tsfmscope.tasks.compression.products import outputs, scores, weighed_outputs, weighed_scores
+from tsfmscope.tasks.compression.calibration import centre, gather, white
+from tsfmscope.tasks.compression.products import (
+    output_factors,
+    score_factors,
+    weighted_output_factors,
+    weighted_score_factors,
+)
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.errors import HealthError, ModelError
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
@@ -34,18 +39,18 @@ def test_moments_are_those_of_all_rows_that_are_no_padding(toy: Any, windows: Wi
     assert set(found) == {layer.name for layer in toy.attentions()}
     padded = 0
     for layer in toy.attentions():
-        kept = {
+        mask = {
             "q": valid(tokens, layer.stack),
             "k": valid(tokens, "encoder" if layer.kind == "cross" else layer.stack),
         }
-        kept["o"] = kept["q"]
-        padded += int((~kept["k"]).sum())
+        mask["o"] = mask["q"]
+        padded += int((~mask["k"]).sum())
         one = found[layer.name]
-        for what, root in (("q", one.queries), ("k", one.inputs), ("o", one.attended)):
-            rows = seen[layer.name, what][kept[what]]
+        for what, root in (("q", one.queries), ("k", one.inputs), ("o", one.head_outputs)):
+            rows = seen[layer.name, what][mask[what]]
             assert same_moments(root, np.concatenate((np.ones((len(rows), 1)), rows), axis=1))
         z = seen[layer.name, "k"]
-        shifted = [rows[some] - rows[some].mean(axis=0) for rows, some in zip(z, kept["k"], strict=True)]
+        shifted = [rows[some] - rows[some].mean(axis=0) for rows, some in zip(z, mask["k"], strict=True)]
         assert same_moments(one.keys, np.concatenate(shifted))
     assert padded > 0
 
@@ -59,12 +64,12 @@ def test_what_the_output_projection_is_given_is_the_image_of_the_attended_inputs
     count = z.shape[1]
     bias = layer.module.compute_bias(count, count).detach().double().numpy()[0]
     for head in range(2):
-        scores = np.einsum("wtd,kd,ke,wse->wts", z, read.q[head], read.k[head], z) + bias[head]
-        scores = np.where(some[:, None, :], scores, -np.inf)
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        attended = weights / weights.sum(axis=-1, keepdims=True) @ z
+        score_factors = np.einsum("wtd,kd,ke,wse->wts", z, read.q[head], read.k[head], z) + bias[head]
+        score_factors = np.where(some[:, None, :], score_factors, -np.inf)
+        weights = np.exp(score_factors - score_factors.max(axis=-1, keepdims=True))
+        head_outputs = weights / weights.sum(axis=-1, keepdims=True) @ z
         given = seen[layer.name, "o"][..., head * 8 : head * 8 + 8]
-        assert np.allclose(attended @ read.v[head].T, given, atol=1e-4 * np.abs(given).max())
+        assert np.allclose(head_outputs @ read.v[head].T, given, atol=1e-4 * np.abs(given).max())
 
 
 def test_batches_change_nothing(toy: Any, windows: Windows) -> None:
@@ -73,7 +78,7 @@ def test_batches_change_nothing(toy: Any, windows: Windows) -> None:
     with in_batches(toy, 4):
         parts = gather(toy, tokens)
     for name, one in whole.items():
-        for root in ("queries", "inputs", "keys", "attended"):
+        for root in ("queries", "inputs", "keys", "head_outputs"):
             ours, theirs = getattr(one, root), getattr(parts[name], root)
             gram = ours.T @ ours
             assert np.allclose(gram, theirs.T @ theirs, rtol=0, atol=1e-6 * np.abs(gram).max())
@@ -99,7 +104,7 @@ def test_keys_of_a_group_are_less_the_mean_of_the_series_that_may_be_forecast_to
         for tokens in parts:
             z, some = inputs_of(model, tokens)[layer.name, "k"], valid(tokens, "encoder").T
             assert z.shape[:2] == some.shape and not some.all()
-            expected += [rows[kept] - rows[kept].mean(axis=0) for rows, kept in zip(z, some, strict=True) if kept.any()]
+            expected += [rows[mask] - rows[mask].mean(axis=0) for rows, mask in zip(z, some, strict=True) if mask.any()]
         grams = [one[layer.name].keys.T @ one[layer.name].keys for one in (found, first, second)]
         want = np.concatenate(expected).T @ np.concatenate(expected)
         np.testing.assert_allclose(grams[0], want, rtol=0, atol=1e-5 * np.abs(want).max())
@@ -115,9 +120,9 @@ def test_plain_keys_are_weighed_less_their_mean_and_rotated_ones_whole(windows: 
     found = {(row["layer"], row["attention"]): row for row in cut if row["part"] == "k"}
     assert {layer.plain for layer in layers} == {True, False}
     for layer in layers:
-        z, kept = given[layer.name, "k"], valid(tokens, "encoder")
-        kept = kept.T if layer.kind == "group" else kept
-        groups = [rows[some] for rows, some in zip(z, kept, strict=True) if some.any()]
+        z, mask = given[layer.name, "k"], valid(tokens, "encoder")
+        mask = mask.T if layer.kind == "group" else mask
+        groups = [rows[some] for rows, some in zip(z, mask, strict=True) if some.any()]
         less = [rows - layer.plain * rows.mean(axis=0) for rows in groups]
         weight = layer.linear("k").weight.detach().double().numpy()
         values = np.linalg.svd(np.concatenate(less) @ weight.T, compute_uv=False)
@@ -135,7 +140,7 @@ def test_a_window_s_one_key_leaves_nothing_to_tell(toys: dict[str, Any], windows
 
 def test_a_window_without_kept_tokens_stays_and_is_not_divided_by_zero() -> None:
     states = np.ones((2, 3, 4), np.float32)
-    assert np.array_equal(centred(states, np.array([[False] * 3, [True] * 3])), np.stack((states[0], 0 * states[1])))
+    assert np.array_equal(centre(states, np.array([[False] * 3, [True] * 3])), np.stack((states[0], 0 * states[1])))
 
 
 def test_a_family_that_says_nothing_of_its_attention_is_named(toys: dict[str, Any], windows: Windows) -> None:
@@ -168,12 +173,15 @@ def test_white_inputs_weigh_all_directions_alike(heads: int, groups: int, biased
     biases = (*(rng.normal(size=(len(one), 3)) for one in (q, k, v)), rng.normal(size=7))
     layer = Projections(q, k, v, rng.normal(size=(heads, 7, 3)), *(biases if biased else ()))
     moments = white(layer)
-    weighed = weighed_scores(layer, moments.queries, moments.keys), weighed_outputs(layer, moments.attended)
-    for found, expected in zip(weighed, (scores(layer), outputs(layer)), strict=True):
+    weighted = (
+        weighted_score_factors(layer, moments.queries, moments.keys),
+        weighted_output_factors(layer, moments.head_outputs),
+    )
+    for found, expected in zip(weighted, (score_factors(layer), output_factors(layer)), strict=True):
         for one, other in zip(found, expected, strict=True):
             assert np.allclose(one.errors(3), other.errors(3))
             for rank in (1, 2, 3):
-                assert np.allclose(np.matmul(*one.cut(rank)), np.matmul(*other.cut(rank)))
+                assert np.allclose(np.matmul(*one.truncate(rank)), np.matmul(*other.truncate(rank)))
 
 
 def test_layers_that_no_token_reaches_are_taken_as_of_white_inputs() -> None:
@@ -209,8 +217,8 @@ def inputs_of(model: Any, tokens: Any) -> dict[tuple[str, str], np.ndarray]:
 
 
 def valid(tokens: Any, stack: str) -> np.ndarray:
-    kept: np.ndarray = tokens.kinds[stack] != TokenKind.PADDING
-    return kept
+    mask: np.ndarray = tokens.kinds[stack] != TokenKind.PADDING
+    return mask
 
 
 def same_moments(root: np.ndarray, rows: np.ndarray) -> bool:

@@ -11,7 +11,7 @@ import torch
 
 from tests.tasks.compression import stock
 from tests.tasks.compression.test_export import CONFIGS, OWN
-from tsfmscope.tasks.compression.candidates import inert
+from tsfmscope.tasks.compression.candidates import inert_matrices
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series import other_modalities
@@ -23,15 +23,15 @@ def test_idle_queries_and_keys_are_exactly_those_that_change_nothing(name: str) 
     """Weights of zero, kind of attention by kind: what comes out is the same to the last bit, or differs."""
     model = family_class(name).new((CONFIGS | OWN)[name], seed=1)
     before, windows = {}, windows_of(name)
-    answer = answered(model, windows)
+    answer = forecast_or_states(model, windows)
     for layer in model.attentions():
         before.setdefault((layer.stack, layer.kind), []).append(layer.name)
     for (stack, kind), names in before.items():
-        changed = copy.deepcopy(model)
-        for layer in changed.attentions():
+        zeroed = copy.deepcopy(model)
+        for layer in zeroed.attentions():
             if layer.name in names:
                 set_to_zero(layer)
-        is_same = np.array_equal(answered(changed, windows), answer)
+        is_same = np.array_equal(forecast_or_states(zeroed, windows), answer)
         assert (
             is_same
             == ((stack, kind, "q") in model.inert_projections)
@@ -41,10 +41,15 @@ def test_idle_queries_and_keys_are_exactly_those_that_change_nothing(name: str) 
 
 def test_group_attention_is_inert_only_for_single_series() -> None:
     chronos_2 = family_class("chronos-2").new(CONFIGS["chronos-2"], seed=0)
-    assert inert(chronos_2, univariate=True) == chronos_2.inert_projections != frozenset()
-    assert inert(chronos_2, univariate=False) == frozenset()
+    assert inert_matrices(chronos_2, univariate=True) == chronos_2.inert_projections != frozenset()
+    assert inert_matrices(chronos_2, univariate=False) == frozenset()
     bolt = family_class("chronos-bolt").new(CONFIGS["chronos-bolt"], seed=0)
-    assert inert(bolt, univariate=True) == inert(bolt, univariate=False) == bolt.inert_projections != frozenset()
+    assert (
+        inert_matrices(bolt, univariate=True)
+        == inert_matrices(bolt, univariate=False)
+        == bolt.inert_projections
+        != frozenset()
+    )
 
 
 def set_to_zero(layer: Any) -> None:
@@ -65,7 +70,7 @@ def windows_of(name: str) -> Windows:
     return Windows(values[:, :-steps], values[:, -steps:], ["a", "b", "c"], origin, "x", "D", 1)
 
 
-def answered(model: Family, windows: Windows) -> np.ndarray:
+def forecast_or_states(model: Family, windows: Windows) -> np.ndarray:
     """Forecasts, or the last states of a family that does not forecast."""
     if isinstance(model, Forecaster):
         return model.forecast(windows, seeds=[0] * len(windows)).values

@@ -65,7 +65,7 @@ def assert_same(found: np.ndarray, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
-def compressed(family: str) -> Family:
+def compress_model(family: str) -> Family:
     """Random weights with narrower heads, each layer at widths of its own, value biases moved into output biases."""
     model = family_class(family).new((CONFIGS | OWN)[family], seed=1)
     rng = np.random.default_rng(0)
@@ -85,12 +85,12 @@ def compressed(family: str) -> Family:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Path]]:
     """`plain` and `dense` -> family -> a folder of the same compressed model."""
     root = tmp_path_factory.mktemp("exported")
-    made: dict[str, dict[str, Path]] = {"plain": {}, "dense": {}}
+    compressed: dict[str, dict[str, Path]] = {"plain": {}, "dense": {}}
     for family in CONFIGS | OWN:
-        made["plain"][family], made["dense"][family] = (root / kind / family for kind in ("plain", "dense"))
-        export.save(compressed(family), made["plain"][family])
-        export.save(export.densify(family_class(family).load(made["plain"][family])), made["dense"][family])
-    return made
+        compressed["plain"][family], compressed["dense"][family] = (root / kind / family for kind in ("plain", "dense"))
+        export.save(compress_model(family), compressed["plain"][family])
+        export.save(export.densify(family_class(family).load(compressed["plain"][family])), compressed["dense"][family])
+    return compressed
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def fresh(folders: dict[str, dict[str, Path]], tmp_path_factory: pytest.TempPath
 def test_who_may_read_a_saved_model_is_what_the_umask_says(family: str, mask: int, mode: int, tmp_path: Path) -> None:
     former = os.umask(mask)
     try:
-        export.save(compressed(family), tmp_path / "plain")
+        export.save(compress_model(family), tmp_path / "plain")
         export.save(export.densify(family_class(family).load(tmp_path / "plain")), tmp_path / "dense")
     finally:
         os.umask(former)
@@ -178,7 +178,7 @@ def test_what_every_method_makes_is_exported_whole(family: str, method: str, tmp
     moments = gather(model, model.tokenize(windows))
     asked = {"method": method, "ranks": {"share": 0.3}}
     compress(model, asked, moments)
-    wanted = stock.answer(family, export.wrapped(model))
+    wanted = stock.answer(family, export.as_package_model(model))
     export.save(model, tmp_path / "plain")
     loaded = family_class(family).load(tmp_path / "plain")
     block = json.loads((tmp_path / "plain" / "config.json").read_text())["compression"]
@@ -197,12 +197,12 @@ def test_what_every_method_makes_is_exported_whole(family: str, method: str, tmp
 def test_an_output_bias_that_the_original_has_not_is_made_by_a_value_that_is_always_one() -> None:
     """By hand: one head, values of width 1 of 2; attention weights w sum to 1, so sum w (0 x + 1) = 1."""
     one = Projections(*(np.ones((1, 1, 3)),) * 3, np.ones((1, 3, 1)), o_bias=np.array([1.0, 2.0, 3.0]))
-    made = export.padded(one, Widths(2, 2), ["v"], "layer")
-    assert made.o_bias is None and made.v_bias is not None
+    compressed = export.pad_heads(one, Widths(2, 2), ["v"], "layer")
+    assert compressed.o_bias is None and compressed.v_bias is not None
     weights, inputs = np.array([0.25, 0.75]), np.arange(6.0).reshape(2, 3)
-    values = inputs @ made.v[0].T + made.v_bias[0]
+    values = inputs @ compressed.v[0].T + compressed.v_bias[0]
     np.testing.assert_allclose(
-        made.o[0] @ (weights @ values), one.o[0] @ (weights @ (inputs @ one.v[0].T)) + one.o_bias
+        compressed.o[0] @ (weights @ values), one.o[0] @ (weights @ (inputs @ one.v[0].T)) + one.o_bias
     )
 
 
@@ -212,16 +212,16 @@ def test_an_output_bias_of_full_heads_comes_out_of_the_values_that_made_it() -> 
     o, bias = rng.normal(size=(2, 6, 2)), rng.normal(size=(1, 2))
     moved = (o @ bias[0]).sum(axis=0)
     one = Projections(np.ones((2, 1, 3)), np.ones((1, 1, 3)), rng.normal(size=(1, 2, 3)), o, o_bias=moved)
-    made = export.padded(one, Widths(1, 2), ["v"], "layer")
-    assert made.o_bias is None and made.v_bias is not None
-    np.testing.assert_allclose(made.v_bias, bias)
+    compressed = export.pad_heads(one, Widths(1, 2), ["v"], "layer")
+    assert compressed.o_bias is None and compressed.v_bias is not None
+    np.testing.assert_allclose(compressed.v_bias, bias)
 
 
 @pytest.mark.parametrize(("biases", "value"), [(["q"], 2), (["v"], 1), ([], 2)])
 def test_an_output_bias_without_a_place_is_refused(biases: list[str], value: int) -> None:
     one = Projections(*(np.ones((1, 1, 3)),) * 3, np.ones((1, 3, 1)), o_bias=np.arange(3.0))
-    with pytest.raises(ModelError, match=r"decoder\.1\.self: its bias of o has no place"):
-        export.padded(one, Widths(1, value), biases, "decoder.1.self")
+    with pytest.raises(ModelError, match=r"decoder\.1\.self: the original has no bias of o"):
+        export.pad_heads(one, Widths(1, value), biases, "decoder.1.self")
 
 
 def test_options_that_a_pipeline_does_not_take_are_named(folders: dict[str, dict[str, Path]]) -> None:

@@ -32,7 +32,7 @@ CELL = {"base_model": "b", "rank": 0.5, "dataset": "d", "condition": "c", "conte
 NUMBERS = st.integers(-50, 50).map(float)
 
 
-def made(family: str) -> Any:
+def make_model(family: str) -> Any:
     return family_class(family).new(CONFIGS[family], seed=1)
 
 
@@ -49,7 +49,7 @@ def series(count: int = 4, steps: int = 60, text: bool = False) -> list[Series]:
 
 
 def row(family: str, ranks: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    base, small = made(family), made(family)
+    base, small = make_model(family), make_model(family)
     compress(small, {"method": "joint", "ranks": ranks})
     text = family == "t5-text"
     (found,) = measure_fidelity(job(**changes), series_table(series(text=text)), Pair(small, base)).rows
@@ -89,7 +89,7 @@ def test_surprise_is_torch_cross_entropy_at_any_scale(logits: np.ndarray, label:
 def test_perplexity_and_overlap_are_of_the_networks_own_loss_and_logits_with_their_inputs_as_labels(
     family: str,
 ) -> None:
-    model, small = made(family), made(family)
+    model, small = make_model(family), make_model(family)
     found = row(family, {"share": 0.5})
     compress(small, {"method": "joint", "ranks": {"share": 0.5}})
     data = series(text=family == "t5-text")
@@ -109,7 +109,7 @@ def test_perplexity_and_overlap_are_of_the_networks_own_loss_and_logits_with_the
 
 def test_the_error_of_states_is_relative_to_the_base_s_last_ones_of_values_the_future_fed() -> None:
     """Chronos-T5's decoder, which reads the horizon's ids shifted right, through transformers' own forward pass."""
-    model, small = made("chronos-t5"), made("chronos-t5")
+    model, small = make_model("chronos-t5"), make_model("chronos-t5")
     compress(small, {"method": "joint", "ranks": {"share": 0.5}})
     data = series()
     context, future = (np.stack([one.values[part] for one in data]) for part in (slice(-40, -8), slice(-8, None)))
@@ -149,7 +149,7 @@ def test_series_without_a_whole_context_are_left_out_and_none_left_has_a_reason(
 
 
 def test_padding_is_no_label() -> None:
-    model = made("chronos-t5")
+    model = make_model("chronos-t5")
     context = np.full((1, 32), np.nan, np.float32)
     context[0, 12:] = np.arange(20)
     cut = Windows(context, np.ones((1, 8), np.float32), ["s"], np.zeros(1, np.int64), "d", "D", 1)

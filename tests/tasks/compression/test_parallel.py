@@ -103,14 +103,14 @@ def test_a_process_that_is_killed_fails_the_attempt_in_passing(
         return step(*arguments)
 
     monkeypatch.setattr(pretraining, "_step", kills_at_3)
-    with pytest.raises(ConnectionError, match="process 1 of the 2 that share the training ended with exit status -9"):
+    with pytest.raises(ConnectionError, match="process 1 of 2 of the training ended with exit status -9"):
         pretrain(job("chronos-bolt"), tmp_path, None)
     assert torch.load(tmp_path / "state.pt", weights_only=True)["rows"][-1]["step"] == 2  # what was saved is not lost
 
 
 def test_a_process_that_does_not_come_up_is_named(tmp_path: Path, two: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(ConnectionError, match="process 1 of the 2 that share the training ended with exit status 1"):
+    with pytest.raises(ConnectionError, match="process 1 of 2 of the training ended with exit status 1"):
         pretrain(job("chronos-bolt"), tmp_path, None)
 
 

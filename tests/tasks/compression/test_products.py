@@ -1,4 +1,4 @@
-"""Absorbed heads against explicit d x d products: best of their rank, biases and shared heads exact."""
+"""Truncated heads against explicit d x d products: best of their rank, biases and shared heads exact."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsfmscope.tasks.compression.products import (
-    absorbed,
+    apply_products,
+    output_factors,
     output_shares,
-    outputs,
     product,
-    scores,
-    weighed_outputs,
-    weighed_scores,
+    score_factors,
+    weighted_output_factors,
+    weighted_score_factors,
 )
 from tsfmscope.tasks.models.common.attention import Projections
 
@@ -38,7 +38,7 @@ def test_a_product_is_cut_as_numpy_cuts_the_explicit_matrix(
     left, right = matrix(rng, kind, rows, inner), matrix(rng, kind, inner, columns)
     found = product(left, right)
     whole, scale = left @ right, np.linalg.norm(left) * np.linalg.norm(right)
-    a, b = found.cut(min(rank, inner))
+    a, b = found.truncate(min(rank, inner))
     values = np.linalg.svd(whole, compute_uv=False)
     best = np.linalg.norm(values[rank:])
     assert np.linalg.norm(whole - a @ b) == pytest.approx(best, abs=1e-12 * scale)
@@ -57,7 +57,7 @@ def test_at_full_rank_attention_is_what_it_was(
     rng = np.random.default_rng(seed)
     layer = random_layer(rng, groups, shared, width, 4, biased, "gaussian" if kind in ("tiny", "huge") else kind)
     full = [width] * groups
-    new = absorbed(layer, (scores(layer), full), (outputs(layer), full))
+    new = apply_products(layer, (score_factors(layer), full), (output_factors(layer), full))
     x, z = rng.normal(size=(5, 4)), rng.normal(size=(6, 4))
     assert np.allclose(attention(new, x, z), attention(layer, x, z), atol=1e-9)
     assert new.k_bias is None and new.v_bias is None
@@ -65,11 +65,11 @@ def test_at_full_rank_attention_is_what_it_was(
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize(("groups", "shared"), [(3, 1), (2, 2), (1, 3)])
-def test_absorbed_heads_are_the_factorised_products(groups: int, shared: int, rank: int) -> None:
+def test_truncated_heads_are_the_factorised_products(groups: int, shared: int, rank: int) -> None:
     """Every head's explicit d x d products, truncated by numpy (stacked where heads share), in a naive attention."""
     rng = np.random.default_rng(rank)
     layer = random_layer(rng, groups, shared, 4, 6, True)
-    new = absorbed(layer, (scores(layer), [rank] * groups), (outputs(layer), [rank] * groups))
+    new = apply_products(layer, (score_factors(layer), [rank] * groups), (output_factors(layer), [rank] * groups))
     x, z = rng.normal(size=(5, 6)), rng.normal(size=(7, 6))
     ones = np.concatenate((x, np.ones((5, 1))), axis=1)
     expected = layer.o_bias + np.zeros((5, 6))
@@ -91,14 +91,14 @@ def test_weighed_scores_err_least_over_pairs(shared: int, biased: bool, rank: in
     layer = random_layer(rng, 2, shared, 4, 5, biased, kind)
     x, z = samples(rng, 30, 5), samples(rng, 20, 5)
     queries = np.linalg.qr(np.concatenate((np.ones((30, 1)), x), axis=1), mode="r")
-    found = weighed_scores(layer, queries, z)  # any factor of the second moments will do, z itself among them
-    new = absorbed(layer, (found, [rank] * 2), None)
+    found = weighted_score_factors(layer, queries, z)  # any factor of the second moments will do, z itself among them
+    new = apply_products(layer, (found, [rank] * 2), None)
     for group in range(2):
         old = all_scores(layer, group, x, z)
         values = np.linalg.svd(old, compute_uv=False)
         error, best = np.linalg.norm(old - all_scores(new, group, x, z)), np.linalg.norm(values[rank:])
         assert error == pytest.approx(best, rel=1e-6, abs=1e-6 * values[0])
-        plain = absorbed(layer, (scores(layer), [rank] * 2), None)
+        plain = apply_products(layer, (score_factors(layer), [rank] * 2), None)
         assert error <= np.linalg.norm(old - all_scores(plain, group, x, z)) * (1 + 1e-6) + 1e-6 * values[0]
 
 
@@ -107,13 +107,13 @@ def test_weighed_outputs_err_least_over_what_is_attended(biased: bool, rank: int
     """A head's outputs W_O W_V Z against numpy's truncation of that matrix; plain truncation is never better."""
     rng = np.random.default_rng(seed)
     layer = random_layer(rng, 2, 1, 4, 5, biased, kind)
-    attended = [samples(rng, 30, 5) for _ in range(2)]  # Σ_j p_ij z_j of each head
+    inputs_by_head = [samples(rng, 30, 5) for _ in range(2)]  # Σ_j p_ij z_j of each head
     biases = [0.0, 0.0] if layer.v_bias is None else layer.v_bias
-    values = [z @ v.T + bias for z, v, bias in zip(attended, layer.v, biases, strict=True)]
+    values = [z @ v.T + bias for z, v, bias in zip(inputs_by_head, layer.v, biases, strict=True)]
     root = np.linalg.qr(np.concatenate((np.ones((30, 1)), *values), axis=1), mode="r")
-    new = absorbed(layer, None, (weighed_outputs(layer, root), [rank] * 2))
-    plain = absorbed(layer, None, (outputs(layer), [rank] * 2))
-    for head, z in enumerate(attended):
+    new = apply_products(layer, None, (weighted_output_factors(layer, root), [rank] * 2))
+    plain = apply_products(layer, None, (output_factors(layer), [rank] * 2))
+    for head, z in enumerate(inputs_by_head):
         old = layer.o[head] @ layer.v[head] @ z.T
         singular = np.linalg.svd(old, compute_uv=False)
         error = np.linalg.norm(old - new.o[head] @ new.v[head] @ z.T)
@@ -127,20 +127,20 @@ def test_plain_inputs_in_the_place_of_attended_ones() -> None:
     layer, z = random_layer(rng, 2, 1, 4, 6, True), rng.normal(size=(40, 6))
     ones = np.ones((40, 1))
     values = [z @ v.T + b for v, b in zip(layer.v, layer.v_bias, strict=True)]
-    by_values = weighed_outputs(layer, np.concatenate((ones, *values), axis=1))
-    by_inputs = weighed_outputs(layer, None, np.concatenate((ones, z), axis=1))
+    by_values = weighted_output_factors(layer, np.concatenate((ones, *values), axis=1))
+    by_inputs = weighted_output_factors(layer, None, np.concatenate((ones, z), axis=1))
     for one, other in zip(by_values, by_inputs, strict=True):
-        assert np.allclose(np.matmul(*one.cut(2)), np.matmul(*other.cut(2)), atol=1e-9)
+        assert np.allclose(np.matmul(*one.truncate(2)), np.matmul(*other.truncate(2)), atol=1e-9)
 
 
 def test_shared_values_are_exact_at_full_rank_and_best_for_the_sum_of_moments() -> None:
     rng = np.random.default_rng(1)
     layer = random_layer(rng, 1, 3, 4, 6, False)
     seen = rng.normal(size=(50, 12)) * np.repeat([1.0, 5.0, 0.2], 4)
-    (found,) = weighed_outputs(layer, np.concatenate((np.ones((50, 1)), seen), axis=1))
+    (found,) = weighted_output_factors(layer, np.concatenate((np.ones((50, 1)), seen), axis=1))
     stacked, rows = np.concatenate(list(layer.o)), np.concatenate(np.split(seen, 3, axis=1))
-    assert np.allclose(np.matmul(*found.cut(4)), stacked @ layer.v[0])
-    left, right = found.cut(2)
+    assert np.allclose(np.matmul(*found.truncate(4)), stacked @ layer.v[0])
+    left, right = found.truncate(2)
     into = np.linalg.lstsq(layer.v[0].T, right.T, rcond=None)[0].T  # right = into W_V
     best = np.linalg.svd(stacked @ rows.T, compute_uv=False)
     assert np.linalg.norm(stacked @ rows.T - left @ into @ rows.T) == pytest.approx(np.linalg.norm(best[2:]))
@@ -151,13 +151,13 @@ def test_shares_are_squares_over_that_of_the_layer_s_output(biased: bool) -> Non
     """Straight from rows: outputs of a value head; its mean squared score times the spread of what it moves."""
     rng = np.random.default_rng(3)
     layer, z = random_layer(rng, 2, 2, 4, 6, biased), rng.normal(size=(25, 6)) + 1.0
-    x, attended = rng.normal(size=(40, 6)), rng.normal(size=(4, 40, 6))
+    x, inputs_by_head = rng.normal(size=(40, 6)), rng.normal(size=(4, 40, 6))
     b_v = np.zeros((2, 4)) if layer.v_bias is None else layer.v_bias
-    given = np.concatenate([attended[i] @ layer.v[i // 2].T + b_v[i // 2] for i in range(4)], axis=1)
+    given = np.concatenate([inputs_by_head[i] @ layer.v[i // 2].T + b_v[i // 2] for i in range(4)], axis=1)
     keys, ones = z - z.mean(axis=0), np.ones((40, 1))
-    factors = weighed_scores(layer, np.concatenate((ones, x), axis=1), keys)
+    factors = weighted_score_factors(layer, np.concatenate((ones, x), axis=1), keys)
     found = output_shares(layer, factors, np.concatenate((ones, given), axis=1), keys, 25)
-    outs = [attended[i] @ layer.v[i // 2].T @ layer.o[i].T for i in range(4)]
+    outs = [inputs_by_head[i] @ layer.v[i // 2].T @ layer.o[i].T for i in range(4)]
     whole = np.square(sum(outs)).sum(axis=1).mean()
     moved = [np.square(keys @ layer.v[i // 2].T @ layer.o[i].T).sum(axis=1).mean() for i in range(4)]
     for group, pair in enumerate([(0, 1), (2, 3)]):
@@ -169,16 +169,16 @@ def test_shares_are_squares_over_that_of_the_layer_s_output(biased: bool) -> Non
 
 def test_a_layer_without_output_weighs_nothing() -> None:
     layer = random_layer(np.random.default_rng(0), 2, 1, 3, 4, False, "zero")
-    assert output_shares(layer, scores(layer), np.eye(7), np.eye(4), 4.0).vo == [0.0, 0.0]
+    assert output_shares(layer, score_factors(layer), np.eye(7), np.eye(4), 4.0).vo == [0.0, 0.0]
 
 
 def test_heads_of_their_own_ranks_are_filled_up_with_zeros() -> None:
     rng = np.random.default_rng(2)
     layer = random_layer(rng, 3, 1, 4, 6, True)
-    new = absorbed(layer, (scores(layer), [1, 3, 2]), (outputs(layer), [2, 1, 1]))
+    new = apply_products(layer, (score_factors(layer), [1, 3, 2]), (output_factors(layer), [2, 1, 1]))
     assert new.widths == (3, 2)
     for head, (key, value) in enumerate([(1, 2), (3, 1), (2, 1)]):
-        alone = absorbed(layer, (scores(layer), [key] * 3), (outputs(layer), [value] * 3))
+        alone = apply_products(layer, (score_factors(layer), [key] * 3), (output_factors(layer), [value] * 3))
         assert np.array_equal(new.q[head, :key], alone.q[head]) and not new.q[head, key:].any()
         assert np.array_equal(new.o[head, :, :value], alone.o[head]) and not new.o[head, :, value:].any()
 

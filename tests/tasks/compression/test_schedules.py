@@ -62,5 +62,5 @@ def test_flat_is_the_same_everywhere_and_no_size_is_beyond_the_whole() -> None:
 
 @pytest.mark.parametrize("wrong", [{"first": 0.0}, {"depth": 0}, {"origin": 0}, {"before": -1}])
 def test_what_is_not_positive_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="expected positive numbers"):
         flow(**{"first": 3.0, "growth": 0.27, "depth": 2, **wrong})  # type: ignore[arg-type]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from tsfmscope.tasks.compression.schedules import of_attention
-from tsfmscope.tasks.compression.shared_factors import Product, multiplied_out
+from tsfmscope.tasks.compression.schedules import attention_widths
+from tsfmscope.tasks.compression.shared_factors import Product, merge_factors
 from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, Task
@@ -70,7 +70,7 @@ def train(folder: Path, family: str, embedding: dict[str, str] | None = None, **
 )
 def test_every_attention_layer_has_the_rank_of_its_schedule(schedule: Any, expected: dict[str, int]) -> None:
     layers = list(family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0).attentions())
-    found = of_attention(schedule, layers)
+    found = attention_widths(schedule, layers)
     assert list(found) == [layer.name for layer in layers] and len(found) == 3 + 2 * 2
     assert {name: found[name] for name in expected} == expected
 
@@ -131,7 +131,7 @@ def test_layers_of_other_kinds_of_attention_stay_whole() -> None:
 def test_ranks_of_which_none_is_narrower_than_a_head_are_refused() -> None:
     """They trained a dense model under a narrow name. One as wide as the heads is a control; a flow may end so."""
     width = max(max(layer.widths) for layer in start(recipe("chronos-t5")).attentions())
-    with pytest.raises(ValueError, match=rf"heads: got ranks from {width + 1} on, of heads {width} wide"):
+    with pytest.raises(ValueError, match=rf"ranks of at least {width + 1}, expected some of at most {width}"):
         start(recipe("chronos-t5", heads={"flat": width + 1}))
     start(recipe("chronos-t5", heads={"flat": width}))
     start(recipe("chronos-t5", heads={"flow": {"first": width - 1, "growth": 3.0}}))
@@ -144,8 +144,8 @@ def test_a_kind_of_attention_that_the_family_lacks_is_named() -> None:
 
 @pytest.mark.parametrize("schedule", [{"flat": 2, "flow": FLOW["flow"]}, {"share": 0.5}, {}])
 def test_what_is_no_schedule_is_refused(schedule: Any) -> None:
-    with pytest.raises(ValueError, match="expected one of flow, guideline, flat"):
-        of_attention(schedule, [])
+    with pytest.raises(ValueError, match="expected exactly one of flow, guideline, flat"):
+        attention_widths(schedule, [])
     with pytest.raises(ValueError, match=r"got \['layers'\], expected only"):
         start(recipe("chronos-t5", heads={"flow": {"first": 3, "growth": 1, "layers": 2}}))
 
@@ -170,7 +170,7 @@ def test_a_model_with_low_ranks_trains_saves_loads_and_forecasts(family: str, he
     assert [row["step"] for row in result.rows] == [2, 4] and result.tokens > 0
     for folder in (tmp_path, *snapshots(tmp_path).values()):
         model = family_class(family).load(folder)
-        ranks = of_attention(heads_only(heads), list(model.attentions()))
+        ranks = attention_widths(heads_only(heads), list(model.attentions()))
         for attention in model.attentions():
             read = attention.read()
             wide = 8 if "factors" in heads else ranks[attention.name]
@@ -201,12 +201,12 @@ def test_factors_to_train_begin_as_the_best_matrix_of_their_rank_in_equal_norm(
 def test_products_of_factors_are_what_is_saved_and_leave_the_training_model_alone(tmp_path: Path) -> None:
     model = start(recipe("chronos-t5", heads={"flat": 2, "factors": "shared"}))
     before = list(model.network.state_dict())
-    whole = multiplied_out(model)
+    whole = merge_factors(model)
     assert list(model.network.state_dict()) == before and any("parametrizations" in name for name in before)
     assert not any("parametrizations" in name for name in whole.network.state_dict())
     for one, other in zip(model.attentions(), whole.attentions(), strict=True):
         assert np.allclose(one.read().q, other.read().q, atol=1e-7)
-    assert multiplied_out(whole) is whole
+    assert merge_factors(whole) is whole
 
 
 @pytest.mark.parametrize("heads", [FLOW, {**FLOW, "factors": "shared"}], ids=["head", "shared"])
@@ -250,7 +250,7 @@ def test_an_embedding_is_taken_over_and_only_the_one_that_the_key_covers(tmp_pat
 
 @pytest.mark.parametrize(
     ("family", "config", "words"),
-    [("chronos-bolt", {}, "chronos-bolt embeds no ids"), ("chronos-t5", {"n_tokens": 96}, r"got \(64, 16\)")],
+    [("chronos-bolt", {}, "chronos-bolt has no embedding of ids"), ("chronos-t5", {"n_tokens": 96}, r"got \(64, 16\)")],
 )
 def test_an_embedding_that_does_not_fit_is_refused(family: str, config: Any, words: str, tmp_path: Path) -> None:
     family_class("chronos-t5").new(CONFIGS["chronos-t5"], seed=0).save(tmp_path)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tsfmscope.stages.checkpoints import training_job
 from tsfmscope.stages.cli.corpora import make
 from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.pipeline.training_jobs import training_job
 from tsfmscope.store.dumps import write_dump
 from tsfmscope.tasks.entries.pretraining import pretrain
 from tsfmscope.tasks.errors import DataError, ModelError
@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             options = shards.CorpusOptions(seed=0, length=256, max_kernels=3, tsmixup=0.5, pool=8)
             tables = shards.shard_tables(options, range(first, first + count), [], for_gluonts=False)
             write_dump(path, f"dumps/corpus/{number:06d}.parquet", tables)
-    (path / shards.LAW_FILE).write_text('{"series": 20, "shard": 12}')
+    (path / shards.CORPUS_FILE).write_text('{"series": 20, "shard": 12}')
     pq.write_table(pa.table({"path": ["dumps/corpus/000000.parquet"]}), path / "dumps" / "00000.parquet")
     return path
 
@@ -96,42 +96,42 @@ def test_a_recipe_trains_on_shards_and_its_key_follows_the_law_of_their_series(f
     job = training_job("m", recipe)
     assert isinstance(recipe_corpus(recipe.spec()), StreamedCorpus)
     assert [row["step"] for row in pretrain(job, tmp_path / "trained", None).rows] == [2, 4]
-    law = folder / shards.LAW_FILE
-    before = law.read_text()
-    law.write_text('{"seed": 1, "series": 20, "shard": 12}')
+    spec_file = folder / shards.CORPUS_FILE
+    before = spec_file.read_text()
+    spec_file.write_text('{"seed": 1, "series": 20, "shard": 12}')
     try:
         assert training_job("m", recipe).key != job.key
     finally:
-        law.write_text(before)
+        spec_file.write_text(before)
     assert training_job("m", recipe).key == job.key
 
 
 @pytest.fixture(params=["parquet", "arrow"])
-def made(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def corpus_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder as the command `corpus` leaves it, its tables among the rest, for the format that is its name."""
     path: Path = tmp_path / request.param
-    law = {"seed": 0, "length": 64, "max_kernels": 3, "tsmixup": 0.0, "pool": 0, "real": [], "shard": 8}
-    assert make(path, law | {"format": request.param}, 20, Resources(local_cpus=1)) == 0
+    spec = {"seed": 0, "length": 64, "max_kernels": 3, "tsmixup": 0.0, "pool": 0, "real": [], "shard": 8}
+    assert make(path, spec | {"format": request.param}, 20, Resources(local_cpus=1)) == 0
     return path
 
 
 @pytest.mark.slow
-def test_of_a_corpus_made_by_the_command_the_shards_are_read_and_no_table(made: Path) -> None:
-    assert (made / "dumps" / "00000.parquet").exists()
-    if made.name == "arrow":
-        with pytest.raises(DataError, match="no Parquet shard in it"):
-            StreamedCorpus(made, seed=0)
+def test_of_a_corpus_made_by_the_command_the_shards_are_read_and_no_table(corpus_folder: Path) -> None:
+    assert (corpus_folder / "dumps" / "00000.parquet").exists()
+    if corpus_folder.name == "arrow":
+        with pytest.raises(DataError, match="no Parquet shard"):
+            StreamedCorpus(corpus_folder, seed=0)
         return
-    corpus = StreamedCorpus(made, seed=0)
+    corpus = StreamedCorpus(corpus_folder, seed=0)
     assert [path.name for path, _ in corpus._groups] == ["000000.parquet", "000001.parquet", "000002.parquet"]
     for block in range(3):
         assert corpus.batch(block * GROUP_STEPS, **CUT)[0].shape == (10, 32)
 
 
 def test_a_folder_without_shards_or_law_says_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no Parquet shard in it; make one with"):
+    with pytest.raises(DataError, match="no Parquet shard; make one with"):
         StreamedCorpus(tmp_path, seed=0)
-    with pytest.raises(ModelError, match=r"has no corpus\.json; make it with"):
+    with pytest.raises(ModelError, match=r"has no corpus\.json; make one"):
         training_job("m", Recipe.model_validate(RECIPE | {"corpus": str(tmp_path)}))
 
 
@@ -148,21 +148,25 @@ def test_shards_stand_alone_in_a_mixture_and_with_a_corpus(changes: dict[str, An
     ("series", "shard", "said"),
     [
         (20, 12, None),
-        (24, 12, r"20 of the 24 series of its corpus\.json; missing or short: 1 of 2 shards, 000001\.parquet; run"),
+        (
+            24,
+            12,
+            r"got 20 series, expected 24 \(corpus\.json\); 1 of 2 shards are missing or short: 000001\.parquet; run",
+        ),
         (
             60,
             12,
-            r"4 of 5 shards, 000001\.parquet, 000002\.parquet, 000003\.parquet \.\.\.; run "
-            r"`tsfmscope corpus`",
+            r"4 of 5 shards are missing or short: 000001\.parquet, 000002\.parquet, 000003\.parquet \.\.\.; run "
+            r"the same `tsfmscope corpus` command",
         ),
     ],
 )
 def test_a_corpus_that_was_stopped_half_way_is_not_trained_on(
     folder: Path, series: int, shard: int, said: str | None
 ) -> None:
-    recipe, law = Recipe.model_validate(RECIPE | {"corpus": str(folder)}), folder / shards.LAW_FILE
-    before = law.read_text()
-    law.write_text(json.dumps({"series": series, "shard": shard}))
+    recipe, spec_file = Recipe.model_validate(RECIPE | {"corpus": str(folder)}), folder / shards.CORPUS_FILE
+    before = spec_file.read_text()
+    spec_file.write_text(json.dumps({"series": series, "shard": shard}))
     try:
         if said is None:
             training_job("m", recipe)
@@ -170,7 +174,7 @@ def test_a_corpus_that_was_stopped_half_way_is_not_trained_on(
         with pytest.raises(DataError, match=said):
             training_job("m", recipe)
     finally:
-        law.write_text(before)
+        spec_file.write_text(before)
 
 
 @pytest.mark.parametrize("futures", [[9], [4, 64], [0, 8]])

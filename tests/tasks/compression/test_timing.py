@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.candidates import Candidate, choices
-from tsfmscope.tasks.compression.timing import Saved, forecast_seconds, measure, within
+from tsfmscope.tasks.compression.candidates import Candidate, list_candidates
+from tsfmscope.tasks.compression.timing import SavedSeconds, allocate_within, forecast_seconds, measure
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.series.types import Windows
@@ -38,7 +38,7 @@ def test_a_cost_that_grows_with_the_width_is_found_layer_by_layer(toy: Any) -> N
     """Between the measured widths a line is exact here; the model keeps its own."""
     before = {name: one.clone() for name, one in toy.network.state_dict().items()}
     saved = measure(toy, by_width, rounds=1)
-    assert saved.whole == pytest.approx(1 + 2 * 8 * sum(SLOPES.values()))
+    assert saved.total == pytest.approx(1 + 2 * 8 * sum(SLOPES.values()))
     for layer in toy.attentions():
         slope = SLOPES[f"{layer.stack}.{layer.kind}"]
         assert saved.by_layer[layer.name] == pytest.approx(slope * (8 - np.arange(1, 9)), abs=1e-12)
@@ -58,7 +58,7 @@ def test_the_fastest_of_the_rounds_counts_and_a_narrow_head_that_is_slower_saves
         return 100.0 if len(runs) == 1 else tuned + 50.0 * (len(runs) % 2)
 
     saved = measure(toys["chronos-bolt"], seconds, rounds=2)
-    assert saved.whole == pytest.approx(2.0)
+    assert saved.total == pytest.approx(2.0)
     one = saved.by_layer["encoder.1.self"]
     assert one[[0, 1, 3]] == pytest.approx([0.8] * 3) and one[5] == pytest.approx(0.4) and one[7] == 0
     assert not saved.by_layer["decoder.2.cross"].any()
@@ -107,14 +107,14 @@ units = st.integers(0, 20)  # half a tenth of a second beside a whole one, so th
 @given(st.lists(st.lists(st.integers(0, 4), min_size=7, max_size=7), min_size=2, max_size=2), units)
 def test_seconds_are_spent_within_a_step_of_what_brute_force_finds(drawn: list[list[int]], spare: int) -> None:
     """Any costs: never beyond the share, and one step of a layer at most from the least error of all combinations."""
-    saved = costing(dict(zip(LAYERS, drawn, strict=True)))
+    saved = with_costs(dict(zip(LAYERS, drawn, strict=True)))
     error, best = held_against_brute_force(saved, spare)
     assert best - 1e-9 <= error <= best + max(float(curve[0]) for curve in errors().values())
 
 
 @given(units)
 def test_equal_seconds_a_width_are_shared_out_as_brute_force_does(spare: int) -> None:
-    error, best = held_against_brute_force(costing(dict.fromkeys(LAYERS, [1] * 7)), spare)
+    error, best = held_against_brute_force(with_costs(dict.fromkeys(LAYERS, [1] * 7)), spare)
     assert error == pytest.approx(best, abs=1e-9)
 
 
@@ -128,7 +128,7 @@ def test_a_model_is_cut_to_its_seconds_one_width_a_layer(toy: Any, windows: Wind
         compress(half, {"method": method, "ranks": {"time": 0.95}}, moments, saved)
         assert all(one.widths.key == one.widths.value for one in half.attentions())
         assert len({one.widths for one in half.attentions()}) > 1
-        assert 0.95 * saved.whole - max(SLOPES.values()) < by_width(half) <= 0.95 * saved.whole + 1e-6
+        assert 0.95 * saved.total - max(SLOPES.values()) < by_width(half) <= 0.95 * saved.total + 1e-6
         assert half.compression is not None and half.compression["ranks"] == {"time": 0.95}
 
 
@@ -138,7 +138,7 @@ def test_a_model_is_cut_to_its_seconds_one_width_a_layer(toy: Any, windows: Wind
         ({"method": "joint", "ranks": {"time": 0.5}}, True, r"got 0\.5 of 1\.1 s, expected at least 0\.9"),
         ({"method": "joint", "ranks": {"time": 1.5}}, True, "got 1.5, expected above 0 and at most 1"),
         ({"method": "svd", "ranks": {"time": 0.95}}, True, r"got a method that cuts \('q',\)"),
-        ({"method": "joint", "ranks": {"time": 0.95}}, False, "got no seconds"),
+        ({"method": "joint", "ranks": {"time": 0.95}}, False, "got no saved seconds"),
     ],
 )
 def test_what_cannot_be_is_named(toys: dict[str, Any], method: dict[str, Any], given: bool, wrong: str) -> None:
@@ -154,18 +154,18 @@ LAYERS = ("encoder.1.self", "decoder.1.self")
 
 
 @cache
-def found() -> list[Candidate]:
+def candidates_of() -> list[Candidate]:
     """Q-K and V-O of LAYERS of a random model."""
     config = {**TINY, "context_length": 16, "prediction_length": 4, "n_tokens": 32}
     layers = {layer.name: layer for layer in family_class("chronos-t5").new(config, seed=3).attentions()}
-    return choices("joint", [layers[name] for name in LAYERS], None)
+    return list_candidates("joint", [layers[name] for name in LAYERS], None)
 
 
 @cache
 def errors() -> dict[str, np.ndarray]:
     """Summed squared relative errors of a layer's heads by width, from explicit products."""
     summed: dict[str, np.ndarray] = {}
-    for layer in (one.layer for one in found() if one.parts == ("qk",)):
+    for layer in (one.layer for one in candidates_of() if one.parts == ("qk",)):
         read, summed[layer.name] = layer.read(), np.zeros(8)
         for head in range(2):
             for made in (read.q[head].T @ read.k[head], read.o[head] @ read.v[head]):
@@ -174,25 +174,25 @@ def errors() -> dict[str, np.ndarray]:
     return summed
 
 
-def costing(steps: Mapping[str, list[int]]) -> Saved:
+def with_costs(steps: Mapping[str, list[int]]) -> SavedSeconds:
     """A second for all but the heads, and what each dimension beyond a head's first adds, in tenths of a second."""
     saved = {name: 0.1 * np.append(np.cumsum(more[::-1])[::-1], 0) for name, more in steps.items()}
-    return Saved(1.0 + sum(float(one[0]) for one in saved.values()), saved)
+    return SavedSeconds(1.0 + sum(float(one[0]) for one in saved.values()), saved)
 
 
-def held_against_brute_force(saved: Saved, spare: int) -> tuple[float, float]:
+def held_against_brute_force(saved: SavedSeconds, spare: int) -> tuple[float, float]:
     """Errors of the ranks found, which keep to the seconds, and of the best of all combinations that do."""
-    most = min(saved.whole, 1.05 + 0.1 * spare)
+    most = min(saved.total, 1.05 + 0.1 * spare)
 
     def seconds(ranks: Iterable[int]) -> float:
-        return saved.whole - sum(saved.by_layer[name][rank - 1] for name, rank in zip(LAYERS, ranks, strict=True))
+        return saved.total - sum(saved.by_layer[name][rank - 1] for name, rank in zip(LAYERS, ranks, strict=True))
 
     def error(ranks: Iterable[int]) -> float:
         return float(sum(errors()[name][rank - 1] for name, rank in zip(LAYERS, ranks, strict=True)))
 
-    ranks = within(most / saved.whole, found(), saved)
-    by_layer = dict(zip((one.layer.name for one in found()), ranks, strict=True))
-    assert ranks == [by_layer[one.layer.name] for one in found()]  # one width a layer
+    ranks = allocate_within(most / saved.total, candidates_of(), saved)
+    by_layer = dict(zip((one.layer.name for one in candidates_of()), ranks, strict=True))
+    assert ranks == [by_layer[one.layer.name] for one in candidates_of()]  # one width a layer
     assert seconds(by_layer.values()) <= most + 1e-6
     combinations = product(range(1, 9), repeat=len(LAYERS))
     return error(by_layer.values()), min(error(ranks) for ranks in combinations if seconds(ranks) <= most + 1e-6)

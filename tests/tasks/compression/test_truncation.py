@@ -12,7 +12,7 @@ import pytest
 
 from tests.tasks.compression.test_export import CONFIGS
 from tsfmscope.tasks.compression.calibration import gather
-from tsfmscope.tasks.compression.candidates import METHODS, stored
+from tsfmscope.tasks.compression.candidates import METHODS, count_parameters
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.chronos_bolt import ChronosBolt
@@ -32,7 +32,7 @@ RULES: list[dict[str, Any]] = [
 Substitute = Callable[[Projections, int], Projections]
 
 
-def truncated(matrix: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+def truncate_svd(matrix: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """Two factors of numpy's truncated SVD of an explicit matrix."""
     u, values, vt = np.linalg.svd(matrix)
     return u[:, :rank] * values[:rank], vt[:rank]
@@ -42,16 +42,16 @@ def with_cut_products(read: Projections, rank: int) -> Projections:
     """Every head's explicit d x d products cut by numpy, written as heads of the original width with zeros."""
     q, k, v, o = (np.zeros_like(one) for one in read[:4])
     for head in range(len(read.q)):
-        left, right = truncated(read.q[head].T @ read.k[head], rank)
+        left, right = truncate_svd(read.q[head].T @ read.k[head], rank)
         q[head, :rank], k[head, :rank] = left.T, right
-        o[head, :, :rank], v[head, :rank] = truncated(read.o[head] @ read.v[head], rank)
+        o[head, :, :rank], v[head, :rank] = truncate_svd(read.o[head] @ read.v[head], rank)
     return Projections(q, k, v, o)
 
 
 def with_cut_matrices(read: Projections, rank: int) -> Projections:
     """Every whole matrix cut by numpy."""
-    q, k, v = (np.matmul(*truncated(one.reshape(16, 16), rank)).reshape(2, 8, 16) for one in read[:3])
-    o = np.matmul(*truncated(np.moveaxis(read.o, 0, 1).reshape(16, 16), rank))
+    q, k, v = (np.matmul(*truncate_svd(one.reshape(16, 16), rank)).reshape(2, 8, 16) for one in read[:3])
+    o = np.matmul(*truncate_svd(np.moveaxis(read.o, 0, 1).reshape(16, 16), rank))
     return Projections(q, k, v, np.moveaxis(o.reshape(16, 2, 8), 1, 0))
 
 
@@ -77,7 +77,9 @@ def test_states_are_those_of_explicitly_substituted_matrices(
     for layer in twin.attentions():
         read = layer.read()
         layer.write(made := substitute(read, whole))
-        for (part, old), new in zip(seen(read, method).items(), seen(made, method).values(), strict=True):
+        for (part, old), new in zip(
+            head_products(read, method).items(), head_products(made, method).values(), strict=True
+        ):
             apart = [np.linalg.norm(a - b) / np.linalg.norm(a) for a, b in zip(old, new, strict=True)]
             row = next(rows)
             assert (row["part"], row["rank"]) == (part, whole)
@@ -87,7 +89,7 @@ def test_states_are_those_of_explicitly_substituted_matrices(
         assert np.allclose(ours.states, theirs.states, atol=1e-4 * np.abs(theirs.states).max())
 
 
-def seen(read: Projections, method: str) -> dict[str, list[np.ndarray]]:
+def head_products(read: Projections, method: str) -> dict[str, list[np.ndarray]]:
     """What a method cuts, by part: the products of every head, or whole matrices."""
     if method == "joint":
         heads = range(len(read.q))
@@ -101,25 +103,25 @@ def seen(read: Projections, method: str) -> dict[str, list[np.ndarray]]:
 def test_every_method_takes_every_rule(
     toys: dict[str, Any], windows: Windows, method: str, rule: dict[str, Any]
 ) -> None:
-    model, before = copied(toys, "chronos-bolt")
-    size, moments = stored(before), gather(model, model.tokenize(windows))
+    model, before = copy_toy(toys, "chronos-bolt")
+    size, moments = count_parameters(before), gather(model, model.tokenize(windows))
     rows = compress(model, {"method": method, "ranks": rule}, moments)
     parts = {"svd": "qkvo", "activation-aware-svd": "qkvo", "project": "qkv"}.get(method, ("qk", "vo"))
     assert [(row["stack"], row["layer"], row["attention"], row["part"]) for row in rows] == [
         (layer.stack, layer.layer, layer.kind, part) for layer in before for part in parts
     ]
     assert all(1 <= row["rank"] <= row["full_width"] and 0 <= row["relative_error"] <= 1 for row in rows)
-    assert stored(list(model.attentions())) < size
+    assert count_parameters(list(model.attentions())) < size
     assert np.isfinite(model.forecast(windows, seeds=[0] * 6).values).all()
 
 
 @pytest.mark.parametrize("method", ["svd", "joint", "activation-aware", "activation-aware-svd"])
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.6, 1.0])
 def test_a_budget_is_kept_and_nearly_spent(toys: dict[str, Any], windows: Windows, method: str, share: float) -> None:
-    model, before = copied(toys, "chronos-t5")
-    size, moments = stored(before), gather(model, model.tokenize(windows))
+    model, before = copy_toy(toys, "chronos-t5")
+    size, moments = count_parameters(before), gather(model, model.tokenize(windows))
     rows = compress(model, {"method": method, "ranks": {"budget": share}}, moments)
-    left = stored(list(model.attentions()))
+    left = count_parameters(list(model.attentions()))
     assert left <= share * size
     if method not in ("activation-aware", "activation-aware-svd") or share < 1:  # a part without error asks for no more
         assert left > share * size - 2 * 16 * 2
@@ -133,8 +135,10 @@ def test_more_budget_errs_less_and_all_of_it_changes_nothing(toy: Any, windows: 
     for share in (0.15, 0.3, 0.6, 1.0):
         one = copy.deepcopy(toy)
         rows = compress(one, {"method": "joint", "ranks": {"budget": share}})
-        seen = [row for row in rows if (row["stack"], row["attention"], row["part"][0]) not in toy.inert_projections]
-        errors.append(sum(row["relative_error"] ** 2 for row in seen))
+        head_products = [
+            row for row in rows if (row["stack"], row["attention"], row["part"][0]) not in toy.inert_projections
+        ]
+        errors.append(sum(row["relative_error"] ** 2 for row in head_products))
     assert errors == sorted(errors, reverse=True) and errors[-1] == 0
     for ours, theirs in zip(one.hidden_states(tokens), states, strict=True):
         assert np.array_equal(ours.states, theirs)
@@ -168,7 +172,7 @@ def test_scores_that_no_softmax_sees_get_rank_one(
     toys: dict[str, Any], windows: Windows, method: str, budget: float
 ) -> None:
     """Chronos-Bolt's decoder attends to its one token: a budget spends nothing on those scores."""
-    model, before = copied(toys, "chronos-bolt")
+    model, before = copy_toy(toys, "chronos-bolt")
     moments = gather(model, model.tokenize(windows))
     rows = compress(model, {"method": method, "ranks": {"budget": budget}}, moments)
     is_idle = [(row["stack"], row["attention"]) == ("decoder", "self") and row["part"] in "qk" for row in rows]
@@ -176,7 +180,7 @@ def test_scores_that_no_softmax_sees_get_rank_one(
     assert [row["rank"] for row in idle] == [1] * (2 if method in ("joint", "activation-aware") else 4)
     assert method != "activation-aware" or [row["relative_error"] for row in idle] == [0.0, 0.0]
     assert max(row["rank"] for row in rows) > 1
-    assert stored(list(model.attentions())) <= budget * stored(before)
+    assert count_parameters(list(model.attentions())) <= budget * count_parameters(before)
     if budget == 1 and method in ("svd", "joint"):
         seeds = [0] * len(windows)
         dense = toys["chronos-bolt"].forecast(windows, seeds=seeds).values
@@ -202,7 +206,7 @@ def test_scores_of_groups_get_rank_one_only_where_single_series_are_promised(win
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
 def test_a_budget_of_svd_is_one_tolerance_for_all_matrices_that_have_effect(toys: dict[str, Any], share: float) -> None:
     """The rule `epsilon` (Yu et al. 2026, Table 2) at a tolerance just below the one found breaks the budget."""
-    model, before = copied(toys, "chronos-bolt")
+    model, before = copy_toy(toys, "chronos-bolt")
     rows = compress(model, {"method": "svd", "ranks": {"budget": share}})
     idle = [
         (layer.name, what)
@@ -225,10 +229,10 @@ def test_a_budget_of_svd_is_one_tolerance_for_all_matrices_that_have_effect(toys
         return sum(min(rank * 32, 256) for rank in ranks)
 
     tolerances = sorted({0.0, *(value for one in relative.values() for value in one)})
-    allowed = [one for one in tolerances if size(ranks_at(one)) <= share * stored(before)]
+    allowed = [one for one in tolerances if size(ranks_at(one)) <= share * count_parameters(before)]
     assert [row["rank"] for row in rows] == ranks_at(allowed[0])
     assert allowed[0] == 0 or len(allowed) < len(tolerances)
-    assert stored(list(model.attentions())) <= share * stored(before)
+    assert count_parameters(list(model.attentions())) <= share * count_parameters(before)
 
 
 @pytest.mark.parametrize(
@@ -246,14 +250,14 @@ def test_a_budget_of_svd_is_one_tolerance_for_all_matrices_that_have_effect(toys
     ],
 )
 def test_ranks_are_those_of_the_rule(toys: dict[str, Any], rule: dict[str, Any], expected: dict[str, int]) -> None:
-    model, _ = copied(toys, "chronos-t5")
+    model, _ = copy_toy(toys, "chronos-t5")
     compress(model, {"method": "joint", "ranks": rule})
     widths = {layer.name: tuple(layer.read().widths) for layer in model.attentions()}
     assert {name: widths[name] for name in expected} == {name: (rank, rank) for name, rank in expected.items()}
 
 
 def test_epsilon_keeps_what_is_above_it_in_every_matrix(toys: dict[str, Any]) -> None:
-    model, before = copied(toys, "chronos-t5")
+    model, before = copy_toy(toys, "chronos-t5")
     rows = iter(compress(model, {"method": "svd", "ranks": {"epsilon": 0.4}}))
     for layer in before:
         for what in NAMES:
@@ -262,11 +266,11 @@ def test_epsilon_keeps_what_is_above_it_in_every_matrix(toys: dict[str, Any]) ->
 
 
 def test_epsilon_of_heads_that_share_a_width_is_that_of_the_one_that_needs_most(toys: dict[str, Any]) -> None:
-    model, before = copied(toys, "chronos-t5")
+    model, before = copy_toy(toys, "chronos-t5")
     rows = iter(compress(model, {"method": "joint", "ranks": {"epsilon": 0.4}}))
     apart = False
     for layer in before:
-        for part, matrices in seen(layer.read(), "joint").items():
+        for part, matrices in head_products(layer.read(), "joint").items():
             values = [np.linalg.svd(one, compute_uv=False) for one in matrices]
             ranks = [int((one > 0.4 * one[0]).sum()) for one in values]
             row = next(rows)
@@ -309,7 +313,7 @@ def test_a_compressed_model_saves_loads_and_forecasts_the_same(
     ],
 )
 def test_what_cannot_be_is_named(toys: dict[str, Any], method: dict[str, Any], wrong: str) -> None:
-    model, _ = copied(toys, "chronos-t5")
+    model, _ = copy_toy(toys, "chronos-t5")
     with pytest.raises(ValueError, match=wrong):
         compress(model, method)
     assert model.compression is None
@@ -318,16 +322,16 @@ def test_what_cannot_be_is_named(toys: dict[str, Any], method: dict[str, Any], w
 def test_a_model_of_thin_factors_is_refused_and_one_of_narrower_heads_keeps_its_budget(toy: Any) -> None:
     thin, narrow = copy.deepcopy(toy), toy
     compress(thin, {"method": "svd", "ranks": {"share": 0.25}})
-    size = stored(list(thin.attentions()))
+    size = count_parameters(list(thin.attentions()))
     with pytest.raises(
-        ModelError, match=r"^chronos.*: q, k, v, o of encoder\.1\.self are two thin .* it was made from"
+        ModelError, match=r"^chronos.*: q, k, v, o of encoder\.1\.self are thin factors.* compress the original"
     ):
         compress(thin, {"method": "svd", "ranks": {"budget": 0.5}})
-    assert stored(list(thin.attentions())) == size
+    assert count_parameters(list(thin.attentions())) == size
     for method in ("joint", "svd"):
-        size = stored(list(narrow.attentions()))
+        size = count_parameters(list(narrow.attentions()))
         compress(narrow, {"method": method, "ranks": {"budget": 0.5}})
-        assert 0 < stored(list(narrow.attentions())) <= 0.5 * size
+        assert 0 < count_parameters(list(narrow.attentions())) <= 0.5 * size
 
 
 def test_broken_weights_and_silent_families_are_named(toys: dict[str, Any]) -> None:
@@ -339,13 +343,13 @@ def test_broken_weights_and_silent_families_are_named(toys: dict[str, Any]) -> N
 
     with pytest.raises(ModelError, match="silent"):
         compress(Silent(toys["chronos-bolt"].network), {"method": "joint", "ranks": {"flat": 1}})
-    model, _ = copied(toys, "chronos-t5")
+    model, _ = copy_toy(toys, "chronos-t5")
     next(iter(model.attentions())).linear("k").weight.data[0, 0] = np.inf
-    with pytest.raises(ModelError, match=r"encoder\.1\.self: weights hold NaN or infinity"):
+    with pytest.raises(ModelError, match=r"encoder\.1\.self: weights contain NaN or infinity"):
         compress(model, {"method": "joint", "ranks": {"flat": 1}})
 
 
-def copied(toys: dict[str, Any], name: str) -> tuple[Any, list[Any]]:
+def copy_toy(toys: dict[str, Any], name: str) -> tuple[Any, list[Any]]:
     """A copy to be compressed, and the layers of the original."""
     model = copy.deepcopy(toys[name])
     return model, list(copy.deepcopy(toys[name]).attentions())
@@ -358,14 +362,14 @@ def test_keys_and_values_that_a_file_holds_as_one_matrix_are_cut_each_for_itself
     """Lag-Llama's, in factors or with narrower values, keys as wide as the rotation needs."""
     config = {"n_layer": 1, "n_head": 2, "n_embd_per_head": 8, "context_length": 8, "lags": [0, 1, 2]}
     model = family_class("lag-llama").new(config, seed=0)
-    moments, size = gather(model, model.tokenize(windows)), stored(list(model.attentions()))
+    moments, size = gather(model, model.tokenize(windows)), count_parameters(list(model.attentions()))
     assert size == sum(one.numel() for name, one in model.network.named_parameters() if "attn" in name)
     compress(model, {"method": method, "ranks": {"budget": 0.8}}, moments)
     (layer,) = model.attentions()
     assert layer.widths.key == 8
     assert layer.widths.value < 8 if method == "activation-aware" else any(map(factors([layer])[layer.name].get, "kv"))
     left = sum(one.numel() for name, one in model.network.named_parameters() if "attn" in name)
-    assert left == stored(list(model.attentions())) <= 0.8 * size
+    assert left == count_parameters(list(model.attentions())) <= 0.8 * size
     model.save(tmp_path)
     again = type(model).load(tmp_path)
     assert again.compression == model.compression

@@ -1,4 +1,4 @@
-"""Heads absorbed, then thin factors: the two cuts by hand, the budget, what is saved, and the published sizes."""
+"""Truncated heads, then thin factors: both steps by hand, the budget, saved models, and the published sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tsfmscope.tasks.compression import export, two_step
 from tsfmscope.tasks.compression.budget import BudgetError
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.calibration_windows import calibration_tokens
-from tsfmscope.tasks.compression.candidates import stored
+from tsfmscope.tasks.compression.candidates import count_parameters
 from tsfmscope.tasks.compression.fidelity import last_states, state_error
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.models.base import QUANTILES
@@ -39,7 +39,7 @@ REAL += ["solar_weekly", "traffic_weekly", "weather_rain", "weather_solar", "wea
 PUBLISHED = (0.889, 0.755, 0.569, 0.393, 0.237, 0.151, 0.073)  # rank_structure.md, Table 2
 
 
-def asked(budget: float) -> dict[str, Any]:
+def method_with_budget(budget: float) -> dict[str, Any]:
     return {"method": two_step.METHOD, "ranks": {"budget": budget}}
 
 
@@ -48,11 +48,11 @@ def test_at_one_split_it_is_the_two_methods_one_after_the_other(
 ) -> None:
     tokens, twin = toy.tokenize(windows), copy.deepcopy(toy)
     monkeypatch.setattr(two_step, "splits", lambda *_: [0.6])
-    rows = two_step.compress(toy, asked(0.3), [tokens])
+    rows = two_step.compress(toy, method_with_budget(0.3), [tokens])
 
-    size = stored(list(twin.attentions()))
+    size = count_parameters(list(twin.attentions()))
     first = compress(twin, {"method": "activation-aware", "ranks": {"budget": 0.6}}, gather(twin, tokens))
-    left = 0.3 * size / stored(list(twin.attentions()))
+    left = 0.3 * size / count_parameters(list(twin.attentions()))
     second = compress(twin, {"method": "activation-aware-svd", "ranks": {"budget": left}}, gather(twin, tokens))
     assert rows == first + second
     for ours, theirs in zip(toy.hidden_states(tokens), twin.hidden_states(tokens), strict=True):
@@ -61,17 +61,17 @@ def test_at_one_split_it_is_the_two_methods_one_after_the_other(
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6, 1.0])
 def test_a_budget_is_kept(toy: Any, windows: Windows, share: float) -> None:
-    before = stored(list(toy.attentions()))
-    two_step.compress(toy, asked(share), [toy.tokenize(windows)])
-    assert stored(list(toy.attentions())) <= share * before
+    before = count_parameters(list(toy.attentions()))
+    two_step.compress(toy, method_with_budget(share), [toy.tokenize(windows)])
+    assert count_parameters(list(toy.attentions())) <= share * before
 
 
-def test_a_choice_of_absorbing_alone_is_the_method_aware(
+def test_a_choice_of_truncated_heads_alone_is_the_method_aware(
     toy: Any, windows: Windows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens, twin = toy.tokenize(windows), copy.deepcopy(toy)
     monkeypatch.setattr(two_step, "choose", lambda errors: next(iter(errors)))
-    rows = two_step.compress(toy, asked(0.4), [tokens])
+    rows = two_step.compress(toy, method_with_budget(0.4), [tokens])
     assert rows == compress(twin, {"method": "activation-aware", "ranks": {"budget": 0.4}}, gather(twin, tokens))
     for ours, theirs in zip(toy.hidden_states(tokens), twin.hidden_states(tokens), strict=True):
         assert np.array_equal(ours.states, theirs.states)
@@ -83,17 +83,17 @@ def test_the_choice_is_judged_by_windows_that_gave_no_moments(
     """Errors of every candidate, made again by hand: fitted on three series, judged on the other three, both ways."""
     tokens, seen = toy.tokenize(windows), {}
 
-    def noted(errors: dict[float, list[float]]) -> float:
+    def record(errors: dict[float, list[float]]) -> float:
         seen.update(errors)
         return 1.0
 
-    monkeypatch.setattr(two_step, "choose", noted)
-    two_step.compress(copy.deepcopy(toy), asked(0.4), [tokens])
+    monkeypatch.setattr(two_step, "choose", record)
+    two_step.compress(copy.deepcopy(toy), method_with_budget(0.4), [tokens])
     assert list(seen) == two_step.splits(toy, 0.4)
     wanted = []
     for fitted, held_out in (([0, 1, 2], [3, 4, 5]), ([3, 4, 5], [0, 1, 2])):
         twin, parts = copy.deepcopy(toy), [tokens.take(fitted)]
-        two_step.cut(twin, asked(0.4), 0.6, gather(twin, *parts), parts)
+        two_step.apply_split(twin, method_with_budget(0.4), 0.6, gather(twin, *parts), parts)
         for index in held_out:
             one = tokens.take([index])
             wanted.append(state_error(twin, last_states(toy, one), one) ** 2)
@@ -104,17 +104,17 @@ def test_the_choice_is_judged_by_windows_that_gave_no_moments(
 def test_folds_part_data_sets_else_series_else_time(toys: dict[str, Any], windows: Windows) -> None:
     tokens = toys["chronos-t5"].tokenize(windows)
     first, second = two_step.folds([tokens.take([0, 1]), tokens.take([2]), tokens.take([3])])
-    assert [one.series for one in first.fitted] == [["s0", "s1"], ["s3"]]
+    assert [one.series for one in first.fit] == [["s0", "s1"], ["s3"]]
     assert [one.series for one in first.held_out] == [["s2"]]
-    assert second == (first.held_out, first.fitted)
+    assert second == (first.held_out, first.fit)
 
     windows_of_series = replace(tokens, series=["a", "b", "c", "a", "b", "c"])
     first, _ = two_step.folds([windows_of_series])
-    assert [set(one.series) for one in (*first.fitted, *first.held_out)] == [{"a", "b"}, {"c"}]
+    assert [set(one.series) for one in (*first.fit, *first.held_out)] == [{"a", "b"}, {"c"}]
 
     in_time = replace(tokens, series=["a"] * 6, origin=np.array([60, 50, 40, 30, 20, 10]))
     first, _ = two_step.folds([in_time])
-    assert [one.origin.tolist() for one in (*first.fitted, *first.held_out)] == [[30, 20, 10], [60, 50, 40]]
+    assert [one.origin.tolist() for one in (*first.fit, *first.held_out)] == [[30, 20, 10], [60, 50, 40]]
     assert two_step.folds([tokens.take([0])]) == []
 
 
@@ -132,21 +132,23 @@ def test_the_simplest_candidate_that_is_not_told_apart_from_the_best_is_chosen()
 
 def test_a_single_window_holds_nothing_out_and_takes_the_simplest(toy: Any, windows: Windows) -> None:
     tokens, twin = toy.tokenize(windows).take([5]), copy.deepcopy(toy)
-    rows = two_step.compress(toy, asked(0.4), [tokens])
+    rows = two_step.compress(toy, method_with_budget(0.4), [tokens])
     assert rows == compress(twin, {"method": "activation-aware", "ranks": {"budget": 0.4}}, gather(twin, tokens))
 
 
-def test_splits_begin_with_absorbing_alone_and_thin_factors_alone() -> None:
+def test_splits_begin_with_truncated_heads_alone_and_thin_factors_alone() -> None:
     plain = family_class("chronos-bolt").load(CHECKPOINTS / "chronos-bolt-nano")
     assert two_step.splits(plain, 0.4) == pytest.approx([0.4, 1, 0.6, 0.8])
-    rotary = family_class("moirai").load(CHECKPOINTS / "moirai-nano")  # queries and keys, a half, are not absorbed
+    rotary = family_class("moirai").load(
+        CHECKPOINTS / "moirai-nano"
+    )  # queries and keys, half of the parameters, are not truncated
     assert two_step.splits(rotary, 0.2) == pytest.approx([0.2, 1, 0.6, 0.65, 0.7, 0.8])
     assert two_step.splits(rotary, 1) == [1]
 
 
 def test_rank_1_beyond_the_budget_is_said(toy: Any, windows: Windows) -> None:
     with pytest.raises(BudgetError, match=r"ranks budget: got 0\.01, expected at least 0\.\d+, which rank 1 costs"):
-        two_step.compress(toy, asked(0.01), [toy.tokenize(windows)])
+        two_step.compress(toy, method_with_budget(0.01), [toy.tokenize(windows)])
 
 
 def test_it_is_saved_and_loaded_and_multiplied_out(
@@ -154,7 +156,7 @@ def test_it_is_saved_and_loaded_and_multiplied_out(
 ) -> None:
     tokens = toy.tokenize(windows)
     monkeypatch.setattr(two_step, "choose", lambda errors: list(errors)[-1])  # heads and factors both
-    two_step.compress(toy, asked(0.2), [tokens])
+    two_step.compress(toy, method_with_budget(0.2), [tokens])
     assert factors(toy.attentions()), "no matrix is of two factors"
     assert any(layer.widths.key < 8 for layer in toy.attentions()), "no head is narrower"
     export.save(toy, tmp_path / "plain")
@@ -181,9 +183,9 @@ def test_every_family_keeps_its_function_through_a_folder(
     origin = np.full(3, values.shape[1] - steps)
     windows = Windows(values[:, :-steps], values[:, -steps:], ["a", "b", "c"], origin, "x", "D", 1)
     tokens = model.tokenize(windows)
-    before = stored(list(model.attentions()))
-    two_step.compress(model, asked(0.45), [tokens])
-    assert stored(list(model.attentions())) <= 0.45 * before
+    before = count_parameters(list(model.attentions()))
+    two_step.compress(model, method_with_budget(0.45), [tokens])
+    assert count_parameters(list(model.attentions())) <= 0.45 * before
     export.save(model, tmp_path / "made")
     loaded = family_class(family).load(tmp_path / "made")
     for ours, theirs in zip(loaded.hidden_states(tokens), model.hidden_states(tokens), strict=True):
@@ -213,11 +215,11 @@ def assert_no_candidate_is_better(base: Any, budget: float, parts: list[Any], un
     Against the simplest, `activation-aware`, the mean itself is at most 5 %.
     """
     made, moments = copy.deepcopy(base), gather(base, *parts)
-    two_step.compress(made, asked(budget), parts)
+    two_step.compress(made, method_with_budget(budget), parts)
     ours = np.array([log_wql(made, one) for one in unseen])
     for heads in two_step.splits(base, budget):
         candidate = copy.deepcopy(base)
-        two_step.cut(candidate, asked(budget), heads, moments, parts)
+        two_step.apply_split(candidate, method_with_budget(budget), heads, moments, parts)
         more = ours - [log_wql(candidate, one) for one in unseen]
         assert not means.mean(more).low > 0, (heads, more)
         assert heads != budget or more.mean() < np.log(1.05), (heads, more)
@@ -262,7 +264,7 @@ def test_a_checkpoint_that_others_trained_loses_no_more_than_with_a_candidate(
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "count"), [("chronos-t5", 2), ("chronos-bolt", 8), ("moirai", 8)])
 def test_at_published_sizes_a_trained_model_keeps_more_than_plain_svd_leaves(family: str, count: int) -> None:
-    """Of the last states, on windows whose futures lie after calibration's; of Moirai, V-O alone is absorbed."""
+    """Of the last states, on windows whose futures lie after calibration's; for Moirai, V-O alone is truncated."""
     base = family_class(family).load(CHECKPOINTS / f"{family}-nano")
     names = ["co2", "elnino", "sunspots"]
     spec: dict[str, Any] = {
@@ -283,7 +285,7 @@ def test_at_published_sizes_a_trained_model_keeps_more_than_plain_svd_leaves(fam
     for size in sizes:
         plain, ours = copy.deepcopy(base), copy.deepcopy(base)
         compress(plain, {"method": "svd", "ranks": {"budget": size}})
-        two_step.compress(ours, asked(size), parts)
+        two_step.compress(ours, method_with_budget(size), parts)
         error, of_svd = state_error(ours, wanted, tokens), state_error(plain, wanted, tokens)
         # Where leaving out the idle matrices reaches the size, nothing is cut, and both are exact.
         assert error < 0.6 * of_svd or error == of_svd == 0, size

@@ -153,8 +153,8 @@ def test_float32_and_float16_inputs_are_summed_in_float64() -> None:
     ("change", "message"),
     [
         ({"quantiles": np.zeros((6, 3, 12))}, r"quantiles: got shape \(6, 3, 12\), expected"),
-        ({"quantiles": np.full((6, 9, 12), np.nan)}, "quantiles hold NaN"),
-        ({"past": []}, "got 6 contexts and 0 pasts, expected one a window, 6"),
+        ({"quantiles": np.full((6, 9, 12), np.nan)}, "quantiles: got NaN"),
+        ({"past": []}, "got 6 contexts and 0 pasts, expected one per window, 6"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict, message: str) -> None:
@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_refused(change: dict, message: str) -> None:
 
 def test_levels_without_the_median_are_refused() -> None:
     case = _case(0)
-    with pytest.raises(ValueError, match=r"expected levels that hold 0\.5"):
+    with pytest.raises(ValueError, match=r"expected levels with 0\.5"):
         score(case["target"], case["quantiles"][:, :1], (0.1,), context=case["context"], past=case["past"], season=1)
 
 

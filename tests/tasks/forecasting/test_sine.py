@@ -21,7 +21,7 @@ ASKED = {"context": 500, "samples": 4, "seed": 0}
 BOLTS = {"chronos-bolt-nano": ROOT / "checkpoints", "chronos-bolt-350k": Path(os.environ.get("TSFMSCOPE_WEIGHTS", ""))}
 
 
-class _Known:
+class _FixedForecaster:
     """A forecaster of a known answer, the same at every level."""
 
     def __init__(self, answer: Callable[[Windows], np.ndarray]) -> None:
@@ -53,7 +53,7 @@ def test_windows_are_sines_of_one_period_and_of_all_phases() -> None:
     ],
 )
 def test_the_error_is_relative_to_forecasting_zero(answer: Callable[[Windows], np.ndarray], error: float) -> None:
-    assert sine_error(_Known(answer), **ASKED) == pytest.approx(error, abs=1e-5)
+    assert sine_error(_FixedForecaster(answer), **ASKED) == pytest.approx(error, abs=1e-5)
 
 
 @pytest.mark.parametrize(("name", "low", "high"), [("chronos-bolt-nano", 0.9, 1.1), ("chronos-bolt-350k", 0.0, 0.15)])
@@ -69,6 +69,6 @@ def test_a_model_that_was_not_pretrained_here_has_its_sine_alone() -> None:
     skill = {"windows": 100, "context": 64, "samples": 4, "bootstrap": 200}
     spec = {"model": "theirs", "family": "f", "ref": "r", "recipe": None, "seed": 3, "skill": skill}
     (row,) = measure_skill(
-        Job(Task("skill", 1, "unused:unused"), spec), None, _Known(lambda windows: windows.future)
+        Job(Task("skill", 1, "unused:unused"), spec), None, _FixedForecaster(lambda windows: windows.future)
     ).rows
     assert row == {"model": "theirs", "recipe": None, "seed": 3, "sine_error": pytest.approx(0.0)}

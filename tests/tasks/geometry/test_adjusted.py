@@ -151,7 +151,7 @@ def test_equal_rows_one_type_or_few_rows_have_no_adjusted_cosine(states: np.ndar
 
 
 def test_a_label_too_few_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"labels: got 2, expected one a row, 3"):
+    with pytest.raises(ValueError, match=r"labels: got 2, expected one per row, 3"):
         adjusted_cosine(np.ones((3, 2)), np.zeros(2, int))
 
 

@@ -97,5 +97,5 @@ def test_too_few_or_equal_occurrences_have_no_clusters(states, types, n: int, in
 
 
 def test_a_type_too_few_is_refused() -> None:
-    with pytest.raises(ValueError, match="types: got 2, expected one a row, 3"):
+    with pytest.raises(ValueError, match="types: got 2, expected one per row, 3"):
         cai(np.eye(3), np.arange(2), seed=0)

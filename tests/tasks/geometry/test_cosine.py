@@ -121,7 +121,7 @@ def test_fewer_than_two_types_have_no_cosine(states, types, n_types: int, n_zero
 
 
 def test_a_type_too_few_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"types: got 2, expected one a row, 3"):
+    with pytest.raises(ValueError, match=r"types: got 2, expected one per row, 3"):
         inter_token_cosine(np.ones((3, 2)), np.arange(2))
 
 

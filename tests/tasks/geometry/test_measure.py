@@ -175,7 +175,7 @@ def test_rows_that_are_not_finite_are_refused_with_their_number(value: float) ->
     [
         (np.ones(3), None, r"states: got shape \(3,\)"),
         (np.ones((3, 0)), None, r"states: got shape \(3, 0\)"),
-        (np.ones((3, 2)), np.arange(2), r"types: got shape \(2,\), expected one a row, \(3,\)"),
+        (np.ones((3, 2)), np.arange(2), r"types: got shape \(2,\), expected one per row, \(3,\)"),
     ],
 )
 def test_wrong_shapes_are_refused(states: np.ndarray, types: np.ndarray | None, text: str) -> None:

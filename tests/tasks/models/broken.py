@@ -320,13 +320,13 @@ class LossPerWindow(PatchLine):
 
 
 BROKEN: list[tuple[Any, Any, str]] = [  # check, class, words of what it says
-    (checkpoints.the_class_says_what_it_is, Misnamed, "got name 'another'"),
+    (checkpoints.class_variables_are_valid, Misnamed, "got name 'another'"),
     (tokens.kinds_cover_windows, StrangeKinds, r"got kinds \[9\], expected TokenKind"),
     (tokens.rows_are_as_promised, FewerRows, "context 5: got .1. rows, promised 0"),
     (tokens.tokens_go_through_a_table, Remembers, "states after a table: .* is not the same bit for bit"),
     (tokens.padding_changes_nothing, LooksAtPadding, "states differ by"),
     (tokens.padding_changes_nothing, PaddingKnown, "rows of padding alone are not of kind PADDING"),
-    (tokens.what_is_missing_is_no_observation, PaddingUnsaid, "6 rows of an all-missing window"),
+    (tokens.missing_steps_are_no_observation, PaddingUnsaid, "6 rows of an all-missing window"),
     (tokens.the_future_changes_no_state_before_it, ReadsTheFuture, "the future leaks into earlier rows"),
     (tokens.the_future_changes_no_forecast, ForecastsTheFuture, "the future leaks into a forecast"),
     (states.layers_come_in_order, OneLayerMore, r"expected .*\('encoder', 3, True\)"),

@@ -35,7 +35,7 @@ ITEMS = {
     "forecasts-keep-the-unit-of-the-series",
     "forecasts-depend-on-the-context",
     "padding-changes-nothing",
-    "what-is-missing-is-no-observation",
+    "missing-steps-are-no-observation",
     "states-are-finite",
     "the-future-changes-no-forecast",
     "quantiles-are-in-order",

@@ -93,7 +93,7 @@ def test_an_entry_point_adds_a_family_which_is_imported_when_its_name_is_asked_f
     [
         ("no_such_package.models:Thing", "", "module 'no_such_package' is missing; install the package that holds"),
         ("uni2ts.no_such_module:Thing", "", r"tsfmscope\[moirai\].*--no-deps uni2ts"),
-        ("their_module:Thing", USABLE, "module their_module has no class 'Thing'; mend its entry point"),
+        ("their_module:Thing", USABLE, "module their_module has no class 'Thing'; fix its entry point"),
         ("their_module:Theirs", "import no_such_package", "module 'no_such_package' is missing"),
         ("their_module:Theirs", "1 / 0", r"does not import \(ZeroDivisionError: .*uninstall it"),
         ("their_module:Theirs", "class :", r"does not import \(SyntaxError"),

@@ -79,9 +79,9 @@ def test_a_matrix_of_no_entry_has_no_values(shape: tuple[int, int]) -> None:
     ("matrix", "text"),
     [
         (np.ones(3), r"matrix: got shape \(3,\)"),
-        (np.array([[1.0, np.nan]]), "holds NaN or infinity"),
-        (np.array([[1.0, np.inf]]), "holds NaN or infinity"),
-        (np.full((9, 9), 1e308), "beyond the largest float64"),
+        (np.array([[1.0, np.nan]]), "got NaN or infinity"),
+        (np.array([[1.0, np.inf]]), "got NaN or infinity"),
+        (np.full((9, 9), 1e308), "got more than the largest float64"),
     ],
 )
 def test_a_matrix_that_has_none_is_refused(matrix: np.ndarray, text: str) -> None:
@@ -101,7 +101,7 @@ def _constant(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     return 1.5 + 0.3 * rng.standard_normal(shape)
 
 
-def _decaying(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+def _with_decaying_values(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     left, right = (np.linalg.qr(rng.standard_normal((n, min(shape))))[0] for n in shape)
     return left * np.geomspace(1, 1e-12, min(shape)) @ right.T
 
@@ -128,14 +128,14 @@ MAKERS: dict[str, Callable[[np.random.Generator, tuple[int, int]], np.ndarray]] 
     "Gaussian": lambda rng, shape: rng.standard_normal(shape),
     "rank one": _rank_one,
     "near constant": _constant,
-    "decaying": _decaying,
+    "decaying": _with_decaying_values,
     "one massive column": _massive,
     "one massive row": _row,
     "subnormal in float16": _subnormal,
 }
 
 
-def rounded(matrix: np.ndarray, dtype: str) -> np.ndarray:
+def round_to(matrix: np.ndarray, dtype: str) -> np.ndarray:
     """Stored in the type and read again. torch rounds once, from float64."""
     found: np.ndarray = torch.from_numpy(matrix).to(getattr(torch, dtype)).double().numpy()
     return found
@@ -148,7 +148,7 @@ def test_the_floor_is_near_three_times_the_rounding_that_is_measured(
     name: str, dtype: str, shape: tuple[int, int]
 ) -> None:
     matrix = MAKERS[name](np.random.default_rng(0), shape)
-    error = np.linalg.norm(matrix - rounded(matrix, dtype), 2)
+    error = np.linalg.norm(matrix - round_to(matrix, dtype), 2)
     leading = np.linalg.norm(matrix, 2)
     ratio = matrix_floor(matrix, leading, dtype=dtype) / (3 * error / leading)
     assert 0.9 < ratio < 1.6  # 0.99 to 1.46 here: above 1 where entries' sizes differ, as rank one's do
@@ -168,7 +168,7 @@ def test_a_rank_below_the_floor_is_rounding_and_above_it_the_matrix_s_own() -> N
     left, right = (np.linalg.qr(rng.standard_normal((n, 512)))[0] for n in (4096, 512))
     values = np.geomspace(1, 10 ** (-4 * 511 / 110.5), 512)  # 111 above 1e-4
     matrix = left * values @ right.T
-    stored = singular_values(rounded(matrix, "bfloat16"))
+    stored = singular_values(round_to(matrix, "bfloat16"))
     floor = matrix_floor(matrix, 1.0, dtype="bfloat16")
     assert floor > 1e-4
     assert (numerical_rank(values, 1e-4), numerical_rank(stored, 1e-4) > 400) == (111, True)

@@ -17,7 +17,7 @@ from tsfmscope.tasks.ranks.tall import TallQR
 RNG = np.random.default_rng
 
 
-def known(rows: int, values: np.ndarray, seed: int = 0) -> np.ndarray:
+def with_values(rows: int, values: np.ndarray, seed: int = 0) -> np.ndarray:
     """[rows, d] with these singular values."""
     rng, width = RNG(seed), len(values)
     left, right = (np.linalg.qr(rng.standard_normal((n, width)))[0] for n in (rows, width))
@@ -97,7 +97,7 @@ def test_longest_row_and_column_are_those_of_the_matrix(name: str) -> None:
 @pytest.mark.parametrize("least", [1e-4, 1e-8, 1e-12])
 def test_a_known_spectrum_is_found_down_to_1e_12_where_the_gram_matrix_loses_it(least: float) -> None:
     values = np.geomspace(1, least, 60)
-    matrix = known(20_000, values)
+    matrix = with_values(20_000, values)
     found = TallQR.of(np.array_split(matrix, 7)).singular_values()
     assert np.abs(found - values).max() < 1e-14
     gram = np.sqrt(np.maximum(np.linalg.eigvalsh(matrix.T @ matrix)[::-1], 0))
@@ -107,7 +107,7 @@ def test_a_known_spectrum_is_found_down_to_1e_12_where_the_gram_matrix_loses_it(
 def test_centring_needs_no_second_look_at_rows_far_from_zero() -> None:
     """Their own rounding is 1e-16 of the mean: that much of the mean, and no more, may be off."""
     values = np.geomspace(1, 1e-6, 20)
-    matrix = known(5000, values)
+    matrix = with_values(5000, values)
     matrix -= matrix.mean(axis=0)
     expected = np.linalg.svd(matrix, compute_uv=False)
     found = TallQR.of([matrix + 100]).singular_values(centred=True)
@@ -117,14 +117,14 @@ def test_centring_needs_no_second_look_at_rows_far_from_zero() -> None:
 SIZES = st.tuples(st.integers(1, 60), st.integers(1, 12), st.integers(0, 10**6))
 
 
-def _drawn(rows: int, width: int, seed: int) -> np.ndarray:
+def _graded_columns(rows: int, width: int, seed: int) -> np.ndarray:
     return RNG(seed).standard_normal((rows, width)) * np.geomspace(1, 1e-9, width)
 
 
 @settings(max_examples=60, deadline=None)
 @given(SIZES, st.lists(st.integers(0, 60), max_size=5))
 def test_how_rows_are_split_into_blocks_changes_no_bit(size: tuple[int, int, int], cuts: list[int]) -> None:
-    matrix = _drawn(*size)
+    matrix = _graded_columns(*size)
     parts = np.split(matrix, sorted(min(cut, len(matrix)) for cut in cuts))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tall, "HEIGHT", 8)  # so that few rows fill many buffers
@@ -133,7 +133,7 @@ def test_how_rows_are_split_into_blocks_changes_no_bit(size: tuple[int, int, int
     assert whole.singular_values(centred=True).tolist() == split.singular_values(centred=True).tolist()
 
 
-def _rotated(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _rotate(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     rotation = np.linalg.qr(rng.standard_normal((matrix.shape[1],) * 2))[0]
     turned: np.ndarray = matrix @ rotation
     return turned
@@ -142,7 +142,7 @@ def _rotated(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 SAME: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
     "rows in another order": lambda matrix, rng: rng.permutation(matrix),
     "columns in another order": lambda matrix, rng: rng.permutation(matrix, axis=1),
-    "rotated columns": _rotated,
+    "rotated columns": _rotate,
     "rows of other signs": lambda matrix, rng: -matrix,
     "zero columns beside": lambda matrix, rng: np.pad(matrix, ((0, 0), (0, 3))),
 }
@@ -152,7 +152,7 @@ SAME: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
 @settings(max_examples=25, deadline=None)
 @given(SIZES)
 def test_what_changes_no_singular_value_changes_none(name: str, size: tuple[int, int, int]) -> None:
-    matrix = _drawn(*size)
+    matrix = _graded_columns(*size)
     changed = SAME[name](matrix, RNG(size[2]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tall, "HEIGHT", 8)
@@ -166,7 +166,7 @@ def test_what_changes_no_singular_value_changes_none(name: str, size: tuple[int,
 @settings(max_examples=40, deadline=None)
 @given(SIZES, st.integers(-900, 900))
 def test_a_power_of_two_scales_every_value_exactly(size: tuple[int, int, int], power: int) -> None:
-    matrix = _drawn(*size)
+    matrix = _graded_columns(*size)
     one, scaled = TallQR.of([matrix]), TallQR.of([np.ldexp(matrix, power)])
     np.testing.assert_allclose(scaled.singular_values(), np.ldexp(one.singular_values(), power), rtol=1e-13)
 
@@ -174,8 +174,8 @@ def test_a_power_of_two_scales_every_value_exactly(size: tuple[int, int, int], p
 @settings(max_examples=40, deadline=None)
 @given(SIZES, SIZES, st.sampled_from([0, 0, 400, -400]))
 def test_two_parts_merged_are_the_whole(first: tuple[int, int, int], second: tuple[int, int, int], power: int) -> None:
-    one = _drawn(*first)
-    other = np.ldexp(_drawn(second[0], first[1], second[2]), power)
+    one = _graded_columns(*first)
+    other = np.ldexp(_graded_columns(second[0], first[1], second[2]), power)
     merged, apart = TallQR.of([one]), TallQR.of([other])
     merged.merge(pickle.loads(pickle.dumps(apart)))
     whole = TallQR.of([one, other])
@@ -219,7 +219,7 @@ def test_values_may_be_asked_for_between_blocks() -> None:
 
 
 def test_directions_are_the_right_singular_vectors() -> None:
-    matrix = known(3000, np.geomspace(1, 1e-3, 9))
+    matrix = with_values(3000, np.geomspace(1, 1e-3, 9))
     found = TallQR.of(np.array_split(matrix, 4)).directions()
     expected = np.linalg.svd(matrix, full_matrices=False)[2].T
     np.testing.assert_allclose(np.abs(np.sum(found * expected, axis=0)), 1.0, atol=1e-12)
@@ -277,7 +277,7 @@ def test_what_has_no_width_is_refused() -> None:
 
 
 def test_values_beyond_float64_are_refused_and_not_infinite() -> None:
-    with pytest.raises(ValueError, match="beyond the largest float64"):
+    with pytest.raises(ValueError, match="than the largest float64"):
         TallQR.of([np.full((100, 4), 1e308)]).singular_values()
 
 

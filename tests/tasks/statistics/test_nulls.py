@@ -31,7 +31,7 @@ def joint(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float
     return rows(x, y, generator)
 
 
-def centred(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:
+def double_centred_p(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:
     a, b, *_ = double_centred(x.reshape(DATASETS, -1), y.reshape(DATASETS, -1))
     test = permute_centred(a, b, permutations=499, alpha=LEVEL, generator=generator)
     return test.p if test else 1.0  # where every data set ranks the models alike, nothing is left to test
@@ -63,7 +63,7 @@ def dataset_pairs(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) 
     return found.p
 
 
-def unclustered(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:
+def unclustered_sign_p(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:
     agree = -np.sign(x[1::2] - x[::2]) * np.sign(y[1::2] - y[::2])
     found = sign_flips(agree.reshape(-1).astype(int), np.arange(len(agree)).repeat(agree[0].size))
     assert found is not None
@@ -88,11 +88,11 @@ def slope(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float
     return found.p if found.reason is None else 1.0
 
 
-def pooled(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:
+def pooled_p(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:
     return float(stats.spearmanr(x.reshape(-1), y.reshape(-1)).pvalue)
 
 
-def apart(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:
+def permute_each_dataset_p(x: np.ndarray, y: np.ndarray, generator: np.random.Generator) -> float:
     """Models change places in each data set alone: the naive permutation test."""
     r, s = (stats.rankdata(values[..., 0], axis=1) - 3 for values in (x, y))
     drawn = np.argsort(generator.uniform(size=(200, *r.shape)), axis=2)
@@ -105,7 +105,7 @@ def rate(test: Test, n: int, seed: int, **kind: float) -> float:
     return float(np.mean([test(*study(generator, **kind), generator) <= LEVEL for _ in range(n)]))  # type: ignore[arg-type]
 
 
-def allowed(n: int) -> float:
+def largest_allowed_share(n: int) -> float:
     """Largest share of n firings that a rate of 0.06 gives, but for one time of 1,000."""
     return float(stats.binom.ppf(0.999, n, ALLOWED)) / n
 
@@ -116,9 +116,9 @@ NULLS = [
     (joint, INSIDE),
     (joint, INSIDE | {"quality": 0.0}),
     (joint, INSIDE | CONDITIONS),
-    (centred, INSIDE),
-    (centred, INSIDE | {"quality": 3.0}),
-    (centred, INSIDE | CONDITIONS),
+    (double_centred_p, INSIDE),
+    (double_centred_p, INSIDE | {"quality": 3.0}),
+    (double_centred_p, INSIDE | CONDITIONS),
     (per_dataset, INSIDE | CONDITIONS),
     (per_model, {}),
     (per_model, CONDITIONS),
@@ -136,8 +136,8 @@ IDS = [f"{test.__name__}-{'-'.join(kind) or 'alone'}" for test, kind in NULLS]
 
 @pytest.mark.parametrize(("test", "kind"), NULLS, ids=IDS)
 def test_a_printed_test_fires_no_more_often_than_it_says_where_there_is_nothing(test: Test, kind: dict) -> None:
-    n = 400 if test in (joint, centred) else 200
-    assert rate(test, n, seed=1, **kind) <= allowed(n)
+    n = 400 if test in (joint, double_centred_p) else 200
+    assert rate(test, n, seed=1, **kind) <= largest_allowed_share(n)
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_the_false_positive_rate_is_at_most_0_06(test: Test, kind: dict) -> None
     n = 200 if slow else 2000 if test is slope else 4000
     found = rate(test, n, seed=11, **kind)
     print(f"{test.__name__} {kind}: {found:.4f} of {n}")
-    assert found <= (allowed(n) if slow else ALLOWED)
+    assert found <= (largest_allowed_share(n) if slow else ALLOWED)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_false_positive_rate_is_at_most_0_06(test: Test, kind: dict) -> None
     [
         (joint, {}, 0.3),
         (joint, {"quality": 0.0}, 0.9),
-        (centred, {}, 0.9),
+        (double_centred_p, {}, 0.9),
         (per_model, {"difficulty": 0.5}, 0.9),
         (one_model, {"difficulty": 0.5}, 0.3),
     ],
@@ -167,7 +167,7 @@ def test_an_effect_as_large_as_the_noise_is_found(test: Test, kind: dict, least:
 
 @pytest.mark.parametrize(
     ("test", "kind", "least"),
-    [(pooled, INSIDE, 0.8), (apart, INSIDE, 0.3), (unclustered, {}, 0.08)],
+    [(pooled_p, INSIDE, 0.8), (permute_each_dataset_p, INSIDE, 0.3), (unclustered_sign_p, {}, 0.08)],
 )
 def test_naive_tests_fire_in_the_same_nulls_so_that_these_have_teeth(test: Test, kind: dict, least: float) -> None:
     assert rate(test, 100, seed=4, **kind) >= least
@@ -175,7 +175,7 @@ def test_naive_tests_fire_in_the_same_nulls_so_that_these_have_teeth(test: Test,
 
 def test_the_mixed_model_holds_where_difficulty_moves_both_sides() -> None:
     n = 40
-    assert rate(slope, n, seed=5, **INSIDE) <= allowed(n)
+    assert rate(slope, n, seed=5, **INSIDE) <= largest_allowed_share(n)
 
 
 @pytest.mark.parametrize(
@@ -189,21 +189,24 @@ def test_what_moves_both_sides_across_data_sets_or_contexts_is_found_and_is_no_e
     assert rate(test, 100, seed=6, **kind) >= least
 
 
-def covers(kind: dict, apart: bool, n: int = 100) -> float:
-    """Share of two-way bootstrap intervals that hold zero. apart: a block is one condition of a data set, not all."""
+def covers(kind: dict, by_condition: bool, n: int = 100) -> float:
+    """Return the share of two-way bootstrap intervals that contain zero.
+
+    by_condition: a block is one condition of a data set, not all.
+    """
     generator, hits = np.random.default_rng(7), 0
     for _ in range(n):
-        x, y = (np.moveaxis(v, 2, 1)[..., None] if apart else v[:, None] for v in study(generator, **kind))
+        x, y = (np.moveaxis(v, 2, 1)[..., None] if by_condition else v[:, None] for v in study(generator, **kind))
         interval = bootstrap.two_way(x, y, resamples=300, alpha=LEVEL, generator=generator)
         hits += interval.low <= 0 <= interval.high
     return hits / n
 
 
-@pytest.mark.parametrize(("kind", "apart"), [(INSIDE, False), (INSIDE | CONDITIONS, True)])
-def test_the_interval_of_the_headline_holds_zero_where_there_is_nothing(kind: dict, apart: bool) -> None:
-    assert covers(kind, apart) >= stats.binom.ppf(0.001, 100, 0.95) / 100
+@pytest.mark.parametrize(("kind", "by_condition"), [(INSIDE, False), (INSIDE | CONDITIONS, True)])
+def test_the_interval_of_the_headline_holds_zero_where_there_is_nothing(kind: dict, by_condition: bool) -> None:
+    assert covers(kind, by_condition) >= stats.binom.ppf(0.001, 100, 0.95) / 100
 
 
 def test_a_condition_that_moves_both_sides_moves_rho_unless_conditions_are_held_apart() -> None:
-    """Why the view `correlation` says so of grouping within_dataset, and per_dataset stands beside it."""
-    assert covers(INSIDE | CONDITIONS, apart=False) < 0.9
+    """The view `correlation` warns of it for grouping within_dataset, and shows per_dataset as well."""
+    assert covers(INSIDE | CONDITIONS, by_condition=False) < 0.9

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tsfmscope.tasks.statistics.permutation import double_centred, judge, orders, permute_centred, permute_rows
+from tsfmscope.tasks.statistics.permutation import (
+    double_centred,
+    evaluate_orders,
+    orders,
+    permute_centred,
+    permute_rows,
+)
 from tsfmscope.tasks.statistics.power import critical_rho, detectable_rho
 
 
@@ -96,7 +102,7 @@ def test_constants_and_what_is_no_number_have_no_test(value: float) -> None:
 
 def test_the_critical_size_is_the_smallest_that_is_significant() -> None:
     distribution = np.array([0.1, *np.linspace(-1, 1, 199)])
-    got = judge(distribution, True, 0.05)
+    got = evaluate_orders(distribution, True, 0.05)
     far = np.abs(distribution - distribution.mean())
     assert (far >= got.critical - 1e-12).mean() <= 0.05
     smaller = far[far < got.critical - 1e-12].max()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tsfmscope.tasks.statistics.ranks import kendall, spearman, weighted_spearman, why_undefined
+from tsfmscope.tasks.statistics.ranks import kendall, spearman, undefined_reason, weighted_spearman
 
 VALUES = st.one_of(st.integers(-3, 3).map(float), st.just(float("nan")), st.just(1e30), st.just(float("inf")))
 PAIRS = st.lists(st.tuples(VALUES, VALUES, st.integers(0, 3)), min_size=0, max_size=12)
@@ -32,7 +32,7 @@ def test_weighted_spearman_is_scipy_s_of_units_written_out(units: list[tuple[flo
 def test_kendall_and_spearman_are_scipy_s_or_say_why_not(units: list[tuple[float, float]]) -> None:
     x, y = (np.array(values, dtype=float) for values in zip(*units, strict=True)) if units else np.zeros((2, 0))
     there = np.isfinite(x) & np.isfinite(y)
-    if why_undefined(x, y):
+    if undefined_reason(x, y):
         assert np.isnan(kendall(x, y)) and np.isnan(spearman(x, y))
     else:
         assert kendall(x, y) == pytest.approx(stats.kendalltau(x[there], y[there]).statistic, abs=1e-12)
@@ -51,4 +51,4 @@ def test_kendall_and_spearman_are_scipy_s_or_say_why_not(units: list[tuple[float
     ],
 )
 def test_what_has_no_correlation_says_why(x: list[float], y: list[float], reason: str | None) -> None:
-    assert why_undefined(np.array(x, dtype=float), np.array(y, dtype=float)) == reason
+    assert undefined_reason(np.array(x, dtype=float), np.array(y, dtype=float)) == reason

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.tasks.statistics.simulated import study
-from tsfmscope.tasks.statistics.selection_regret import AXES, RULES, choices, compare, of_datasets, regret
+from tsfmscope.tasks.statistics.selection_regret import AXES, RULES, arrange_choices, compare, regret, regret_by_dataset
 from tsfmscope.tasks.statistics.signs import flip_mean
 from tsfmscope.tasks.statistics.study import Options
 
@@ -59,7 +59,7 @@ def slow(tables: Tables, what: str) -> dict[str, list[float]]:
 
 
 @st.composite
-def tabled(draw: st.DrawFn, holes: bool = True) -> Tables:
+def random_tables(draw: st.DrawFn, holes: bool = True) -> Tables:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     shape = tuple(draw(st.integers(1, most)) for most in (5, 4, 3))
     made = [rng.integers(0, draw(st.sampled_from([3, 1000])), size=shape) / 7 for _ in range(3)]
@@ -70,35 +70,35 @@ def tabled(draw: st.DrawFn, holes: bool = True) -> Tables:
     return made[0], made[1], made[2], contexts
 
 
-@given(tabled(), st.sampled_from(sorted(AXES)))
+@given(random_tables(), st.sampled_from(sorted(AXES)))
 @settings(deadline=None, max_examples=60)
 def test_every_rule_is_the_slow_loop_s_and_no_regret_is_below_0(tables: Tables, what: str) -> None:
-    found = of_datasets(*(choices(table, what) for table in tables))
+    found = regret_by_dataset(*(arrange_choices(table, what) for table in tables))
     for rule, expected in slow(tables, what).items():
         np.testing.assert_allclose(found[rule], expected, atol=1e-12, err_msg=rule)
         assert not (found[rule] < 0).any()
 
 
-@given(tabled(), st.randoms(use_true_random=False))
+@given(random_tables(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=30)
 def test_the_order_of_models_and_conditions_says_nothing(tables: Tables, random: Any) -> None:
     models, conditions = (random.sample(range(n), n) for n in tables[0].shape[1:])
     for what in AXES:
         found, other = (
-            of_datasets(*(choices(table, what) for table in some))
+            regret_by_dataset(*(arrange_choices(table, what) for table in some))
             for some in (tables, [table[:, models][:, :, conditions] for table in tables])
         )
         for rule in RULES:
             np.testing.assert_allclose(found[rule], other[rule], atol=1e-12)
 
 
-@given(tabled(holes=False))
+@given(random_tables(holes=False))
 @settings(deadline=None, max_examples=30)
 def test_isotropy_that_orders_as_the_error_does_costs_nothing_and_chance_costs_the_mean(tables: Tables) -> None:
     _, error, earlier, contexts = tables
     for what in AXES:
-        blocks = [choices(table, what) for table in (-error, error, earlier, contexts)]
-        found = of_datasets(*blocks)
+        blocks = [arrange_choices(table, what) for table in (-error, error, earlier, contexts)]
+        found = regret_by_dataset(*blocks)
         if blocks[1].shape[-1] < 2:
             assert all(np.isnan(values).all() for values in found.values())
             continue
@@ -129,17 +129,19 @@ def rows_of(tables: Tables, options: Options = QUICK) -> dict[tuple[str, str], d
     return {(row["grouping"], row["statistic"]): row for row in compare(*tables, options, ("s", "zeta"))}
 
 
-def drawn(shape: tuple[int, int, int], seed: int = 0) -> Tables:
+def gaussian_tables(shape: tuple[int, int, int], seed: int = 0) -> Tables:
     rng = np.random.default_rng(seed)
     contexts = np.broadcast_to(np.linspace(100, 500, shape[2]), shape)
     return rng.normal(size=shape), rng.normal(size=shape), rng.normal(size=shape), contexts
 
 
 def test_what_cannot_be_chosen_has_no_rows_and_what_a_rule_lacks_a_reason() -> None:
-    groupings = {shape: {what for what, _ in rows_of(drawn(shape))} for shape in ((6, 3, 2), (6, 3, 1), (6, 1, 2))}
+    groupings = {
+        shape: {what for what, _ in rows_of(gaussian_tables(shape))} for shape in ((6, 3, 2), (6, 3, 1), (6, 1, 2))
+    }
     assert groupings == {(6, 3, 2): set(AXES), (6, 3, 1): {"model"}, (6, 1, 2): {"context"}}
-    assert not rows_of(drawn((6, 1, 1))) and not rows_of(drawn((0, 0, 0)))
-    rows = rows_of((*drawn((6, 3, 1))[:2], np.full((6, 3, 1), NAN), np.full((6, 3, 1), 100.0)))
+    assert not rows_of(gaussian_tables((6, 1, 1))) and not rows_of(gaussian_tables((0, 0, 0)))
+    rows = rows_of((*gaussian_tables((6, 3, 1))[:2], np.full((6, 3, 1), NAN), np.full((6, 3, 1), 100.0)))
     for rule, why in (("validation", "earlier window"), ("largest_context", "one context")):
         for statistic in (f"regret_{rule}", f"advised_less_{rule}"):
             row = rows["model", statistic]
@@ -147,7 +149,7 @@ def test_what_cannot_be_chosen_has_no_rows_and_what_a_rule_lacks_a_reason() -> N
 
 
 def test_an_adviser_that_knows_the_error_beats_chance_and_one_that_knows_nothing_does_not() -> None:
-    tables = drawn((20, 5, 2))
+    tables = gaussian_tables((20, 5, 2))
     known, unknown = rows_of((-tables[1], *tables[1:])), rows_of(tables)
     for what in AXES:
         row = known[what, "advised_less_chance"]
@@ -163,9 +165,13 @@ def test_flips_are_all_of_them_where_they_are_few_and_scipy_s_p() -> None:
     values = np.random.default_rng(2).normal(0.4, size=11)
     found = flip_mean(values, permutations=9999, generator=np.random.default_rng(0))
     peer = stats.permutation_test((values,), np.sum, permutation_type="samples", n_resamples=np.inf)
-    assert (found.p, found.smallest, found.how) == (pytest.approx(peer.pvalue), 2 / 2**11, "all 2^11 sign flips")
+    assert (found.p, found.smallest, found.description) == (
+        pytest.approx(peer.pvalue),
+        2 / 2**11,
+        "all 2^11 sign flips",
+    )
     many = flip_mean(values, permutations=999, generator=np.random.default_rng(0))
-    assert many.p == pytest.approx(peer.pvalue, abs=0.06) and many.how == "999 random sign flips"
+    assert many.p == pytest.approx(peer.pvalue, abs=0.06) and many.description == "999 random sign flips"
     assert flip_mean(np.zeros(4), permutations=99, generator=np.random.default_rng(0)).p == 1
 
 

@@ -70,7 +70,7 @@ def test_corrections_are_statsmodels_and_leave_out_what_has_no_p() -> None:
 def test_an_interval_by_row_is_scipy_s_bca_of_paired_units() -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 22)) + np.linspace(0, 2, 22)
     got = bootstrap.by_row(
-        x[None, :, None], y[None, :, None], what="data sets", generator=np.random.default_rng(5), **HOW
+        x[None, :, None], y[None, :, None], unit_name="data sets", generator=np.random.default_rng(5), **HOW
     )
     theirs = stats.bootstrap(
         (x, y),
@@ -89,7 +89,7 @@ def test_where_bca_is_undefined_the_percentile_interval_says_so() -> None:
     x = np.arange(6.0)
     y = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])  # without the last row there is no correlation
     got = bootstrap.by_row(
-        x[None, :, None], y[None, :, None], what="data sets", generator=np.random.default_rng(0), **HOW
+        x[None, :, None], y[None, :, None], unit_name="data sets", generator=np.random.default_rng(0), **HOW
     )
     assert "BCa undefined" in got.method
     assert got.low < got.high
@@ -98,13 +98,13 @@ def test_where_bca_is_undefined_the_percentile_interval_says_so() -> None:
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_five_rows_have_no_interval(rows: int) -> None:
     x = np.random.default_rng(0).normal(size=(1, rows, 2))
-    got = bootstrap.by_row(x, x, what="models", generator=np.random.default_rng(0), **HOW)
+    got = bootstrap.by_row(x, x, unit_name="models", generator=np.random.default_rng(0), **HOW)
     assert math.isnan(got.low) and got.reason == f"no interval: {rows} models, needs 6"
 
 
 def test_an_interval_of_the_same_value_everywhere_is_none() -> None:
     x = np.arange(8.0)[None, :, None]
-    got = bootstrap.by_row(x, x, what="data sets", generator=np.random.default_rng(0), **HOW)
+    got = bootstrap.by_row(x, x, unit_name="data sets", generator=np.random.default_rng(0), **HOW)
     assert got.reason == "no interval: every resample gives the same value"
     got = bootstrap.by_cluster(np.ones(6), np.ones(6), generator=np.random.default_rng(0), **HOW)
     assert got.reason == "no interval: every resample gives the same value"

@@ -37,5 +37,5 @@ def entry(job: Job, data: Any, model: Any) -> Result:
     return Result([row | {"environment": current_context().environment}])
 
 
-def nothing(_: Any) -> None:
+def do_nothing(_: Any) -> None:
     """What is read, and what is checked: the loader itself holds the model's fingerprint to what was planned."""

@@ -35,8 +35,8 @@ def test_jobs_queued_behind_one_that_failed_in_passing_wait_for_the_model_to_be_
     (failed,) = outcomes(worker, bad, *sound)
     assert failed.failure is not None and failed.failure.transient == spoils
     behind = outcomes(worker, *sound)
-    assert [one.undone for one in behind] == ([True] if spoils else [False] * 3) and not behind[0].leaving
-    assert not outcomes(worker, plain)[0].undone, "a job without a model"
+    assert [one.is_unfinished for one in behind] == ([True] if spoils else [False] * 3) and not behind[0].is_leaving
+    assert not outcomes(worker, plain)[0].is_unfinished, "a job without a model"
     worker.load(bad)
     assert [one.rows[0]["n"] for one in outcomes(worker, *sound)] == [1, 2, 3]
 
@@ -47,8 +47,8 @@ def test_jobs_queued_behind_a_long_one_are_handed_back_and_those_sent_later_are_
     log = tmp_path / "log"
     (long,) = toy.make([0], log, toy.PLAIN, sleep=1.1)
     pairs = [(job, 1) for job in toy.make(range(1, 4), log, toy.PLAIN)]
-    assert len(pickle.loads(worker.run_all(pairs, 60.0, queued=True))) == 3, "nothing was before them"
+    assert len(pickle.loads(worker.run_all(pairs, 60.0, was_queued=True))) == 3, "nothing was before them"
     worker.run_all([(long, 1)], 60.0)
-    assert [pickle.loads(worker.run_all(pairs, 60.0, queued=True)) for _ in range(2)] == [[], []]
+    assert [pickle.loads(worker.run_all(pairs, 60.0, was_queued=True)) for _ in range(2)] == [[], []]
     assert len(pickle.loads(worker.run_all(pairs, 60.0))) == 3
-    assert len(pickle.loads(worker.run_all(pairs, 60.0, queued=True))) == 3
+    assert len(pickle.loads(worker.run_all(pairs, 60.0, was_queued=True))) == 3

@@ -80,7 +80,7 @@ def sweep(folder: Path, jobs: list[Job], events: list[tuple[Callable[[list[dict[
     """Run the jobs; several times a second, if the first of the events is due by what is stored, let it happen."""
 
     def look(_: Progress) -> None:
-        if events and events[0][0](toy.stored(folder / "store")):
+        if events and events[0][0](toy.read_records(folder / "store")):
             events.pop(0)[1]()
             toy.log(str(folder / "log"), "event that")
 
@@ -92,13 +92,13 @@ def sweep(folder: Path, jobs: list[Job], events: list[tuple[Callable[[list[dict[
 
 def once(folder: Path, count: int) -> list[dict[str, Any]]:
     """The records, each key once and none a failure."""
-    records = toy.stored(folder / "store")
+    records = toy.read_records(folder / "store")
     assert len({record["key"] for record in records}) == len(records) == count
     assert [record["error"] for record in records if record["error"]] == []
     return records
 
 
-def requested() -> list[dict[str, float]]:
+def autoscaler_request() -> list[dict[str, float]]:
     """What Ray's autoscaler, if one ran, would find asked of it."""
     from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
     from ray.experimental.internal_kv import _internal_kv_get
@@ -118,14 +118,14 @@ def test_nodes_that_join_are_used_and_nodes_that_drain_or_die_are_done_without(
     def join() -> None:
         added.append(nodes(num_cpus=2))
 
-    def seen(count: int, node: int) -> Callable[[list[dict[str, Any]]], bool]:
+    def has_run(count: int, node: int) -> Callable[[list[dict[str, Any]]], bool]:
         return lambda records: ran_on(records)[added[node].node_id] >= count
 
     events = [
         (lambda records: len(records) >= 3, join),  # 1 actor, then 3
-        (seen(6, 0), lambda: drain(first, 60)),
+        (has_run(6, 0), lambda: drain(first, 60)),
         (lambda records: not alive(first), join),  # it has ended by itself: its actor was let go
-        (seen(6, 1), lambda: cluster.remove_node(added[0], allow_graceful=False)),
+        (has_run(6, 1), lambda: cluster.remove_node(added[0], allow_graceful=False)),
     ]
     jobs = toy.make(range(200), tmp_path / "log", groups=2, sleep=0.2, where=True, paced=[12, len(events)])
     summary = sweep(tmp_path, jobs, events)
@@ -133,7 +133,7 @@ def test_nodes_that_join_are_used_and_nodes_that_drain_or_die_are_done_without(
     records = once(tmp_path, 200)
     assert (summary.done, summary.failed) == (200, 0)
     assert ran_on(records).keys() == {first.node_id, *(node.node_id for node in added)}
-    extra = Counter(map(int, toy.logged(tmp_path / "log", "run"))).total() - 200
+    extra = Counter(map(int, toy.read_log(tmp_path / "log", "run"))).total() - 200
     assert extra <= summary.handed_back, "a job ran again that had not been handed back"
 
 
@@ -150,13 +150,13 @@ def test_a_job_that_its_node_has_no_time_for_is_done_elsewhere(tmp_path: Path, n
     ]
     jobs += toy.make(range(10, 14), tmp_path / "log", where=True)
     began = time.monotonic()
-    summary = sweep(tmp_path, jobs, [(lambda _: "9" in toy.logged(tmp_path / "log", "run"), take_away)])
+    summary = sweep(tmp_path, jobs, [(lambda _: "9" in toy.read_log(tmp_path / "log", "run"), take_away)])
 
     records = once(tmp_path, 9)
     assert summary.handed_back >= 1 and time.monotonic() - began < 300, "the job that hangs for 600 s was waited for"
     (hung,) = [record for record in records if '"n":9' in record["spec"]]
     assert hung["rows"][0]["node"] == added[0].node_id
-    assert Counter(toy.logged(tmp_path / "log", "run"))["9"] == 2
+    assert Counter(toy.read_log(tmp_path / "log", "run"))["9"] == 2
 
 
 def test_a_node_that_dies_while_its_actors_start_is_not_taken_for_a_broken_environment(
@@ -164,11 +164,13 @@ def test_a_node_that_dies_while_its_actors_start_is_not_taken_for_a_broken_envir
 ) -> None:
     doomed, log, latch = [nodes(num_cpus=6)], tmp_path / "log", tmp_path / "latch"
     judged: list[bool] = []  # of each start that failed, whether it was laid to a node that went
-    shaken = Nodes.shaken
-    monkeypatch.setattr(Nodes, "shaken", lambda self, since: judged.append(shaken(self, since)) or judged[-1])
+    original = Nodes.may_have_failed
+    monkeypatch.setattr(
+        Nodes, "may_have_failed", lambda self, since: judged.append(original(self, since)) or judged[-1]
+    )
 
     def kill(_: Any) -> None:
-        if doomed and len(toy.logged(log, "starts")) >= 6:
+        if doomed and len(toy.read_log(log, "starts")) >= 6:
             cluster.remove_node(doomed.pop(), allow_graceful=False)
             nodes(num_cpus=2)
         if len(judged) >= 6:  # not before: two quick actors would do all the jobs before the other deaths are heard of
@@ -193,7 +195,7 @@ def test_an_actor_that_is_told_to_end_finishes_its_job_if_it_can_and_else_hands_
     summary = run(jobs, toy.port(tmp_path / "store"), resources)
 
     records = once(tmp_path, 6)
-    assert Counter(toy.logged(tmp_path / "log", "run"))["9"] == runs
+    assert Counter(toy.read_log(tmp_path / "log", "run"))["9"] == runs
     assert summary.handed_back == runs - 1 and summary.restarts == 1
     actors = {record["timing"]["actor"] for record in records}
     assert actors == {"actor-0", "actor-1"}, "an actor that was told to end did more, or was not replaced"
@@ -215,7 +217,7 @@ def test_jobs_go_where_labels_and_custom_resources_send_them(tmp_path: Path, nod
 
     def append(records: Any) -> None:
         port.append(records)
-        asked.append(requested())
+        asked.append(autoscaler_request())
 
     resources = Resources(address="auto", actors=7, tasks=placed, flush_seconds=0.2)
     run(jobs, port._replace(append=append), resources)
@@ -228,4 +230,4 @@ def test_jobs_go_where_labels_and_custom_resources_send_them(tmp_path: Path, nod
     assert (
         sorted(asked[0], key=len) == [toys] * 4 + [plain] * 3 or sorted(asked[0], key=len) == [toys] * 3 + [plain] * 4
     )
-    assert requested() == []
+    assert autoscaler_request() == []

@@ -16,7 +16,7 @@ import toy
 from tsfmscope.tasks.errors import SweepError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.sweep.actor import Worker, WorkerConfig, WorkerLocation
-from tsfmscope.tasks.sweep.actor_pool import ActorHandle, ActorPool, of_worker
+from tsfmscope.tasks.sweep.actor_pool import ActorHandle, ActorPool, worker_callbacks
 from tsfmscope.tasks.sweep.cluster import Resources, connect
 from tsfmscope.tasks.sweep.engine import Summary, run
 from tsfmscope.tasks.sweep.job_queue import JobGroup
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def by_n(store: Path) -> dict[int, dict[str, Any]]:
-    records = toy.stored(store)
+    records = toy.read_records(store)
     assert len({record["key"] for record in records}) == len(records), "a key stands twice"
     return {json.loads(record["spec"])["n"]: record for record in records}
 
@@ -55,16 +55,16 @@ def test_every_job_runs_once_and_is_stored_once_with_all_that_a_record_holds(log
     port = toy.port(store)
 
     def append(records: Any) -> None:
-        runs_at_append.append(len(toy.logged(log, "run")))
+        runs_at_append.append(len(toy.read_log(log, "run")))
         port.append(records)
 
     summary = run([*jobs, *jobs[:5]], port._replace(append=append), LOCAL, report=moments.append)
 
     assert (summary.planned, summary.reused, summary.done, summary.failed) == (60, 0, 60, 0)
-    assert sorted(map(int, toy.logged(log, "run"))) == list(range(60))
-    assert len(toy.logged(log, "load")) == summary.loads <= 2 * 3, "more loads than actors times groups"
+    assert sorted(map(int, toy.read_log(log, "run"))) == list(range(60))
+    assert len(toy.read_log(log, "load")) == summary.loads <= 2 * 3, "more loads than actors times groups"
     assert len(runs_at_append) >= 3 and runs_at_append[0] < 50, "nothing was stored while jobs still ran"
-    assert moments[-1].left == 0 and moments[-1].done == 60 and any(0 < m.done < 60 for m in moments)
+    assert moments[-1].remaining == 0 and moments[-1].done == 60 and any(0 < m.done < 60 for m in moments)
     records = by_n(store)
     assert sorted(records) == list(range(60))
     record = records[30]
@@ -83,7 +83,7 @@ def test_every_job_runs_once_and_is_stored_once_with_all_that_a_record_holds(log
 
     again = run(jobs, toy.port(store), LOCAL)
     assert (again.planned, again.reused, again.done, again.loads) == (60, 60, 0, 0)
-    assert len(toy.logged(log, "run")) == 60
+    assert len(toy.read_log(log, "run")) == 60
 
 
 FAULTS = [  # what the job does, error type, text in its message, attempts
@@ -122,7 +122,7 @@ def faulty(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Faulty:
     jobs += [Job(toy.WORK, {"n": n, "log": str(log), "load": "raise"}, group="broken") for n in range(300, 350)]
     jobs += toy.make(range(400, 405), log)
     summary = run(jobs, toy.port(store), Resources(max_attempts=2, job_timeout_s=3, flush_seconds=0.3))
-    return Faulty(summary, by_n(store), Counter(map(int, toy.logged(log, "run"))), Counter(toy.logged(log, "load")))
+    return Faulty(summary, by_n(store), Counter(map(int, toy.read_log(log, "run"))), Counter(toy.read_log(log, "load")))
 
 
 @pytest.mark.parametrize(("do", "kind", "text", "attempts"), FAULTS)
@@ -177,7 +177,7 @@ def test_the_batch_that_memory_was_enough_for_is_found_once_however_few_attempts
     summary = run(jobs, toy.port(store), Resources(max_attempts=2, actors=2))
     assert (summary.done, summary.failed) == (12, 0)
     assert {record["rows"][0]["batch"] for record in by_n(store).values()} == {1}
-    assert len(toy.logged(log, "run")) <= 12 + 2 * 4 + 8, "each job began with the whole batch"
+    assert len(toy.read_log(log, "run")) <= 12 + 2 * 4 + 8, "each job began with the whole batch"
 
 
 def test_jobs_that_turn_out_long_do_not_wait_behind_each_other(log: Path, store: Path) -> None:
@@ -186,27 +186,27 @@ def test_jobs_that_turn_out_long_do_not_wait_behind_each_other(log: Path, store:
     run(jobs, toy.port(store), Resources(actors=2))
     long = Counter(record["timing"]["actor"] for n, record in by_n(store).items() if n >= 400)
     assert len(long) == 2 and min(long.values()) >= 2, "all were queued on one actor"
-    assert len(toy.logged(log, "run")) == 406
+    assert len(toy.read_log(log, "run")) == 406
 
 
 def test_an_actor_on_a_node_without_the_folder_is_kept_idle_while_another_works(store: Path) -> None:
     import ray
 
-    worker = ray.remote(Worker).remote("actor-0", of_worker(toy.port(store)), WorkerConfig(1, "/absent/folder"))
+    worker = ray.remote(Worker).remote("actor-0", worker_callbacks(toy.port(store)), WorkerConfig(1, "/absent/folder"))
     site = ray.get(worker.start.remote())
     ray.kill(worker)
-    assert "has not got the driver's folder /absent/folder" in site.unfit
-    fleet, (first, second) = (
+    assert "lacks the driver's folder /absent/folder" in site.unfit
+    pool, (first, second) = (
         ActorPool("actor", toy.port(store), LOCAL),
         (ActorHandle(n, None, JobGroup(LOCAL.needs)) for n in "ab"),
     )
-    fleet.slots = [first, second]
-    fleet.started(first, site)
-    assert first.up and not first.open and not fleet.able(JobGroup(LOCAL.needs))
-    with pytest.raises(SweepError, match=r"workers do not start: node .* has not got the driver's folder"):
-        fleet.started(second, site)
-    fleet.started(second, WorkerLocation("b", "127.0.0.1", "cpu", "id"))
-    assert second.open and fleet.able(JobGroup(LOCAL.needs)) == {"id"}
+    pool.handles = [first, second]
+    pool.record_start(first, site)
+    assert first.is_up and not first.is_open and not pool.capable_nodes(JobGroup(LOCAL.needs))
+    with pytest.raises(SweepError, match=r"workers do not start: node .* lacks the driver's folder"):
+        pool.record_start(second, site)
+    pool.record_start(second, WorkerLocation("b", "127.0.0.1", "cpu", "id"))
+    assert second.is_open and pool.capable_nodes(JobGroup(LOCAL.needs)) == {"id"}
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_a_load_that_takes_its_actor_along_is_tried_to_the_limit(
     resources = Resources(max_attempts=2, load_timeout_s=1.5)
     summary = run([*broken, *toy.make(range(5), log)], toy.port(store), resources)
     assert (summary.done, summary.failures) == (5, {kind: 20})
-    assert Counter(toy.logged(log, "load"))["broken"] <= most + 1
+    assert Counter(toy.read_log(log, "load"))["broken"] <= most + 1
     assert by_n(store)[110]["error"]["transient"]
 
 

@@ -40,7 +40,7 @@ def test_a_job_sees_its_own_version_the_job_beside_it_ours_and_one_without_an_en
     summary = run(planned, toy.port(folder / "store"), resources)
     assert (summary.done, dict(summary.failures)) == (6, {"EnvironmentFailed": 4})
 
-    records = {json.loads(record["spec"])["n"]: record for record in toy.stored(folder / "store")}
+    records = {json.loads(record["spec"])["n"]: record for record in toy.read_records(folder / "store")}
     rows = [records[n]["rows"][0] for n in range(6)]
     assert [row["version"] for row in rows] == [version("six")] * 3 + [OTHER] * 3
     assert [row["environment"] for row in rows] == [""] * 3 + [own.digest] * 3
@@ -49,27 +49,29 @@ def test_a_job_sees_its_own_version_the_job_beside_it_ours_and_one_without_an_en
     assert f"six=={OTHER}\n" in (own.folder / "pins.txt").read_text()
     assert {path.name for path in own.code.iterdir()} == {"tsfmscope"}
     began = time.monotonic()
-    EnvironmentBuilder().make(own)  # it is there
+    EnvironmentBuilder().build(own)  # it is there
     assert time.monotonic() - began < 1
 
     errors = [records[n]["error"] for n in range(6, 10)]
-    assert all("mend environments.broken.packages" in one["message"] and one["transient"] for one in errors)
+    assert all("fix environments.broken.packages" in one["message"] and one["transient"] for one in errors)
     assert all("six<0" in one["message"] for one in errors)
     assert not broken.folder.exists()
 
 
 def test_making_one_ends_in_time_and_says_what_to_raise() -> None:
     own = Environment("slow", (f"six=={OTHER}",), timeout_s=0.01)
-    with pytest.raises(EnvironmentFailed, match=r"slow: not made within 0.01 s; raise environments.slow.timeout_s"):
-        EnvironmentBuilder().make(own)
+    with pytest.raises(
+        EnvironmentFailed, match=r"slow: the build took more than 0.01 s; raise environments.slow.timeout_s"
+    ):
+        EnvironmentBuilder().build(own)
     assert not (own.folder / READY).exists()
 
 
 def test_a_machine_without_uv_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("sys.executable", str(folder / "python"))
     monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(EnvironmentFailed, match="install the extra environments"):
-        EnvironmentBuilder().make(Environment("any", ("six",)))
+    with pytest.raises(EnvironmentFailed, match="install the extra `environments`"):
+        EnvironmentBuilder().build(Environment("any", ("six",)))
 
 
 BACKEND = """
@@ -89,10 +91,10 @@ def test_nothing_is_built_unless_that_is_allowed(folder: Path, package: str) -> 
     (project / "backend.py").write_text(BACKEND)
     packages = (package.format(project.as_uri() if "@" in package else project),)
     with pytest.raises(EnvironmentFailed, match="Building source distributions is disabled"):
-        EnvironmentBuilder().make(Environment("wheels", packages))
+        EnvironmentBuilder().build(Environment("wheels", packages))
     assert not (project / "ran").exists()
     with pytest.raises(EnvironmentFailed):
-        EnvironmentBuilder().make(Environment("builds", packages, allow_builds=True))
+        EnvironmentBuilder().build(Environment("builds", packages, allow_builds=True))
     assert (project / "ran").exists(), "the backend would not have run in any case"
 
 
@@ -108,17 +110,17 @@ def test_the_environment_of_a_group_makes_a_kind_of_actor_of_its_own_and_leaves_
     own = Environment("older", (f"six=={OTHER}",))
     resources = Resources(cpus=2, environments={"theirs": own})
     ours, theirs = jobs("ours", range(1))[0], jobs("theirs", range(1))[0]
-    assert resources.of_job(ours) == ActorResources(cpus=2)
-    assert resources.of_job(theirs) == ActorResources(cpus=2, environment=own)
+    assert resources.for_job(ours) == ActorResources(cpus=2)
+    assert resources.for_job(theirs) == ActorResources(cpus=2, environment=own)
     assert ours.key == theirs.key
-    assert "environment older" in str(resources.of_job(theirs))
+    assert "environment older" in str(resources.for_job(theirs))
 
 
 def test_what_is_being_made_when_a_sweep_ends_is_left_undone_at_once() -> None:
-    maker, own = EnvironmentBuilder(), Environment("older", (f"six=={OTHER}",))
-    assert not maker.ready(own)
+    builder, own = EnvironmentBuilder(), Environment("older", (f"six=={OTHER}",))
+    assert not builder.is_ready(own)
     began = time.monotonic()
-    maker.close()
+    builder.close()
     assert time.monotonic() - began < 6
     assert not (own.folder / READY).exists()
-    assert maker.failure(own) is None
+    assert builder.failure(own) is None

@@ -14,7 +14,7 @@ import toy
 
 from tsfmscope.tasks.errors import SweepError
 from tsfmscope.tasks.sweep.actor import Worker, WorkerConfig
-from tsfmscope.tasks.sweep.actor_pool import of_worker
+from tsfmscope.tasks.sweep.actor_pool import worker_callbacks
 from tsfmscope.tasks.sweep.cluster import Resources, connect
 from tsfmscope.tasks.sweep.engine import Summary, run
 from tsfmscope.tasks.sweep.placement import ActorResources
@@ -36,7 +36,7 @@ def sweep(folder: Path, resources: Resources, models: int = 3, **spec: Any) -> t
     without = toy.make(range(100, 124), log, toy.PLAIN, **spec)
     jobs = [job for pair in zip(with_model[::2], with_model[1::2], without, strict=True) for job in pair]
     summary = run(sorted(jobs, key=lambda job: job.group), toy.port(folder / "store"), resources)
-    records = toy.stored(folder / "store")
+    records = toy.read_records(folder / "store")
     assert len({record["key"] for record in records}) == len(records) == 72 and summary.failed == 0
     return summary, records
 
@@ -50,7 +50,7 @@ def of(records: list[dict[str, Any]], task: str) -> dict[str, list[Mapping[str, 
     return found
 
 
-def shown(records: list[Mapping[str, Any]]) -> set[tuple[str, str]]:
+def devices_of(records: list[Mapping[str, Any]]) -> set[tuple[str, str]]:
     """Devices that rows and timings tell of."""
     return {(record["rows"][0]["gpus"], record["timing"]["device"]) for record in records}
 
@@ -63,12 +63,12 @@ def test_half_gpu_actors_share_a_device_while_a_cpu_job_beside_them_holds_none(t
     assert (len(on_gpus), len(beside)) == (4, 2) and not set(on_gpus) & set(beside)
     devices = defaultdict(list)
     for actor, mine in on_gpus.items():
-        assert len(shown(mine)) == 1, "an actor changed its device"
-        ((visible, device),) = shown(mine)
+        assert len(devices_of(mine)) == 1, "an actor changed its device"
+        ((visible, device),) = devices_of(mine)
         assert device == f"cuda:{visible}" and visible in ("0", "1")
         devices[visible].append(actor)
     assert {visible: len(actors) for visible, actors in devices.items()} == {"0": 2, "1": 2}
-    assert all(shown(mine) == {("", "cpu")} for mine in beside.values())
+    assert all(devices_of(mine) == {("", "cpu")} for mine in beside.values())
 
     assert 3 <= summary.loads <= 4 * 3, "more loads than actors times models"
     begun = {task: [r["timing"]["started"] for actor in of(records, task).values() for r in actor] for task in MIXED}
@@ -80,7 +80,7 @@ def test_an_actor_that_shows_two_devices_stops_the_sweep(two_gpus: None, tmp_pat
     import ray
 
     leaky = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
-    port = ray.put(of_worker(toy.port(tmp_path)))
+    port = ray.put(worker_callbacks(toy.port(tmp_path)))
     options = {"num_cpus": 0.5, "num_gpus": 0.5, "runtime_env": {"env_vars": leaky}}
     actor = ray.remote(Worker).options(**options).remote("leaky", port, WorkerConfig(1, str(tmp_path), devices=1))
     with pytest.raises(SweepError, match=r"Ray assigned \['?\d'?\], CUDA_VISIBLE_DEVICES shows \['0', '1'\]"):

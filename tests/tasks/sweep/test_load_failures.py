@@ -1,4 +1,4 @@
-"""Failed loads by node: when it may try again, and when nobody is to."""
+"""Failed loads by node: when a node may try again, and when no attempt is left."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ def now() -> float:
     return time.monotonic()
 
 
-def test_a_node_without_the_weights_is_barred_from_them_alone_and_others_are_not() -> None:
-    failed = LoadFailures(3)
-    assert failed.failed(MODEL, HERE, ABSENT, now()) == 1
-    assert failed.barred("here") == {MODEL} and not failed.barred("there")
-    assert failed.hopeless(MODEL, {"here", "there"}) is None
-    refusal = failed.hopeless(MODEL, {"here"})
-    assert refusal is not None and refusal.failure is ABSENT and refusal.site is HERE
-    assert failed.hopeless(MODEL, set()) is None, "no actor is up: nothing is known"
-    assert failed.hopeless(OTHER, {"here"}) is None
+def test_a_node_without_the_weights_is_excluded_for_that_group_alone_and_others_are_not() -> None:
+    failures = LoadFailures(3)
+    assert failures.record_failure(MODEL, HERE, ABSENT, now()) == 1
+    assert failures.excluded_groups("here") == {MODEL} and not failures.excluded_groups("there")
+    assert failures.exhausted(MODEL, {"here", "there"}) is None
+    node = failures.exhausted(MODEL, {"here"})
+    assert node is not None and node.failure is ABSENT and node.location is HERE
+    assert failures.exhausted(MODEL, set()) is None, "no actor is up: nothing is known"
+    assert failures.exhausted(OTHER, {"here"}) is None
 
 
-def test_after_as_many_nodes_as_attempts_the_model_is_given_up_on_the_others_too() -> None:
-    failed = LoadFailures(2)
-    failed.failed(MODEL, HERE, ABSENT, now())
-    assert failed.hopeless(MODEL, {"here", "there", "away"}) is None
-    failed.failed(MODEL, THERE, ABSENT, now())
-    assert failed.hopeless(MODEL, {"here", "there", "away"}) is not None
+def test_after_as_many_nodes_as_attempts_the_group_is_exhausted_on_the_others_too() -> None:
+    failures = LoadFailures(2)
+    failures.record_failure(MODEL, HERE, ABSENT, now())
+    assert failures.exhausted(MODEL, {"here", "there", "away"}) is None
+    failures.record_failure(MODEL, THERE, ABSENT, now())
+    assert failures.exhausted(MODEL, {"here", "there", "away"}) is not None
 
 
 def test_an_outage_that_meets_all_actors_of_a_node_at_once_is_one_try(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_failures, "PAUSE_S", 0.02)
-    failed, sent = LoadFailures(2), now()
-    assert [failed.failed(MODEL, HERE, OUTAGE, sent) for _ in range(4)] == [1, 1, 1, 1]
-    assert failed.barred("here") == {MODEL} and failed.hopeless(MODEL, {"here"}) is None
+    failures, requested_at = LoadFailures(2), now()
+    assert [failures.record_failure(MODEL, HERE, OUTAGE, requested_at) for _ in range(4)] == [1, 1, 1, 1]
+    assert failures.excluded_groups("here") == {MODEL} and failures.exhausted(MODEL, {"here"}) is None
     time.sleep(0.03)
-    assert not failed.barred("here"), "it may try again"
-    assert failed.failed(MODEL, HERE, OUTAGE, now()) == 2
+    assert not failures.excluded_groups("here"), "it may try again"
+    assert failures.record_failure(MODEL, HERE, OUTAGE, now()) == 2
     time.sleep(0.05)
-    assert failed.barred("here") and failed.hopeless(MODEL, {"here"}) is not None
+    assert failures.excluded_groups("here") and failures.exhausted(MODEL, {"here"}) is not None
 
 
 def test_a_load_that_succeeds_clears_its_node() -> None:
-    failed = LoadFailures(3)
-    failed.failed(MODEL, HERE, ABSENT, now())
-    failed.failed(MODEL, THERE, ABSENT, now())
-    failed.succeeded(MODEL, HERE)
-    assert not failed.barred("here") and failed.barred("there") and list(failed) == [MODEL]
-    failed.succeeded(MODEL, THERE)
-    failed.succeeded(MODEL, AWAY)
-    assert list(failed) == []
+    failures = LoadFailures(3)
+    failures.record_failure(MODEL, HERE, ABSENT, now())
+    failures.record_failure(MODEL, THERE, ABSENT, now())
+    failures.forget_failures(MODEL, HERE)
+    assert not failures.excluded_groups("here") and failures.excluded_groups("there") and list(failures) == [MODEL]
+    failures.forget_failures(MODEL, THERE)
+    failures.forget_failures(MODEL, AWAY)
+    assert list(failures) == []

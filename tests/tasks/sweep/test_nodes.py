@@ -53,14 +53,14 @@ def test_three_nodes_work_at_once_and_their_rows_and_dumps_are_in_the_shared_fol
     summary = run(jobs(log, COUNT), toy.port(store), Resources(address=cluster.address, flush_seconds=0.5))
 
     assert (summary.done, summary.failed, summary.restarts) == (COUNT, 0, 0)
-    records = toy.stored(store)
+    records = toy.read_records(store)
     assert len({record["key"] for record in records}) == len(records) == COUNT
     rows = [record["rows"][0] for record in records]
     assert {row["folder"] for row in rows} == {str(here)}, "a worker is in the driver's folder"
     assert {row["python"] for row in rows} == {python}
     done = Counter(record["timing"]["node"] for record in records)
     assert set(done) == set(NODES) and done == Counter(row["node"] for row in rows)
-    assert done == Counter(toy.logged(log, "at")), "each job ran once"
+    assert done == Counter(toy.read_log(log, "at")), "each job ran once"
     assert len({(record["timing"]["actor"], record["timing"]["node"]) for record in records}) == len(NODES)
     assert len({row["pid"] for row in rows}) == len(NODES), "dumps are written by the workers"
     for row in rows:
@@ -75,8 +75,8 @@ def test_a_node_without_the_weights_leaves_their_jobs_to_the_others(tmp_path: Pa
     asked = toy.make(range(60), log, groups=3, load=NODES[0], sleep=0.3)
     summary = run(asked, toy.port(store), Resources(address=cluster.address))
     assert (summary.done, summary.failed) == (60, 0)
-    assert {record["timing"]["node"] for record in toy.stored(store)} == set(NODES[1:])
-    assert toy.logged(log, "refused"), "its actor never tried"
+    assert {record["timing"]["node"] for record in toy.read_records(store)} == set(NODES[1:])
+    assert toy.read_log(log, "refused"), "its actor never tried"
 
 
 def test_trials_of_a_search_run_on_every_node_with_the_same_python(tmp_path: Path, cluster: Any, python: str) -> None:

@@ -27,7 +27,7 @@ CHECKPOINT = ROOT / "checkpoints" / "moirai-nano"
 TOLERANCE = 1e-4  # of states as they are, up to 20 in size; of forecasts in standard deviations of their series
 
 
-def documented() -> str:
+def documented_params() -> str:
     """The example of docs/environments.md, in the place of what the default params say."""
     blocks = (ROOT / "docs" / "environments.md").read_text().split("```yaml\n")[1:]
     example = yaml.safe_load(blocks[0].partition("```")[0])
@@ -38,7 +38,7 @@ def documented() -> str:
 
 
 def test_the_documented_example_is_valid_and_its_model_has_the_environment() -> None:
-    (own,) = environments(parse(documented())).items()
+    (own,) = environments(parse(documented_params())).items()
     assert own[0] == "moirai-pinned"
     assert {"uni2ts==2.0.0", "torch==2.4.1", "numpy==1.26.4"} <= set(own[1].packages)
 
@@ -47,17 +47,19 @@ def test_the_documented_example_is_valid_and_its_model_has_the_environment() -> 
 @pytest.mark.timeout(3600)
 def test_uni2ts_own_pins_give_the_same_states_and_forecasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    own = environments(parse(documented()))["moirai-pinned"]
+    own = environments(parse(documented_params()))["moirai-pinned"]
     files, ref = registry.fingerprint(CHECKPOINT), str(CHECKPOINT)
     spec = {"family": "moirai", "ref": ref, "windows": 12, "seed": 0}
     jobs = [
         Job(moirai_twice.TASK, spec, {f"model:{ref}": registry.with_code("moirai", files, digest)}, group=group)
         for group, digest in (("ours", ""), ("theirs", own.digest))
     ]
-    port = toy.port(tmp_path / "store")._replace(check=moirai_twice.nothing, read=moirai_twice.nothing)
+    port = toy.port(tmp_path / "store")._replace(check=moirai_twice.do_nothing, read=moirai_twice.do_nothing)
     summary = run(jobs, port, Resources(actors=2, local_cpus=2, environments={"theirs": own}))
-    assert (summary.done, summary.failed) == (2, 0), toy.stored(tmp_path / "store")
-    rows: dict[str, Any] = {one["rows"][0]["environment"]: one["rows"][0] for one in toy.stored(tmp_path / "store")}
+    assert (summary.done, summary.failed) == (2, 0), toy.read_records(tmp_path / "store")
+    rows: dict[str, Any] = {
+        one["rows"][0]["environment"]: one["rows"][0] for one in toy.read_records(tmp_path / "store")
+    }
     ours, theirs = rows[""], rows[own.digest]
     assert theirs["versions"]["torch"].startswith("2.4.") and theirs["versions"]["numpy"].startswith("1.26.")
     assert ours["versions"]["numpy"].startswith("2.") and not ours["versions"]["torch"].startswith("2.4.")

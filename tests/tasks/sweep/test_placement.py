@@ -22,9 +22,9 @@ def test_a_training_is_shared_by_one_process_a_gpu_or_by_as_many_as_asked_for() 
     }
     asked |= {ActorResources(cpus=3, processes=3): 3, ActorResources(cpus=0.5, processes=1): 1}
     assert {needs: needs.shares for needs in asked} == asked
-    with pytest.raises(ValueError, match="processes: got 2, expected none or 4, one a GPU"):
+    with pytest.raises(ValueError, match="processes: got 2, expected none or 4, one per GPU"):
         ActorResources(cpus=4, gpus=4, processes=2)
-    with pytest.raises(ValueError, match="processes: got 4 for cpus 2, expected as many cpus"):
+    with pytest.raises(ValueError, match="processes: got 4 with 2 cpus, expected at most one per cpu"):
         ActorResources(cpus=2, processes=4)
 
 
@@ -151,8 +151,8 @@ def test_amounts_that_cannot_be_are_refused(change: dict[str, float], text: str)
 
 def test_a_task_has_the_needs_that_are_said_of_it_and_else_the_usual() -> None:
     resources = Resources(gpus=0.5, memory_mb=100, tasks={"measure": ActorResources(cpus=2)})
-    assert resources.of("measure") == ActorResources(cpus=2)
-    assert resources.of("embed") == ActorResources(gpus=0.5, memory_mb=100)
+    assert resources.for_task("measure") == ActorResources(cpus=2)
+    assert resources.for_task("embed") == ActorResources(gpus=0.5, memory_mb=100)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_task_has_the_needs_that_are_said_of_it_and_else_the_usual() -> None:
         ([3], "3", 1, None),
         ([0, 1], "0,1", 2, None),
         ([0], "0,1", 1, r"Ray assigned \[0\], CUDA_VISIBLE_DEVICES shows \['0', '1'\]"),
-        ([0, 1], "0,1", 1, r"it shows \['0', '1'\], expected 1"),
+        ([0, 1], "0,1", 1, r"shows \['0', '1'\], expected 1 GPUs"),
         ([1], "0", 1, r"assigned \[1\]"),
         ([0], "", 1, r"shows \[\]"),
     ],

@@ -14,30 +14,30 @@ from tsfmscope.tasks.sweep.records import record
 RETRY, RECORD, STOP = Action.RETRY, Action.RECORD, Action.STOP
 
 
-def named(name: str, text: str = "", *bases: type[Exception]) -> Exception:
+def make_error(name: str, text: str = "", *bases: type[Exception]) -> Exception:
     """An exception of a library that need not be imported for its name."""
     return type(name, bases or (Exception,), {})(text)
 
 
-DIED = named("ActorDiedError", "The actor died unexpectedly", type("RayActorError", (Exception,), {}))
-GPU_MEMORY = named("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB", RuntimeError)
+DIED = make_error("ActorDiedError", "The actor died unexpectedly", type("RayActorError", (Exception,), {}))
+GPU_MEMORY = make_error("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB", RuntimeError)
 CASES = [
     (DIED, Decision(RETRY), True),
-    (named("WorkerCrashedError"), Decision(RETRY), True),
-    (named("NodeDiedError"), Decision(RETRY), True),
-    (named("OwnerDiedError", "", type("ObjectLostError", (Exception,), {})), Decision(RETRY), True),
+    (make_error("WorkerCrashedError"), Decision(RETRY), True),
+    (make_error("NodeDiedError"), Decision(RETRY), True),
+    (make_error("OwnerDiedError", "", type("ObjectLostError", (Exception,), {})), Decision(RETRY), True),
     (TimeoutError("job took more than 5 s"), Decision(RETRY), True),
     (ConnectionResetError("peer"), Decision(RETRY), True),
     (PlaceError("s3://b/k: http://store does not answer"), Decision(RETRY), True),
     (GPU_MEMORY, Decision(RETRY, halve=True), True),
     (RuntimeError("CUDA error: out of memory"), Decision(RETRY, halve=True), True),
     (
-        named("ActorDiedError", "killed due to the node running low on memory"),
+        make_error("ActorDiedError", "killed due to the node running low on memory"),
         Decision(RETRY, halve=True),
         True,
     ),
     (MemoryError(), Decision(RETRY, halve=True), True),
-    (named("AcceleratorError", "device-side assert", RuntimeError), Decision(RETRY, new_actor=True), True),
+    (make_error("AcceleratorError", "device-side assert", RuntimeError), Decision(RETRY, new_actor=True), True),
     (StaleInputError("changed"), Decision(RECORD), False),
     (DataError("all NaN"), Decision(RECORD), False),
     (ModelError("no weights"), Decision(RECORD), False),
@@ -68,7 +68,7 @@ def test_the_last_attempt_is_never_retried(error: BaseException, decision: Decis
     assert not last.halve and last.new_actor == decision.new_actor
 
 
-def lacking(error: Exception) -> Exception:
+def missing_package_error(error: Exception) -> Exception:
     """The error, as families raise it where a package is missing."""
     try:
         raise error from ModuleNotFoundError("No module named 'uni2ts'", name="uni2ts")
@@ -81,7 +81,7 @@ def lacking(error: Exception) -> Exception:
     [
         (ModuleNotFoundError("No module named 'uni2ts'"), True),
         (ImportError("cannot import name 'x'"), True),
-        (lacking(ModelError("family moirai: module 'uni2ts' is missing")), True),
+        (missing_package_error(ModelError("family moirai: module 'uni2ts' is missing")), True),
         (EnvironmentFailed("environment own: uv ended with 1"), True),
         (TimeoutError("late"), True),
         (ModelError("no weights"), False),
@@ -124,14 +124,14 @@ def test_a_failure_keeps_type_message_and_traceback_and_is_picklable_whatever_th
 
 
 def test_rays_wrapper_is_taken_off_a_workers_exception() -> None:
-    wrapped = named("RayTaskError(ValueError)", "ray: long text")
+    wrapped = make_error("RayTaskError(ValueError)", "ray: long text")
     wrapped.cause = ValueError("inner")  # type: ignore[attr-defined]
     failure = Failure.of(wrapped)
     assert (failure.type, failure.message) == ("ValueError", "inner")
 
 
 def test_where_memory_lacks_the_batch_is_halved_beyond_the_attempts_unless_ray_killed_the_actor() -> None:
-    by_ray = named("OutOfMemoryError", "killed", type("RayError", (Exception,), {}))
+    by_ray = make_error("OutOfMemoryError", "killed", type("RayError", (Exception,), {}))
     assert decide(Failure.of(GPU_MEMORY), 3, 3, divisor=8) == Decision(RETRY, halve=True)
     assert decide(Failure.of(GPU_MEMORY), 7, 3, divisor=64) == Decision(RECORD)
     assert decide(Failure.of(by_ray), 3, 3, divisor=8) == Decision(RECORD)

@@ -37,10 +37,10 @@ def plan():
 
 with StageStore(Path("out"), tables=["training"], companion=Path("timings"), stage="s") as out:
     jobs = (one.job for one in asked.noting(plan()))
-    backlog = JobQueue(jobs, out.missing, 2000, lambda job: where.of(job.task.name))
-    while not backlog.complete:
-        backlog.plan_ahead()
-assert len(backlog) == backlog.planned == len(asked.keys) == count
+    queue = JobQueue(jobs, out.missing, 2000, lambda job: where.for_task(job.task.name))
+    while not queue.complete:
+        queue.plan_ahead()
+assert len(queue) == queue.planned == len(asked.keys) == count
 lines = Path("/proc/self/status").read_text().splitlines()
 print(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
 """
@@ -74,7 +74,7 @@ def test_thousands_of_jobs_are_stored_once_in_few_files_and_found_again(
     assert keys == Counter(one.job.key for one in plan)
     assert {row["job_key"] for row in rows(data / "sweep" / "study_jobs")} == keys.keys()
     assert len(list(data.rglob("*.parquet"))) <= 10
-    runs = Counter(toy.logged(log, "run"))
+    runs = Counter(toy.read_log(log, "run"))
     assert runs.keys() == {str(n) for n in range(COUNT)}
     assert runs.total() - COUNT < 0.2 * COUNT, "a death had more than the jobs in flight done again"
 

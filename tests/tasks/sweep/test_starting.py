@@ -21,19 +21,19 @@ with connect(Resources(local_cpus=1)):
 # before the call into C does not end the process in the usual way.
 BUSY = """
 import hashlib, signal
-from tsfmscope.tasks.sweep.signals import ended_by_signals
+from tsfmscope.tasks.sweep.signals import kill_on_signal
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: None)
-with ended_by_signals(grace=0.5):
+with kill_on_signal(grace=0.5):
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
 """
 QUICK = """
 import os, signal, time
-from tsfmscope.tasks.sweep.signals import ended_by_signals
+from tsfmscope.tasks.sweep.signals import kill_on_signal
 signal.signal(signal.SIGTERM, lambda *_: None)
 before = signal.set_wakeup_fd(-1)
-with ended_by_signals(grace=0.5):
+with kill_on_signal(grace=0.5):
     os.kill(os.getpid(), signal.SIGTERM)
 assert signal.set_wakeup_fd(-1) == before
 time.sleep(1)

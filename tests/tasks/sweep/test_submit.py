@@ -19,7 +19,7 @@ import pytest
 
 from tsfmscope.tasks.errors import SweepError
 from tsfmscope.tasks.sweep.cluster import PYTHON_VARIABLE
-from tsfmscope.tasks.sweep.submit import NOT_THERE, Submission, submit
+from tsfmscope.tasks.sweep.submit import NOT_FOUND_STATUS, Submission, submit
 
 
 def order(address: str = "http://127.0.0.1:1", **more: Any) -> Submission:
@@ -68,7 +68,7 @@ def test_the_command_gives_the_line_its_exit_status(status: int) -> None:
 
 @pytest.mark.parametrize("missing", [{"folder": "/no/such folder"}, {"python": "/no/such/python"}])
 def test_a_missing_folder_or_python_has_a_status_of_its_own(missing: dict[str, str]) -> None:
-    assert run(order(**missing)).returncode == NOT_THERE
+    assert run(order(**missing)).returncode == NOT_FOUND_STATUS
     assert shlex.split(order(**missing).entrypoint)[0] == "bash"
 
 
@@ -93,10 +93,10 @@ def server(status: int, body: str) -> Iterator[str]:
 
 ANSWERS = [
     (200, json.dumps({"version": "4", "ray_version": "2.40.0"}), r"got Ray 2\.40\.0 on the cluster, expected 2\.\d+"),
-    (200, "<html>a web page</html>", "no job server of Ray answers there"),
-    (200, json.dumps({"hello": "world"}), "no job server of Ray answers there"),
-    (404, "", "no job server of Ray answers there"),
-    (500, "", "no job server of Ray answers there"),
+    (200, "<html>a web page</html>", "no job server of Ray answers"),
+    (200, json.dumps({"hello": "world"}), "no job server of Ray answers"),
+    (404, "", "no job server of Ray answers"),
+    (500, "", "no job server of Ray answers"),
 ]
 
 
@@ -110,6 +110,6 @@ def test_where_nothing_listens_it_is_said_within_seconds() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # taken, and nobody listens
         began = time.monotonic()
-        with pytest.raises(SweepError, match=r"no job server of Ray answers there \(.*refused.*http://HEAD:8265"):
+        with pytest.raises(SweepError, match=r"no job server of Ray answers \(.*refused.*http://HEAD:8265"):
             submit(order(f"127.0.0.1:{held.getsockname()[1]}"))
     assert time.monotonic() - began < 60, "ray's own client tries for minutes"

@@ -26,7 +26,7 @@ ACTOR = "ray::ImplicitFunc"  # Tune's name of one that runs a function
 def steps(folder: Path) -> dict[float, Counter[int]]:
     """Level of a trial -> how often each of its steps was done."""
     found: dict[float, Counter[int]] = {level: Counter() for level in toy_search.LEVELS}
-    for line in toy.logged(folder / "log", "step"):
+    for line in toy.read_log(folder / "log", "step"):
         level, step = line.split()
         found[float(level)][int(step)] += 1
     return found
@@ -84,7 +84,7 @@ def test_a_search_that_is_asked_to_stop_says_what_is_left_and_how_to_go_on(
 
 def test_a_search_tells_how_many_trials_have_ended_and_run(tmp_path: Path) -> None:
     told = tmp_path / "told"
-    toy_search.run(tmp_path, toy_search.jobs(tmp_path, 0.02), actors=1, tell=partial(_note, told))
+    toy_search.run(tmp_path, toy_search.jobs(tmp_path, 0.02), actors=1, on_progress=partial(_note, told))
     found = [tuple(map(int, line.split())) for line in told.read_text().splitlines()]
     ended = [count for count, _, _ in found]
     assert ended == sorted(ended) and ended[0] == 0 and ended[-1] >= 2
@@ -119,7 +119,7 @@ def test_a_trial_that_falls_behind_at_its_last_step_is_not_stopped(tmp_path: Pat
 def test_a_stored_trial_is_not_run_again_and_others_are_compared_with_it(tmp_path: Path) -> None:
     worse, best = toy_search.jobs(tmp_path, 0.0, levels=[3.0, 1.0])
     said = [{"step": step, "loss": 1.0 / step} for step in (5, 10, 15, 20)]
-    (ended,) = toy_search.run(tmp_path, [worse, best], actors=1, stored={best.key: said})
+    (ended,) = toy_search.run(tmp_path, [worse, best], actors=1, stored_rows={best.key: said})
     assert ended.job == worse and ended.outcome is None
     assert steps(tmp_path)[1.0].total() == 0 and steps(tmp_path)[3.0].total() == toy_search.INTERVAL
 

@@ -30,7 +30,7 @@ def log(path: str, line: str) -> None:
     os.close(descriptor)
 
 
-def logged(path: str | Path, word: str) -> list[str]:
+def read_log(path: str | Path, word: str) -> list[str]:
     """What follows the word in each line of an execution log that begins with it."""
     lines = Path(path).read_text().splitlines() if Path(path).exists() else []
     return [line.removeprefix(f"{word} ") for line in lines if line.startswith(f"{word} ")]
@@ -79,10 +79,10 @@ def entry(job: Job, data: Any, model: str | None) -> Result:
         case "nothing":
             return Result([])
         case "hang once":
-            if logged(spec["log"], "run").count(str(spec["n"])) == 1:
+            if read_log(spec["log"], "run").count(str(spec["n"])) == 1:
                 time.sleep(600)
         case "told to end":  # as a machine that is taken away tells its processes
-            if logged(spec["log"], "run").count(str(spec["n"])) == 1:
+            if read_log(spec["log"], "run").count(str(spec["n"])) == 1:
                 os.kill(os.getpid(), signal.SIGTERM)
     if "meet" in spec:
         meet(spec["log"], spec["meet"])
@@ -107,7 +107,7 @@ def meet(path: str, count: int) -> None:
     """Wait until so many actors are at work, however late the last comes."""
     log(path, f"at {os.getpid()}")
     deadline = time.monotonic() + WAIT_S
-    while (came := len(set(logged(path, "at")))) < count:
+    while (came := len(set(read_log(path, "at")))) < count:
         if time.monotonic() > deadline:
             raise ValueError(f"{came} actors came, expected {count}")
         time.sleep(0.02)
@@ -117,10 +117,10 @@ def pace(path: str, most: int, events: int) -> None:
     """Wait where this node has done so many jobs since the last `event` of the log, until the next, if one is left."""
     import ray
 
-    node, event = ray.get_runtime_context().get_node_id(), len(logged(path, "event"))
+    node, event = ray.get_runtime_context().get_node_id(), len(read_log(path, "event"))
     log(path, f"after {event} {node}")
     deadline = time.monotonic() + WAIT_S
-    while logged(path, "after").count(f"{event} {node}") > most and len(logged(path, "event")) == event < events:
+    while read_log(path, "after").count(f"{event} {node}") > most and len(read_log(path, "event")) == event < events:
         if time.monotonic() > deadline:
             raise ValueError(f"event {event + 1} of {events} did not come")
         time.sleep(0.05)
@@ -160,12 +160,12 @@ def make(numbers: Sequence[int], log_path: str | Path, task: Task = WORK, groups
     ]
 
 
-def stored(folder: Path) -> list[dict[str, Any]]:
+def read_records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for part in sorted(folder.glob("*.jsonl")) for line in part.read_text().splitlines()]
 
 
 def _missing(folder: Path, keys: Any) -> list[str]:
-    have = {record["key"] for record in stored(folder)}
+    have = {record["key"] for record in read_records(folder)}
     return [key for key in keys if key not in have]
 
 

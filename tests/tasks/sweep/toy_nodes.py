@@ -42,7 +42,7 @@ def entry(job: Job, data: Any, model: None) -> Result:
     node = ray.util.get_node_ip_address()
     toy.log(spec["log"], f"at {node}")
     deadline = time.monotonic() + WAIT_S
-    while len(present := sorted(set(toy.logged(spec["log"], "at")))) < spec["nodes"]:
+    while len(present := sorted(set(toy.read_log(spec["log"], "at")))) < spec["nodes"]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{present} came, expected {spec['nodes']} nodes")
         time.sleep(0.02)

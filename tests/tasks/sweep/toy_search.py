@@ -14,7 +14,7 @@ import toy
 from tsfmscope.tasks.job import Job, Result, Task, report
 from tsfmscope.tasks.sweep.cluster import Resources
 from tsfmscope.tasks.sweep.halving import Halving
-from tsfmscope.tasks.sweep.tune import Ended, search
+from tsfmscope.tasks.sweep.tune import FinishedTrial, search
 
 STEPS, INTERVAL = 20, 5  # of a trial; between saved states
 TRIAL = Task("trial", 1, "toy_search:train")
@@ -46,10 +46,10 @@ def jobs(folder: Path, seconds: float, levels: Any = LEVELS, **changes: Any) -> 
 
 
 def run(
-    folder: Path, asked: list[Job], actors: int = 2, stored: Any = MappingProxyType({}), **more: Any
-) -> list[Ended]:
+    folder: Path, asked: list[Job], actors: int = 2, stored_rows: Any = MappingProxyType({}), **more: Any
+) -> list[FinishedTrial]:
     resources = Resources(actors=actors, local_cpus=2, max_attempts=1)
-    return search(asked, toy.port(folder / "store"), resources, HALVING, folder / "search", stored, **more)
+    return search(asked, toy.port(folder / "store"), resources, HALVING, folder / "search", stored_rows, **more)
 
 
 def main(folder: Path, actors: int, levels: list[float]) -> None:

@@ -9,8 +9,8 @@ from tsfmscope.tasks.theory.attention import Heads, attend, product_norms, rando
 from tsfmscope.tasks.theory.matrices import (
     SMALLEST,
     SPECTRA,
-    bounded,
-    decaying,
+    exponential_values,
+    gaussian_with_norm,
     orthonormal,
     random_spectrum,
     with_singular_values,
@@ -38,7 +38,7 @@ def test_more_columns_than_rows_are_refused() -> None:
 
 
 def test_singular_values_are_those_given() -> None:
-    values = decaying(12, 5.0)
+    values = exponential_values(12, 5.0)
     assert (values[0], values[-1]) == (1.0, pytest.approx(np.exp(-5)))
     matrix = with_singular_values(np.random.default_rng(1), values, 12, 30)
     np.testing.assert_allclose(np.linalg.svd(matrix, compute_uv=False), values, rtol=1e-12)
@@ -61,7 +61,7 @@ def test_heads_have_the_norms_asked_for(count: int, width: int) -> None:
         assert np.linalg.norm(query.T @ key, 2) == pytest.approx(2.5)
         assert np.linalg.norm(value, 2) == pytest.approx(1.5)
     np.testing.assert_allclose(product_norms(heads), 2.5)
-    assert np.linalg.norm(bounded(np.random.default_rng(4), 3, 5, 0.3), 2) == pytest.approx(0.3)
+    assert np.linalg.norm(gaussian_with_norm(np.random.default_rng(4), 3, 5, 0.3), 2) == pytest.approx(0.3)
 
 
 def naive(inputs: np.ndarray, heads: Heads) -> np.ndarray:

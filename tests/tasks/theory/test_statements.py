@@ -16,7 +16,7 @@ HOLD = {
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[tuple[str, str], list[BoundCheck]]:
+def checks() -> dict[tuple[str, str], list[BoundCheck]]:
     """(part, form) -> its sides at the first instances of every statement."""
     sides: dict[tuple[str, str], list[BoundCheck]] = {}
     for statement in STATEMENTS:
@@ -26,26 +26,26 @@ def found() -> dict[tuple[str, str], list[BoundCheck]]:
     return sides
 
 
-def test_every_statement_gives_each_part_once_an_instance(found: dict) -> None:
-    assert {len(sides) for sides in found.values()} == {COUNT}
-    assert {part for part, form in found if form == "printed"} >= HOLD
+def test_every_statement_gives_each_part_once_an_instance(checks: dict) -> None:
+    assert {len(sides) for sides in checks.values()} == {COUNT}
+    assert {part for part, form in checks if form == "printed"} >= HOLD
 
 
-def test_what_is_proved_holds_as_printed_or_as_repaired(found: dict) -> None:
-    proved = {key: sides for key, sides in found.items() if key[1] == "repaired" or key[0] in HOLD}
-    assert {part for part, _ in proved} == {part for part, _ in found}
+def test_what_is_proved_holds_as_printed_or_as_repaired(checks: dict) -> None:
+    proved = {key: sides for key, sides in checks.items() if key[1] == "repaired" or key[0] in HOLD}
+    assert {part for part, _ in proved} == {part for part, _ in checks}
     assert {key: [s for s in sides if not s.holds] for key, sides in proved.items()} == {key: [] for key in proved}
 
 
-def test_bounds_of_all_statements_are_not_idle(found: dict) -> None:
+def test_bounds_of_all_statements_are_not_idle(checks: dict) -> None:
     """Largest shares that the first instances use up; a bound a thousand times too lenient would show here."""
-    for key, sides in found.items():
+    for key, sides in checks.items():
         assert max(side.ratio for side in sides) > 0.01, key
 
 
 @pytest.mark.parametrize("part", sorted(HOLD))
-def test_a_bound_that_is_wrong_by_enough_is_caught(part: str, found: dict) -> None:
-    worst = max(found[part, "printed"], key=lambda side: side.ratio)
+def test_a_bound_that_is_wrong_by_enough_is_caught(part: str, checks: dict) -> None:
+    worst = max(checks[part, "printed"], key=lambda side: side.ratio)
     factor = 0.9 * worst.ratio if worst.side == "upper" else 1.1 / worst.ratio
     wrong = BoundCheck(worst.form, worst.side, worst.x, worst.y, worst.bound * factor, worst.floor)
     assert worst.holds and not wrong.holds
@@ -62,14 +62,14 @@ CAUSES = {  # printed statements fail only where the step of the proof that is w
 
 
 @pytest.mark.parametrize("part", sorted(CAUSES))
-def test_what_is_printed_fails_somewhere_and_only_for_its_cause(part: str, found: dict) -> None:
-    failing = [side for side in found[part, "printed"] if not side.holds]
+def test_what_is_printed_fails_somewhere_and_only_for_its_cause(part: str, checks: dict) -> None:
+    failing = [side for side in checks[part, "printed"] if not side.holds]
     assert failing
     assert [side.setting for side in failing if not CAUSES[part](side.setting)] == []
 
 
-def test_corollary_1_is_off_by_one_where_h_plus_1_divides_k_or_k_plus_1(found: dict) -> None:
-    failing = [side for side in found["Corollary 1 upper", "printed"] if not side.holds]
+def test_corollary_1_is_off_by_one_where_h_plus_1_divides_k_or_k_plus_1(checks: dict) -> None:
+    failing = [side for side in checks["Corollary 1 upper", "printed"] if not side.holds]
     assert failing
     for side in failing:
         k, heads = int(side.x), side.setting["heads"]

@@ -60,7 +60,7 @@ def test_the_gate_is_swish_and_bounded_on_the_ellipse_where_w_is_at_most_1(beta:
     for i in range(2):
         pre = gate.w[i] * x
         np.testing.assert_allclose(gate.embed(x)[i], pre / (1 + np.exp(-beta * pre)) * gate.v[i] * x, atol=1e-15)
-    known = corollary2.proved(beta)
+    known = corollary2.proof_ellipse(beta)
     turn = known.rho * np.exp(1j * np.linspace(0, 2 * np.pi, 4001))
     on = (turn + 1 / turn) / 2
     edge = corollary2.Gate(beta, np.array([1.0, -1.0, 0.3]), np.array([1.0, 1.0, 1 / 0.3]))
@@ -101,7 +101,7 @@ def test_hadamard_signs_all_but_reach_the_bound() -> None:
 def test_the_projection_has_the_rank_and_the_norms_of_the_theorem() -> None:
     vocabulary = RNG(0).standard_normal((6, 20))
     heads = random_heads(RNG(1), 2, 6, value_norm=1.7, score_norm=1.7)
-    small = theorem3.reduced(heads, vocabulary, 3)
+    small = theorem3.project_on_leading(heads, vocabulary, 3)
     for whole, less in zip(heads, small, strict=True):
         assert np.linalg.matrix_rank(less.reshape(6, 6)) == 3
         assert np.linalg.norm(less.reshape(6, 6), 2) <= np.linalg.norm(whole.reshape(6, 6), 2) * (1 + 1e-12)
@@ -112,7 +112,7 @@ def test_the_projection_has_the_rank_and_the_norms_of_the_theorem() -> None:
 def test_the_error_of_repeated_columns_is_that_of_the_long_input() -> None:
     vocabulary = RNG(2).standard_normal((4, 9)) / 5
     heads = random_heads(RNG(3), 2, 4, value_norm=1.4, score_norm=1.4)
-    small = theorem3.reduced(heads, vocabulary, 2)
+    small = theorem3.project_on_leading(heads, vocabulary, 2)
     columns, times = vocabulary[:, [1, 4, 5]], np.array([3, 1, 6])
     long = columns.repeat(times, axis=1)
     expected = np.linalg.norm(attend(long, heads) - attend(long, small))
@@ -134,7 +134,7 @@ def test_one_column_many_times_has_an_error_that_grows_as_the_root_of_the_length
 
 def test_the_attended_diagonal_is_eq_15() -> None:
     values, length, strength = np.array([1.0, 0.5]), 5, math.log(8)
-    found = theorem3.attended_diagonal(values, length, strength)
+    found = theorem3.diagonal_attention(values, length, strength)
     for j, value in enumerate(values):
         peak = math.exp(strength * value**2 / 0.25)
         assert found[j, j] == pytest.approx(value * peak / (length - 1 + peak))
@@ -143,7 +143,7 @@ def test_the_attended_diagonal_is_eq_15() -> None:
 
 
 def test_no_matrix_of_the_rank_does_better_than_the_best_error() -> None:
-    attended = theorem3.attended_diagonal(SIGMA[:4], 9, math.log(16))
+    attended = theorem3.diagonal_attention(SIGMA[:4], 9, math.log(16))
     best = theorem3.best_errors(attended)
     u, _, _ = np.linalg.svd(attended)
     for rank in range(1, 4):
@@ -171,7 +171,7 @@ def test_right_sides_of_theorem_4_against_loops() -> None:
 
 
 def test_the_lifting_layer_has_the_singular_values_of_eq_29() -> None:
-    inputs, heads = theorem4.lifting(SIGMA, 2, 6)  # L = d: no trailing columns
+    inputs, heads = theorem4.lifting_construction(SIGMA, 2, 6)  # L = d: no trailing columns
     np.testing.assert_allclose(np.linalg.svd(inputs, compute_uv=False), SIGMA)
     assert np.linalg.norm(heads.value, 2, axis=(1, 2)).tolist() == [1.0, 1.0]
     root = 0.5
@@ -191,7 +191,7 @@ def test_indices_of_corollary_1_by_hand() -> None:
 
 def test_rank_one_input_and_one_head_contradict_corollary_1_as_printed() -> None:
     """k = h = 1: σ_1(Z) ≤ O(1) σ_2(U) cannot be, as σ_2(U) is as small as one likes."""
-    inputs, heads = theorem4.lifting(np.array([1.0, 1e-6]), 1, 2)
+    inputs, heads = theorem4.lifting_construction(np.array([1.0, 1e-6]), 1, 2)
     assert theorem4.layer(inputs, heads, 1.0)[0] > theorem4.corollary_upper(np.array([1.0, 1e-6]), 1, "printed")[0]
 
 
@@ -213,7 +213,7 @@ def test_the_construction_of_theorem_6_has_its_hypotheses(heads: int, width: int
 
 
 def test_one_dimension_a_head_is_refused() -> None:
-    with pytest.raises(ValueError, match="heads: got 3 for width 3, expected at least 2 dimensions a head"):
+    with pytest.raises(ValueError, match="heads: got 3 for width 3, expected at least 2 dimensions per head"):
         theorem6.construct(RNG(0), np.ones(3), 3, 3)
 
 
@@ -221,7 +221,7 @@ def test_one_dimension_a_head_is_refused() -> None:
 def test_the_sparse_factors_have_the_rank_norms_and_zeros_of_claim_2(heads: int, form: str) -> None:
     width, rank = 12, 2
     made = theorem6.construct(RNG(1), np.exp(-0.3 * np.arange(width)), heads, 15)
-    small = theorem6.sketched(made, rank, form)  # type: ignore[arg-type]
+    small = theorem6.sketch_heads(made, rank, form)  # type: ignore[arg-type]
     for whole, less in zip(made.heads, small, strict=True):
         assert np.linalg.norm(less) <= np.linalg.norm(whole) * (1 + 1e-12)
         assert max(np.linalg.matrix_rank(one) for one in less) <= rank + 1

@@ -16,8 +16,8 @@ if HERE not in sys.path:
 if HERE not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH", "")]))
 
+from launcher import Launcher  # noqa: E402
 from matrix import Row, as_table  # noqa: E402  # found through the path above, as workers and drivers find them
-from nursery import Nursery  # noqa: E402
 
 ROWS = pytest.StashKey[list[Row]]()
 WRITTEN = pytest.StashKey[Path]()
@@ -61,11 +61,11 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def nursery(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+def launcher(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     """Starts drivers that join the cluster."""
-    nursery = Nursery(cluster.address, tmp_path_factory.mktemp("drivers"))
-    yield nursery
-    nursery.close()
+    launcher = Launcher(cluster.address, tmp_path_factory.mktemp("drivers"))
+    yield launcher
+    launcher.close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -87,7 +87,7 @@ def learnt(n: int) -> list[dict[str, Any]]:
     return [{"model": "m", "step": step, "loss": 1 / (1 + n + step), "learning_rate": 0.1} for step in range(STEPS)]
 
 
-def answered(job: Job) -> dict[str, Any]:
+def make_record(job: Job) -> dict[str, Any]:
     """The record of a job, as the engine makes it."""
     times = {"seconds": 0.1, "load_seconds": 0.0, "actor": "actor-0", "node": "n", "device": "cpu"}
     return record(job, Outcome(learnt(job.spec["n"]), None, {**times, "started": 0.0, "tokens_per_s": None}), 1)
@@ -150,37 +150,37 @@ def make(kind: str, numbers: Sequence[int], log_path: str, *, groups: int = 1, *
     ]
 
 
-def planned(asked: Sequence[Mapping[str, Any]]) -> list[Job]:
+def make_jobs(asked: Sequence[Mapping[str, Any]]) -> list[Job]:
     """The jobs of several calls of `make`."""
     return [job for one in asked for job in make(**one)]
 
 
-def expected(jobs: Sequence[Job]) -> dict[str, int]:
+def expected_rows(jobs: Sequence[Job]) -> dict[str, int]:
     """Rows a key, where nothing fails."""
     return {job.key: 1 if job.task.name == DUMP.name else STEPS for job in jobs}
 
 
-def opened(root: Path) -> StageStore:
+def open_store(root: Path) -> StageStore:
     """The store of a sweep under a folder."""
     return StageStore(root / "data", tables=["training", "dumps"], companion=root / "timings", stage="faults")
 
 
-def nothing(job: Job) -> None:
+def read_nothing(job: Job) -> None:
     """What these jobs read."""
 
 
 def port(out: StageStore) -> StoreCallbacks:
-    return StoreCallbacks(out.missing, out.append, out.check, nothing, out.write_dump)
+    return StoreCallbacks(out.missing, out.append, out.check, read_nothing, out.write_dump)
 
 
-def drive(root: Path, jobs: Sequence[Job], resources: Resources, diary: Path) -> None:
-    """What a stage does with its jobs. Lines of the diary: `phase NAME TIME`, `tell FINISHED TIME`, `summary ...`."""
+def drive(root: Path, jobs: Sequence[Job], resources: Resources, events: Path) -> None:
+    """Run the jobs as a stage does. Lines of `events`: `phase NAME TIME`, `tell FINISHED TIME`, `summary ...`."""
 
     def phase(name: str) -> None:
-        log(diary, f"phase {name} {time.monotonic()}")
+        log(events, f"phase {name} {time.monotonic()}")
 
     phase("plan")
-    with opened(root) as out:
+    with open_store(root) as out:
         plain = port(out)
 
         def missing(keys: Sequence[str]) -> Sequence[str]:
@@ -194,12 +194,12 @@ def drive(root: Path, jobs: Sequence[Job], resources: Resources, diary: Path) ->
             phase("work")
 
         def report(now: Progress) -> None:
-            log(diary, f"tell {now.done + now.failed} {time.monotonic()}")
-            counts = {"planned": now.planned, "done": now.done, "failed": now.failed, "running": now.running}
+            log(events, f"tell {now.done + now.failed} {time.monotonic()}")
+            counts = {"planned": now.make_jobs, "done": now.done, "failed": now.failed, "running": now.running}
             write_status(Status("faults", **counts), folder=out.status, every=0.1)
 
         summary = engine.run(jobs, plain._replace(missing=missing, append=append), resources, report=report)
-        log(diary, "summary " + " ".join(f"{name}={value}" for name, value in asdict(summary).items()))
+        log(events, "summary " + " ".join(f"{name}={value}" for name, value in asdict(summary).items()))
         phase("finish")
         out.finish([job.key for job in jobs])
     phase("done")

@@ -46,7 +46,7 @@ def rows_of(root: Path, table: str) -> Counter[str]:
     return found
 
 
-def stored(root: Path) -> set[str]:
+def stored_keys(root: Path) -> set[str]:
     """Keys of the jobs that have rows."""
     return set(rows_of(root, "training")) | set(rows_of(root, "dumps"))
 
@@ -76,6 +76,6 @@ def numbers(log: Path, word: str) -> list[list[str]]:
     return [line.split()[1:] for line in lines if line.split()[:1] == [word]]
 
 
-def repeated(before: Sequence[str], ran: Iterable[str]) -> int:
+def count_repeated(before: Sequence[str], ran: Iterable[str]) -> int:
     """How many of the stored jobs ran again."""
     return len(set(before) & set(ran))

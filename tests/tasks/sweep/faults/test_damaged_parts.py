@@ -9,8 +9,8 @@ from typing import Any
 import faulty
 import pyarrow.parquet as pq
 import pytest
-from matrix import Row, numbers, repeated, rows_of, verdict
-from nursery import Nursery
+from launcher import Launcher
+from matrix import Row, count_repeated, numbers, rows_of, verdict
 
 from tsfmscope.store import files
 
@@ -21,7 +21,7 @@ def unreadable(path: Path) -> None:
     path.write_bytes(b"not Parquet at all " * 50)
 
 
-def truncated(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
@@ -41,28 +41,28 @@ def spoilt(path: Path, column: str) -> None:
 
 DAMAGE: dict[str, Callable[[Path], None]] = {
     "unreadable": unreadable,
-    "truncated": truncated,
+    "truncated": truncate,
     "empty": empty,
     "a page of its keys spoilt": lambda path: spoilt(path, "job_key"),
     "a page of its values spoilt": lambda path: spoilt(path, "loss"),
 }
 
 
-def asked(log: Path) -> list[dict[str, Any]]:
+def job_calls(log: Path) -> list[dict[str, Any]]:
     return [{"kind": "learn", "numbers": list(range(30)), "log_path": str(log)}]
 
 
 def six_parts(root: Path, log: Path) -> list[Path]:
     """A store of six parts of five jobs each, as a driver leaves that was killed before it compacted them."""
-    jobs = faulty.planned(asked(log))
-    with faulty.opened(root) as out:
+    jobs = faulty.make_jobs(job_calls(log))
+    with faulty.open_store(root) as out:
         for start in range(0, len(jobs), 5):
-            out.append([faulty.answered(job) for job in jobs[start : start + 5]])
+            out.append([faulty.make_record(job) for job in jobs[start : start + 5]])
         return out.tables["training"].files()
 
 
 def test_a_damaged_part_is_named_and_set_aside_and_its_jobs_run_again(
-    tmp_path: Path, nursery: Nursery, enter: Callable[[Row], None]
+    tmp_path: Path, launcher: Launcher, enter: Callable[[Row], None]
 ) -> None:
     log = tmp_path / "log"
     parts = six_parts(tmp_path, log)
@@ -71,11 +71,11 @@ def test_a_damaged_part_is_named_and_set_aside_and_its_jobs_run_again(
     }
     for damage, part in zip(DAMAGE.values(), parts, strict=False):
         damage(part)
-    driver = nursery.run(tmp_path, asked(log))
+    driver = launcher.run(tmp_path, job_calls(log))
     said = driver.errors.read_text()
     aside = sorted(path.name for path in (tmp_path / ".status/damaged/faults").iterdir())
     ran = [key for key, _ in numbers(log, "run")]
-    end = verdict(tmp_path, faulty.expected(faulty.planned(asked(log))))
+    end = verdict(tmp_path, faulty.expected_rows(faulty.make_jobs(job_calls(log))))
     rows = rows_of(tmp_path, "training")
     sound = set(rows) - {key for keys in lost_keys.values() for key in keys}
     for name, part in zip(DAMAGE, parts, strict=False):
@@ -83,6 +83,6 @@ def test_a_damaged_part_is_named_and_set_aside_and_its_jobs_run_again(
         again = len(lost_keys[name] & set(ran) & set(rows))
         note = f"named and set aside; its {again} jobs ran again, those of other parts did not"
         fault = f"a part with {name}" if " " in name else f"{'an' if name[0] in 'eu' else 'a'} {name} part"
-        doubled = end.doubled + repeated(sorted(sound), ran) + (len(ran) - len(set(ran)))
+        doubled = end.doubled + count_repeated(sorted(sound), ran) + (len(ran) - len(set(ran)))
         lost = end.missing + len(lost_keys[name]) - again
         enter(Row(fault, 1, int(named), lost, doubled, note))

@@ -11,8 +11,8 @@ from typing import Any
 import faulty
 import psutil
 import pytest
+from launcher import Launcher
 from matrix import Row, Verdict, numbers, rows_of, verdict
-from nursery import Nursery
 
 from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.tasks.sweep.cluster import QUIET, environment, worker_environment
@@ -56,7 +56,7 @@ class Swept:
     failures: dict[str, dict[str, Any]]
 
 
-def asked(log: Path) -> dict[str, list[dict[str, Any]]]:
+def job_calls(log: Path) -> dict[str, list[dict[str, Any]]]:
     """Jobs by what they do, as arguments of `faulty.make`."""
     learn = {"kind": "learn", "log_path": str(log)}
     faulty = {
@@ -70,18 +70,18 @@ def asked(log: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def swept(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def swept(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """One sweep of all of them."""
     folder = tmp_path_factory.mktemp("jobs")
     log = folder / "log"
-    kinds = asked(log)
+    kinds = job_calls(log)
     calls = [*kinds["sound"], *(one for do in FAULTS for one in kinds[do])]
-    nursery.run(folder, calls, max_attempts=2, job_timeout_s=TIMEOUT_S)
-    keys = {do: [job.key for job in faulty.planned(ones)] for do, ones in kinds.items()}
+    launcher.run(folder, calls, max_attempts=2, job_timeout_s=TIMEOUT_S)
+    keys = {do: [job.key for job in faulty.make_jobs(ones)] for do, ones in kinds.items()}
     failures = {row["key"]: row for row in read_rows(folder / "data", "failures").to_pylist()}
     return Swept(
         keys,
-        verdict(folder, faulty.expected(faulty.planned(calls))),
+        verdict(folder, faulty.expected_rows(faulty.make_jobs(calls))),
         rows_of(folder, "training"),
         Counter(key for key, _ in numbers(log, "run")),
         failures,
@@ -136,15 +136,15 @@ def test_a_job_that_leaks_memory_until_ray_ends_its_worker(
     with environment({**QUIET, **worker_environment(1), **limits}):
         small = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
         try:
-            drivers = Nursery(small.address, tmp_path_factory.mktemp("drivers"))
+            drivers = Launcher(small.address, tmp_path_factory.mktemp("drivers"))
             try:
                 drivers.run(tmp_path, calls, max_attempts=2)
             finally:
                 drivers.close()
         finally:
             small.shutdown()
-    jobs = faulty.planned(calls)
-    found = verdict(tmp_path, faulty.expected(jobs))
+    jobs = faulty.make_jobs(calls)
+    found = verdict(tmp_path, faulty.expected_rows(jobs))
     (failure,) = read_rows(tmp_path / "data", "failures").to_pylist()
     named = failure["key"] == jobs[0].key and "low on memory" in failure["message"].lower()
     lines = [line for line in failure["message"].splitlines() if "memory" in line.lower()]

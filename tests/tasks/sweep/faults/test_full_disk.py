@@ -10,8 +10,8 @@ from typing import Any
 
 import faulty
 import pytest
-from matrix import Row, numbers, repeated, stored, verdict
-from nursery import Nursery
+from launcher import Launcher
+from matrix import Row, count_repeated, numbers, stored_keys, verdict
 
 from tsfmscope.store.errors import StoreFull
 
@@ -54,24 +54,24 @@ CASES = {  # what is full: jobs, bytes left
 
 @pytest.mark.parametrize("what", CASES)
 def test_a_full_disk_stops_the_run_which_goes_on_when_there_is_space(
-    tmp_path: Path, small: Path, nursery: Nursery, what: str, enter: Callable[[Row], None]
+    tmp_path: Path, small: Path, launcher: Launcher, what: str, enter: Callable[[Row], None]
 ) -> None:
     one, leave = CASES[what]
     log = tmp_path / "log"
     asked: list[dict[str, Any]] = [{**one, "log_path": str(log)}]
     ballast = fill(small, leave)
-    driver = nursery.start(small, asked, flush_seconds=0.1, max_in_flight=4)
-    assert nursery.wait(driver) == 1, driver.errors.read_text()
+    driver = launcher.start(small, asked, flush_seconds=0.1, max_in_flight=4)
+    assert launcher.wait(driver) == 1, driver.errors.read_text()
     said = driver.errors.read_text()
     kind = ADVICE in said and f"cannot write {small}/" in said and "Traceback" not in said
-    before = stored(small)
+    before = stored_keys(small)
     assert 0 < len(before) < len(one["numbers"])
 
     ballast.unlink()
     started = len(numbers(log, "run"))
-    nursery.run(small, asked)
-    end = verdict(small, faulty.expected(faulty.planned(asked)))
-    doubled = end.doubled + repeated(sorted(before), [key for key, _ in numbers(log, "run")[started:]])
+    launcher.run(small, asked)
+    end = verdict(small, faulty.expected_rows(faulty.make_jobs(asked)))
+    doubled = end.doubled + count_repeated(sorted(before), [key for key, _ in numbers(log, "run")[started:]])
     note = f"stopped with the path and “{ADVICE}”; {len(before)} jobs stayed stored, the others ran again"
     enter(Row(what, 1, int(kind and not end.failures), end.missing, doubled, note))
 
@@ -80,17 +80,17 @@ def test_a_full_disk_at_the_end_of_a_run_leaves_every_row(
     tmp_path: Path, small: Path, enter: Callable[[Row], None]
 ) -> None:
     asked = [{"kind": "learn", "numbers": list(range(200)), "log_path": str(tmp_path / "log")}]
-    jobs = faulty.planned(asked)
-    with faulty.opened(small) as out:
+    jobs = faulty.make_jobs(asked)
+    with faulty.open_store(small) as out:
         for start in range(0, len(jobs), 50):
-            out.append([faulty.answered(job) for job in jobs[start : start + 50]])
+            out.append([faulty.make_record(job) for job in jobs[start : start + 50]])
         ballast = fill(small, 4096)
         with pytest.raises(StoreFull, match=ADVICE):
             out.finish([job.key for job in jobs])
     ballast.unlink()
-    with faulty.opened(small) as out:
+    with faulty.open_store(small) as out:
         lost = len(out.missing([job.key for job in jobs]))
         out.finish([job.key for job in jobs])
-    end = verdict(small, faulty.expected(jobs))
+    end = verdict(small, faulty.expected_rows(jobs))
     note = "the compaction stopped with the path and what to do; nothing had to run again"
     enter(Row("disk full while parts are merged", 1, int(not end.failures), lost + end.missing, end.doubled, note))

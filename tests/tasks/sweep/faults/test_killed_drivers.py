@@ -15,8 +15,8 @@ from typing import Any
 
 import faulty
 import pytest
-from matrix import Row, numbers, repeated, rows_of, stored, verdict
-from nursery import Driver, Nursery
+from launcher import Driver, Launcher
+from matrix import Row, count_repeated, numbers, rows_of, stored_keys, verdict
 from processes import alive
 
 from tsfmscope.store import files
@@ -34,7 +34,7 @@ LATE_S = 1.0  # a turn of the driver's loop on a busy machine
 class Campaign:
     """Drivers of the same jobs that are killed, over one store after another."""
 
-    nursery: Nursery
+    launcher: Launcher
     chance: random.Random
     log: Path
     asked: list[dict[str, Any]]
@@ -47,7 +47,7 @@ class Campaign:
 
     def measure(self, root: Path) -> None:
         """How long each phase of an undisturbed life takes."""
-        driver = self.nursery.run(root, self.asked)
+        driver = self.launcher.run(root, self.asked)
         starts = {phase: driver.times(phase) for phase in ("plan", "start", "flush", "work", "finish", "done")}
         begins = [starts["plan"][0], starts["start"][0], starts["flush"][0], starts["finish"][0], starts["done"][0]]
         names = ("plan", "start", "work", "finish")
@@ -61,9 +61,9 @@ class Campaign:
             for phase in self.chance.sample(bracket, len(bracket)):
                 if len(self.moments) < KILLS:
                     kills += self._kill(root, phase, lawful)
-        self.nursery.run(root, self.asked)
+        self.launcher.run(root, self.asked)
         ran = Counter(key for key, _ in numbers(self.log, "run")[offset:])
-        keys = faulty.expected(faulty.planned(self.asked))
+        keys = faulty.expected_rows(faulty.make_jobs(self.asked))
         end = verdict(root, keys)
         more = sum(ran[key] > 1 + lawful[key] for key in keys)
         self.doubled += end.doubled + more
@@ -71,18 +71,18 @@ class Campaign:
         self.survived += kills * (not (end.missing or end.doubled or end.failures or more))
 
     def _kill(self, root: Path, phase: str, lawful: Counter[str]) -> bool:
-        before, offset, ended = stored(root), len(numbers(self.log, "run")), len(numbers(self.log, "end"))
-        driver = self.nursery.start(root, self.asked)
+        before, offset, ended = stored_keys(root), len(numbers(self.log, "run")), len(numbers(self.log, "end"))
+        driver = self.launcher.start(root, self.asked)
         if driver.wait_for("flush" if phase == "work" else phase):
             time.sleep(self.chance.random() * self.lengths[phase])
         with contextlib.suppress(ProcessLookupError):
             os.kill(driver.pid, signal.SIGKILL)
-        if self.nursery.wait(driver) == 0:
+        if self.launcher.wait(driver) == 0:
             return False  # it was quicker than the kill
-        ran = self._settled(offset)
+        ran = self._wait_for_keys(offset)
         rows = rows_of(root, "training") + rows_of(root, "dumps")  # every visible file is whole, or this raises
-        self.doubled += sum(count > faulty.STEPS for count in rows.values()) + repeated(sorted(before), ran)
-        now = stored(root) | (before if (root / "data/training/.next/commit").exists() else set())
+        self.doubled += sum(count > faulty.STEPS for count in rows.values()) + count_repeated(sorted(before), ran)
+        now = stored_keys(root) | (before if (root / "data/training/.next/commit").exists() else set())
         self.lost += len(before - now) if phase != "finish" else 0
         if phase != "finish":
             self.lost += max(0, finished_in_time(driver) - len(now - before))
@@ -91,7 +91,7 @@ class Campaign:
         self.moments.append(driver.last_phase)
         return True
 
-    def _settled(self, offset: int) -> set[str]:
+    def _wait_for_keys(self, offset: int) -> set[str]:
         """Keys that ran since, when the workers of the dead driver are gone; they outlive it for an instant."""
         deadline = time.monotonic() + 60
         while any(alive(int(pid)) for _, pid in numbers(self.log, "run")[offset:]):
@@ -107,14 +107,14 @@ def finished_in_time(driver: Driver) -> int:
 
 
 def test_a_driver_killed_at_random_moments(
-    tmp_path: Path, nursery: Nursery, enter: Callable[[Row], None], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, launcher: Launcher, enter: Callable[[Row], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log"
     asked = [
         {"kind": "learn", "numbers": list(range(90)), "log_path": str(log), "groups": 2, "sleep": 0.03},
         {"kind": "dump", "numbers": list(range(10)), "log_path": str(log), "sleep": 0.03},
     ]
-    campaign = Campaign(nursery, random.Random(SEED), log, asked)
+    campaign = Campaign(launcher, random.Random(SEED), log, asked)
     campaign.measure(tmp_path / "undisturbed")
     began = time.monotonic()
     for root in roots(tmp_path):

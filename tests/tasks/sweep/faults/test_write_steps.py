@@ -55,26 +55,26 @@ def record(out, n, key):
         rows, error = [], ERROR
     return dict(key=key, task="t", spec="{}", table=name, rows=rows, error=error, timing=TIMING)
 
-def drive(root, diary):
+def drive(root, events):
     with StageStore(root / "data", tables=["training", "dumps"], companion=root / "timings", stage="s") as out:
         missing = out.missing(KEYS)
-        diary.write("opened " + " ".join(missing) + "\\n")
+        events.write("opened " + " ".join(missing) + "\\n")
         for start in range(0, len(missing), 3):
             batch = missing[start:start + 3]
             out.append([record(out, KEYS.index(key), key) for key in batch])
-            diary.write("stored " + " ".join(batch) + "\\n")
+            events.write("stored " + " ".join(batch) + "\\n")
         out.finish(KEYS)
-        diary.write("finished\\n")
+        events.write("finished\\n")
 
 for line in sys.stdin:
     root, at = line.split()
     child = os.fork()
     if not child:
         try:
-            with open(root + "/diary", "a", buffering=1) as diary:
+            with open(root + "/events", "a", buffering=1) as events:
                 for owner, name in CHANGES:
                     count(owner, name, int(at))
-                drive(Path(root), diary)
+                drive(Path(root), events)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -119,10 +119,10 @@ def test_a_driver_killed_before_each_step_of_its_writes(
     injected = survived = lost = doubled = 0
     while driver(root := tmp_path / f"killed{injected}", injected + 1) == -9:
         injected += 1
-        rows, acknowledged = rows_of(root), {key for word, *keys in diary(root) if word == "stored" for key in keys}
-        (root / "diary").unlink()
+        rows, acknowledged = rows_of(root), {key for word, *keys in events(root) if word == "stored" for key in keys}
+        (root / "events").unlink()
         assert driver(root, 0) == 0
-        ((_, *missing),) = [words for words in diary(root) if words[0] == "opened"]
+        ((_, *missing),) = [words for words in events(root) if words[0] == "opened"]
         lost += len((acknowledged - {FAILED}) & set(missing)) + len(set(wanted) - set(rows_of(root)))
         doubled += sum(rows[key] > count or rows_of(root)[key] > count for key, count in wanted.items())
         survived += rows_of(root) == wanted and files.fingerprint(root / "data") == whole
@@ -130,7 +130,7 @@ def test_a_driver_killed_before_each_step_of_its_writes(
     enter(Row("SIGKILL of the driver inside a write", injected, survived, lost, doubled, note))
 
 
-def diary(root: Path) -> list[list[str]]:
+def events(root: Path) -> list[list[str]]:
     """The words of each line of what a driver wrote of itself."""
-    path = root / "diary"
+    path = root / "events"
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []

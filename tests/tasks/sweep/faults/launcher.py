@@ -24,12 +24,12 @@ class Driver(NamedTuple):
     """A driver that was started, and where it writes."""
 
     pid: int
-    diary: Path
+    events: Path
     errors: Path
 
     def lines(self, word: str) -> list[list[str]]:
-        """The words after `word` of each line of the diary that begins with it."""
-        text = self.diary.read_text() if self.diary.exists() else ""
+        """The words after `word` of each line of the file `events` that begins with it."""
+        text = self.events.read_text() if self.events.exists() else ""
         return [line.split()[1:] for line in text.splitlines() if line.split()[:1] == [word]]
 
     def times(self, phase: str) -> list[float]:
@@ -53,16 +53,16 @@ class Driver(NamedTuple):
         while len(self.times(phase)) < times:
             if not alive(self.pid):
                 return False
-            assert time.monotonic() < deadline, (phase, self.diary.read_text(), self.errors.read_text())
+            assert time.monotonic() < deadline, (phase, self.events.read_text(), self.errors.read_text())
             time.sleep(0.002)
         return True
 
 
-class Nursery:
+class Launcher:
     """The process that forks drivers."""
 
     def __init__(self, address: str, folder: Path) -> None:
-        """`folder` is where drivers keep their diaries."""
+        """`folder` is where drivers keep their event files."""
         self._folder = folder
         self._made = 0
         path = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
@@ -83,11 +83,11 @@ class Nursery:
         own: with a Ray of its own, in a process group with it, as from a terminal. clock: one that runs backwards.
         """
         self._made += 1
-        diary, errors = (self._folder / f"{self._made}.{name}" for name in ("diary", "errors"))
+        events, errors = (self._folder / f"{self._made}.{name}" for name in ("events", "errors"))
         resources = {"flush_seconds": 0.3, "start_timeout_s": 60} | resources
-        files = {"root": str(root), "diary": str(diary), "errors": str(errors)}
+        files = {"root": str(root), "events": str(events), "errors": str(errors)}
         pid = self._say({**files, "asked": asked, "own": own, "clock": clock, "resources": resources})
-        return Driver(pid, diary, errors)
+        return Driver(pid, events, errors)
 
     def wait(self, driver: Driver) -> int:
         """The exit code of a driver; minus the signal that killed it."""
@@ -126,7 +126,7 @@ def _drive(address: str, order: dict[str, Any]) -> int:
     for stream in (1, 2):  # ours is the answer to whoever asked
         os.dup2(errors, stream)
     try:
-        jobs, resources = faulty.planned(order["asked"]), Resources(**order["resources"])
+        jobs, resources = faulty.make_jobs(order["asked"]), Resources(**order["resources"])
         if order["own"]:
             os.setpgid(0, 0)
         else:
@@ -134,7 +134,7 @@ def _drive(address: str, order: dict[str, Any]) -> int:
             ray.init(address, namespace=ours, log_to_driver=False, logging_level="ERROR")
         if order["clock"]:
             faulty.turn_back()
-        faulty.drive(Path(order["root"]), jobs, resources, Path(order["diary"]))
+        faulty.drive(Path(order["root"]), jobs, resources, Path(order["events"]))
     except SystemExit as error:
         return int(error.code or 0)
     except KeyboardInterrupt:

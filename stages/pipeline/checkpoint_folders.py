@@ -1,0 +1,58 @@
+"""Folders of pretrained checkpoints: those of the pipeline, and those that are committed to git."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline.model_folders import WORK, key_of, publish, set_damaged_aside
+from tsfmscope.stages.pipeline.training_jobs import MODELS, recipes, training_jobs
+from tsfmscope.store.files import write_text
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.models.common.checksums import RECIPE, verify_sums
+
+# File of a checkpoint with the rows of its training.
+LOG = "training.json"
+
+
+def commit(params: Params, folder: Path) -> list[str]:
+    """Copy the pretrained checkpoints, with their logs, to a folder that is committed to git; return their names.
+
+    Raises ModelError for a checkpoint that is not made by the recipe in params.yaml, or whose files are
+    damaged.
+    """
+    jobs = training_jobs(recipes(params))
+    for name, job in jobs.items():
+        if key_of(MODELS / name) != job.key:
+            raise ModelError(f"{MODELS / name} is not made by the recipe in params.yaml; run `dvc repro checkpoints`")
+        verify_sums(MODELS / name)
+        shutil.copytree(MODELS / name, folder / name, dirs_exist_ok=True)
+    return list(jobs)
+
+
+def install(out: StageStore, name: str, job: Job, committed: str | None) -> None:
+    """Use the committed checkpoint if it was made by this recipe; its log supplies the job's rows.
+
+    If no checkpoint of this recipe exists, finished or committed, the job's rows are deleted.
+    """
+    kept = Path(committed, name) if committed else None
+    for folder in (MODELS / name, WORK / job.key):
+        set_damaged_aside(folder, "checkpoints")
+    if kept:
+        verify_sums(kept)
+    if key_of(MODELS / name) != job.key and kept and key_of(kept) == job.key:
+        shutil.rmtree(WORK / job.key, ignore_errors=True)
+        shutil.copytree(kept, WORK / job.key, ignore=shutil.ignore_patterns(RECIPE))
+        # Written last, so that an interrupted copy is not taken for a whole folder.
+        write_text(WORK / job.key / RECIPE, (kept / RECIPE).read_text())
+        publish(MODELS / name, job)
+    if key_of(MODELS / name) == job.key:
+        log = json.loads((MODELS / name / LOG).read_text())
+        out.adopt("training", job.key, log)
+    elif key_of(WORK / job.key) != job.key:
+        # Rows without a checkpoint are of no use.
+        out.forget([job.key])

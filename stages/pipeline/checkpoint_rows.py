@@ -1,0 +1,88 @@
+"""Rows of the table `checkpoints`: every model's reference, fingerprint and facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.config.params import COMPRESSED, Params
+from tsfmscope.stages.pipeline.model_folders import key_of
+from tsfmscope.stages.pipeline.sweeping import environments
+from tsfmscope.stages.pipeline.training_jobs import MODELS
+from tsfmscope.store.errors import DamagedFile
+from tsfmscope.store.stage_outputs import read_rows
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.models import registry
+
+
+def former_rows(root: Path) -> list[dict[str, Any]]:
+    """Return the rows of `checkpoints` of the last run; none if the file is damaged, as it is rewritten."""
+    try:
+        rows: list[dict[str, Any]] = read_rows(root, "checkpoints").to_pylist()
+    except DamagedFile:
+        return []
+    return rows
+
+
+def print_changed(former: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+    """Print the models in the user's folders whose files differ from those of the last run."""
+    known = {(row["model"], row["ref"]): row["fingerprint"] for row in former}
+    for row in rows:
+        was = known.get((row["model"], row["ref"]), row["fingerprint"])
+        if row["source"] == "folder" and was != row["fingerprint"]:
+            print(
+                f"checkpoints: {row['model']}: the files in {row['ref']} have changed since the last run (fingerprint "
+                f"{was[:12]}, now {row['fingerprint'][:12]}); its jobs run again",
+                flush=True,
+            )
+
+
+def is_available(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
+    """Return whether a model can have a row: it is neither compressed nor a recipe that was not trained."""
+    ref = params.models[name].ref
+    kind, _, recipe = ref.partition(":")
+    return not ref.startswith(COMPRESSED) and (kind != "checkpoint" or recipe in trained)
+
+
+def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: Mapping[str, Recipe]) -> dict[str, Any]:
+    """Return the row of a model; jobs: training jobs by name of their recipe."""
+    model, own = params.models[name], environments(params).get(name)
+    kind, _, recipe = model.ref.partition(":")
+    ref = (MODELS / recipe).as_posix() if kind == "checkpoint" else model.ref
+    found = registry.resolve(ref, allow_hub=True)
+    registry.check_options(model.family, model.options, f"models.{name}.options")
+    job = jobs[recipe] if kind == "checkpoint" else None
+    family = registry.family_class(model.family)
+    heads = recipes[recipe].spec().get("heads") if job else None
+    kept = params.checkpoints.committed
+    committed = bool(job and kept and key_of(Path(kept, recipe)) == job.key)
+    return {
+        "model": name,
+        "family": model.family,
+        "modality": family.modality,
+        "input_stack": family.stacks[0],
+        "output_stack": family.output_stack,
+        "source": {True: "committed", False: "trained"}[committed] if job else found.source,
+        "ref": found.pinned(ref),
+        "fingerprint": registry.with_code(model.family, found.fingerprint, own.digest if own else ""),
+        **registry.facts(found.folder),
+        "recipe": job.key if job else None,
+        "options": json.dumps(model.options, sort_keys=True) if model.options else None,
+        "heads": json.dumps(heads, sort_keys=True) if heads else None,
+        "environment": own.description if own else None,
+    }
+
+
+def skill_line(row: Mapping[str, Any]) -> str:
+    """Return one line of text that describes a row of `skill`."""
+    sine = f"error on a clean sine {row['sine_error']:.2f} of forecasting 0"
+    if row["wql_vs_median"] is None:
+        return sine
+    return (
+        f"WQL {row['wql_vs_median']:.3f} of the context median's [{row['low']:.3f}, {row['high']:.3f}], "
+        f"{row['wql_vs_seasonal']:.3f} of point seasonal naive's [{row['seasonal_low']:.3f}, "
+        f"{row['seasonal_high']:.3f}], {row['n_windows']} unseen windows; {sine}"
+    )

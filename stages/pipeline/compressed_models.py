@@ -1,0 +1,101 @@
+"""Folders and rows of compressed models, and the methods and calibration data that params.yaml gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config.compression import Method
+from tsfmscope.stages.config.params import Params, ParamsError
+from tsfmscope.stages.pipeline import planning
+from tsfmscope.stages.pipeline.model_folders import key_of, recipe, set_damaged_aside, work_folder
+from tsfmscope.stages.pipeline.sweeping import environments
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.defaults import HELD_OUT
+from tsfmscope.tasks.entries.compression import CalibrationSpec
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.series.catalog import modality
+
+# Folder of the compressed models, by name.
+MODELS = Path(DATA, "compression", "models")
+
+
+def method_of(params: Params, name: str) -> Method:
+    """Return the method of a compressed model."""
+    return params.compression.methods[name.rpartition("@")[2]]
+
+
+def calibration_datasets(params: Params, name: str, kind: str) -> list[str]:
+    """Return the calibration data sets of a modality whose series are on this machine.
+
+    Raises ParamsError if there is none.
+    """
+    named = params.compression.calibration.datasets
+    alike = [one for one in named if modality(params.datasets.sets[one].source) == kind]
+    found = [one for one in alike if planning.series_file(params, one).exists()]
+    if not found:
+        raise ParamsError(
+            f"compression.calibration.datasets: got {named}, of which none at hand is of modality {kind!r}, which "
+            f"{name} reads; name one that is"
+        )
+    return found
+
+
+def print_missing(params: Params) -> None:
+    """Print the calibration data sets without series, because models calibrated on other series differ."""
+    named = params.compression.calibration.datasets
+    missing = [one for one in named if not planning.series_file(params, one).exists()]
+    if missing and any(method_of(params, name).reads_data for name in params.compressed):
+        print(f"compression: calibrated without {', '.join(missing)}, of which no series are at hand", flush=True)
+
+
+def calibration_spec(params: Params, datasets: list[str]) -> CalibrationSpec:
+    """Return the options of the calibration windows from these data sets."""
+    block = params.compression.calibration
+    return CalibrationSpec(
+        windows=block.windows,
+        context=block.context,
+        horizon=block.horizon,
+        datasets=tuple(datasets),
+        seed=params.seed,
+        held_out=HELD_OUT,
+    )
+
+
+def keep_or_forget(out: StageStore, folder: Path, job: Job) -> None:
+    """Store the row that a whole folder contains; delete rows without a folder, which are of no use."""
+    for one in (folder, work_folder(job)):
+        set_damaged_aside(one, "compression")
+    if key_of(folder) == job.key:
+        out.adopt("compression", job.key, [_recipe(folder)["row"]])
+    elif key_of(work_folder(job)) != job.key:
+        out.forget([job.key])
+
+
+def _recipe(folder: Path) -> dict[str, Any]:
+    found = recipe(folder)
+    assert found is not None
+    return found
+
+
+def made_by(name: str) -> dict[str, Any]:
+    """Return what the recipe file of a compressed model contains."""
+    return _recipe(MODELS / name)
+
+
+def checkpoint_row(bases: Mapping[str, Mapping[str, Any]], params: Params, name: str) -> dict[str, Any]:
+    """Return the row of `checkpoints` of a compressed model: its base's row with the model's own files."""
+    found, own = registry.resolve((MODELS / name).as_posix()), environments(params).get(name)
+    base = bases[str(params.models[name].base_model)]
+    return {
+        **{"model": name, "source": "compressed"},
+        **{column: base[column] for column in ("family", "modality", "input_stack", "output_stack")},
+        "ref": (MODELS / name).as_posix(),
+        "fingerprint": registry.with_code(base["family"], found.fingerprint, own.digest if own else ""),
+        "environment": own.description if own else None,
+        **registry.facts(found.folder),
+        **{"license": base["license"], "recipe": made_by(name)["key"], "options": base["options"]},
+    }

@@ -1,0 +1,30 @@
+"""Models whose weights a study measures, and the snapshots of their training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.stages.config.params import Params
+from tsfmscope.tasks.models import registry
+
+
+def studies_by_model(params: Params, measure: str) -> dict[str, list[str]]:
+    """Return model -> the studies that ask for this measure of its weights."""
+    asked: dict[str, list[str]] = {}
+    for study, wanted in params.studies.items():
+        for model in params.asked(study, "models") if measure in wanted.measures else ():
+            asked.setdefault(model, []).append(study)
+    return asked
+
+
+def snapshots(model: Mapping[str, Any], digest: str) -> Iterator[tuple[int | None, dict[str, str]]]:
+    """Yield the step and the reference and fingerprint of a model's weights.
+
+    The finished model comes first, with step None; then the snapshots of its training.
+    """
+    yield None, {"ref": model["ref"], "fingerprint": model["fingerprint"]}
+    for step, path in registry.snapshots(Path(model["ref"])).items():
+        fingerprint = registry.with_code(model["family"], registry.fingerprint(path), digest)
+        yield step, {"ref": path.as_posix(), "fingerprint": fingerprint}

@@ -1,0 +1,70 @@
+"""Jobs that train the checkpoints of recipes, for the stages checkpoints and pretraining."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config import Recipe
+from tsfmscope.stages.config.params import Params
+from tsfmscope.store.files import fingerprint
+from tsfmscope.tasks.entries.pretraining import EmbeddingSource, PretrainSpec
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.job import Job, Task
+from tsfmscope.tasks.models import registry
+from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE
+from tsfmscope.tasks.training.shard_corpus import check_complete
+
+TRAINING = Task("pretrain", 1, "tsfmscope.tasks.entries.pretraining:pretrain", table="training")
+# Folder of the checkpoints, by name of their recipe.
+MODELS = Path(DATA, "checkpoints", "models")
+
+
+def recipes(params: Params) -> dict[str, Recipe]:
+    """Return the recipes that models name, and the recipes whose embedding one of these takes over."""
+    named = (model.ref.partition(":") for model in params.models.values())
+    known = params.checkpoints.recipes
+    found = {name: known[name] for kind, _, name in named if kind == "checkpoint"}
+    sources = (recipe.embedding_from for recipe in found.values())
+    return found | {name: known[name] for name in sources if name is not None}
+
+
+def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
+    """Return the training job, whose key ties a checkpoint, committed or not, to its recipe.
+
+    source: the job of recipe.embedding_from, needed if the recipe names one. Raises ModelError if the
+    recipe's corpus has no file of its specification, DataError if shards of the corpus are missing or
+    incomplete.
+    """
+    embedding = None
+    if recipe.embedding_from is not None:
+        assert source is not None
+        embedding = EmbeddingSource(folder=(MODELS / recipe.embedding_from).as_posix(), key=source.key)
+    # Earlier versions divided these ranks by the heads. The entry `ranks` changes the key of such
+    # recipes only.
+    whole = recipe.heads and recipe.heads.guideline and recipe.heads.factors == "shared"
+    spec = PretrainSpec(
+        model=name,
+        recipe=recipe.spec(),
+        code=registry.code_of(recipe.family) or None,
+        embedding=embedding,
+        ranks="of whole matrices" if whole else None,
+    ).to_dict()
+    if recipe.corpus is None:
+        return Job(TRAINING, spec)
+    # The file determines every series of the corpus.
+    corpus_file = Path(recipe.corpus, CORPUS_FILE)
+    if not corpus_file.exists():
+        raise ModelError(f"recipe {name}: corpus {recipe.corpus} has no {CORPUS_FILE}; make it with `tsfmscope corpus`")
+    check_complete(corpus_file.parent)
+    return Job(TRAINING, spec, {corpus_file.as_posix(): fingerprint(corpus_file)})
+
+
+def training_jobs(recipes: Mapping[str, Recipe]) -> dict[str, Job]:
+    """Return the job of every recipe. `recipes` must contain those whose embeddings are taken over."""
+    plain = {name: training_job(name, recipe) for name, recipe in recipes.items() if recipe.embedding_from is None}
+    return {
+        name: plain[name] if recipe.embedding_from is None else training_job(name, recipe, plain[recipe.embedding_from])
+        for name, recipe in recipes.items()
+    }

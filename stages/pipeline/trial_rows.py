@@ -1,0 +1,139 @@
+"""Stored rows, curves and folders of the trials of a search over rank schedules."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tsfmscope.stages import DATA
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline import training_curves
+from tsfmscope.stages.pipeline.model_folders import WORK, publish, set_damaged_aside, work_folder
+from tsfmscope.store import files
+from tsfmscope.store.stage_store import StageStore
+from tsfmscope.tasks.entries.pretraining import PretrainSpec
+from tsfmscope.tasks.errors import ModelError
+from tsfmscope.tasks.job import Job
+from tsfmscope.tasks.sweep.actor_pool import NOWHERE
+from tsfmscope.tasks.sweep.policy import Failure
+from tsfmscope.tasks.sweep.records import outcome_without_answer, record
+from tsfmscope.tasks.sweep.tune import FinishedTrial
+
+# Models of the trials that finished.
+MODELS = Path(DATA, "pretraining", "models")
+CURVES = Path(DATA, "pretraining", "curves")
+# Trials and settings of the last search: which trials were stopped depends on them.
+SEARCH = Path(DATA, "pretraining", "search.json")
+# Folders of Ray Tune, until all results of a search are stored.
+SEARCHES = WORK / "searches"
+
+
+def forget_lost(jobs: dict[str, Job], out: StageStore) -> None:
+    """Delete the rows of finished trials whose models are lost or damaged, so that they are trained again."""
+    for name, job in jobs.items():
+        for folder in (MODELS / name, WORK / job.key):
+            set_damaged_aside(folder, "pretraining")
+    held = stored_curves(out)
+    ended = ((name, job) for name, job in jobs.items() if job.key in held and _ended(job, held))
+    out.forget([job.key for name, job in ended if not publish(MODELS / name, job)])
+
+
+def _ended(job: Job, held: Mapping[str, list[dict[str, Any]]]) -> bool:
+    return bool(held[job.key][-1]["step"] == PretrainSpec.from_job(job).recipe["steps"])
+
+
+def forget_stopped(jobs: dict[str, Job], params: Params, out: StageStore) -> bool:
+    """Delete the rows of stopped trials if the last search had other trials or another halving.
+
+    Among other trials, a stopped one may have continued. Returns whether the search has changed.
+    """
+    block = params.pretraining
+    asked: dict[str, Any] = {
+        "trials": sorted(job.key for job in jobs.values()),
+        "grace": block.grace,
+        "reduction": block.reduction,
+    }
+    if len(block.seeds) > 1:
+        # Earlier versions compared trials across seeds; with this entry, trials that they stopped
+        # are tried again.
+        asked["within"] = "seed"
+    if not jobs:
+        SEARCH.unlink(missing_ok=True)
+    text = json.dumps(asked, indent=2) + "\n"
+    if not jobs or (SEARCH.exists() and SEARCH.read_bytes() == text.encode()):
+        return False
+    held = stored_curves(out)
+    out.forget([job.key for job in jobs.values() if job.key in held and not _ended(job, held)])
+    with files.atomic(SEARCH) as temporary:
+        temporary.write_text(text)
+    return True
+
+
+def stored_curves(out: StageStore) -> dict[str, list[dict[str, Any]]]:
+    """Return the stored rows of each trial by its key, sorted by step."""
+    found = defaultdict(list)
+    for row in out.tables["training"].read().sort_by("step").to_pylist():
+        found[row["job_key"]].append(row)
+    return dict(found)
+
+
+def reported_rows(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
+    """Return the reports that a trial with these rows has sent to Ray Tune: one every `every` steps."""
+    return [{name: row[name] for name in ("step", "loss")} for row in rows if row["step"] % every == 0]
+
+
+def store_ended(out: StageStore, ended: FinishedTrial) -> None:
+    """Store the rows of a finished trial, a trial's failure, or the logged rows of a stopped trial.
+
+    A trial that was stopped before it logged a step is stored as failed.
+    """
+    if ended.outcome is not None:
+        if ended.outcome.failure is None:
+            # Rows from a search that stopped this trial would otherwise remain: stored rows are not
+            # overwritten.
+            out.forget([ended.job.key])
+        out.append([record(ended.job, ended.outcome, 1)])
+    elif rows := stopped_rows(work_folder(ended.job), PretrainSpec.from_job(ended.job).model):
+        out.adopt("training", ended.job.key, rows)
+    else:
+        failure = Failure.of(ModelError("the trial was stopped before it logged a step; raise pretraining.grace"))
+        out.append([record(ended.job, outcome_without_answer(failure, NOWHERE, seconds=0.0), 1)])
+
+
+def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
+    """Return the rows of `training` that a stopped training logged; a repeated step gives one row."""
+    return [
+        {"model": model, **{name: row[name] for name in ("step", "loss", "learning_rate")}}
+        for row in training_curves.logged(folder)
+    ]
+
+
+def trial_row(name: str, job: Job, whole: set[str], mine: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of `trials`, and write the curve; mine: the trial's rows, sorted by step."""
+    training_curves.write(CURVES / name, mine)
+    recipe = PretrainSpec.from_job(job).recipe
+    return {
+        "model": name,
+        "family": recipe["family"],
+        "heads": json.dumps(recipe["heads"], sort_keys=True),
+        "seed": recipe["seed"],
+        "steps": recipe["steps"],
+        "steps_done": mine[-1]["step"],
+        "loss": mine[-1]["loss"],
+        "ended": "finished" if name in whole else "stopped",
+        "ref": (MODELS / name).as_posix() if name in whole else None,
+        "recipe": job.key,
+    }
+
+
+def delete_work(stopped: Iterable[Job]) -> None:
+    """Delete the folders of Ray Tune and of stopped trials.
+
+    A search that is kept would return its failures again instead of running.
+    """
+    for folder in (SEARCHES, *map(work_folder, stopped)):
+        shutil.rmtree(folder, ignore_errors=True)
