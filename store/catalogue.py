@@ -194,6 +194,7 @@ def _create_views(connection: duckdb.DuckDBPyConnection, sql: Traversable) -> No
     """Create views (from views/ and answers/) and tables (from materialized/) in dependency order."""
     materialized = dict(queries(sql / "materialized")) if (sql / "materialized").is_dir() else {}
     texts = materialized | {name: text for folder in ("views", "answers") for name, text in queries(sql / folder)}
+    texts = {name: _with_measures(text) for name, text in texts.items()}
     reads = {name: texts.keys() & set(SOURCE.findall(text)) for name, text in texts.items()}
     try:
         order = list(TopologicalSorter(reads).static_order())
