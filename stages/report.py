@@ -14,7 +14,7 @@ from tsfmscope import store
 from tsfmscope.stages import BY_NAME, DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.pca_states import answer_islands
-from tsfmscope.stages.pipeline.report_figures import FIGURES, draw_figures
+from tsfmscope.stages.pipeline.report_figures import FIGURES, write_figures
 from tsfmscope.stages.pipeline.sources import sources
 from tsfmscope.store import catalogue
 from tsfmscope.store.files import write_text
@@ -52,15 +52,15 @@ def main(params: Params) -> None:
             )
             metrics = _answer_metrics(connection, params.report.study)
             plots = _answer_dvc_plots(connection, params)
-    stills = draw_figures(tables)
-    write_text(PAGE, render(tables, stills, locked(LOCK)))
+    pngs = write_figures(tables)
+    write_text(PAGE, render(tables, pngs, read_lock(LOCK)))
     write_text(METRICS, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
     for name, frame in plots.items():
         write_text(PLOTS / f"{name}.csv", frame.to_csv(index=False))
-    print(f"report: {PAGE}: {PAGE.stat().st_size / 1e6:.1f} MB; open it in a browser; {len(stills)} figures: {FIGURES}")
+    print(f"report: {PAGE}: {PAGE.stat().st_size / 1e6:.1f} MB; open it in a browser; {len(pngs)} figures: {FIGURES}")
 
 
-def locked(lock: Path) -> dict[str, str]:
+def read_lock(lock: Path) -> dict[str, str]:
     """Return path -> MD5 of the inputs of this stage from dvc.lock, which DVC writes after each stage.
 
     Returns {} if there is no dvc.lock.

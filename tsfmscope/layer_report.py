@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from tsfmscope.measures import LISTS
-from tsfmscope.tasks.report.page.single_model_page import drawn, page
+from tsfmscope.tasks.report.page.single_model_page import draw_figures, render_page
 from tsfmscope.tasks.report.render.mpl_render import render
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LayerReport:
 
     def plot(self, measure: str = "isotropy") -> go.Figure:
         """Return a plotly figure by layer: "isotropy" or "dimensions". Raises ValueError for another name."""
-        figures = {title.lower(): figure for title, figure in drawn(self.layers)}
+        figures = {title.lower(): figure for title, figure in draw_figures(self.layers)}
         if measure not in figures:
             raise ValueError(f"measure: got {measure!r}, expected one of {', '.join(figures)}")
         return figures[measure]
@@ -86,9 +86,11 @@ class LayerReport:
         elif target.suffix == ".parquet":
             self.layers.to_parquet(target, index=False)
         elif target.suffix == ".html":
-            target.write_text(page(self.title, drawn(self.layers), [self._sample_text()]), encoding="utf-8")
+            target.write_text(
+                render_page(self.title, draw_figures(self.layers), [self._sample_text()]), encoding="utf-8"
+            )
         else:
-            target.write_bytes(render(drawn(self.layers))[target.suffix.removeprefix(".")])
+            target.write_bytes(render(draw_figures(self.layers))[target.suffix.removeprefix(".")])
         return target
 
     def _sample_text(self) -> str:

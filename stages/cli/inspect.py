@@ -153,14 +153,14 @@ def _draw(report: LayerReport, out: Path) -> None:
     import pandas as pd
 
     from tsfmscope.store.files import atomic
-    from tsfmscope.tasks.report.page.single_model_page import drawn, page
+    from tsfmscope.tasks.report.page.single_model_page import draw_figures, render_page
     from tsfmscope.tasks.report.render.mpl_render import render
 
     first = report.rows[0]
-    figures = drawn(pd.DataFrame(report.rows))
+    figures = draw_figures(pd.DataFrame(report.rows))
     if out.suffix == ".html":
         title = f"{first['model']} on {first['dataset']}, context {first['context']}"
-        data = page(title, figures, list(notes(report))).encode()
+        data = render_page(title, figures, list(notes(report))).encode()
     else:
         data = render(figures)[out.suffix.removeprefix(".")]
     try:

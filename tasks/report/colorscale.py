@@ -15,22 +15,22 @@ GREY = "#7f7f7f"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def shade(place: int, count: int) -> str:
-    """Return the colour of item `place` (from 0) of `count` ordered items, interpolated along ORDER."""
-    at = place / (count - 1) if count > 1 else 0.0
+def interpolate_colour(position: int, count: int) -> str:
+    """Return the colour of item `position` (from 0) of `count` ordered items, interpolated along ORDER."""
+    at = position / (count - 1) if count > 1 else 0.0
     (low, first), (high, last) = next(pair for pair in itertools.pairwise(ORDER) if at <= pair[1][0])
     share = (at - low) / (high - low)
     mixed = (round(a + share * (b - a)) for a, b in zip(_parts(first), _parts(last), strict=True))
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
-def faint(colour: str, alpha: float) -> str:
+def set_opacity(colour: str, alpha: float) -> str:
     """Return the colour with this opacity."""
     red, green, blue = _parts(colour)
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 
-def power(exponent: float) -> str:
+def format_power(exponent: float) -> str:
     """Return a power of ten as text, the exponent rounded to an integer."""
     return "10" + str(round(exponent)).translate(SUPERSCRIPTS)
 

@@ -15,7 +15,7 @@ NO_DOMAIN = "other"
 PRINTED = re.compile(r"-(\d+)$")
 
 
-def panels(domains: Iterable[str], *, of_paper: bool = True) -> dict[str, str]:
+def assign_letters(domains: Iterable[str], *, of_paper: bool = True) -> dict[str, str]:
     """Return domain -> letter of its panel: the paper's domains in its order, then others by name.
 
     of_paper: whether the figure reproduces one of the paper. If it has only synthetic or only real domains,
@@ -32,25 +32,25 @@ def panels(domains: Iterable[str], *, of_paper: bool = True) -> dict[str, str]:
     return {domain: _letter(papers.index(domain)) for domain in ordered}
 
 
-def numbers(domains: Mapping[str, str], papers: Mapping[str, str | None]) -> dict[str, int]:
+def assign_numbers(domains: Mapping[str, str], papers: Mapping[str, str | None]) -> dict[str, int]:
     """Return data set -> its number in its domain, from 1.
 
     domains: data set -> domain. papers: data set -> the paper's name for it, such as finance-1, or None. The
     number in the paper's name is kept; if several data sets claim it, the first by name gets it. The others
     take the free numbers in alphabetical order.
     """
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for domain in sorted(set(domains.values())):
         names = sorted(name for name, of in domains.items() if of == domain)
         for name in names:
             match = PRINTED.search(papers.get(name) or "")
-            if match and int(match[1]) not in (found.get(other) for other in names):
-                found[name] = int(match[1])
-        taken = {found[name] for name in names if name in found}
+            if match and int(match[1]) not in (numbers.get(other) for other in names):
+                numbers[name] = int(match[1])
+        taken = {numbers[name] for name in names if name in numbers}
         free = (number for number in range(1, 2 * len(names) + 1) if number not in taken)
-        found |= {name: next(free) for name in names if name not in found}
-    return found
+        numbers |= {name: next(free) for name in names if name not in numbers}
+    return numbers
 
 
-def _letter(place: int) -> str:
-    return LETTERS[place] if place < len(LETTERS) else str(place + 1)
+def _letter(position: int) -> str:
+    return LETTERS[position] if position < len(LETTERS) else str(position + 1)

@@ -8,15 +8,15 @@ import io
 COLOURS = 256
 
 
-def light(png: bytes) -> bytes:
+def quantize(png: bytes) -> bytes:
     """Return the PNG with a palette of 256 colours, about a third of the bytes; its resolution is kept.
 
     The page embeds this copy for print, in addition to the interactive figure.
     """
     from PIL import Image
 
-    picture = Image.open(io.BytesIO(png))
+    image = Image.open(io.BytesIO(png))
     buffer = io.BytesIO()
-    few = picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-    few.save(buffer, "png", optimize=True, dpi=picture.info.get("dpi", (150, 150)))
+    reduced = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    reduced.save(buffer, "png", optimize=True, dpi=image.info.get("dpi", (150, 150)))
     return buffer.getvalue()

@@ -40,10 +40,10 @@ def describe_contrasts(study: StudyTables) -> list[str]:
 def tabulate_by_model(study: StudyTables) -> pd.DataFrame | None:
     """Return a table of the tests of single models.
 
-    None if the study has no tests, or if no claim is folded (see `verdicts.folded`): the claims' sentences,
+    None if the study has no tests, or if no claim is folded (see `verdicts.group_claims`): the claims' sentences,
     one per model, then report every test.
     """
-    if study.rank_tests is None or not verdicts.folded(study.published.frame):
+    if study.rank_tests is None or not verdicts.group_claims(study.published.frame):
         return None
     rows = _reported(study, "model")
     quantity = [_name_quantity(measure) for measure in rows["measure"]]
@@ -64,12 +64,12 @@ def _reported(study: StudyTables, grouping: str) -> pd.DataFrame:
 
 def _describe_contrast(row: Mapping[Any, Any]) -> str:
     begin = (
-        f"Time series less other data, {_name_quantity(row['measure'])} as a share of the most possible, "
-        f"ε = {colorscale.power(-2)}: "
+        f"Time series minus other data, {_name_quantity(row['measure'])} as a share of the full rank, "
+        f"ε = {colorscale.format_power(-2)}: "
     )
-    if not verdicts.there(row["estimate"]):
-        return begin + f"nothing measured{': ' + str(row['reason']) if verdicts.there(row['reason']) else ''}."
-    return begin + f"{verdicts.number(row['estimate'])}{verdicts.sure(row)}."
+    if not verdicts.is_present(row["estimate"]):
+        return begin + f"nothing measured{': ' + str(row['reason']) if verdicts.is_present(row['reason']) else ''}."
+    return begin + f"{verdicts.format_number(row['estimate'])}{verdicts.format_evidence(row)}."
 
 
 def _name_quantity(measure: str) -> str:

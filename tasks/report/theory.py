@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import base64
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tsfmscope.tasks.report.charts import theory as figures
-from tsfmscope.tasks.report.page.html_table import html_table
-from tsfmscope.tasks.report.page.sections import Figure, Provenance, Section, TableBlock, behind, picture
-from tsfmscope.tasks.report.page.verdicts import ClaimSentence, number
+from tsfmscope.tasks.report.page.html_table import build_table
+from tsfmscope.tasks.report.page.sections import (
+    Figure,
+    Section,
+    TableBlock,
+    embed_figure,
+    make_provenance,
+    png_uri,
+)
+from tsfmscope.tasks.report.page.verdicts import ClaimSentence, format_number
 from tsfmscope.tasks.report.tables import Answer, ReportTables, require
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 POINTS = ("experiment", "heads", "x", "y", "low", "high", "n")
 SLOPES = ("experiment", "n_seeds", "slope", "low", "high", "claimed", "verdict")
@@ -34,9 +42,9 @@ CLAIMS = {
 }
 RATE = "Corollary 2 rate"
 # Statement -> where the printed form fails, and the repair.
-MENDED = {
-    "Theorem 3.1": "columns of Ξ that stand often in U: the proof bounds a sum of L vectors by √L times the largest, "
-    "not L times. Repaired: √d σ times min(3 √L, 3e √m), m the most often that one column stands in U",
+REPAIRS = {
+    "Theorem 3.1": "U repeats columns of Ξ: the proof bounds a sum of L vectors by √L times the largest, "
+    "not L times. Repaired: √d σ times min(3 √L, 3e √m), m the largest number of times that U repeats a column",
     "Theorem 5": "the same step as Theorem 3.1, head by head; the same repair",
     "Theorem 3.2": "L above 4d + 1, where the construction's weights fall below ½. Repaired: log(4L) for log(4d)",
     "Corollary 2": "|w| above 1, which moves the poles into the ellipse. Repaired: |w| ≤ 1",
@@ -44,151 +52,187 @@ MENDED = {
     "Corollary 1 lower": "heads of fewer dimensions than heads: the index needs k ≤ d − h, not k ≤ d − d_h",
     "Theorem 6.2": "one head, whose shared vector then is its own first. Repaired: the head's next vector instead",
 }
-FIG_17 = (
-    "Appendix J.3: the same X and weights, cut into ever more heads. The paper prints neither sizes nor scales; with "
-    "weights as Theorem 4 bounds them the scores hardly differ and the rank stays, so that here the scores have "
+COMPRESSION_LEAD = (
+    "Appendix J.1: error of attention when W_Q, W_K and W_V are projected on d̃ leading directions of the vocabulary. "
+    "Left: against the first singular value that is dropped. Right: against the width."
+)
+COMPRESSION_TEXTS = (
+    "Two scatter plots on logarithmic axes: the error against the singular value, with a line of slope 1, and against "
+    "the width, with a line of slope ½.",
+    "Median over seeds; whiskers: range. One slope is fitted per seed, in the left panel over d̃ ≤ d/2.",
+)
+SKETCH_LEAD = "Appendix J.2: share of the row space of X that a sketch with four rows per head misses (eq. 30)."
+SKETCH_TEXTS = (
+    "Left: the singular values of X, and the error of every number of heads at the singular value that equals it. "
+    "Right: the error against the number of heads.",
+    "Left: the median error of h heads stands at the index of the singular value that equals it.",
+)
+FLOW_LEAD = (
+    "Appendix J.3: the same X and weights, split into more and more heads. The paper prints neither sizes nor scales. "
+    "With weights as bounded by Theorem 4 the scores hardly differ and the rank stays, so here the scores have "
     "standard deviation 1."
 )
+FLOW_TEXTS = (
+    "Line chart of relative singular values against their index on a logarithmic axis: of the input, and of the "
+    "layer's output for each number of heads.",
+    "One seed.",
+)
 BOUND_LEAD = (
-    "Both sides of every bound at random instances: random shapes, spectra and heads, weights scaled to equality in "
-    "the hypotheses, and the proofs' own constructions. Where the paper says O(·), the constant is its proof's. "
-    "A bound whose printed form fails stands beside the form that its proof supports, which must never fail (a "
-    "check of results.duckdb). Each row of the table names its worst instance: "
-    "tsfmscope.tasks.theory.statements.instance makes it again from statement, seed and number."
+    "Both sides of every bound at random instances: random shapes, spectra and heads; weights scaled to equality in "
+    "the hypotheses; and the proofs' own constructions. Where the paper writes O(·), the constant is that of its "
+    "proof. A bound that fails as printed is shown with the form that its proof supports, which must never fail (a "
+    "check of results.duckdb). Each row of the table gives its worst instance; "
+    "tsfmscope.tasks.theory.statements.instance reproduces it from statement, seed and number."
+)
+BOUND_TEXTS = (
+    "Dot plot of the median and the largest share of each bound that random instances use up, sorted. A line is at 1.",
+    "Filled: as printed; open: as repaired. Shares below 0.001 are drawn at 0.001.",
 )
 
 
 class _Part(NamedTuple):
+    """Contents of one section. answers: the first is the one that the figure is drawn from."""
+
     name: str
     title: str
     kicker: str
     lead: str
-    answer: Answer
-    drawn: Figure | None
-    said: tuple[ClaimSentence, ...]
+    answers: Mapping[str, Answer]
+    figure: Figure | None
+    claims: tuple[ClaimSentence, ...]
+    tables: Mapping[str, Answer] = MappingProxyType({})
 
 
-def sections(tables: ReportTables, stills: Mapping[str, bytes] | None = None) -> list[Section]:
-    """Build the sections on Figs. 15 to 17 and on the bounds. stills: section name -> PNG of its figure."""
-    found = []
-    for part in _parts(tables):
-        still = (stills or {}).get(part.name)
-        others: tuple[Provenance, ...] = ()
-        listings: tuple[TableBlock, ...] = ()
-        if part.answer is tables.theory_violations:
-            others = (behind("theory_slopes", tables.theory_slopes),)
-            listings = tuple(
-                TableBlock(name, one.title, html_table(one.frame))
-                for name, one in (("theory-bounds", part.answer), ("theory-slopes", tables.theory_slopes))
-                if len(one.frame)
-            )
-        found.append(
-            Section(
-                part.name, part.title, part.lead, (behind(part.name, part.answer), *others), len(part.answer.frame),
-                (picture(part.drawn),) if part.drawn else (), listings, kicker=part.kicker, said=part.said,
-                still="data:image/png;base64," + base64.b64encode(still).decode() if still else "",
-            )
-        )  # fmt: skip
-    return found
+def build_sections(tables: ReportTables, pngs: Mapping[str, bytes] | None = None) -> list[Section]:
+    """Build the sections on Figs. 15 to 17 and on the bounds. pngs: section name -> PNG of its figure."""
+    return [
+        Section(
+            part.name,
+            part.title,
+            part.lead,
+            tuple(make_provenance(name, answer) for name, answer in part.answers.items()),
+            len(part.answers[part.name].frame),
+            (embed_figure(part.figure),) if part.figure else (),
+            tuple(
+                TableBlock(name, answer.title, build_table(answer.frame))
+                for name, answer in part.tables.items()
+                if len(answer.frame)
+            ),
+            kicker=part.kicker,
+            claims=part.claims,
+            png=png_uri((pngs or {}).get(part.name)),
+        )
+        for part in _build_parts(tables)
+    ]
 
 
-def drawn(tables: ReportTables) -> dict[str, Figure]:
+def draw_figures(tables: ReportTables) -> dict[str, Figure]:
     """Return section name -> its figure, without sections that have no rows."""
-    return {part.name: part.drawn for part in _parts(tables) if part.drawn}
+    return {part.name: part.figure for part in _build_parts(tables) if part.figure}
 
 
-def claims(slopes: pd.DataFrame, prefix: str) -> tuple[ClaimSentence, ...]:
+def describe_slopes(slopes: pd.DataFrame, prefix: str) -> tuple[ClaimSentence, ...]:
     """Return one sentence per slope whose experiment begins with the prefix."""
     rows = slopes[slopes["experiment"].str.startswith(prefix)].to_dict("records")
-    return tuple(_slope(row) for row in rows)
+    return tuple(_describe_slope(row) for row in rows)
 
 
-def failures(bounds: pd.DataFrame) -> tuple[ClaimSentence, ...]:
+def describe_failures(bounds: pd.DataFrame) -> tuple[ClaimSentence, ...]:
     """Return one sentence on all bounds that hold as printed, and one for each bound that fails somewhere."""
-    found = bounds[bounds["kind"] == "instance"]
-    whole = found[(found["form"] == "printed") & (found["violations"] == 0)]
-    said = []
+    instances = bounds[bounds["kind"] == "instance"]
+    whole = instances[(instances["form"] == "printed") & (instances["violations"] == 0)]
+    sentences = []
     if len(whole):
         names, n = ", ".join(map(str, whole["experiment"])), f"{int(whole['n'].min()):,}"
-        text = f"As printed these hold at all of {n} or more random instances each: {names}: agrees."
-        said.append(ClaimSentence("agrees", text))
-    for row in found[found["violations"] > 0].to_dict("records"):
-        mended = found[(found["experiment"] == row["experiment"]) & (found["form"] == "repaired")]
-        said.append(ClaimSentence("differs", _failure(row, mended)))
-    return tuple(said)
+        text = f"Bounds that hold as printed at every one of {n} or more random instances: {names}: agrees."
+        sentences.append(ClaimSentence("agrees", text))
+    for row in instances[instances["violations"] > 0].to_dict("records"):
+        repaired = instances[(instances["experiment"] == row["experiment"]) & (instances["form"] == "repaired")]
+        sentences.append(ClaimSentence("differs", _describe_failure(row, repaired)))
+    return tuple(sentences)
 
 
-def _parts(tables: ReportTables) -> list[_Part]:
+def _build_parts(tables: ReportTables) -> list[_Part]:
     slopes = require(tables.theory_slopes, SLOPES)
-    bounds = require(tables.theory_violations, BOUNDS)
-    compression, sketch, flow = (
-        require(one, POINTS) for one in (tables.theory_compression, tables.theory_sketch, tables.theory_flow)
-    )
     return [
         _Part(
-            "theory-compression", "Attention matrices are compressible on low-rank inputs", "ranks Fig. 15",
-            "Appendix J.1: what attention loses when W_Q, W_K and W_V are projected on d̃ leading directions of the "
-            "vocabulary. Left against the first singular value that is dropped, right against the width.",
-            tables.theory_compression,
-            _drawn("theory-compression", compression, figures.compression, "Two scatter plots on logarithmic axes: "
-            "the error against the singular value, with a line of slope 1, and against the width, slope ½.",
-            "Median over seeds; whiskers: range. Slopes are fitted a seed, left over d̃ ≤ d/2."),
-            claims(slopes, "J.1"),
+            "theory-compression",
+            "Attention matrices are compressible on low-rank inputs",
+            "ranks Fig. 15",
+            COMPRESSION_LEAD,
+            {"theory-compression": tables.theory_compression},
+            _draw("theory-compression", tables.theory_compression, figures.draw_compression, *COMPRESSION_TEXTS),
+            describe_slopes(slopes, "J.1"),
         ),
         _Part(
-            "theory-sketch", "Sparse sketches, a few rows a head", "ranks Fig. 16",
-            "Appendix J.2: how much of X's row space a sketch of four rows a head misses (eq. 30).",
-            tables.theory_sketch,
-            _drawn("theory-sketch", sketch, figures.sketching, "Left the singular values of X with the error of "
-            "every number of heads where the values have it; right the error against the number of heads.",
-            "Left: the median error of h heads stands at the index whose singular value it equals."),
-            claims(slopes, "J.2"),
+            "theory-sketch",
+            "Sparse sketches, a few rows per head",
+            "ranks Fig. 16",
+            SKETCH_LEAD,
+            {"theory-sketch": tables.theory_sketch},
+            _draw("theory-sketch", tables.theory_sketch, figures.draw_sketching, *SKETCH_TEXTS),
+            describe_slopes(slopes, "J.2"),
         ),
         _Part(
-            "theory-flow", "More heads lift more singular values", "ranks Fig. 17", FIG_17, tables.theory_flow,
-            _drawn("theory-flow", flow, figures.flow, "Line chart of relative singular values against their index on "
-            "a logarithmic axis: of the input, and of the layer's output for each number of heads.", "One seed."),
-            claims(slopes, "J.3"),
+            "theory-flow",
+            "More heads lift more singular values",
+            "ranks Fig. 17",
+            FLOW_LEAD,
+            {"theory-flow": tables.theory_flow},
+            _draw("theory-flow", tables.theory_flow, figures.draw_flow, *FLOW_TEXTS),
+            describe_slopes(slopes, "J.3"),
         ),
-        _Part(
-            "theory-bounds", "Do the theorems hold at every instance?", "rank Theorems 1 to 6", BOUND_LEAD,
-            tables.theory_violations,
-            _drawn("theory-bounds", bounds[bounds["kind"] == "instance"], figures.ratios, "Dot plot of the median and "
-            "the largest share of each bound that random instances use up, sorted, with a line at 1.",
-            "Filled: as printed; open: as repaired. Shares under 0.001 stand at 0.001."),
-            (*failures(bounds), *claims(slopes, "Theorem"), *claims(slopes, "Corollary")),
-        ),
-    ]  # fmt: skip
+        _build_bounds_part(tables, slopes),
+    ]
 
 
-def _drawn(name: str, frame: pd.DataFrame, draw: Any, alt: str, caption: str) -> Figure | None:
+def _build_bounds_part(tables: ReportTables, slopes: pd.DataFrame) -> _Part:
+    bounds = require(tables.theory_violations, BOUNDS)
+    instances = bounds[bounds["kind"] == "instance"]
+    return _Part(
+        "theory-bounds",
+        "Do the theorems hold at every instance?",
+        "rank Theorems 1 to 6",
+        BOUND_LEAD,
+        {"theory-bounds": tables.theory_violations, "theory_slopes": tables.theory_slopes},
+        Figure("theory-bounds", figures.draw_ratios(instances), *BOUND_TEXTS) if len(instances) else None,
+        (*describe_failures(bounds), *describe_slopes(slopes, "Theorem"), *describe_slopes(slopes, "Corollary")),
+        {"theory-bounds": tables.theory_violations, "theory-slopes": tables.theory_slopes},
+    )
+
+
+def _draw(
+    name: str, answer: Answer, draw: Callable[[pd.DataFrame], go.Figure], alt: str, caption: str
+) -> Figure | None:
+    """Draw the points of one experiment; None if there are none."""
+    frame = require(answer, POINTS)
     return Figure(name, draw(frame), alt, caption) if len(frame) else None
 
 
-def _slope(row: Mapping[Hashable, Any]) -> ClaimSentence:
-    name = str(row["experiment"])
+def _describe_slope(row: Mapping[Hashable, Any]) -> ClaimSentence:
+    name, claimed = str(row["experiment"]), format_number(row["claimed"])
+    claim = CLAIMS.get(name, f"slope {claimed}")
     if name.startswith(RATE):
-        about = f"for {name.partition(', ')[2]} singular values fall by {number(row['claimed'])} or more a step of j"
-    else:
-        about = CLAIMS.get(name, f"slope {number(row['claimed'])}")
-    sure = f", 95 % interval {number(row['low'])} to {number(row['high'])}" if _there(row["low"]) else ""
-    text = f"The paper ({name}): {about}. Here: slope {number(row['slope'])}{sure}, {int(row['n_seeds'])} seeds"
-    return ClaimSentence(str(row["verdict"]), f"{text}: {row['verdict']}.")
+        claim = f"for {name.partition(', ')[2]} singular values fall by {claimed} or more per step of j"
+    text = f"The paper ({name}): {claim}. Here: slope {format_number(row['slope'])}"
+    if _is_present(row["low"]):
+        text += f", 95 % interval {format_number(row['low'])} to {format_number(row['high'])}"
+    return ClaimSentence(str(row["verdict"]), f"{text}, {int(row['n_seeds'])} seeds: {row['verdict']}.")
 
 
-def _failure(row: Mapping[Hashable, Any], mended: pd.DataFrame) -> str:
+def _describe_failure(row: Mapping[Hashable, Any], repaired: pd.DataFrame) -> str:
     name = str(row["experiment"])
     text = f"{name}, {row['form']}: fails at {int(row['violations']):,} of {int(row['n']):,} random instances"
-    text += f", at worst {number(row['worst_y'])} against a bound of {number(row['worst_bound'])} "
+    text += f", at worst {format_number(row['worst_y'])} against a bound of {format_number(row['worst_bound'])} "
     text += f"(seed {int(row['worst_seed'])}, instance {int(row['worst_instance'])}): differs."
-    if name in MENDED:
-        text += f" Where: {MENDED[name]}."
-    if len(mended):
-        one = mended.iloc[0]
-        text += f" Repaired it fails at {int(one['violations']):,} of {int(one['n']):,}, and uses up at most "
-        text += f"{number(one['ratio_largest'])} of the bound."
+    if name in REPAIRS:
+        text += f" Where: {REPAIRS[name]}."
+    if len(repaired):
+        repair = repaired.iloc[0]
+        text += f" Repaired, it fails at {int(repair['violations']):,} of {int(repair['n']):,} and uses up at most "
+        text += f"{format_number(repair['ratio_largest'])} of the bound."
     return text
 
 
-def _there(value: Any) -> bool:
+def _is_present(value: Any) -> bool:
     return value is not None and not math.isnan(float(value))

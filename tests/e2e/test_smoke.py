@@ -16,7 +16,7 @@ import yaml
 from nbclient import NotebookClient
 
 from tests.e2e.checkout import ROOT, Checkout
-from tsfmscope.tasks.report.quantize_png import light
+from tsfmscope.tasks.report.quantize_png import quantize
 
 pytestmark = pytest.mark.timeout(900)
 KINDS = {"domains", "conditions", "islands", "dimension", "growth"}
@@ -189,7 +189,7 @@ def test_every_study_is_a_section_and_a_picture(smoke: Checkout) -> None:
         assert page.count(f'id="study-{name}"') == 1
         assert f'id="plot-{name}-0"' in page
         picture = (smoke.folder / f"data/figures/{name}.png").read_bytes()
-        assert base64.b64encode(light(picture)).decode() in page
+        assert base64.b64encode(quantize(picture)).decode() in page
         assert (smoke.folder / f"data/figures/{name}.svg").read_text().count("<svg") == 1
 
 

@@ -28,16 +28,16 @@ METHODS = (
     "activation-aware-2step",
     "other",
 )
-# Kind of a dense model whose weights are read with other options, such as bfloat16.
-READ = "read otherwise"
+# Kind of a dense model whose weights are read in another precision, such as bfloat16.
+READ = "other precision"
 BASELINES = ("seasonal-naive", "auto-ets", "auto-theta", "auto-arima")
 QUANTITIES = {"wql_ratio": "WQL", "mase_ratio": "MASE", "overlap": "top-10 overlap", "lppl": "LPPL"}
-FRONTIER = "nothing is faster and better"
+FRONTIER = "frontier: no model is both faster and more accurate"
 # Largest number of distinct sizes that are all labelled; with more, the axis has round numbers.
 TICKS = 4
 
 
-def frontier(frame: pd.DataFrame) -> go.Figure:
+def draw_frontier(frame: pd.DataFrame) -> go.Figure:
     """Draw WQL against seconds per series, both relative to the dense model; one panel per dense model.
 
     frame: columns of `plots.frontier.COLUMNS`; rows without positive ratios are left out. Both axes are
@@ -50,30 +50,30 @@ def frontier(frame: pd.DataFrame) -> go.Figure:
     rows = frame[(frame["time_ratio"] > 0) & (frame["wql_ratio"] > 0)]
     bases = sorted(rows["base"].unique())
     figure = go.Figure()
-    told: set[str] = set()
-    for place, base in enumerate(bases):
-        part, where = rows[rows["base"] == base], grid.axes(place)
+    shown: set[str] = set()
+    for position, base in enumerate(bases):
+        part, axes = rows[rows["base"] == base], grid.axis_names(position)
         best = part[part["on_frontier"]].sort_values("time_ratio")
         line = {"width": 1.5, "dash": "dot", "color": colorscale.GREY}
         figure.add_trace(
             go.Scatter(
                 x=best["time_ratio"].tolist(), y=best["wql_ratio"].tolist(), mode="lines", name=FRONTIER, line=line,
-                hoverinfo="skip", showlegend=place == 0, **where,
+                hoverinfo="skip", showlegend=position == 0, **axes,
             )
         )  # fmt: skip
     # The outer loop is over groups, so that the legend lists them in their order.
     for name, points in _groups(rows):
-        for place, base in enumerate(bases):
+        for position, base in enumerate(bases):
             if len(part := points[points["base"] == base]):
-                figure.add_trace(_marks(name, part, shown=name not in told).update(grid.axes(place)))
-                told.add(name)
-    x = grid.log_axis(rows["time_ratio"], "seconds a series ÷ dense (log)")
-    y = grid.log_axis(rows["wql_ratio"], "WQL ÷ dense (log)")
+                figure.add_trace(_marks(name, part, in_legend=name not in shown).update(grid.axis_names(position)))
+                shown.add(name)
+    x = grid.make_log_axis(rows["time_ratio"], "seconds per series ÷ dense (log)")
+    y = grid.make_log_axis(rows["wql_ratio"], "WQL ÷ dense (log)")
     shape = grid.Shape(columns=min(3, max(2, len(bases))), narrow=1, row=300)
-    return apply_style(figure).update_layout(**grid.layout(bases, _plain(x), _plain(y), shape))
+    return apply_style(figure).update_layout(**grid.lay_out(bases, _plain(x), _plain(y), shape))
 
 
-def compressed(frame: pd.DataFrame) -> go.Figure:
+def draw_compressed(frame: pd.DataFrame) -> go.Figure:
     """Draw scores relative to the original against the attention's size: one line per method.
 
     frame: columns of `plots.compressed.COLUMNS`. There is one panel per family and score. Printed
@@ -86,19 +86,23 @@ def compressed(frame: pd.DataFrame) -> go.Figure:
         if (frame["family"].eq(family) & frame[name].notna()).any()
     ]
     lines = []
-    for place, (family, quantity) in enumerate(cells):
+    for position, (family, quantity) in enumerate(cells):
         part = frame[(frame["family"] == family) & frame[quantity].notna()]
-        for (whose, method, name), one in part.groupby(["whose", "method", _benchmark(part)], dropna=False, sort=True):
+        for (whose, method, name), points in part.groupby(
+            ["whose", "method", _benchmark(part)], dropna=False, sort=True
+        ):
             ours = whose == "measured"
             dash = "solid" if ours else ("dash" if name != "zero-shot" else "dot")
             text = str(method) if ours else f"printed{', ' + str(name) if name else ''}"
             colour = _colour(str(method)) if ours else colorscale.GREY
-            lines.append((place, text, dash, colour, one["size"], one[quantity], one["model"] if ours else None))
+            lines.append(
+                (position, text, dash, colour, points["size"], points[quantity], points["model"] if ours else None)
+            )
     titles = [f"{family}\n{QUANTITIES[name]}" for family, name in cells]
-    return _against_size(titles, lines, "share left (log)", columns=4)
+    return _against_size(titles, lines, "share of the attention that is left (log)", columns=4)
 
 
-def pretrained(frame: pd.DataFrame) -> go.Figure:
+def draw_pretrained(frame: pd.DataFrame) -> go.Figure:
     """Draw scores relative to the dense model of the same seed against size; one panel per family and score.
 
     frame: columns of `plots.pretrained.COLUMNS`. A line is the mean over seeds, a point is one seed.
@@ -107,14 +111,16 @@ def pretrained(frame: pd.DataFrame) -> go.Figure:
     cells = list(frame[["family", "quantity"]].drop_duplicates().itertuples(index=False, name=None))
     named = sorted(frame.loc[frame["whose"] == "measured", "line"].unique())
     lines = []
-    for place, (family, quantity) in enumerate(cells):
+    for position, (family, quantity) in enumerate(cells):
         part = frame[(frame["family"] == family) & (frame["quantity"] == quantity)]
-        for (whose, line), one in part.groupby(["whose", "line"], sort=True):
+        for (whose, line), points in part.groupby(["whose", "line"], sort=True):
             ours = whose == "measured"
-            flat = one["schedule"].iloc[0] == "flat"
+            flat = points["schedule"].iloc[0] == "flat"
             dash = "dash" if flat else "dot" if "reused" in str(line) else "solid"
             colour = COLOURS[named.index(line) % len(COLOURS)] if ours else colorscale.GREY
-            lines.append((place, str(line), dash, colour, one["size"], one["value"], one["model"] if ours else None))
+            lines.append(
+                (position, str(line), dash, colour, points["size"], points["value"], points["model"] if ours else None)
+            )
     titles = [f"{family}\n{quantity}" for family, quantity in cells]
     return _against_size(titles, lines, "size ratio (log)", columns=3)
 
@@ -131,60 +137,60 @@ def _against_size(
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    told: set[str] = set()
-    for place, name, dash, colour, size, value, models in lines:
+    shown: set[str] = set()
+    for position, name, dash, colour, size, value, models in lines:
         points = pd.DataFrame({"x": size, "y": value}).sort_values("x", kind="stable")
         means = points.groupby("x", sort=True)["y"].mean()
         style = {"color": colour, "width": 2 if models is not None else 1.4, "dash": dash}
         figure.add_trace(
             go.Scatter(
                 x=means.index.tolist(), y=means.tolist(), mode="lines", name=escape(name), legendgroup=escape(name),
-                line=style, showlegend=name not in told, hoverinfo="skip", **grid.axes(place),
+                line=style, showlegend=name not in shown, hoverinfo="skip", **grid.axis_names(position),
             )
         )  # fmt: skip
-        told.add(name)
-        labels = [escape(one) for one in (models if models is not None else [name] * len(points))]
+        shown.add(name)
+        labels = [escape(label) for label in (models if models is not None else [name] * len(points))]
         ordered = [labels[at] for at in np.argsort(np.asarray(size, dtype=float), kind="stable")]
         figure.add_trace(
             go.Scatter(
                 x=points["x"].tolist(), y=points["y"].tolist(), mode="markers", name=escape(name), showlegend=False,
-                legendgroup=escape(name), customdata=ordered, **grid.axes(place),
+                legendgroup=escape(name), customdata=ordered, **grid.axis_names(position),
                 marker={"color": colour, "size": 7, "symbol": "circle" if models is not None else "circle-open"},
                 hovertemplate="%{customdata}<br>size %{x:.3g}<br>%{y:.3g}<extra></extra>",
             )
         )  # fmt: skip
     sizes = pd.concat([pd.Series(line[4], dtype=float) for line in lines])
     ticks = sorted(sizes.unique()) if sizes.nunique() <= TICKS else [0.1, 0.2, 0.5, 1.0]
-    x = grid.log_axis(sizes, x_title) | {"tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
-    y = grid.axis("relative to the original", nticks=5)
+    x = grid.make_log_axis(sizes, x_title) | {"tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
+    y = grid.make_axis("relative to the original", nticks=5)
     shape = grid.Shape(columns=min(columns, max(2, len(titles))), narrow=2, row=190, shared=False)
-    return apply_style(figure).update_layout(**grid.layout(titles, x, y, shape))
+    return apply_style(figure).update_layout(**grid.lay_out(titles, x, y, shape))
 
 
 def _groups(part: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return the non-empty groups of rows by name: dense, read otherwise, methods, baselines."""
-    found = [(name, part[part["kind"] == name]) for name in ("dense", READ, *METHODS)]
+    """Return the non-empty groups of rows by name: dense, other precision, methods, baselines."""
+    groups = [(name, part[part["kind"] == name]) for name in ("dense", READ, *METHODS)]
     local = part[part["kind"] == "baseline"]
     order = [*BASELINES, *sorted(set(local["model"]) - set(BASELINES))]
-    found += [(name, local[local["model"] == name]) for name in order]
-    return [(name, points) for name, points in found if len(points)]
+    groups += [(name, local[local["model"] == name]) for name in order]
+    return [(name, points) for name, points in groups if len(points)]
 
 
-def _marks(name: str, points: pd.DataFrame, *, shown: bool) -> go.Scatter:
+def _marks(name: str, points: pd.DataFrame, *, in_legend: bool) -> go.Scatter:
     import plotly.graph_objects as go
 
     local = points["kind"].iloc[0] == "baseline"
     colour = colorscale.GREY if local else _colour(name)
-    place = BASELINES.index(name) if name in BASELINES else 0
+    position = BASELINES.index(name) if name in BASELINES else 0
     whole = "star" if name == "dense" else "star-open" if name == READ else "circle"
-    symbol = f"{SYMBOLS[1 + place]}-open" if local else whole
+    symbol = f"{SYMBOLS[1 + position]}-open" if local else whole
     sizes = [_size(share, name) for share in points["attention_ratio"]]
     return go.Scatter(
         x=points["time_ratio"].tolist(),
         y=points["wql_ratio"].tolist(),
         mode="markers",
         name=escape(name),
-        showlegend=shown,
+        showlegend=in_legend,
         legendgroup=escape(name),
         marker={
             "color": colour,
@@ -193,15 +199,15 @@ def _marks(name: str, points: pd.DataFrame, *, shown: bool) -> go.Scatter:
             "line": {"width": 1.5, "color": colour},
             "opacity": 1,
         },
-        customdata=[_told(row) for row in points.to_dict("records")],
+        customdata=[_describe_mark(row) for row in points.to_dict("records")],
         hovertemplate="<b>%{customdata}</b><br>time %{x:.3g}<br>WQL %{y:.4g}<extra></extra>",
     )
 
 
-def _told(row: Mapping[Any, Any]) -> str:
+def _describe_mark(row: Mapping[Any, Any]) -> str:
     share = row["attention_ratio"]
     left = f", {share:.0%} of the attention" if share == share and share is not None else ""
-    return escape(f"{row['model']}{left}, {row['seconds']:.3g} s a series")
+    return escape(f"{row['model']}{left}, {row['seconds']:.3g} s per series")
 
 
 def _size(share: float | None, name: str) -> float:

@@ -40,18 +40,18 @@ def escape(text: object) -> str:
     return html.escape(str(text), quote=True)
 
 
-def nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
-    """Draw NMSE against |ζ′ less its null mean| on log axes, one point per model, data set and condition.
+def draw_nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
+    """Draw NMSE against |ζ′ minus its null mean| on log axes, one point per model, data set and condition.
 
     Colour and symbol show the model; the first condition is filled, all others are open. A thin line joins
     the models of one data set and condition. Rows without positive values on both axes are left out. models:
-    as in `effective_dimension`.
+    as in `draw_effective_dimension`.
     """
     import plotly.graph_objects as go
 
-    rows = drawable(frame)
+    rows = select_drawable(frame)
     figure = go.Figure()
-    models, conditions = models or names(rows, "model"), names(rows, "condition")
+    models, conditions = models or distinct_values(rows, "model"), distinct_values(rows, "condition")
     x, y = _links(rows)
     thin = {"width": 1, "color": "rgba(128,128,128,0.45)"}
     figure.add_trace(
@@ -75,7 +75,7 @@ def nmse_against_isotropy(frame: pd.DataFrame, models: Sequence[str] = ()) -> go
     return apply_style(figure)
 
 
-def effective_dimension(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
+def draw_effective_dimension(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
     """Draw the median effective dimension by layer, one line per model and stack, the range as whiskers.
 
     frame: model, stack, layer, normed, median, low, high, n.
@@ -86,14 +86,14 @@ def effective_dimension(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.F
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    models, stacks = models or names(frame, "model"), names(frame, "stack")
+    models, stacks = models or distinct_values(frame, "model"), distinct_values(frame, "stack")
     for (model, stack), part in frame.groupby(["model", "stack"], sort=True):
         part = part.sort_values(["layer", "normed"])
         at = part["layer"].to_numpy(dtype=float) + 0.5 * part["normed"].to_numpy(dtype=bool)
         # Shift each line, so that whiskers do not overlap.
         at += 0.04 * len(figure.data)
         middle, low, high = (part[c].to_numpy(dtype=float) for c in ("median", "low", "high"))
-        place = models.index(model)
+        position = models.index(model)
         figure.add_trace(
             go.Scatter(
                 x=at,
@@ -102,10 +102,10 @@ def effective_dimension(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.F
                 name=f"{escape(model)} · {escape(stack)}",
                 line={
                     "dash": DASHES[stacks.index(stack) % len(DASHES)],
-                    "color": COLOURS[place % len(COLOURS)],
+                    "color": COLOURS[position % len(COLOURS)],
                     "width": 2,
                 },
-                marker={"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8},
+                marker={"symbol": SYMBOLS[position % len(SYMBOLS)], "size": 8},
                 error_y={"array": high - middle, "arrayminus": middle - low, "thickness": 1, "width": 3},
                 customdata=[
                     [escape(model), escape(stack), _layer(layer, normed), int(n)]
@@ -123,7 +123,7 @@ def effective_dimension(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.F
     return apply_style(figure)
 
 
-def islands(frame: pd.DataFrame) -> go.Figure:
+def draw_islands(frame: pd.DataFrame) -> go.Figure:
     """Draw tokens of one hidden-state matrix on its first three principal components.
 
     They are coloured by cluster or by series. `layout.meta["views"]` maps each colouring to the visibility of
@@ -133,7 +133,8 @@ def islands(frame: pd.DataFrame) -> go.Figure:
 
     shown = [str(name) for name in frame["series"].value_counts(sort=True).index[:SERIES_SHOWN]]
     groups: list[tuple[str, str, Any]] = [
-        ("cluster", f"cluster {escape(cluster)}", frame["cluster"] == cluster) for cluster in names(frame, "cluster")
+        ("cluster", f"cluster {escape(cluster)}", frame["cluster"] == cluster)
+        for cluster in distinct_values(frame, "cluster")
     ]
     groups += [("series", escape(name), frame["series"].astype(str) == name) for name in shown]
     groups.append(("series", "other series", ~frame["series"].astype(str).isin(shown)))
@@ -141,7 +142,7 @@ def islands(frame: pd.DataFrame) -> go.Figure:
     figure = go.Figure()
     counts = {"cluster": 0, "series": 0}
     for view, name, mask in groups:
-        place, part = counts[view], frame[mask]
+        position, part = counts[view], frame[mask]
         counts[view] += 1
         figure.add_trace(
             go.Scatter3d(
@@ -151,7 +152,7 @@ def islands(frame: pd.DataFrame) -> go.Figure:
                 mode="markers",
                 name=name,
                 visible=view == "cluster",
-                marker={"size": 3, "color": COLOURS[place % len(COLOURS)], "opacity": 0.8},
+                marker={"size": 3, "color": COLOURS[position % len(COLOURS)], "opacity": 0.8},
                 customdata=[
                     [escape(s), int(p), int(c)]
                     for s, p, c in zip(part["series"], part["position"], part["cluster"], strict=True)
@@ -168,7 +169,7 @@ def islands(frame: pd.DataFrame) -> go.Figure:
     return apply_style(figure)
 
 
-def training(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
+def draw_training(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
     """Draw the training loss by step, one line per model, each divided by its first value.
 
     The losses of different families have different units. models: the models of the whole page, which
@@ -177,8 +178,8 @@ def training(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    order = [*models, *(name for name in names(frame, "model") if name not in models)]
-    for place, model in enumerate(order):
+    order = [*models, *(name for name in distinct_values(frame, "model") if name not in models)]
+    for position, model in enumerate(order):
         if model not in set(frame["model"]):
             continue
         part = frame[frame["model"] == model].sort_values("step")
@@ -189,7 +190,7 @@ def training(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
                 y=loss / loss[0],
                 mode="lines",
                 name=escape(model),
-                line={"color": COLOURS[place % len(COLOURS)], "dash": DASHES[place % len(DASHES)], "width": 2},
+                line={"color": COLOURS[position % len(COLOURS)], "dash": DASHES[position % len(DASHES)], "width": 2},
                 customdata=[[escape(model), value] for value in loss],
                 hovertemplate="%{customdata[0]}<br>step %{x}<br>loss %{customdata[1]:.4g}<extra></extra>",
             )
@@ -199,7 +200,7 @@ def training(frame: pd.DataFrame, models: Sequence[str] = ()) -> go.Figure:
     return apply_style(figure)
 
 
-def drawable(frame: pd.DataFrame, measure: str = CORRECTED) -> pd.DataFrame:
+def select_drawable(frame: pd.DataFrame, measure: str = CORRECTED) -> pd.DataFrame:
     """Return the rows that log axes can show, with a column `isotropy`: the absolute value of the measure."""
     rows = frame.assign(isotropy=frame[measure].astype(float).abs(), nmse=frame["nmse"].astype(float))
     both = rows[["isotropy", "nmse"]].to_numpy()
@@ -218,8 +219,8 @@ def _links(rows: pd.DataFrame) -> tuple[list[Any], list[Any]]:
     return x, y
 
 
-def _marker(place: int, *, filled: bool) -> dict[str, Any]:
-    colour, symbol = COLOURS[place % len(COLOURS)], SYMBOLS[place % len(SYMBOLS)]
+def _marker(position: int, *, filled: bool) -> dict[str, Any]:
+    colour, symbol = COLOURS[position % len(COLOURS)], SYMBOLS[position % len(SYMBOLS)]
     return {
         "color": colour,
         "symbol": symbol if filled else f"{symbol}-open",
@@ -228,13 +229,13 @@ def _marker(place: int, *, filled: bool) -> dict[str, Any]:
     }
 
 
-def model_colour(model: str, models: Sequence[str]) -> str:
+def choose_colour(model: str, models: Sequence[str]) -> str:
     """Return the colour of a model. models: the models of the whole page; another model comes after them."""
     known = [*models, *([] if model in models else [model])]
     return COLOURS[known.index(model) % len(COLOURS)]
 
 
-def names(frame: pd.DataFrame, column: str) -> list[Any]:
+def distinct_values(frame: pd.DataFrame, column: str) -> list[Any]:
     """Return the distinct values of a column, sorted, without missing ones."""
     return sorted(frame[column].dropna().unique().tolist())
 

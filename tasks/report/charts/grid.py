@@ -42,13 +42,13 @@ class Shape(NamedTuple):
 SHARED = Shape()
 
 
-def axes(place: int) -> dict[str, str]:
+def axis_names(position: int) -> dict[str, str]:
     """Return the axes, by Plotly's names, for the traces of the panel at this index."""
-    number = "" if place == 0 else str(place + 1)
+    number = "" if position == 0 else str(position + 1)
     return {"xaxis": f"x{number}", "yaxis": f"y{number}"}
 
 
-def layout(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any], shape: Shape = SHARED) -> dict[str, Any]:
+def lay_out(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any], shape: Shape = SHARED) -> dict[str, Any]:
     """Return axes, titles and heights of a figure with one panel per title.
 
     titles: one per panel. The first line of a title is bold; a line break starts a further line.
@@ -62,11 +62,11 @@ def layout(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any], sh
     legend = {"y": 1 + above / (wide["height"] - HEAD - FOOT), "itemsizing": "constant"}
     narrow = _grid(len(titles), shape._replace(columns=shape.narrow), x, y, lines)
     narrow["legend"] = {"y": 1 + above / (narrow["height"] - HEAD - FOOT)}
-    annotations = [_title(place, text) for place, text in enumerate(titles)]
+    annotations = [_title(position, text) for position, text in enumerate(titles)]
     return {**wide, "legend": legend, "annotations": annotations, "meta": {"narrow": narrow}}
 
 
-def changed(laid: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def change_axes(laid: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the layout with additional settings for some axes (name -> settings), for both widths."""
     out, narrow = (
         {**where, **{name: {**where[name], **more} for name, more in axes.items()}}
@@ -75,32 +75,32 @@ def changed(laid: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]]) -> d
     return {**out, "meta": {"narrow": narrow}}
 
 
-def bare_head(laid: Mapping[str, Any], *, foot: int = FOOT, left: int = 64, right: int = 16) -> dict[str, Any]:
+def remove_legend(laid: Mapping[str, Any], *, foot: int = FOOT, left: int = 64, right: int = 16) -> dict[str, Any]:
     """Return the layout without space for a legend; foot, left, right: margins in pixels."""
     top = LEGEND + SECOND + 6
     margin, less = {"l": left, "r": right, "t": top, "b": foot}, HEAD + FOOT - top - foot
-    out = [{**one, "margin": margin, "height": one["height"] - less} for one in (laid, laid["meta"]["narrow"])]
+    out = [{**page, "margin": margin, "height": page["height"] - less} for page in (laid, laid["meta"]["narrow"])]
     return {**out[0], "meta": {"narrow": out[1]}}
 
 
-def tight(laid: Mapping[str, Any], *, right: int = 16) -> dict[str, Any]:
+def remove_labels(laid: Mapping[str, Any], *, right: int = 16) -> dict[str, Any]:
     """Return the layout without space for a legend or for axis labels; right: right margin in pixels."""
-    return bare_head(laid, foot=24, left=24, right=right)
+    return remove_legend(laid, foot=24, left=24, right=right)
 
 
-def axis(title: str, **more: Any) -> dict[str, Any]:
+def make_axis(title: str, **more: Any) -> dict[str, Any]:
     """Return a panel's axis with small labels and a close title; more: further settings."""
     return {"tickfont": {"size": 10}, "title": {"text": title, "standoff": 4, "font": {"size": 12}}, **more}
 
 
-def bare(**more: Any) -> dict[str, Any]:
+def make_bare_axis(**more: Any) -> dict[str, Any]:
     """Return an axis without labels, ticks and grid, for plots whose coordinates have no meaning."""
-    return axis("", showgrid=False, ticks="", **more)
+    return make_axis("", showgrid=False, ticks="", **more)
 
 
-def log_axis(values: pd.Series, title: str) -> dict[str, Any]:
+def make_log_axis(values: pd.Series, title: str) -> dict[str, Any]:
     """Return a logarithmic axis that covers all values, with about four labels. values: positive."""
-    out = axis(title, type="log", exponentformat="power")
+    out = make_axis(title, type="log", exponentformat="power")
     if not len(values):
         return out
     low, high = float(np.log10(values.min())), float(np.log10(values.max()))
@@ -123,11 +123,11 @@ def _grid(count: int, shape: Shape, x: Mapping[str, Any], y: Mapping[str, Any], 
     inner = rows * shape.row + (rows - 1) * gap
     out: dict[str, Any] = {"height": inner + HEAD + FOOT, "margin": {"l": 64, "r": 16, "t": HEAD, "b": FOOT}}
     wide = (1 - BETWEEN * (columns - 1)) / columns
-    for place in range(count):
-        row, column = divmod(place, columns)
+    for position in range(count):
+        row, column = divmod(position, columns)
         left, top = column * (wide + BETWEEN), 1 - row * (shape.row + gap) / inner
-        names, lowest, first = axes(place), place + columns >= count, column == 0
-        shared = {name: {"matches": name} if place and shape.shared else {} for name in "xy"}
+        names, lowest, first = axis_names(position), position + columns >= count, column == 0
+        shared = {name: {"matches": name} if position and shape.shared else {} for name in "xy"}
         out[names["xaxis"].replace("x", "xaxis")] = {
             **_labelled(x, lowest, lowest or not shape.shared),
             "domain": _clipped(left, left + wide),
@@ -153,8 +153,8 @@ def _clipped(low: float, high: float) -> list[float]:
     return [round(max(0.0, low), 4), round(min(1.0, high), 4)]
 
 
-def _title(place: int, text: str) -> dict[str, Any]:
-    names = axes(place)
+def _title(position: int, text: str) -> dict[str, Any]:
+    names = axis_names(position)
     where = {"xref": f"{names['xaxis']} domain", "yref": f"{names['yaxis']} domain", "x": 0, "y": 1}
     head, *more = (escape(line) for line in text.split("\n"))
     text = "<br>".join([f"<b>{head}</b>", *more])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.charts import grid
-from tsfmscope.tasks.report.charts.figures import DASHES, apply_style, escape, names
-from tsfmscope.tasks.report.charts.panels import dash_key
+from tsfmscope.tasks.report.charts.figures import DASHES, apply_style, distinct_values, escape
+from tsfmscope.tasks.report.charts.panels import make_dash_key
 from tsfmscope.tasks.report.charts.spectra import MODALITIES
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 TOLERANCES = (1e-1, 1e-2, 1e-3)
-FULL = "most possible"
+FULL = "full rank"
 # Fractions of the width, drawn as thin lines.
 FRACTIONS = (1.0, 0.5, 0.25, 0.125)
 # Quantities, in the order of their panels.
@@ -25,7 +25,7 @@ QUANTITIES = ("embedded tokens", "query projections", "their heads")
 HOVER = "%{fullData.name}<br>%{x:g}: rank %{y:.3g}<extra></extra>"
 
 
-def growth(frame: pd.DataFrame, *, offset: int) -> go.Figure:
+def draw_growth(frame: pd.DataFrame, *, offset: int) -> go.Figure:
     """Draw the numerical rank by layer: one panel per model, one line per tolerance and stack.
 
     frame: columns of `plots.growth.COLUMNS`.
@@ -36,88 +36,88 @@ def growth(frame: pd.DataFrame, *, offset: int) -> go.Figure:
     """
     import plotly.graph_objects as go
 
-    models, dashes = panel_order(frame), _dashes(frame)
-    figure = go.Figure([*_keys(frame), *(dash_key(name, dash) for name, dash in dashes.items())])
+    models, dashes = order_panels(frame), _dashes(frame)
+    figure = go.Figure([*_keys(frame), *(make_dash_key(name, dash) for name, dash in dashes.items())])
     for key, part in frame.groupby(["model", "stack", "epsilon"], sort=True):
         model, stack, epsilon = str(key[0]), str(key[1]), float(part["epsilon"].iloc[0])
         part = part.sort_values("layer")
-        where, x = grid.axes(models.index(model)), (part["layer"] + offset).tolist()
-        alone = frame.loc[frame["model"] == model, "stack"].nunique() == 1
-        figure.add_traces(_band(x, part, where, epsilon))
-        figure.add_trace(_line(x, part, epsilon, "solid" if alone else dashes[stack]).update(where))
-    for place, model in enumerate(models):
+        axes, x = grid.axis_names(models.index(model)), (part["layer"] + offset).tolist()
+        single_stack = frame.loc[frame["model"] == model, "stack"].nunique() == 1
+        figure.add_traces(_band(x, part, axes, epsilon))
+        figure.add_trace(_line(x, part, epsilon, "solid" if single_stack else dashes[stack]).update(axes))
+    for position, model in enumerate(models):
         part = frame[frame["model"] == model]
         ends = [int(part["layer"].min()) + offset, int(part["layer"].max()) + offset]
-        figure.add_trace(_thin(ends, [float(part["full_rank"].max())] * 2).update(grid.axes(place)))
+        figure.add_trace(_thin(ends, [float(part["full_rank"].max())] * 2).update(grid.axis_names(position)))
     deepest = int(frame["layer"].max()) + offset
-    x_axis = grid.axis("layer", range=[0.6, deepest + 0.4], dtick=max(1, math.ceil(deepest / 6)), tick0=1)
-    y_axis = grid.axis("numerical rank", range=[0, 1.06 * float(frame["full_rank"].max())], nticks=5)
+    x_axis = grid.make_axis("layer", range=[0.6, deepest + 0.4], dtick=max(1, math.ceil(deepest / 6)), tick0=1)
+    y_axis = grid.make_axis("numerical rank", range=[0, 1.06 * float(frame["full_rank"].max())], nticks=5)
     shape = grid.Shape(columns=min(4, max(2, len(models))), narrow=2, row=200 if len(models) < 4 else 150)
-    return apply_style(figure).update_layout(**grid.layout(_titles(frame, models), x_axis, y_axis, shape))
+    return apply_style(figure).update_layout(**grid.lay_out(_titles(frame, models), x_axis, y_axis, shape))
 
 
-def trend(frame: pd.DataFrame) -> go.Figure:
+def draw_trend(frame: pd.DataFrame) -> go.Figure:
     """Draw the mean numerical rank against the quantity that a grid of models varies.
 
     frame: columns of `plots.trend.COLUMNS`; rows with x ≤ 0 are left out. There is one panel per quantity and
     family, and one line per tolerance. The x axis is logarithmic, labelled at the values of x. Where the
-    width is what varies, thin lines show the width and its fractions.
+    width is the varied quantity, thin lines show the width and its fractions.
     """
     import plotly.graph_objects as go
 
     frame = frame[frame["x"] > 0].assign(family=frame["family"].fillna(""))
-    order = {name: place for place, name in enumerate(QUANTITIES)}
+    order = {name: position for position, name in enumerate(QUANTITIES)}
     pairs = set(zip(frame["quantity"], frame["family"], strict=True))
     cells = sorted(pairs, key=lambda pair: (order.get(pair[0], len(order)), pair[1]))
     figure = go.Figure(_keys(frame))
-    for place, (quantity, family) in enumerate(cells):
-        part, where = frame[(frame["quantity"] == quantity) & (frame["family"] == family)], grid.axes(place)
+    for position, (quantity, family) in enumerate(cells):
+        part, axes = frame[(frame["quantity"] == quantity) & (frame["family"] == family)], grid.axis_names(position)
         ends = part["x"].min(), part["x"].max()
         if (part["width"] == part["x"]).all():
-            figure.add_traces([_thin(ends, [end * part_of for end in ends]).update(where) for part_of in FRACTIONS])
+            figure.add_traces([_thin(ends, [end * part_of for end in ends]).update(axes) for part_of in FRACTIONS])
         for epsilon in part["epsilon"].unique().tolist():
             line = part[part["epsilon"] == epsilon].sort_values("x")
-            figure.add_trace(_line(line["x"].tolist(), line, epsilon, "solid").update(where))
+            figure.add_trace(_line(line["x"].tolist(), line, epsilon, "solid").update(axes))
     ticks = sorted(frame["x"].unique().tolist())
     shown = [round(math.log10(ticks[0]) - 0.08, 3), round(math.log10(ticks[-1]) + 0.08, 3)]
     labels = {"tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-    x_axis = grid.axis("what varies (log₂)", type="log", range=shown, **labels)
-    y_axis = grid.axis("mean numerical rank", rangemode="tozero", nticks=6)
+    x_axis = grid.make_axis("varied quantity (log₂)", type="log", range=shown, **labels)
+    y_axis = grid.make_axis("mean numerical rank", rangemode="tozero", nticks=6)
     shape = grid.Shape(columns=min(3, max(2, len(cells))), narrow=1, row=230, shared=False)
-    return apply_style(figure).update_layout(**grid.layout(["\n".join(cell) for cell in cells], x_axis, y_axis, shape))
+    return apply_style(figure).update_layout(**grid.lay_out(["\n".join(cell) for cell in cells], x_axis, y_axis, shape))
 
 
-def panel_order(frame: pd.DataFrame) -> list[str]:
+def order_panels(frame: pd.DataFrame) -> list[str]:
     """Return the models in the order of their modality, time series first, then by name."""
     rows = frame.drop_duplicates("model").sort_values("model")
     order = [*MODALITIES, None]
-    placed = rows.assign(place=[order.index(m if m in MODALITIES else None) for m in rows["modality"]])
-    models: list[str] = placed.sort_values(["place", "model"])["model"].tolist()
+    placed = rows.assign(position=[order.index(m if m in MODALITIES else None) for m in rows["modality"]])
+    models: list[str] = placed.sort_values(["position", "model"])["model"].tolist()
     return models
 
 
 def _dashes(frame: pd.DataFrame) -> dict[str, str]:
     """Return stack -> dash for stacks that share a panel with another, encoders first."""
     several = frame.groupby("model")["stack"].transform("nunique") > 1
-    stacks = sorted(names(frame[several], "stack"), key=lambda name: ("encoder" not in name, name))
-    return {name: DASHES[place % len(DASHES)] for place, name in enumerate(stacks)}
+    stacks = sorted(distinct_values(frame[several], "stack"), key=lambda name: ("encoder" not in name, name))
+    return {name: DASHES[position % len(DASHES)] for position, name in enumerate(stacks)}
 
 
 def _titles(frame: pd.DataFrame, models: Sequence[str]) -> list[str]:
     """Return the models' names, each with its modality on a second line unless all are time-series models."""
-    found = dict(zip(frame["model"], frame["modality"], strict=True))
-    if set(found.values()) <= {"series"}:
+    modalities = dict(zip(frame["model"], frame["modality"], strict=True))
+    if set(modalities.values()) <= {"series"}:
         return list(models)
-    return [f"{model}\n{found[model] or 'unknown'}" for model in models]
+    return [f"{model}\n{modalities[model] or 'unknown'}" for model in models]
 
 
 def _keys(frame: pd.DataFrame) -> list[go.Scatter]:
     import plotly.graph_objects as go
 
-    known = [one for one in TOLERANCES if one in set(frame["epsilon"])]
+    known = [epsilon for epsilon in TOLERANCES if epsilon in set(frame["epsilon"])]
     return [
-        go.Scatter(x=[None], y=[None], mode="lines", name=_name(one), line={"width": 2, "color": _colour(one)})
-        for one in known
+        go.Scatter(x=[None], y=[None], mode="lines", name=_name(epsilon), line={"width": 2, "color": _colour(epsilon)})
+        for epsilon in known
     ]
 
 
@@ -138,16 +138,16 @@ def _line(x: Sequence[float], part: pd.DataFrame, epsilon: float, dash: str) -> 
     )
 
 
-def _band(x: Sequence[float], part: pd.DataFrame, where: Mapping[str, Any], epsilon: float) -> list[go.Scatter]:
+def _band(x: Sequence[float], part: pd.DataFrame, axes: Mapping[str, Any], epsilon: float) -> list[go.Scatter]:
     """Draw the area from the smallest to the largest rank; empty without several values and layers."""
     import plotly.graph_objects as go
 
     if int(part["n"].max()) < 2 or len(x) < 2:
         return []
     y = [*part["high"].tolist(), *part["low"].tolist()[::-1]]
-    area = {"fill": "toself", "fillcolor": colorscale.faint(_colour(epsilon), 0.16), "line": {"width": 0}}
+    area = {"fill": "toself", "fillcolor": colorscale.set_opacity(_colour(epsilon), 0.16), "line": {"width": 0}}
     return [
-        go.Scatter(x=[*x, *x[::-1]], y=y, mode="none", showlegend=False, hoverinfo="skip", **area).update(dict(where))
+        go.Scatter(x=[*x, *x[::-1]], y=y, mode="none", showlegend=False, hoverinfo="skip", **area).update(dict(axes))
     ]
 
 
@@ -159,8 +159,8 @@ def _thin(x: Sequence[float], y: Sequence[float]) -> go.Scatter:
 
 
 def _name(epsilon: float) -> str:
-    return f"ε = {colorscale.power(math.log10(epsilon))}"
+    return f"ε = {colorscale.format_power(math.log10(epsilon))}"
 
 
 def _colour(epsilon: float) -> str:
-    return colorscale.shade(TOLERANCES.index(epsilon), len(TOLERANCES))
+    return colorscale.interpolate_colour(TOLERANCES.index(epsilon), len(TOLERANCES))

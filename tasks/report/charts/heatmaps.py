@@ -33,7 +33,7 @@ SCALE = {
 }  # fmt: skip
 
 
-def angles(frame: pd.DataFrame) -> go.Figure:
+def draw_angles(frame: pd.DataFrame) -> go.Figure:
     """Draw the angles between all pairs of vectors, in degrees from 0 to 90; one panel per set of vectors.
 
     frame: columns of `plots.angles.COLUMNS`. Brighter is larger. Lines separate the heads of a projection's
@@ -42,21 +42,21 @@ def angles(frame: pd.DataFrame) -> go.Figure:
     import plotly.graph_objects as go
 
     figure, titles, rows = go.Figure(), [], []
-    for place, part in enumerate(panels(frame)):
-        where, field = grid.axes(place), matrix(part)
-        titles.append(title(part))
+    for position, part in enumerate(split_panels(frame)):
+        where, field = grid.axis_names(position), read_matrix(part)
+        titles.append(make_title(part))
         rows.append(len(field))
         hover = "%{x}, %{y}: %{z}°<extra></extra>"
         figure.add_trace(go.Heatmap(z=field, coloraxis="coloraxis", hovertemplate=hover, **where))
         if borders := _borders(part, len(field)):
             figure.add_trace(borders.update(where))
-    laid = grid.layout(titles, grid.bare(), grid.bare(), SQUARES)
-    for place, count in enumerate(rows):
-        laid = grid.changed(laid, _square(place, count))
-    return apply_style(figure).update_layout(**grid.tight(laid, right=64), coloraxis=SCALE)
+    laid = grid.lay_out(titles, grid.make_bare_axis(), grid.make_bare_axis(), SQUARES)
+    for position, count in enumerate(rows):
+        laid = grid.change_axes(laid, _square(position, count))
+    return apply_style(figure).update_layout(**grid.remove_labels(laid, right=64), coloraxis=SCALE)
 
 
-def panels(frame: pd.DataFrame) -> list[pd.DataFrame]:
+def split_panels(frame: pd.DataFrame) -> list[pd.DataFrame]:
     """Return the rows of each set of vectors.
 
     Models are in the order of x, the quantity that a grid of models varies; Gaussian vectors come last.
@@ -66,13 +66,13 @@ def panels(frame: pd.DataFrame) -> list[pd.DataFrame]:
     return [part.sort_values("row") for _, part in order.groupby(PANEL, sort=False, dropna=False)]
 
 
-def matrix(part: pd.DataFrame) -> np.ndarray:
+def read_matrix(part: pd.DataFrame) -> np.ndarray:
     """Return the [n, n] angles of one set in whole degrees, uint8; missing ones are 255, above the scale."""
-    rows = [[int(one) if one else 255 for one in text.split(" ")] for text in part["degrees"]]
+    rows = [[int(degrees) if degrees else 255 for degrees in text.split(" ")] for text in part["degrees"]]
     return np.array(rows, dtype=np.uint8)
 
 
-def planes(frame: pd.DataFrame) -> go.Figure:
+def draw_planes(frame: pd.DataFrame) -> go.Figure:
     """Draw embedded tokens on two singular directions: one panel per model, data set and condition.
 
     frame: columns of `plots.plane.COLUMNS`. Colours follow the order of the tokens' values; without values
@@ -83,7 +83,7 @@ def planes(frame: pd.DataFrame) -> go.Figure:
     figure, titles = go.Figure(), []
     several = frame.groupby("model")["dataset"].nunique().max() > 1
     cells = frame.sort_values(["x_axis", "model", "dataset", "token"], kind="stable")
-    for place, ((model, dataset, _), part) in enumerate(
+    for position, ((model, dataset, _), part) in enumerate(
         cells.groupby(["model", "dataset", "condition"], sort=False, dropna=False)
     ):
         titles.append(f"{model}\n{dataset}" if several else str(model))
@@ -94,30 +94,30 @@ def planes(frame: pd.DataFrame) -> go.Figure:
                 mode="markers",
                 showlegend=False,
                 marker={"size": 3, "cmin": 0, "cmax": 1, "colorscale": [list(pair) for pair in colorscale.ORDER]}
-                | {"color": ordered(part)},
+                | {"color": rank_tokens(part)},
                 customdata=part["value"].fillna(part["type"].astype("Float64")).to_numpy(np.float32),
                 hovertemplate="%{customdata:.4g}<extra></extra>",
-                **grid.axes(place),
+                **grid.axis_names(position),
             )
         )
-    laid = grid.layout(titles, grid.bare(zeroline=False), grid.bare(zeroline=False), PLANES)
-    return apply_style(figure).update_layout(**grid.tight(laid))
+    laid = grid.lay_out(titles, grid.make_bare_axis(zeroline=False), grid.make_bare_axis(zeroline=False), PLANES)
+    return apply_style(figure).update_layout(**grid.remove_labels(laid))
 
 
-def ordered(part: pd.DataFrame) -> np.ndarray:
+def rank_tokens(part: pd.DataFrame) -> np.ndarray:
     """Return the dense ranks of the tokens by value, else by id, scaled to [0, 1]: [n], float32.
 
     Tokens without the chosen value or id get 0. Without any value or id, all tokens get 0.25.
     """
     for name in ("value", "type"):
         if part[name].notna().any():
-            place = part[name].astype("Float64").rank(method="dense")
-            span = float(place.max()) - 1
-            return ((place - 1) / span if span else place * 0).fillna(0).to_numpy(np.float32)
+            position = part[name].astype("Float64").rank(method="dense")
+            span = float(position.max()) - 1
+            return ((position - 1) / span if span else position * 0).fillna(0).to_numpy(np.float32)
     return np.full(len(part), 0.25, np.float32)
 
 
-def title(part: pd.DataFrame) -> str:
+def make_title(part: pd.DataFrame) -> str:
     """Return a title of two lines for a set of vectors."""
     head = part.iloc[0]
     if head["what"] == "gaussian":
@@ -144,9 +144,9 @@ def _borders(part: pd.DataFrame, count: int) -> go.Scatter | None:
     return go.Scatter(x=x, y=y, mode="lines", line=line, showlegend=False, hoverinfo="skip")
 
 
-def _square(place: int, count: int) -> dict[str, Any]:
+def _square(position: int, count: int) -> dict[str, Any]:
     """Return axis settings of a square panel that shows all elements, with the first row at the top."""
-    names = grid.axes(place)
+    names = grid.axis_names(position)
     x = {"range": [-0.5, count - 0.5], "constrain": "domain"}
     y = {"range": [count - 0.5, -0.5], "scaleanchor": names["xaxis"], "constrain": "domain", "constraintoward": "top"}
     return {

@@ -27,7 +27,7 @@ MATRICES = {"q": "queries", "mlp_in": "MLP"}
 STEPS = 5
 
 
-def histogram(frame: pd.DataFrame, colour: str) -> go.Figure:
+def draw_histogram(frame: pd.DataFrame, colour: str) -> go.Figure:
     """Draw histograms of one model's relative singular values on a log axis, one panel per matrix and layer.
 
     frame: columns of `plots.histogram.COLUMNS`, of one model. Panels are in row-major order: queries, then
@@ -40,20 +40,20 @@ def histogram(frame: pd.DataFrame, colour: str) -> go.Figure:
     parts = [frame[(frame["matrix"] == matrix) & (frame["layer"] == layer)] for matrix, layer in cells]
     titles = [f"{MATRICES[matrix]}, layer {layer}" for matrix, layer in cells]
     columns = _columns(len(layers))
-    shades = [colorscale.faint(colour, opacity) for opacity in OPACITY]
+    shades = [colorscale.set_opacity(colour, opacity) for opacity in OPACITY]
     ticks = list(range(-DECADES, 1))
     figure = _figure(parts, titles, columns, "σⱼ / σ₁", ticks, lambda low: shades[_decade(low)])
-    return _ranged(figure, parts, [matrix for matrix, _ in cells])
+    return _share_ranges(figure, parts, [matrix for matrix, _ in cells])
 
 
-def snapshots(frame: pd.DataFrame, colour: str) -> go.Figure:
+def draw_snapshots(frame: pd.DataFrame, colour: str) -> go.Figure:
     """Draw histograms of the singular values of one model's query projections during training.
 
     frame: columns of `plots.snapshots.COLUMNS`, of one model. There is one row per training step, at most
     STEPS and then the finished model, and one column per layer. The values are absolute.
     """
     layers = sorted(int(layer) for layer in frame["layer"].unique())
-    steps = shown_steps(frame)
+    steps = select_steps(frame)
     cells = [(step, layer) for step in steps for layer in layers]
     parts = [
         frame[(frame["step"].isna() if step is None else frame["step"] == step) & (frame["layer"] == layer)]
@@ -64,18 +64,18 @@ def snapshots(frame: pd.DataFrame, colour: str) -> go.Figure:
     seen = frame[frame["step"].isna() | frame["step"].isin([step for step in steps if step is not None])]
     low, high = math.floor(float(seen["low"].quantile(0.02))), math.ceil(float(seen["low"].max()) + WIDTH)
     figure = _figure(parts, titles, len(layers), "σⱼ", list(range(low, high + 1)), lambda low: colour)
-    return _ranged(figure, parts, [0] * len(parts))
+    return _share_ranges(figure, parts, [0] * len(parts))
 
 
-def shown_steps(frame: pd.DataFrame) -> list[int | None]:
+def select_steps(frame: pd.DataFrame) -> list[int | None]:
     """Return at most STEPS steps, evenly spaced in the list of snapshots, first and last included.
 
     They are followed by None, which stands for the finished model, if the frame contains it.
     """
-    found = sorted(int(step) for step in frame["step"].dropna().unique())
-    kept = sorted(set(np.linspace(0, len(found) - 1, min(STEPS, len(found))).round().astype(int).tolist()))
+    steps = sorted(int(step) for step in frame["step"].dropna().unique())
+    indices = sorted(set(np.linspace(0, len(steps) - 1, min(STEPS, len(steps))).round().astype(int).tolist()))
     finished: list[int | None] = [None] if frame["step"].isna().any() else []
-    return [found[at] for at in kept] + finished
+    return [steps[index] for index in indices] + finished
 
 
 def _columns(layers: int) -> int:
@@ -89,7 +89,7 @@ def _figure(
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    for place, part in enumerate(parts):
+    for position, part in enumerate(parts):
         part = part[part["low"] >= ticks[0] - 1e-9]
         low = part["low"].to_numpy(float)
         figure.add_trace(
@@ -97,27 +97,27 @@ def _figure(
                 x=np.round(low + WIDTH / 2, 2),
                 y=part["n"].to_numpy(np.int32),
                 width=WIDTH,
-                marker={"color": [shade(one) for one in low], "line": {"width": 0}},
+                marker={"color": [shade(edge) for edge in low], "line": {"width": 0}},
                 showlegend=False,
                 hovertemplate="10^%{x:.1f}: %{y}<extra></extra>",
-                **grid.axes(place),
+                **grid.axis_names(position),
             )
         )
     every = ticks[:: max(1, math.ceil(len(ticks) / 6))]
-    labels = {"tickvals": every, "ticktext": [colorscale.power(one) for one in every]}
-    x = grid.axis(title, range=[ticks[0], ticks[-1] + 0.1], **labels)
-    y = grid.axis("how many", nticks=4)
+    labels = {"tickvals": every, "ticktext": [colorscale.format_power(tick) for tick in every]}
+    x = grid.make_axis(title, range=[ticks[0], ticks[-1] + 0.1], **labels)
+    y = grid.make_axis("count", nticks=4)
     shape = grid.Shape(columns=columns, narrow=min(columns, 3), row=105)
-    return apply_style(figure).update_layout(bargap=0, **grid.bare_head(grid.layout(titles, x, y, shape)))
+    return apply_style(figure).update_layout(bargap=0, **grid.remove_legend(grid.lay_out(titles, x, y, shape)))
 
 
-def _ranged(figure: go.Figure, parts: list[pd.DataFrame], groups: Sequence[object]) -> go.Figure:
+def _share_ranges(figure: go.Figure, parts: list[pd.DataFrame], groups: Sequence[object]) -> go.Figure:
     """Give the panels of a group, such as one matrix, a common y range."""
     highest: dict[object, int] = {}
     for part, group in zip(parts, groups, strict=True):
         highest[group] = max(highest.get(group, 1), int(part["n"].max()) if len(part) else 1)
     layout = figure.layout.to_plotly_json()
-    axes = [grid.axes(place)["yaxis"].replace("y", "yaxis") for place in range(len(parts))]
+    axes = [grid.axis_names(position)["yaxis"].replace("y", "yaxis") for position in range(len(parts))]
     first = {group: axes[groups.index(group)].replace("axis", "") for group in highest}
     ranges = {
         name: {
@@ -126,7 +126,7 @@ def _ranged(figure: go.Figure, parts: list[pd.DataFrame], groups: Sequence[objec
         }
         for name, group in zip(axes, groups, strict=True)
     }
-    return figure.update_layout(**grid.changed(layout, ranges))
+    return figure.update_layout(**grid.change_axes(layout, ranges))
 
 
 def _decade(low: float) -> int:

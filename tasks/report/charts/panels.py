@@ -1,7 +1,7 @@
 """Figures of NMSE against isotropy with one panel per domain (Shelim et al. 2025, Figs. 3 and 5 to 8).
 
-Studies of the paper's figures show the printed |ζ′|. Other studies show |ζ′ less its null mean|, because the
-main correlation of the report uses ζ′ less its null mean.
+Studies of the paper's figures show the printed |ζ′|. Other studies show |ζ′ − its null mean|, because the
+main correlation of the report uses ζ′ minus its null mean.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tsfmscope.tasks.report.charts.figures import (
     PRINTED,
     SYMBOLS,
     apply_style,
-    drawable,
     escape,
+    select_drawable,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _Chain(NamedTuple):
     points: tuple[_Point, ...]
 
 
-def by_domain(
+def draw_by_domain(
     frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[str], *, of_paper: bool = True
 ) -> go.Figure:
     """Draw one point per model and data set.
@@ -65,11 +65,11 @@ def by_domain(
     models: the models of the whole page, which determine colours and symbols, so that a model looks the same
     everywhere.
     conditions: in the study's order; with more than one, each has its own dash.
-    of_paper: as in `placed`.
+    of_paper: as in `place_points`.
 
     Dataset 1 of a domain is filled and Dataset 2 open; a line joins the two.
     """
-    rows = placed(frame, of_paper=of_paper)
+    rows = place_points(frame, of_paper=of_paper)
     shown = [name for name in conditions if name in set(rows["condition"])]
     chains = []
     for (panel, model), part in _groups(rows, "model"):
@@ -77,38 +77,38 @@ def by_domain(
             points = [_point(row, row["number"] - 1) for row in part if row["condition"] == condition]
             points.sort(key=lambda point: point.number)
             pair = tuple(point for point in points if point.number <= 2)
-            alone = [(point,) for point in points if point.number > 2]
-            chains += [_Chain(panel, model, dash, found) for found in (pair, *alone) if found]
+            single = [(point,) for point in points if point.number > 2]
+            chains += [_Chain(panel, model, dash, group) for group in (pair, *single) if group]
     keys = [*_model_keys(rows, models), *_number_keys({int(number) for number in rows["number"]})]
     if len(shown) > 1:
-        keys += [dash_key(name, dash) for dash, name in zip(itertools.cycle(DASHES), shown)]
-    return _figure(rows, chains, keys, models, axis=AXES[measure(of_paper)], arrows=False)
+        keys += [make_dash_key(name, dash) for dash, name in zip(itertools.cycle(DASHES), shown)]
+    return _figure(rows, chains, keys, models, axis=AXES[choose_measure(of_paper)], arrows=False)
 
 
-def by_condition(
+def draw_by_condition(
     frame: pd.DataFrame, models: Sequence[str], conditions: Sequence[str], *, of_paper: bool = True
 ) -> go.Figure:
     """Draw one point per model, data set and condition, with an arrow from each condition to the next.
 
-    frame, models, of_paper: as in `by_domain`. conditions: in the study's order; the first is filled, the
+    frame, models, of_paper: as in `draw_by_domain`. conditions: in the study's order; the first is filled, the
     second open. A number at the first point gives the number of the data set in its domain.
     """
-    rows = placed(frame, of_paper=of_paper)
+    rows = place_points(frame, of_paper=of_paper)
     shown = [name for name in conditions if name in set(rows["condition"])]
     chains = []
     for (panel, model, _), part in _groups(rows, "model", "number"):
         points = sorted((_point(row, shown.index(row["condition"])) for row in part), key=lambda point: point.fill)
         chains.append(_Chain(panel, model, "solid", tuple(points)))
-    keys = [*_model_keys(rows, models), *(_fill_key(name, place) for place, name in enumerate(shown))]
-    return _figure(rows, chains, keys, models, axis=AXES[measure(of_paper)], arrows=True)
+    keys = [*_model_keys(rows, models), *(_fill_key(name, position) for position, name in enumerate(shown))]
+    return _figure(rows, chains, keys, models, axis=AXES[choose_measure(of_paper)], arrows=True)
 
 
-def measure(of_paper: bool) -> str:
-    """Return the x axis' column: the printed ζ′ for a figure of the paper, else ζ′ less its null mean."""
+def choose_measure(of_paper: bool) -> str:
+    """Return the x axis' column: the printed ζ′ for a figure of the paper, else ζ′ minus its null mean."""
     return PRINTED if of_paper else CORRECTED
 
 
-def placed(frame: pd.DataFrame, *, of_paper: bool = True) -> pd.DataFrame:
+def place_points(frame: pd.DataFrame, *, of_paper: bool = True) -> pd.DataFrame:
     """Return the drawable rows, sorted by panel, with columns `panel`, `number` and `order`.
 
     panel: letter and domain. number: of the data set in its domain, from 1. order: position of the panel.
@@ -118,13 +118,15 @@ def placed(frame: pd.DataFrame, *, of_paper: bool = True) -> pd.DataFrame:
     of_paper: whether the study reproduces a figure of the paper; the panels then have the paper's letters.
     """
     named = frame.assign(domain=frame["domain"].fillna("").replace("", panel_letters.NO_DOMAIN))
-    letters = panel_letters.panels(named["domain"], of_paper=of_paper)
+    letters = panel_letters.assign_letters(named["domain"], of_paper=of_paper)
     domains = dict(zip(named["dataset"], named["domain"], strict=True))
     papers = {d: p if isinstance(p, str) else None for d, p in zip(named["dataset"], named["paper"], strict=True)}
-    rows = drawable(named, measure(of_paper))
+    rows = select_drawable(named, choose_measure(of_paper))
     panel = [f"{letters[domain]} · {domain}" for domain in rows["domain"]]
-    order = rows["domain"].map({domain: place for place, domain in enumerate(letters)})
-    rows = rows.assign(panel=panel, number=rows["dataset"].map(panel_letters.numbers(domains, papers)), order=order)
+    order = rows["domain"].map({domain: position for position, domain in enumerate(letters)})
+    rows = rows.assign(
+        panel=panel, number=rows["dataset"].map(panel_letters.assign_numbers(domains, papers)), order=order
+    )
     return rows.sort_values(["order", "model", "number", "condition"])
 
 
@@ -152,23 +154,23 @@ def _figure(
 
     titles = rows["panel"].unique().tolist()
     traces = list(keys)
-    for (panel, model, dash), found in itertools.groupby(chains, key=lambda chain: chain[:3]):
-        parts = list(found)
-        where = grid.axes(titles.index(panel))
-        traces.append(_points(parts, models.index(model), dash, axis=axis, numbered=arrows).update(where))
+    for (panel, model, dash), group in itertools.groupby(chains, key=lambda chain: chain[:3]):
+        parts = list(group)
+        axes = grid.axis_names(titles.index(panel))
+        traces.append(_points(parts, models.index(model), dash, axis=axis, numbered=arrows).update(axes))
         if arrows and any(len(chain.points) > 1 for chain in parts):
-            traces.append(_arrows(parts, models.index(model)).update(where))
+            traces.append(_arrows(parts, models.index(model)).update(axes))
     figure = apply_style(go.Figure(traces))
     return figure.update_layout(
-        grid.layout(titles, grid.log_axis(rows["isotropy"], axis), grid.log_axis(rows["nmse"], Y))
+        grid.lay_out(titles, grid.make_log_axis(rows["isotropy"], axis), grid.make_log_axis(rows["nmse"], Y))
     )
 
 
-def _points(chains: Sequence[_Chain], place: int, dash: str, *, axis: str, numbered: bool) -> go.Scatter:
+def _points(chains: Sequence[_Chain], position: int, dash: str, *, axis: str, numbered: bool) -> go.Scatter:
     """Draw the points of one model in one panel; None separates the lines."""
     import plotly.graph_objects as go
 
-    model, colour = chains[0].model, COLOURS[place % len(COLOURS)]
+    model, colour = chains[0].model, COLOURS[position % len(COLOURS)]
     parted = [point for chain in chains for point in (*chain.points, None)]
     first = {chain.points[0] for chain in chains}
     return go.Scatter(
@@ -183,7 +185,7 @@ def _points(chains: Sequence[_Chain], place: int, dash: str, *, axis: str, numbe
         showlegend=False,
         name=escape(model),
         line={"width": 1, "color": _faint(colour), "dash": dash},
-        marker=_marker(place, [point.fill if point else 0 for point in parted]),
+        marker=_marker(position, [point.fill if point else 0 for point in parted]),
         customdata=[
             [escape(point.dataset), escape(model), escape(point.condition)] if point else ["", "", ""]
             for point in parted
@@ -193,17 +195,17 @@ def _points(chains: Sequence[_Chain], place: int, dash: str, *, axis: str, numbe
     )
 
 
-def _arrows(chains: Sequence[_Chain], place: int) -> go.Scatter:
+def _arrows(chains: Sequence[_Chain], position: int) -> go.Scatter:
     """Draw an arrow head in the middle (on log axes) of every step from one condition to the next."""
     import plotly.graph_objects as go
 
     x: list[float | None] = []
     y: list[float | None] = []
     for chain in chains:
-        for one, other in itertools.pairwise(chain.points):
-            x += [one.x, math.sqrt(one.x * other.x), None]
-            y += [one.y, math.sqrt(one.y * other.y), None]
-    colour = COLOURS[place % len(COLOURS)]
+        for start, end in itertools.pairwise(chain.points):
+            x += [start.x, math.sqrt(start.x * end.x), None]
+            y += [start.y, math.sqrt(start.y * end.y), None]
+    colour = COLOURS[position % len(COLOURS)]
     return go.Scatter(
         x=x,
         y=y,
@@ -216,8 +218,8 @@ def _arrows(chains: Sequence[_Chain], place: int) -> go.Scatter:
     )
 
 
-def _marker(place: int, fills: Sequence[int]) -> dict[str, Any]:
-    colour, symbol = COLOURS[place % len(COLOURS)], SYMBOLS[place % len(SYMBOLS)]
+def _marker(position: int, fills: Sequence[int]) -> dict[str, Any]:
+    colour, symbol = COLOURS[position % len(COLOURS)], SYMBOLS[position % len(SYMBOLS)]
     symbols = [f"{symbol}{FILLS[min(fill, len(FILLS) - 1)]}" for fill in fills]
     return {"color": colour, "symbol": symbols, "size": 9, "line": {"width": 1.5, "color": colour}}
 
@@ -234,12 +236,12 @@ def _number_keys(numbers: Collection[int]) -> list[go.Scatter]:
     return keys + ([_fill_key(last, len(FILLS) - 1)] if others else [])
 
 
-def _fill_key(name: str, place: int) -> go.Scatter:
+def _fill_key(name: str, position: int) -> go.Scatter:
     grey = {"color": GREY, "line": {"color": GREY, "width": 1.5}}
-    return _key(name, {**_marker(0, [place]), **grey})
+    return _key(name, {**_marker(0, [position]), **grey})
 
 
-def dash_key(name: str, dash: str) -> go.Scatter:
+def make_dash_key(name: str, dash: str) -> go.Scatter:
     """Return a legend entry that explains a dash."""
     return _key(name, None, dash=dash)
 

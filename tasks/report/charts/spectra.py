@@ -11,7 +11,7 @@ import numpy as np
 from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.charts import grid
 from tsfmscope.tasks.report.charts.figures import COLOURS, DASHES, apply_style, escape
-from tsfmscope.tasks.report.charts.panels import dash_key
+from tsfmscope.tasks.report.charts.panels import make_dash_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 MODALITIES = ("series", "text", "image", "table")
 RATIO, NUMBER = "σⱼ / σ₁", "j"
 HOVER = "%{fullData.name}<br>j = %{x}: %{y:.3g}<extra></extra>"
-SPECIAL = {"with_special": "special tokens too", "valued": "tokens of values alone"}
+SPECIAL = {"with_special": "with special tokens", "valued": "value tokens only"}
 
 
-def spectrum(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
+def draw_spectrum(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
     """Draw the relative singular values of the embedded tokens, with dashes by modality.
 
     There is one line per model, data set and condition.
@@ -38,23 +38,23 @@ def spectrum(frame: pd.DataFrame, models: Sequence[str]) -> go.Figure:
     """
     import plotly.graph_objects as go
 
-    panels = datasets(frame)
-    colours = model_colours(frame, models)
+    panels = list_dataset_panels(frame)
+    colours = choose_colours(frame, models)
     shown = [name for name in MODALITIES if name in set(frame["modality"])]
-    figure, told = go.Figure(), set[str]()
+    figure, seen = go.Figure(), set[str]()
     keys = ["x", "model", "dataset", "condition"]
     for key, part in frame.groupby(keys, sort=True, dropna=False):
         model, dataset, modality = str(key[1]), str(key[2]), part["modality"].iloc[0]
         dash = DASHES[shown.index(modality) if modality in shown else 0]
-        where = grid.axes(panels.index(dataset) if panels else 0)
-        figure.add_trace(_line(part, escape(model), colours[model], dash, first=model not in told).update(where))
-        told.add(model)
+        axes = grid.axis_names(panels.index(dataset) if panels else 0)
+        figure.add_trace(_line(part, escape(model), colours[model], dash, first=model not in seen).update(axes))
+        seen.add(model)
     if len(shown) > 1:
-        figure.add_traces([dash_key(name, dash) for name, dash in zip(shown, DASHES, strict=False)])
-    return _laid_out(figure, frame, panels)
+        figure.add_traces([make_dash_key(name, dash) for name, dash in zip(shown, DASHES, strict=False)])
+    return _lay_out(figure, frame, panels)
 
 
-def constant(frame: pd.DataFrame) -> go.Figure:
+def draw_constant(frame: pd.DataFrame) -> go.Figure:
     """Draw the relative singular values of every layer's input for a constant series: one line per layer.
 
     frame: columns of `plots.constant.COLUMNS`. There is one panel per model, stack and kind of tokens; the
@@ -64,19 +64,19 @@ def constant(frame: pd.DataFrame) -> go.Figure:
 
     cells = sorted(set(zip(frame["model"], frame["stack"], frame["tokens"], strict=True)), key=_special_first)
     layers = sorted(int(layer) for layer in frame["layer"].unique())
-    figure, told = go.Figure(), set[int]()
+    figure, seen = go.Figure(), set[int]()
     for key, part in frame.groupby(["layer", "model", "stack", "tokens"], sort=True):
         layer, cell = int(part["layer"].iloc[0]), (str(key[1]), str(key[2]), str(key[3]))
-        name, colour = f"input of layer {layer + 1}", colorscale.shade(layers.index(layer), len(layers))
-        where = grid.axes(cells.index(cell))
-        line = _line(part, name, colour, "solid", first=layer not in told)
-        told.add(layer)
-        figure.add_trace(line.update(mode="lines+markers", marker={"size": 5, "color": colour}, **where))
+        name, colour = f"input of layer {layer + 1}", colorscale.interpolate_colour(layers.index(layer), len(layers))
+        axes = grid.axis_names(cells.index(cell))
+        line = _line(part, name, colour, "solid", first=layer not in seen)
+        seen.add(layer)
+        figure.add_trace(line.update(mode="lines+markers", marker={"size": 5, "color": colour}, **axes))
     titles = [f"{model}\n{stack}, {SPECIAL.get(tokens, tokens)}" for model, stack, tokens in cells]
-    return _laid_out(figure, frame, titles, grid.Shape(columns=2, narrow=1, row=210))
+    return _lay_out(figure, frame, titles, grid.Shape(columns=2, narrow=1, row=210))
 
 
-def datasets(frame: pd.DataFrame) -> list[str]:
+def list_dataset_panels(frame: pd.DataFrame) -> list[str]:
     """Return the data sets that get a panel each; empty if one panel holds all.
 
     Panels are separate if a model has several data sets under one condition and there is at most one
@@ -88,11 +88,13 @@ def datasets(frame: pd.DataFrame) -> list[str]:
     return sorted(frame["dataset"].unique()) if several > 1 else []
 
 
-def model_colours(frame: pd.DataFrame, models: Sequence[str]) -> dict[str, str]:
+def choose_colours(frame: pd.DataFrame, models: Sequence[str]) -> dict[str, str]:
     """Return model -> colour: shades in the order of x if the models form a grid, else the page's colours."""
     order = frame.drop_duplicates("model").sort_values(["x", "model"])
     if len(order) and order["x"].notna().all():
-        return {name: colorscale.shade(place, len(order)) for place, name in enumerate(order["model"])}
+        return {
+            name: colorscale.interpolate_colour(position, len(order)) for position, name in enumerate(order["model"])
+        }
     known = [*models, *(name for name in order["model"] if name not in models)]
     return {name: COLOURS[known.index(name) % len(COLOURS)] for name in order["model"]}
 
@@ -113,14 +115,16 @@ def _line(part: pd.DataFrame, name: str, colour: str, dash: str, *, first: bool)
     )
 
 
-def _laid_out(figure: go.Figure, frame: pd.DataFrame, titles: Sequence[str], shape: Any = None) -> go.Figure:
+def _lay_out(figure: go.Figure, frame: pd.DataFrame, titles: Sequence[str], shape: Any = None) -> go.Figure:
     """Lay out panels with logarithmic y axes from the smallest value shown to 1."""
     low = math.log10(float(frame["ratio"].min())) if len(frame) else -1.0
     step = max(1, math.ceil(-low / 5))
-    y = grid.axis(RATIO, type="log", exponentformat="power", range=[round(min(low - 0.15, -0.5), 3), 0.15], dtick=step)
+    y = grid.make_axis(
+        RATIO, type="log", exponentformat="power", range=[round(min(low - 0.15, -0.5), 3), 0.15], dtick=step
+    )
     last = float(frame["j"].max()) if len(frame) else 1.0
-    x = grid.axis(NUMBER, range=[0, round(1.03 * last + 0.5, 2)])
-    laid = grid.layout(titles or [""], x, y, shape or grid.Shape(row=280 if len(titles) < 2 else 220, narrow=1))
+    x = grid.make_axis(NUMBER, range=[0, round(1.03 * last + 0.5, 2)])
+    laid = grid.lay_out(titles or [""], x, y, shape or grid.Shape(row=280 if len(titles) < 2 else 220, narrow=1))
     if not titles:
         laid["annotations"] = []
     return apply_style(figure).update_layout(**laid)

@@ -21,17 +21,17 @@ ROW = 19
 LOWEST = 1e-3
 
 
-def compression(frame: pd.DataFrame) -> go.Figure:
+def draw_compression(frame: pd.DataFrame) -> go.Figure:
     """Draw Fig. 15: error against σ_{d̃+1} and against d, with lines of slopes 1 and 1/2."""
     figure = _panels()
-    for name, place, slope in (("J.1 rank", 0, 1.0), ("J.1 width", 1, 0.5)):
+    for name, position, slope in (("J.1 rank", 0, 1.0), ("J.1 width", 1, 0.5)):
         part = frame[frame["experiment"] == name].sort_values("x")
-        figure.add_trace(_median(part, place, f"{'error by rank' if place == 0 else 'error by width'}", place))
-        figure.add_trace(_reference(part, slope, f"slope {'1' if slope == 1 else '½'}", place))
+        figure.add_trace(_median(part, position, f"{'error by rank' if position == 0 else 'error by width'}", position))
+        figure.add_trace(_reference(part, slope, f"slope {'1' if slope == 1 else '½'}", position))
     return _log_axes(figure, ("σ of index d̃ + 1", "‖Y − Ỹ‖"), ("width d", "")).update_layout(yaxis={"dtick": 1})
 
 
-def sketching(frame: pd.DataFrame) -> go.Figure:
+def draw_sketching(frame: pd.DataFrame) -> go.Figure:
     """Draw Fig. 16: singular values of X with the sketches' errors, and the error of eq. 30 against h.
 
     On the left, the median error of h heads stands at the index whose singular value it equals.
@@ -42,20 +42,20 @@ def sketching(frame: pd.DataFrame) -> go.Figure:
     spectrum = frame[frame["experiment"] == "J.2 spectrum"].sort_values("x")
     line = {"color": GREY, "width": 2}
     figure.add_trace(go.Scatter(x=_list(spectrum, "x"), y=_list(spectrum, "y"), mode="lines", name="σ of X", line=line))
-    for place, kind in enumerate(("sparse", "dense")):
+    for position, kind in enumerate(("sparse", "dense")):
         away = frame[frame["experiment"] == f"J.2 {kind} distance"].sort_values("x")
-        figure.add_trace(_median(away, place, f"{kind} sketch", 1))
+        figure.add_trace(_median(away, position, f"{kind} sketch", 1))
     away = frame[frame["experiment"] == "J.2 sparse distance"].sort_values("x")
     index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")
-    trace = _median(away, 0, "error of h heads, where σ has it", 0).update(x=_list(index, "y"), error_y=None)
-    trace.update(mode="markers+text", text=_apart(index, spectrum), textposition="top right")
+    trace = _median(away, 0, "error of h heads at its σ", 0).update(x=_list(index, "y"), error_y=None)
+    trace.update(mode="markers+text", text=_label_points(index, spectrum), textposition="top right")
     figure.add_trace(trace)
     return _log_axes(figure, ("index j", "σⱼ"), ("heads h", "eq. 30")).update_layout(
         xaxis={"type": "linear"}, yaxis={"dtick": 2}, yaxis2={"dtick": 1}
     )
 
 
-def _apart(index: pd.DataFrame, spectrum: pd.DataFrame) -> list[str]:
+def _label_points(index: pd.DataFrame, spectrum: pd.DataFrame) -> list[str]:
     """Return labels for the points that stand clear of the previous one, "" for the others.
 
     The first points overlap; the very first one is never labelled.
@@ -66,24 +66,24 @@ def _apart(index: pd.DataFrame, spectrum: pd.DataFrame) -> list[str]:
     return [f"h={int(heads)}" if alone else "" for heads, alone in zip(index["x"], apart, strict=True)]
 
 
-def flow(frame: pd.DataFrame) -> go.Figure:
+def draw_flow(frame: pd.DataFrame) -> go.Figure:
     """Draw Fig. 17: relative singular values of X, and of MH-Attention(X) + X for every h."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
     spectra = frame[frame["experiment"] == "J.3 spectrum"].sort_values(["heads", "x"])
-    for place, heads in enumerate(sorted({int(one) for one in spectra["heads"]})):
+    for position, heads in enumerate(sorted({int(heads) for heads in spectra["heads"]})):
         part = spectra[spectra["heads"] == heads]
         name = "input X" if heads == 0 else f"h = {heads}"
-        line = {"width": 2, "color": GREY if place == 0 else COLOURS[(place - 1) % len(COLOURS)]}
-        line |= {"dash": "dash" if place == 0 else "solid"}
+        line = {"width": 2, "color": GREY if position == 0 else COLOURS[(position - 1) % len(COLOURS)]}
+        line |= {"dash": "dash" if position == 0 else "solid"}
         figure.add_trace(go.Scatter(x=_list(part, "x"), y=_list(part, "y"), mode="lines", name=name, line=line))
     figure.update_xaxes(title_text="index j")
     figure.update_yaxes(title_text="σⱼ / σ₁", type="log", dtick=1, exponentformat="power")
     return apply_style(figure)
 
 
-def ratios(frame: pd.DataFrame) -> go.Figure:
+def draw_ratios(frame: pd.DataFrame) -> go.Figure:
     """Draw the share of each bound that random instances use up: median and largest ratio, with a line at 1.
 
     frame: experiment, form, n, violations, ratio_median, ratio_largest. One row per statement and form,
@@ -98,17 +98,21 @@ def ratios(frame: pd.DataFrame) -> go.Figure:
     figure.add_trace(
         go.Scatter(x=[1, 1], y=[-0.7, len(rows) - 0.3], mode="lines", name="the bound", line=line, hoverinfo="skip")
     )
-    for column, place, size in (("ratio_median", 0, 6), ("ratio_largest", 1, 10)):
+    for column, position, size in (("ratio_median", 0, 6), ("ratio_largest", 1, 10)):
         for form in ("printed", "repaired"):
             part = rows[rows["form"] == form]
-            marker = {"color": COLOURS[place], "symbol": "circle" if form == "printed" else "circle-open", "size": size}
+            marker = {
+                "color": COLOURS[position],
+                "symbol": "circle" if form == "printed" else "circle-open",
+                "size": size,
+            }
             figure.add_trace(
                 go.Scatter(
                     x=[max(float(value), LOWEST) for value in part[column]],
                     y=part.index.tolist(),
                     mode="markers",
                     name=f"{column.removeprefix('ratio_')}, {form}",
-                    marker={**marker, "line": {"width": 1.5, "color": COLOURS[place]}},
+                    marker={**marker, "line": {"width": 1.5, "color": COLOURS[position]}},
                     customdata=[
                         [escape(name), int(n), int(failed)]
                         for name, n, failed in zip(part["experiment"], part["n"], part["violations"], strict=True)
@@ -117,7 +121,7 @@ def ratios(frame: pd.DataFrame) -> go.Figure:
                     "<br>%{customdata[2]} of %{customdata[1]} instances fail<extra></extra>",
                 )
             )
-    told = [
+    labels = [
         escape(f"{name}, {form}" + (f": {failed:,} of {n:,} fail" if failed else ""))
         for name, form, failed, n in zip(rows["experiment"], rows["form"], rows["violations"], rows["n"], strict=True)
     ]
@@ -127,7 +131,7 @@ def ratios(frame: pd.DataFrame) -> go.Figure:
         type="log", range=[np.log10(LOWEST) - 0.2, high], dtick=2, exponentformat="power",
         title_text="share of the bound that is used up; beyond 1 it fails",
     )  # fmt: skip
-    figure.update_yaxes(tickvals=list(range(len(rows))), ticktext=told, range=[-0.7, len(rows) - 0.3])
+    figure.update_yaxes(tickvals=list(range(len(rows))), ticktext=labels, range=[-0.7, len(rows) - 0.3])
     return figure.update_layout(height=ROW * len(rows) + 130, margin={"l": 290, "r": 16, "t": 12, "b": 56})
 
 
@@ -137,17 +141,19 @@ def _panels() -> go.Figure:
     return apply_style(go.Figure())
 
 
-def _log_axes(figure: go.Figure, left: Sequence[str], right: Sequence[str]) -> go.Figure:
+def _log_axes(figure: go.Figure, left_titles: Sequence[str], right_titles: Sequence[str]) -> go.Figure:
     def axis(title: str) -> dict[str, Any]:
         return {"type": "log", "exponentformat": "power", "title": {"text": title}}
 
     return figure.update_layout(
-        xaxis={**axis(left[0]), "domain": LEFT}, yaxis=axis(left[1]), xaxis2={**axis(right[0]), "domain": RIGHT},
-        yaxis2={**axis(right[1]), "anchor": "x2"},
-    )  # fmt: skip
+        xaxis={**axis(left_titles[0]), "domain": LEFT},
+        yaxis=axis(left_titles[1]),
+        xaxis2={**axis(right_titles[0]), "domain": RIGHT},
+        yaxis2={**axis(right_titles[1]), "anchor": "x2"},
+    )
 
 
-def _median(part: pd.DataFrame, place: int, name: str, panel: int) -> go.Scatter:
+def _median(part: pd.DataFrame, position: int, name: str, panel: int) -> go.Scatter:
     """Draw the median over seeds, with the range as whiskers."""
     import plotly.graph_objects as go
 
@@ -157,11 +163,11 @@ def _median(part: pd.DataFrame, place: int, name: str, panel: int) -> go.Scatter
         y=middle.tolist(),
         mode="lines+markers",
         name=name,
-        line={"color": COLOURS[place], "width": 2},
-        marker={"symbol": SYMBOLS[place], "size": 7},
+        line={"color": COLOURS[position], "width": 2},
+        marker={"symbol": SYMBOLS[position], "size": 7},
         error_y={"array": (high - middle).tolist(), "arrayminus": (middle - low).tolist(), "thickness": 1, "width": 3},
         hovertemplate="%{x:.3g}<br>%{y:.3g}<extra></extra>",
-        **_where(panel),
+        **_axis_names(panel),
     )
 
 
@@ -171,12 +177,14 @@ def _reference(part: pd.DataFrame, slope: float, name: str, panel: int) -> go.Sc
 
     x, y = part["x"].to_numpy(dtype=float), part["y"].to_numpy(dtype=float)
     at = len(x) // 2
-    drawn = (0.4 * y[at] * (x / x[at]) ** slope).tolist() if len(x) else []
+    heights = (0.4 * y[at] * (x / x[at]) ** slope).tolist() if len(x) else []
     line = {"color": GREY, "width": 1.5, "dash": "dash" if slope == 1 else "dot"}
-    return go.Scatter(x=x.tolist(), y=drawn, mode="lines", name=name, line=line, hoverinfo="skip", **_where(panel))
+    return go.Scatter(
+        x=x.tolist(), y=heights, mode="lines", name=name, line=line, hoverinfo="skip", **_axis_names(panel)
+    )
 
 
-def _where(panel: int) -> dict[str, str]:
+def _axis_names(panel: int) -> dict[str, str]:
     return {"xaxis": "x", "yaxis": "y"} if panel == 0 else {"xaxis": "x2", "yaxis": "y2"}
 
 

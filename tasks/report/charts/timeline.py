@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tsfmscope.tasks.report.charts.figures import COLOURS, apply_style, escape
-from tsfmscope.tasks.report.page.html_table import html_table
-from tsfmscope.tasks.report.page.sections import Figure, Section, TableBlock, behind, picture
+from tsfmscope.tasks.report.page.html_table import build_table
+from tsfmscope.tasks.report.page.sections import Figure, Section, TableBlock, embed_figure, make_provenance
 from tsfmscope.tasks.report.tables import ReportTables, require
 
 if TYPE_CHECKING:
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 BARS = ("stage", "lane", "what", "subject", "began", "seconds", "share", "jobs")
 IDLE = ("stage", "actor", "jobs", "failed", "actors", "span_s", "loading_share", "idle_share", "outside_s")
 LEAD = (
-    "The last run of each stage in which it did any job: a row an actor, from the first job's start to the last one's "
-    "end; gaps are idle time, and faint bars the loading of a model. Wall clock: it differs from run to run."
+    "Last run of each stage that had any job, from the start of the first job to the end of the last one. One row per "
+    "actor; gaps are idle time, faint bars are loads of a model. Times are wall-clock times, which differ between "
+    "runs."
 )
 TABLE = (
-    "Idle share: one less the busy share of all actors' time, loading counted as busy. An actor's own is that from its "
-    "first job to its last. Outside: seconds of the run before and after its jobs."
+    "Idle share: 1 minus the busy share of all actors' time; loading a model counts as busy. The idle share of one "
+    "actor covers the time from its first job to its last. Outside: seconds of the run before the first and after the "
+    "last job."
 )
 EMPTY = "No job was timed in this run."
 # Value of `actor` in the row for all actors of a stage together.
@@ -49,41 +51,41 @@ class _Subject(NamedTuple):
     colour: str
 
 
-def section(tables: ReportTables, models: Sequence[str]) -> Section:
+def build_section(tables: ReportTables, models: Sequence[str]) -> Section:
     """Build the section. models: the models of the whole page, which determine the colours."""
     bars, idle = require(tables.timeline, BARS), require(tables.idle_share, IDLE)
-    listings = (TableBlock("idle_share", tables.idle_share.title, html_table(idle)),) if len(idle) else ()
+    blocks = (TableBlock("idle_share", tables.idle_share.title, build_table(idle)),) if len(idle) else ()
     return Section(
         "timeline",
         tables.timeline.title,
         LEAD,
-        (behind("timeline", tables.timeline), behind("idle_share", tables.idle_share)),
+        (make_provenance("timeline", tables.timeline), make_provenance("idle_share", tables.idle_share)),
         len(bars),
-        tuple(map(picture, drawn(bars, idle, models))),
-        listings,
+        tuple(map(embed_figure, draw_figures(bars, idle, models))),
+        blocks,
         EMPTY,
         notes=(TABLE,) if len(idle) else (),
     )
 
 
-def drawn(bars: pd.DataFrame, idle: pd.DataFrame, models: Sequence[str]) -> list[Figure]:
+def draw_figures(bars: pd.DataFrame, idle: pd.DataFrame, models: Sequence[str]) -> list[Figure]:
     """Draw one figure per stage, in the order of the runs.
 
     idle: one row per stage, whose actor is `all`, and one row per actor.
     """
     together = idle[idle["actor"] == ALL]
     order = [*models, *sorted(set(bars["subject"].dropna()) - set(models))]
-    found = []
+    figures = []
     for row in together.to_dict("records"):
         part = bars[bars["stage"] == row["stage"]]
-        told = _told({str(name): value for name, value in row.items()})
-        alt = f"Timeline of stage {row['stage']}, a row an actor, bars where it worked: {told}"
-        name, caption = f"timeline-{row['stage']}", f"{row['stage']}: {told}"
-        found.append(Figure(name, figure(part, order), alt, caption, source="timeline"))
-    return found
+        text = _describe_stage({str(name): value for name, value in row.items()})
+        alt = f"Timeline of stage {row['stage']}, one row per actor, one bar per job: {text}"
+        name, caption = f"timeline-{row['stage']}", f"{row['stage']}: {text}"
+        figures.append(Figure(name, draw_stage(part, order), alt, caption, source="timeline"))
+    return figures
 
 
-def figure(bars: pd.DataFrame, order: Sequence[str]) -> go.Figure:
+def draw_stage(bars: pd.DataFrame, order: Sequence[str]) -> go.Figure:
     """Draw the jobs of one stage as bars, one row per lane. order: all subjects; determines their colours.
 
     The length of a bar is its duration, its height the share of that time that was used. Bars of one lane
@@ -102,18 +104,18 @@ def figure(bars: pd.DataFrame, order: Sequence[str]) -> go.Figure:
     if bool((rows["seconds"] > 0).all() and (rows["share"] >= 1).all()):
         # Each bar is a whole job, so that none is stacked on another.
         below *= 0
-    rows = rows.assign(base=rows["lane"].map({lane: place for place, lane in enumerate(lanes)}) - FULL / 2)
+    rows = rows.assign(base=rows["lane"].map({lane: position for position, lane in enumerate(lanes)}) - FULL / 2)
     rows = rows.assign(base=rows["base"] + FULL * below, middle=(rows["began"] + rows["seconds"] / 2) / per)
     traces = [
-        _bar(part, one, what, per)
-        for one in [*subjects.values(), _Subject(OTHERS, GREY)]
-        for what in ("job", "load")
-        if len(part := rows[(rows["subject"] == one.name) & (rows["what"] == what)])
+        _bar(part, subject, kind, per)
+        for subject in [*subjects.values(), _Subject(OTHERS, GREY)]
+        for kind in ("job", "load")
+        if len(part := rows[(rows["subject"] == subject.name) & (rows["what"] == kind)])
     ]
-    return _laid_out(go.Figure(traces), str(bars["stage"].iloc[0]), unit, span / per, lanes)
+    return _lay_out(go.Figure(traces), str(bars["stage"].iloc[0]), unit, span / per, lanes)
 
 
-def _bar(part: pd.DataFrame, one: _Subject, what: str, per: float) -> go.Bar:
+def _bar(part: pd.DataFrame, subject: _Subject, kind: str, per: float) -> go.Bar:
     import plotly.graph_objects as go
 
     return go.Bar(
@@ -121,34 +123,34 @@ def _bar(part: pd.DataFrame, one: _Subject, what: str, per: float) -> go.Bar:
         y=(FULL * part["share"]).tolist(),
         base=part["base"].tolist(),
         width=(part["seconds"] / per).tolist(),
-        name=escape(one.name) + (", loading" if what == "load" else ""),
-        legendgroup=escape(one.name),
-        showlegend=what == "job",
-        marker={"color": one.colour, "opacity": SOLID if what == "job" else FAINT, "line": {"width": 0}},
+        name=escape(subject.name) + (", loading" if kind == "load" else ""),
+        legendgroup=escape(subject.name),
+        showlegend=kind == "job",
+        marker={"color": subject.colour, "opacity": SOLID if kind == "job" else FAINT, "line": {"width": 0}},
         customdata=[
             [escape(lane), int(jobs), f"{share * seconds:.3g}", f"{began:.4g}"]
             for lane, jobs, share, seconds, began in zip(
                 part["lane"], part["jobs"], part["share"], part["seconds"], part["began"], strict=True
             )
         ],
-        hovertemplate=f"<b>{escape(one.name)}</b>, {'loading' if what == 'load' else 'jobs'}: %{{customdata[1]}}"
+        hovertemplate=f"<b>{escape(subject.name)}</b>, {'loading' if kind == 'load' else 'jobs'}: %{{customdata[1]}}"
         "<br>%{customdata[0]}<br>%{customdata[2]} s from second %{customdata[3]} on<extra></extra>",
     )
 
 
-def _laid_out(made: go.Figure, stage: str, unit: str, span: float, lanes: Sequence[str]) -> go.Figure:
-    names = [str(trace.name) for trace in made.data if trace.showlegend]
+def _lay_out(figure: go.Figure, stage: str, unit: str, span: float, lanes: Sequence[str]) -> go.Figure:
+    names = [str(trace.name) for trace in figure.data if trace.showlegend]
     heights = []
     for width, letter in (WIDE, NARROW):
         heights.append(HEAD + LINE * _lines(names, width, letter) + ROW * len(lanes) + FOOT)
-    made = apply_style(made)
-    made.update_xaxes(title_text=f"{unit} since the first job began", range=[0, span])
-    made.update_yaxes(
+    figure = apply_style(figure)
+    figure.update_xaxes(title_text=f"{unit} since the first job began", range=[0, span])
+    figure.update_yaxes(
         tickvals=list(range(len(lanes))), ticktext=list(map(escape, lanes)), range=[-0.6, len(lanes) - 0.4],
         showgrid=False,
     )  # fmt: skip
-    top = {margin: heights[place] - ROW * len(lanes) - FOOT for place, margin in enumerate(("wide", "narrow"))}
-    return made.update_layout(
+    top = {margin: heights[position] - ROW * len(lanes) - FOOT for position, margin in enumerate(("wide", "narrow"))}
+    return figure.update_layout(
         title={
             "text": f"<b>{escape(stage)}</b>",
             "x": 0.01,
@@ -180,10 +182,12 @@ def _subjects(bars: pd.DataFrame, order: Sequence[str]) -> dict[str, _Subject]:
     """Return the subjects that took the most time, with their colours, in the given order."""
     spent = (bars["share"] * bars["seconds"]).groupby(bars["subject"]).sum()
     most = set(spent.sort_values(ascending=False, kind="stable").index[:NAMED])
-    return {name: _Subject(name, COLOURS[place % len(COLOURS)]) for place, name in enumerate(order) if name in most}
+    return {
+        name: _Subject(name, COLOURS[position % len(COLOURS)]) for position, name in enumerate(order) if name in most
+    }
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _describe_stage(row: Mapping[str, Any]) -> str:
     """Return the caption of a stage: jobs, failures, actors, duration and shares of time."""
     jobs, actors, failed = (int(row[name]) for name in ("jobs", "actors", "failed"))
     text = f"{jobs:,} job{'s' * (jobs != 1)}{f', {failed:,} failed' if failed else ''}, "

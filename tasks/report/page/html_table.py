@@ -61,17 +61,19 @@ class HtmlTable:
         return self.total >= FILTER_FROM
 
 
-def html_table(frame: pd.DataFrame, *, rows: int = ROWS_SHOWN) -> HtmlTable:
+def build_table(frame: pd.DataFrame, *, rows: int = ROWS_SHOWN) -> HtmlTable:
     """Return the first `rows` rows as cells.
 
     Null and NaN show as a dash and sort last. A verdict is also the CSS class of its cell.
     """
     cells = [[_cell(value) for value in row] for row in frame.head(rows).itertuples(index=False, name=None)]
     if VERDICT in frame:
-        place = [*frame.columns].index(VERDICT)
+        position = [*frame.columns].index(VERDICT)
         for row in cells:
-            row[place] = replace(row[place], kind=row[place].text.replace(" ", "-"))
-    numeric = [bool(cells) and any(row[place].number is not None for row in cells) for place in range(frame.shape[1])]
+            row[position] = replace(row[position], kind=row[position].text.replace(" ", "-"))
+    numeric = [
+        bool(cells) and any(row[position].number is not None for row in cells) for position in range(frame.shape[1])
+    ]
     heads = [LABELS.get(str(name), str(name).replace("_", " ")) for name in frame.columns]
     return HtmlTable(heads, numeric, cells, len(frame))
 

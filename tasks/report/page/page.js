@@ -144,7 +144,7 @@
   const print = (on) => {
     document.documentElement.classList.toggle("paper", on);
     restyle();
-    if (on) for (const figure of scripts.keys()) if (!figure.closest(".stilled")) take(figure);
+    if (on) for (const figure of scripts.keys()) if (!figure.closest(".has-static")) take(figure);
   };
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from tsfmscope.tasks.report import advice, theory
 from tsfmscope.tasks.report.charts import figures, timeline
 from tsfmscope.tasks.report.page import published, studies
-from tsfmscope.tasks.report.page.html_table import html_table
-from tsfmscope.tasks.report.page.sections import Figure, Section, section
-from tsfmscope.tasks.report.page.summary import not_the_papers, summarise
+from tsfmscope.tasks.report.page.html_table import build_table
+from tsfmscope.tasks.report.page.sections import Figure, Section, build_section
+from tsfmscope.tasks.report.page.summary import describe_small_models, summarise
 from tsfmscope.tasks.report.tables import Answer, ReportTables, require
 
 if TYPE_CHECKING:
@@ -27,38 +27,38 @@ STARTED = "started"
 POINTS = ("model", "dataset", "condition", *figures.AXES, "nmse")
 LOSSES = ("model", "step", "loss")
 SKILL = (
-    "Sine error: absolute error of the median on noiseless sines of period 24, relative to forecasting zero; 0 is "
-    "exact, and at 1 a model does not continue a period. The other columns are of models pretrained here: WQL (pooled "
-    "over windows) over that of two point forecasts, geometric mean over data sets, on windows that no checkpoint was "
-    "trained on. Below 1 the model is better; low and high are 95 % bootstrap limits. Point seasonal naive repeats "
-    "the last season; on a set that is not seasonal, the last value."
+    "Sine error: absolute error of the median on noiseless sines of period 24, relative to forecasting zero. 0 is "
+    "exact; at 1 a model does not continue a period. The other columns are for models pretrained here: WQL (pooled "
+    "over windows) divided by that of two point forecasts, geometric mean over data sets, on windows that no "
+    "checkpoint was trained on. Below 1 the model is better; low and high are 95 % bootstrap limits. Point seasonal "
+    "naive repeats the last season, or the last value of a data set without seasons."
 )
 ALIGNMENT = (
-    "Theorem 2: overlap in [0, 1] of every self-attention head's query and key space with as many leading directions "
-    "of its input, mean over heads and dumps; z is the distance from chance in standard deviations of a random space. "
-    "A head has one pair of matrices, so that its data sets are no new evidence. Heads with rotation are left out."
+    "Theorem 2: overlap in [0, 1] between the query or key space of every self-attention head and the same number of "
+    "leading directions of its input, mean over heads and activation files. z is the distance from chance in standard "
+    "deviations of a random space. A head has one pair of matrices, so further data sets are no further evidence. "
+    "Heads with rotary embeddings are left out."
 )
 PARTITION = (
-    "Section 3 speaks of a stable partition function: log Z of the logits as emitted, in nats, over teacher-forced "
-    "forecast positions, beside isotropy and error. Only softmax heads have one."
+    "Section 3 of the isotropy paper assumes a stable partition function. The table shows log Z of the logits, in "
+    "nats, over teacher-forced forecast positions, next to isotropy and error. Only softmax heads have logits."
 )
 LEMMA_1 = (
-    "The norm of attention's Jacobian on real heads and inputs against three right sides: as printed, with Appendix "
-    "B's term that the statement drops, and one that is proved, which must never be passed. Shares are norm over right "
-    "side."
+    "Norm of the Jacobian of attention on real heads and inputs, against three bounds: as printed; with the term of "
+    "Appendix B that the statement omits; and one that is proved, which the norm must never exceed. Shares are norm ÷ "
+    "bound."
 )
 NO_HEADS = "No model of this run has such heads."
 SKIPPED = (
-    "Series, data sets and models that were asked for and left out; n counts series unless the reason says otherwise."
+    "Series, data sets and models that were requested but left out. n counts series unless the reason names something "
+    "else."
 )
 
 
-def render(
-    tables: ReportTables, stills: Mapping[str, bytes] | None = None, outs: Mapping[str, str] | None = None
-) -> str:
+def render(tables: ReportTables, pngs: Mapping[str, bytes] | None = None, outs: Mapping[str, str] | None = None) -> str:
     """Render the page. Deterministic: the same arguments give the same text.
 
-    stills: study, or section on theory -> PNG of its figures, shown in print and without JavaScript.
+    pngs: study, or section on theory -> PNG of its figures, shown in print and without JavaScript.
     outs: path -> MD5 of each input of the page, as listed in dvc.lock.
     Raises ValueError if an answer lacks a column.
     """
@@ -75,8 +75,8 @@ def render(
     return template.render(
         tables=tables,
         summary=summarise(tables),
-        studies=list(_studies(tables, stills or {})),
-        sections=list(_sections(tables, stills or {})),
+        studies=list(_studies(tables, pngs or {})),
+        sections=list(_sections(tables, pngs or {})),
         runs=_runs(tables.runs),
         provenance=_provenance(tables.runs.frame, outs or {}),
         outs=outs or {},
@@ -86,7 +86,7 @@ def render(
     )
 
 
-def models(tables: ReportTables) -> list[str]:
+def order_models(tables: ReportTables) -> list[str]:
     """Return every model in the order that assigns colours and symbols.
 
     Colours and symbols are few and repeat. The models of the main scatter plot therefore come first, then the
@@ -96,56 +96,60 @@ def models(tables: ReportTables) -> list[str]:
     return sorted(tables.checkpoints.frame["model"], key=lambda name: (name not in main, "@" in name, name))
 
 
-def _studies(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
+def _studies(tables: ReportTables, pngs: Mapping[str, bytes]) -> Iterator[Section]:
     for study in tables.studies:
         frames = [answer.frame for answer in study.answers.values()]
         used = {str(name) for frame in frames if "model" in frame for name in frame["model"]}
-        notes = not_the_papers(tables.checkpoints.frame, used) if study.figure else []
-        yield studies.section(study, models(tables), notes, stills.get(study.name))
+        notes = describe_small_models(tables.checkpoints.frame, used) if study.figure else []
+        yield studies.build_section(study, order_models(tables), notes, pngs.get(study.name))
 
 
-def _sections(tables: ReportTables, stills: Mapping[str, bytes]) -> Iterator[Section]:
-    if published.is_asked(tables):
-        yield published.section(tables.printed)
+def _sections(tables: ReportTables, pngs: Mapping[str, bytes]) -> Iterator[Section]:
+    if published.is_shown(tables):
+        yield published.build_section(tables.printed)
     yield _correlation(tables.correlation)
-    yield advice.section(tables.advice)
-    yield _scatter(tables.nmse_against_isotropy, models(tables))
-    yield _listing("alignment", tables.alignment, ALIGNMENT, empty=NO_HEADS)
-    yield _listing("partition", tables.partition, PARTITION, empty=NO_HEADS)
-    yield _listing("lemma1", tables.lemma1, LEMMA_1, empty=NO_HEADS)
-    yield from theory.sections(tables, stills)
-    yield _listing("skill", tables.skill, SKILL)
-    yield _training(tables.training, models(tables))
-    yield _listing("checkpoints", tables.checkpoints, "Where each model's weights come from.")
-    yield _listing("skipped", tables.skipped, SKIPPED, empty="Nothing was skipped.")
-    yield _listing("failures", tables.failures, "Jobs that raised an error, by stage.", empty="No job failed.")
-    yield timeline.section(tables, models(tables))
+    yield advice.build_section(tables.advice)
+    yield _scatter(tables.nmse_against_isotropy, order_models(tables))
+    yield _list_rows("alignment", tables.alignment, ALIGNMENT, empty=NO_HEADS)
+    yield _list_rows("partition", tables.partition, PARTITION, empty=NO_HEADS)
+    yield _list_rows("lemma1", tables.lemma1, LEMMA_1, empty=NO_HEADS)
+    yield from theory.build_sections(tables, pngs)
+    yield _list_rows("skill", tables.skill, SKILL)
+    yield _training(tables.training, order_models(tables))
+    yield _list_rows("checkpoints", tables.checkpoints, "Source of the weights of each model.")
+    yield _list_rows("skipped", tables.skipped, SKIPPED, empty="Nothing was skipped.")
+    yield _list_rows("failures", tables.failures, "Failed jobs by stage and error.", empty="No job failed.")
+    yield timeline.build_section(tables, order_models(tables))
 
 
 def _correlation(answer: Answer) -> Section:
     frame = require(answer, ("measure", "grouping", "n", "spearman"))
     lead = (
-        "Rank correlations of isotropy measures with forecast error. The rows within data sets compare models where "
-        "they can be compared; pooled rows mix easy and hard data sets and are evidence of nothing."
+        "Rank correlations of isotropy measures with forecast error. The rows within data sets compare models on the "
+        "same data. Pooled rows mix easy and hard data sets and are no evidence."
     )
-    return section("correlation", answer, lead, table=html_table(frame))
+    return build_section("correlation", answer, lead, table=build_table(frame))
 
 
 def _scatter(answer: Answer, named: list[str]) -> Section:
     frame = require(answer, POINTS)
-    left = len(frame) - len(figures.drawable(frame))
+    left = len(frame) - len(figures.select_drawable(frame))
     lead = (
-        "A point is one model on one data set under one condition. Hover, or tap, to read it; tap the legend to filter."
+        "One point per model, data set and condition. Hover over a point, or tap it, to read it; tap the legend to "
+        "filter."
     )
     caption = "Thin lines join the models of one data set."
     if left:
-        caption += f" {left} of {len(frame)} points have no value on a log axis and are not drawn; the data holds them."
+        caption += f" {left} of {len(frame)} points are not positive and cannot be drawn on a log axis;"
+        caption += " the CSV contains them."
     alt = (
         "Scatter plot of NMSE against the distance of ζ′ from its null mean, "
         f"{len(frame) - left} points, both axes logarithmic."
     )
-    drawn = _drawn("nmse_against_isotropy", frame, partial(figures.nmse_against_isotropy, models=named), alt, caption)
-    return section("nmse_against_isotropy", answer, lead, drawn=drawn)
+    shown = _draw(
+        "nmse_against_isotropy", frame, partial(figures.draw_nmse_against_isotropy, models=named), alt, caption
+    )
+    return build_section("nmse_against_isotropy", answer, lead, figures=shown)
 
 
 def _training(answer: Answer, named: list[str]) -> Section:
@@ -153,22 +157,22 @@ def _training(answer: Answer, named: list[str]) -> Section:
     alt = (
         f"Line chart of training loss by step for {frame['model'].nunique()} models, relative to the first logged loss."
     )
-    caption = "Each family has its own loss, hence the ratio to the first value."
-    drawn = _drawn("training", frame, partial(figures.training, models=named), alt, caption)
-    return section(
+    caption = "Each family has its own loss; lines show the ratio to its first value."
+    shown = _draw("training", frame, partial(figures.draw_training, models=named), alt, caption)
+    return build_section(
         "training",
         answer,
-        "Loss of the checkpoints that this project trains.",
-        drawn=drawn,
+        "Training loss of the checkpoints that this project trains.",
+        figures=shown,
         empty="No model was trained in this run.",
     )
 
 
-def _listing(name: str, answer: Answer, lead: str, *, empty: str = "No rows.") -> Section:
-    return section(name, answer, lead, table=html_table(answer.frame), empty=empty)
+def _list_rows(name: str, answer: Answer, lead: str, *, empty: str = "No rows.") -> Section:
+    return build_section(name, answer, lead, table=build_table(answer.frame), empty=empty)
 
 
-def _drawn(
+def _draw(
     name: str, frame: pd.DataFrame, draw: Callable[[pd.DataFrame], go.Figure], alt: str, caption: str
 ) -> tuple[Figure, ...]:
     """Draw a frame as one figure; return an empty tuple if the frame is empty."""
@@ -179,10 +183,10 @@ def _runs(answer: Answer) -> Section:
     shown = require(answer, ("stage", "seconds")).drop(
         columns=["versions", "hardware", "commit", "host"], errors="ignore"
     )
-    table = html_table(
+    table = build_table(
         shown.assign(**{STARTED: shown[STARTED].astype(str).str.slice(0, 19)}) if STARTED in shown else shown
     )
-    return section("runs", answer, "Each stage's last run.", table=table)
+    return build_section("runs", answer, "Last run of each stage.", table=table)
 
 
 def _provenance(runs: pd.DataFrame, outs: Mapping[str, str]) -> list[tuple[str, str]]:

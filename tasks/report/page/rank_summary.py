@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.page import verdicts
-from tsfmscope.tasks.report.page.verdicts import number
+from tsfmscope.tasks.report.page.verdicts import format_number
 from tsfmscope.tasks.report.plots import compressed, frontier
 from tsfmscope.tasks.report.plots import growth as growth_plot
 from tsfmscope.tasks.report.tables import ReportTables, StudyTables, require
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 # Tolerance of the numerical rank, as in Yu et al. 2026, Fig. 5.
 TOLERANCE = 0.01
 # Text of the claim in the view `published_claims`.
-GROWS = "The rank of what a layer is given grows with depth"
+GROWTH_CLAIM = "The rank of what a layer is given grows with depth"
 # Largest share of the attention parameters that is kept; Yu et al. 2026: "cut to about a quarter of
 # its size".
 QUARTER = 0.25
 # Largest error relative to the original that counts as no loss, as in the test of the claim on the
 # quarter.
-FRUGAL = 1.05
+NO_LOSS = 1.05
 
 
 class Ends(NamedTuple):
@@ -42,7 +42,7 @@ class Ends(NamedTuple):
     models: int
 
 
-def growth(studies: Sequence[StudyTables]) -> list[str]:
+def describe_growth(studies: Sequence[StudyTables]) -> list[str]:
     """Describe how rank grows through the layers, from the study with the most models.
 
     Empty if no study has ranks of layer inputs.
@@ -51,34 +51,34 @@ def growth(studies: Sequence[StudyTables]) -> list[str]:
     if not flows:
         return []
     study = max(flows, key=lambda flow: flow.answers["inputs"].frame["model"].nunique())
-    said = _tested(require(study.published, verdicts.COLUMNS))
-    if found := ends(study.rows("inputs", growth_plot.COLUMNS)):
-        said.append(
-            f"What the first layer is given has {_percent(found.first)} of the most possible rank, what leaves the "
-            f"last {_percent(found.last)} (medians over {found.stacks} stacks of {found.models} models; singular values"
-            f" above {colorscale.power(-2)} of the largest). It rises in {found.rises} of {found.stacks}."
+    sentences = _describe_verdicts(require(study.published, verdicts.COLUMNS))
+    if ends := compare_ends(study.rows("inputs", growth_plot.COLUMNS)):
+        sentences.append(
+            f"The input of the first layer has {_percent(ends.first)} of the full rank, the output of the "
+            f"last {_percent(ends.last)} (medians over {ends.stacks} stacks of {ends.models} models; singular values"
+            f" above {colorscale.format_power(-2)} of the largest). It rises in {ends.rises} of {ends.stacks}."
         )
-    if found := ends(study.rows("weights", growth_plot.COLUMNS)):
-        said.append(
-            f"The rank of the query projections goes from {_percent(found.first)} to {_percent(found.last)} of the most"
-            f" possible, and rises in {found.rises} of {found.stacks} stacks."
+    if ends := compare_ends(study.rows("weights", growth_plot.COLUMNS)):
+        sentences.append(
+            f"The rank of the query projections goes from {_percent(ends.first)} to {_percent(ends.last)} of the full"
+            f" rank, and rises in {ends.rises} of {ends.stacks} stacks."
         )
-    return said
+    return sentences
 
 
-def _tested(published: pd.DataFrame) -> list[str]:
+def _describe_verdicts(published: pd.DataFrame) -> list[str]:
     """Count models by the verdict on the claim that rank grows with depth; empty if it was not tested."""
-    rows = published[(published["claim"] == GROWS) & published["model"].notna()]
-    found = Counter(rows["verdict"])
+    rows = published[(published["claim"] == GROWTH_CLAIM) & published["model"].notna()]
+    counts = Counter(rows["verdict"])
     if not len(rows):
         return []
     return [
-        f"Tested model by model, the rank of what a layer is given grows with depth in {found['agrees']} of "
-        f"{len(rows)}, does not in {found['differs']}, and is undecided in {found['undecided']}."
+        f"Tested for each model, the rank of layer inputs grows with depth in {counts['agrees']} of "
+        f"{len(rows)}, does not in {counts['differs']}, and is undecided in {counts['undecided']}."
     ]
 
 
-def ends(rows: pd.DataFrame) -> Ends | None:
+def compare_ends(rows: pd.DataFrame) -> Ends | None:
     """Compare the ranks at TOLERANCE of the first and the last layer, over stacks of two layers or more.
 
     rows: columns of `plots.growth`. Ranks below the floor that rounding leaves are left out. None
@@ -86,27 +86,27 @@ def ends(rows: pd.DataFrame) -> Ends | None:
     """
     rows = rows[((rows["epsilon"] - TOLERANCE).abs() < TOLERANCE / 1e3) & ~rows["below_noise_floor"].astype(bool)]
     shares = rows.assign(share=rows["rank"].astype(float) / rows["full_rank"].astype(float)).sort_values("layer")
-    found = shares.groupby(["model", "stack"])["share"].agg(["first", "last", "count"])
-    found = found[found["count"] > 1]
-    if found.empty:
+    ends = shares.groupby(["model", "stack"])["share"].agg(["first", "last", "count"])
+    ends = ends[ends["count"] > 1]
+    if ends.empty:
         return None
-    models = found.index.get_level_values("model").nunique()
-    rises = int((found["last"] > found["first"]).sum())
-    return Ends(float(found["first"].median()), float(found["last"].median()), rises, len(found), models)
+    models = ends.index.get_level_values("model").nunique()
+    rises = int((ends["last"] > ends["first"]).sum())
+    return Ends(float(ends["first"].median()), float(ends["last"].median()), rises, len(ends), models)
 
 
-def compressing(studies: Sequence[StudyTables]) -> list[str]:
+def describe_compression(studies: Sequence[StudyTables]) -> list[str]:
     """Describe the loss at a quarter of the attention, and whether a compressed model beats local methods."""
-    said = []
+    sentences = []
     for study in studies:
         if "compressed" in study.answers:
-            said += _lost(study.rows("compressed", compressed.COLUMNS))
+            sentences += _describe_losses(study.rows("compressed", compressed.COLUMNS))
         if "frontier" in study.answers and len(study.answers["frontier"].frame):
-            said.append(frontier.check_local_methods(study.rows("frontier", frontier.COLUMNS)).text)
-    return said
+            sentences.append(frontier.check_local_methods(study.rows("frontier", frontier.COLUMNS)).text)
+    return sentences
 
 
-def _lost(rows: pd.DataFrame) -> list[str]:
+def _describe_losses(rows: pd.DataFrame) -> list[str]:
     """Return one sentence per original model: the relative error of each method.
 
     Each method is taken at its largest size up to QUARTER.
@@ -114,21 +114,21 @@ def _lost(rows: pd.DataFrame) -> list[str]:
     ours = rows[(rows["whose"] == "measured") & (rows["size"] <= QUARTER + 1e-9)]
     ours = ours[ours["wql_ratio"].notna()]
     ours = ours.assign(base=[model.partition("@")[0] for model in ours["model"]])
-    said = []
+    sentences = []
     for base, part in ours.groupby("base", sort=True):
         best = part.sort_values("size").groupby("method", sort=True).last()
-        told = ", ".join(
-            f"{number(one['wql_ratio'])} by {method}" for method, one in best.sort_values("wql_ratio").iterrows()
+        texts = ", ".join(
+            f"{format_number(row['wql_ratio'])} by {method}" for method, row in best.sort_values("wql_ratio").iterrows()
         )
-        kept = int((best["wql_ratio"] <= FRUGAL).sum())
-        said.append(
-            f"Cut to {_percent(float(best['size'].max()))} of its attention's parameters, {base} has this many times "
-            f"its own forecast error (WQL): {told}; {kept} of {len(best)} stay{'s' * (kept == 1)} within 5 %."
+        without_loss = int((best["wql_ratio"] <= NO_LOSS).sum())
+        sentences.append(
+            f"With {_percent(float(best['size'].max()))} of the attention's parameters left, the WQL of {base} "
+            f"relative to the original is {texts}; {without_loss} of {len(best)} methods stay within 5 %."
         )
-    return said
+    return sentences
 
 
-def theorems(tables: ReportTables) -> list[str]:
+def describe_bounds(tables: ReportTables) -> list[str]:
     """Count the bounds that hold as printed at every random instance, and the repaired bounds that do.
 
     Empty if no printed bound was tried.
@@ -138,12 +138,14 @@ def theorems(tables: ReportTables) -> list[str]:
     printed = tried[tried["form"] == "printed"]
     if printed.empty:
         return []
-    whole, repaired = printed[printed["violations"] == 0], tried[tried["form"] == "repaired"]
-    text = f"{len(whole)} of its {len(printed)} bounds hold as printed at all of {int(printed['n'].min()):,} random "
-    text += "instances each"
-    if len(whole) < len(printed):
-        mended = Counter(repaired["violations"] == 0)[True]
-        text += f"; the others fail at some, and of {len(repaired)} repaired ones {mended} fail at none"
+    held, repaired = int((printed["violations"] == 0).sum()), tried[tried["form"] == "repaired"]
+    instances = f"{int(printed['n'].min()):,} random instances"
+    text = f"Of the paper's {len(printed)} bounds, {held} held as printed at every one of {instances}"
+    if held < len(printed):
+        repaired_held = int((repaired["violations"] == 0).sum())
+        text += (
+            f"; {len(printed) - held} failed at some. Of {len(repaired)} repaired bounds, {repaired_held} held at all"
+        )
     return [text + "."]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Picture:
+class EmbeddedFigure:
     """One figure as embedded in the page.
 
     json: input of plotly.js, safe inside a script element. height: in pixels.
@@ -71,73 +72,79 @@ class Provenance:
 class Section:
     """One question of the page: text, verdicts on claims, figures and tables, with their SQL and data.
 
-    kicker: the place in a paper that the section is about, such as a figure.
+    provenance: SQL and data of every answer that the section shows.
     rows: number of rows that the section shows; with none, `empty` is shown.
-    still: a data: URI of all figures as one PNG, for print and without JavaScript.
+    kicker: the figure or table of a paper that the section is about.
+    png: a data: URI of all figures as one PNG, for print and without JavaScript.
     """
 
     name: str
     title: str
     lead: str
-    behind: tuple[Provenance, ...]
+    provenance: tuple[Provenance, ...]
     rows: int
-    pictures: tuple[Picture, ...] = ()
-    listings: tuple[TableBlock, ...] = ()
+    figures: tuple[EmbeddedFigure, ...] = ()
+    tables: tuple[TableBlock, ...] = ()
     empty: str = "No rows."
     kicker: str = ""
-    said: tuple[ClaimSentence, ...] = ()
+    claims: tuple[ClaimSentence, ...] = ()
     notes: tuple[str, ...] = ()
-    still: str = ""
+    png: str = ""
 
-    def under(self, place: int) -> tuple[Provenance, ...]:
+    def figure_provenance(self, index: int) -> tuple[Provenance, ...]:
         """Return the SQL and data to show under the figure at this index.
 
         Figures that share a source show it once, under the last of them.
         """
-        source = self.pictures[place].source
-        last = all(later.source != source for later in self.pictures[place + 1 :])
-        return tuple(one for one in self.behind if last and one.name == source)
+        source = self.figures[index].source
+        is_last = all(later.source != source for later in self.figures[index + 1 :])
+        return tuple(answer for answer in self.provenance if is_last and answer.name == source)
 
     @property
-    def rest(self) -> tuple[Provenance, ...]:
-        """Return SQL and data that belong to no figure, only to tables and sentences."""
-        drawn = {picture.source for picture in self.pictures}
-        return tuple(one for one in self.behind if one.name not in drawn)
+    def other_provenance(self) -> tuple[Provenance, ...]:
+        """SQL and data that belong to no figure, only to tables and sentences."""
+        sources = {figure.source for figure in self.figures}
+        return tuple(answer for answer in self.provenance if answer.name not in sources)
 
 
-def behind(name: str, answer: Answer) -> Provenance:
+def make_provenance(name: str, answer: Answer) -> Provenance:
     """Return the SQL and data of an answer."""
     return Provenance(name, answer.title, answer.sql, csv_link(answer.frame), len(answer.frame))
 
 
-def picture(drawn: Figure) -> Picture:
+def embed_figure(figure: Figure) -> EmbeddedFigure:
     """Return a figure with its JSON, ready to embed in the page."""
-    height = drawn.figure.layout.height
-    return Picture(
-        drawn.name, drawn.alt, drawn.caption, script_json(drawn.figure.to_json()), drawn.source or drawn.name,
-        drawn.tall, height and int(height),
+    height = figure.figure.layout.height
+    return EmbeddedFigure(
+        figure.name, figure.alt, figure.caption, script_json(figure.figure.to_json()), figure.source or figure.name,
+        figure.tall, height and int(height),
     )  # fmt: skip
 
 
-def section(
+def png_uri(png: bytes | None) -> str:
+    """Return a PNG as data: URI; empty if there is none."""
+    return "data:image/png;base64," + base64.b64encode(png).decode() if png else ""
+
+
+def build_section(
     name: str,
     answer: Answer,
     lead: str,
     *,
-    drawn: tuple[Figure, ...] = (),
+    figures: tuple[Figure, ...] = (),
     table: HtmlTable | None = None,
     empty: str = "No rows.",
 ) -> Section:
     """Build a section from one answer."""
-    listings = (TableBlock(name, answer.title, table),) if table is not None and len(answer.frame) else ()
+    tables = (TableBlock(name, answer.title, table),) if table is not None and len(answer.frame) else ()
     return Section(
         name,
         answer.title,
         lead,
-        (behind(name, answer),),
+        (make_provenance(name, answer),),
         len(answer.frame),
-        tuple(map(picture, drawn)),
-        listings,
+        tuple(map(embed_figure, figures)),
+        tables,
         empty,
     )
 

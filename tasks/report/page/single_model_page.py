@@ -31,7 +31,7 @@ STYLE = (
 HEIGHT = 380
 
 
-def drawn(rows: pd.DataFrame) -> list[tuple[str, go.Figure]]:
+def draw_figures(rows: pd.DataFrame) -> list[tuple[str, go.Figure]]:
     """Draw isotropy and dimensions by layer, one line per stack and measure; return titles and figures.
 
     rows: stack, layer, normed, share, epsilon and the columns of PANELS, None where there is no value;
@@ -41,12 +41,15 @@ def drawn(rows: pd.DataFrame) -> list[tuple[str, go.Figure]]:
     return [(title, _panel(rows, label, columns)) for title, label, columns in PANELS]
 
 
-def page(title: str, figures: Sequence[tuple[str, go.Figure]], notes: Sequence[str] = ()) -> str:
+def render_page(title: str, figures: Sequence[tuple[str, go.Figure]], notes: Sequence[str] = ()) -> str:
     """Return a self-contained HTML page that needs no network. notes: paragraphs under the title."""
     parts = [f"<p>{escape(note)}</p>" for note in notes]
-    for place, (heading, figure) in enumerate(figures):
+    for position, (heading, figure) in enumerate(figures):
         html = figure.to_html(
-            full_html=False, include_plotlyjs=place == 0, div_id=f"figure-{place}", config={"displayModeBar": False}
+            full_html=False,
+            include_plotlyjs=position == 0,
+            div_id=f"figure-{position}",
+            config={"displayModeBar": False},
         )
         parts.append(f"<h2>{escape(heading)}</h2>\n{html}")
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
@@ -80,7 +83,7 @@ def _panel(rows: pd.DataFrame, label: str, columns: dict[str, str]) -> go.Figure
     at = rows["layer"] + 0.5 * rows["normed"]
     names = [f"{layer}{'′' if normed else ''}" for layer, normed in zip(rows["layer"], rows["normed"], strict=True)]
     values: dict[str, Any] = {"share": rows["share"].iloc[0], "epsilon": rows["epsilon"].iloc[0]}
-    for place, stack in enumerate(dict.fromkeys(rows["stack"])):
+    for position, stack in enumerate(dict.fromkeys(rows["stack"])):
         for which, (column, name) in enumerate(columns.items()):
             part = rows[(rows["stack"] == stack) & rows[column].notna()]
             if part.empty:
@@ -92,8 +95,8 @@ def _panel(rows: pd.DataFrame, label: str, columns: dict[str, str]) -> go.Figure
                     error_y=_spread(part, column),
                     mode="lines+markers",
                     name=f"{escape(stack)} · {name.format(**values)}",
-                    line={"color": COLOURS[which], "dash": DASHES[place % len(DASHES)], "width": 2},
-                    marker={"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8, "color": COLOURS[which]},
+                    line={"color": COLOURS[which], "dash": DASHES[position % len(DASHES)], "width": 2},
+                    marker={"symbol": SYMBOLS[position % len(SYMBOLS)], "size": 8, "color": COLOURS[which]},
                     customdata=[names[row] for row in part.index],
                     hovertemplate="layer %{customdata}: %{y:.3g}",
                 )

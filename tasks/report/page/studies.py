@@ -2,52 +2,59 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tsfmscope.tasks.report import rank_tests
 from tsfmscope.tasks.report.page import verdicts
-from tsfmscope.tasks.report.page.html_table import html_table
-from tsfmscope.tasks.report.page.sections import Figure, Provenance, Section, TableBlock, behind, picture
+from tsfmscope.tasks.report.page.html_table import build_table
+from tsfmscope.tasks.report.page.sections import (
+    Figure,
+    Provenance,
+    Section,
+    TableBlock,
+    embed_figure,
+    make_provenance,
+    png_uri,
+)
 from tsfmscope.tasks.report.plot import Plot, load_plot
 from tsfmscope.tasks.report.tables import StudyTables, require
 
 
 def draw_figures(study: StudyTables, models: Sequence[str]) -> tuple[Figure, ...]:
-    """Draw the study's figures, each named after the study and its place; empty if nothing can be drawn.
+    """Draw the study's figures, each named after the study and its position; empty if nothing can be drawn.
 
     models: the models of the whole page, which determine the colours.
     """
     figures = load_plot(study.plot).draw(study, models)
     return tuple(
-        replace(figure, name=f"{study.name}-{place}", source=f"{study.name}-{figure.name}")
-        for place, figure in enumerate(figures)
+        replace(figure, name=f"{study.name}-{position}", source=f"{study.name}-{figure.name}")
+        for position, figure in enumerate(figures)
     )
 
 
-def section(study: StudyTables, models: Sequence[str], notes: Sequence[str], still: bytes | None = None) -> Section:
+def build_section(study: StudyTables, models: Sequence[str], notes: Sequence[str], png: bytes | None = None) -> Section:
     """Build the page's section on one study.
 
     models: the models of the whole page, which determine the colours.
     notes: additional sentences on this study.
-    still: PNG of all its figures, for print and for readers without JavaScript.
+    png: PNG of all its figures, for print and for readers without JavaScript.
     """
     published, plot = require(study.published, verdicts.COLUMNS), load_plot(study.plot)
-    lines = (verdicts.tally(published), *rank_tests.describe_contrasts(study), *notes)
+    lines = (verdicts.count_verdicts(published), *rank_tests.describe_contrasts(study), *notes)
     return Section(
         f"study-{study.name}",
         study.title,
         plot.lead,
         tuple(_list_provenance(study)),
         sum(len(answer.frame) for answer in study.answers.values()),
-        tuple(map(picture, draw_figures(study, models))),
+        tuple(map(embed_figure, draw_figures(study, models))),
         (*plot.tables(study), *_list_tables(study, plot)),
-        "Nothing of this study is at hand: its models, data sets or conditions left no result.",
+        "This study has no results: none of its jobs has run, or all its series were skipped.",
         kicker=study.figure or "",
-        said=(*verdicts.claims(published), *plot.claims(study)),
+        claims=(*verdicts.describe_claims(published), *plot.claims(study)),
         notes=tuple(filter(None, lines)),
-        still="data:image/png;base64," + base64.b64encode(still).decode() if still else "",
+        png=png_uri(png),
     )
 
 
@@ -56,11 +63,11 @@ def _list_tables(study: StudyTables, plot: Plot) -> Iterator[TableBlock]:
     published = study.published.frame
     # Printed numbers without a measurement are shown only in the section of all printed numbers.
     measured = published[(published["verdict"] != "not measured") & (published["quantity"] != plot.tabled_quantity)]
-    numbers = verdicts.numbers(measured).drop(columns=["figure", "condition", "n"], errors="ignore")
+    numbers = verdicts.tabulate_numbers(measured).drop(columns=["figure", "condition", "n"], errors="ignore")
     if len(numbers):
-        yield TableBlock(f"{study.name}-published", "Printed numbers and ours", html_table(numbers))
+        yield TableBlock(f"{study.name}-published", "Printed numbers and ours", build_table(numbers))
     if (tests := rank_tests.tabulate_by_model(study)) is not None:
-        yield TableBlock(f"{study.name}-tests", "Growth with depth, model by model", html_table(tests))
+        yield TableBlock(f"{study.name}-tests", "Growth with depth by model", build_table(tests))
 
 
 def _list_provenance(study: StudyTables) -> Iterator[Provenance]:
@@ -72,4 +79,4 @@ def _list_provenance(study: StudyTables) -> Iterator[Provenance]:
     if len(study.published.frame):
         shown["published"] = study.published
     for name, answer in shown.items():
-        yield behind(f"{study.name}-{name}", answer)
+        yield make_provenance(f"{study.name}-{name}", answer)

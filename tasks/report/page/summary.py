@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tsfmscope.tasks.report.page import rank_summary, verdicts
-from tsfmscope.tasks.report.page.published import is_asked
+from tsfmscope.tasks.report.page.published import is_shown
 from tsfmscope.tasks.report.plot import load_plot
 from tsfmscope.tasks.report.tables import ReportTables, StudyTables, require
 
@@ -21,12 +21,12 @@ SMALL_SOURCES = ("committed", "trained")
 # models p = 2/5! = 0.017 (exact, two-sided).
 FEWEST_MODELS = 5
 # Groupings of the view `correlation`, by preference: the first keeps conditions apart, which needs
-# three models or more. The measure is ζ′ less its null mean, because |ζ′| (Shelim et al. 2025, eq. 6)
+# three models or more. The measure is ζ′ minus its null mean, because |ζ′| (Shelim et al. 2025, eq. 6)
 # is also small where anisotropy and the negative ζ′ of isotropic states cancel (docs/science.md,
 # "Adjusted cosine").
 GROUPINGS, HEADLINE = ("per_dataset", "within_dataset"), "zeta_adjusted_corrected"
 _ORDERS = {2: "two", 3: "six", 4: "24"}
-MEASURES = {"zeta_adjusted_corrected": "the adjusted inter-token cosine ζ′ less its null mean"}
+MEASURES = {"zeta_adjusted_corrected": "the adjusted inter-token cosine ζ′ minus its null mean"}
 
 
 class Part(NamedTuple):
@@ -55,18 +55,18 @@ def summarise(tables: ReportTables) -> list[Part]:
         ),
         Part(
             "How does rank grow through the layers?",
-            [*rank_summary.growth(studies["rank"]), *_claims("the rank paper", studies["rank"])],
+            [*rank_summary.describe_growth(studies["rank"]), *_claims("the rank paper", studies["rank"])],
         ),
         Part(
             "Do low ranks let one compress a model?",
             [
-                *rank_summary.compressing(studies["compression"]),
+                *rank_summary.describe_compression(studies["compression"]),
                 *_claims("the rank paper", studies["compression"]),
-                *rank_summary.theorems(tables),
+                *rank_summary.describe_bounds(tables),
             ],
         ),
         Part(
-            "How far can this be trusted?",
+            "How reliable are these results?",
             [
                 *filter(None, [_printed(tables)]),
                 *_small_models(require(tables.checkpoints, ("model", "source", "parameters"))),
@@ -80,10 +80,10 @@ def summarise(tables: ReportTables) -> list[Part]:
 
 
 def _printed(tables: ReportTables) -> str:
-    return verdicts.tally(require(tables.printed, verdicts.COLUMNS)) if is_asked(tables) else ""
+    return verdicts.count_verdicts(require(tables.printed, verdicts.COLUMNS)) if is_shown(tables) else ""
 
 
-def not_the_papers(checkpoints: pd.DataFrame, models: Collection[str]) -> list[str]:
+def describe_small_models(checkpoints: pd.DataFrame, models: Collection[str]) -> list[str]:
     """Return a note on how many of a study's models are small ones trained here; empty if there are none."""
     used = checkpoints[checkpoints["model"].isin(models)]
     small = used[used["source"].isin(SMALL_SOURCES)]
@@ -91,7 +91,7 @@ def not_the_papers(checkpoints: pd.DataFrame, models: Collection[str]) -> list[s
         return []
     who = "The models here are" if len(small) == len(used) else f"{len(small)} of the {len(used)} models here are"
     return [
-        f"{who} small ones trained by this project, not the paper's. For the paper's, params/paper.yaml names them: "
+        f"{who} small ones trained by this project, not the paper's. To run the paper's models (params/paper.yaml): "
         "“make profile NAME=paper”, then “make repro”."
     ]
 
@@ -106,12 +106,12 @@ def _claims(paper: str, studies: Sequence[StudyTables]) -> list[str]:
         return []
     published = pd.concat(frames)
     claimed = published[published["published"].isna()]
-    found = Counter(claimed["verdict"])
-    told = ", ".join(f"{found[v]} {words[found[v] != 1]}" for v, words in verdicts.VERDICTS.items() if found[v])
-    if not told:
+    counts = Counter(claimed["verdict"])
+    text = ", ".join(f"{counts[v]} {words[counts[v] != 1]}" for v, words in verdicts.VERDICTS.items() if counts[v])
+    if not text:
         return []
     tests = "test" if len(claimed) == 1 else "tests"
-    return [f"Of {len(claimed)} {tests} of claims of {paper}, {told}; each stands below with its figure."]
+    return [f"Of {len(claimed)} {tests} of claims of {paper}, {text}; each is listed below with its figure."]
 
 
 def _scope(scope: Any) -> str:
@@ -131,13 +131,13 @@ def _headline(correlation: pd.DataFrame, models: int) -> list[str]:
         if rows["spearman"].notna().any():
             break
     defined = within[within["spearman"].notna()]
-    found = sorted(defined.to_dict("records"), key=lambda row: (row["measure"] != HEADLINE, row["measure"]))
-    if not found:
+    correlations = sorted(defined.to_dict("records"), key=lambda row: (row["measure"] != HEADLINE, row["measure"]))
+    if not correlations:
         return [
-            "No correlation within data sets could be computed: it needs several models on the same data sets, and one "
-            "that is made from another (compressed, or read otherwise) does not count as a further one."
+            "No correlation within data sets could be computed: it needs several models on the same data sets. A model "
+            "that is derived from another (compressed, or in another precision) does not count."
         ]
-    first, *others = found
+    first, *others = correlations
     sentences = [_short(first)] if models >= FEWEST_MODELS else []
     sentences += [
         f"Within data sets, isotropy by {MEASURES.get(first['measure'], first['measure'])} and forecast error have a "
@@ -145,8 +145,8 @@ def _headline(correlation: pd.DataFrame, models: int) -> list[str]:
         "the more isotropic states would forecast better."
     ]
     if others:
-        told = ", ".join(f"{row['measure'].replace('_', ' ')} {_signed(row['spearman'])}" for row in others)
-        sentences.append(f"By other measures: {told}.")
+        text = ", ".join(f"{row['measure'].replace('_', ' ')} {_signed(row['spearman'])}" for row in others)
+        sentences.append(f"By other measures: {text}.")
     return sentences
 
 
@@ -154,29 +154,31 @@ def _short(row: Mapping[Hashable, Any]) -> str:
     """Return the answer in words: yes or no if the correlation's interval excludes 0, else undecided."""
     low, high = (row.get(name) for name in ("low", "high"))
     if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return "These data do not settle it: there is no interval."
+        return "These data do not answer it: there is no interval."
     if high < 0:
-        return "In these data yes, the more isotropic models err less."
+        return "In these data yes: more isotropic models have lower error."
     if low > 0:
-        return "In these data no, the more isotropic models err more."
-    return "These data do not settle it: the interval holds 0."
+        return "In these data no: more isotropic models have higher error."
+    return "These data do not answer it: the interval contains 0."
 
 
 def _inferred(row: Mapping[Hashable, Any]) -> str:
     """Return interval and p as text, leaving out what the stage `statistics` could not compute."""
-    found = {
+    values = {
         name: row[name]
         for name in ("low", "high", "p")
         if name in row and row[name] is not None and not math.isnan(row[name])
     }
     text = (
-        f", 95 % interval {_signed(found['low'])} to {_signed(found['high'])}" if {"low", "high"} <= set(found) else ""
+        f", 95 % interval {_signed(values['low'])} to {_signed(values['high'])}"
+        if {"low", "high"} <= set(values)
+        else ""
     )
-    return text + (f", p = {found['p']:.2g} when models change places" if "p" in found else "")
+    return text + (f", p = {values['p']:.2g} when models are permuted" if "p" in values else "")
 
 
 def _units(row: Mapping[Hashable, Any]) -> str:
-    text = f"n = {_whole(row['n'])} units of model, data set and condition"
+    text = f"n = {_format_count(row['n'])} units of model, data set and condition"
     if "n_blocks" not in row:
         return text
     blocks = "block of one data set and one condition" if row["grouping"] == "per_dataset" else "data set"
@@ -185,7 +187,7 @@ def _units(row: Mapping[Hashable, Any]) -> str:
 
 def _few_models(models: int) -> list[str]:
     if models < 2:
-        return ["With fewer than two models there is nothing to compare, so nothing can be concluded about models."]
+        return ["With fewer than two models, nothing can be concluded about models."]
     if models < FEWEST_MODELS:
         who = "two" if models == 2 else str(models)
         return [
@@ -203,8 +205,9 @@ def _small_models(checkpoints: pd.DataFrame) -> list[str]:
     who = "All models are" if len(small) == len(checkpoints) else f"{len(small)} of {len(checkpoints)} models are"
     return [
         f"{who} small checkpoints trained by this project (at most {size:,} parameters). They are not the papers' "
-        "models: the page shows that the way from a series to an answer works, not what the published ones would say. "
-        "For those, run “make profile NAME=paper” and then “make repro” on a machine with GPUs and access to the hub."
+        "models: the page shows that the pipeline works, not how the published models behave. "
+        "For those models, run “make profile NAME=paper” and then “make repro” on a machine with GPUs and access to "
+        "the hub."
     ]
 
 
@@ -217,11 +220,13 @@ def _skill(skill: pd.DataFrame) -> list[str]:
         for row in trained.itertuples(index=False)
     ]
     sines = [f"{row.model} {row.sine_error:.2f}" for row in skill.itertuples(index=False)]
-    said = [f"Error on a noiseless sine of period 24 relative to forecasting zero, 0 is exact: {', '.join(sines)}."]
+    sentences = [
+        f"Error on a noiseless sine of period 24 relative to forecasting zero, 0 is exact: {', '.join(sines)}."
+    ]
     if ratios:
         lead = "Forecast error of the trained checkpoints relative to the context's median, below 1 is skill: "
-        said.insert(0, f"{lead}{', '.join(ratios)}.")
-    return said
+        sentences.insert(0, f"{lead}{', '.join(ratios)}.")
+    return sentences
 
 
 def _left_out(tables: ReportTables) -> list[str]:
@@ -230,15 +235,15 @@ def _left_out(tables: ReportTables) -> list[str]:
     if not skipped and not failed:
         return ["Nothing was skipped and no job failed."]
     failures = f"{_count(failed, 'job')} failed" if failed else "no job failed"
-    return [f"{skipped:,} things were skipped, {failures}; reasons below."]
+    return [f"{skipped:,} inputs were skipped, {failures}; the reasons are listed below."]
 
 
-def _count(n: Any, what: str) -> str:
-    noun, _, rest = what.partition(" of ")
+def _count(n: Any, noun_phrase: str) -> str:
+    noun, _, rest = noun_phrase.partition(" of ")
     return f"{int(n):,} {noun}{'' if int(n) == 1 else 's'}{' of ' + rest if rest else ''}"
 
 
-def _whole(n: Any) -> str:
+def _format_count(n: Any) -> str:
     return "0" if n is None or math.isnan(n) else f"{int(n):,}"
 
 

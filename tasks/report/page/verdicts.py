@@ -27,17 +27,17 @@ SYMBOLS = {"zeta_adjusted": "ζ′", "nmse": "NMSE"}
 # Statistics of the table `inference`, in words.
 QUANTITIES = {
     "spearman": "mean ρ of isotropy with error",
-    "agreement": "share of pairs for which that holds",
-    "more_isotropic": "share of pairs in which the second is the more isotropic",
+    "agreement": "share of pairs for which it holds",
+    "more_isotropic": "share of pairs in which the second is more isotropic",
     "more_error": "share of pairs in which the second has more error",
     "nmse": "NMSE",
     "zeta_adjusted": "ζ′",
-    "mean": "mean change of the share of the most possible rank",
-    "difference": "difference of mean shares of the most possible rank",
-    "trend": "slope against log₂ of what varies",
-    "log WQL mean": "mean log of the WQL of the one over the other's",
-    "log WQL over 1.05 mean": "mean log of the ratio of WQL to 1.05 of the original's",
-    "overlap trend": "slope of the overlap against log₂ of the share left",
+    "mean": "mean change of rank ÷ full rank",
+    "difference": "difference of mean rank ÷ full rank",
+    "trend": "slope against log₂ of the varied quantity",
+    "log WQL mean": "mean log of the ratio of the two WQLs",
+    "log WQL over 1.05 mean": "mean log of WQL ÷ (1.05 × WQL of the original)",
+    "overlap trend": "slope of the overlap against log₂ of the share that is left",
 }
 
 
@@ -55,33 +55,33 @@ class ClaimSentence(NamedTuple):
     text: str
 
 
-def claims(published: pd.DataFrame) -> list[ClaimSentence]:
+def describe_claims(published: pd.DataFrame) -> list[ClaimSentence]:
     """Return one sentence per tested claim whose direction alone is printed.
 
     A claim that was tested on more than FEW models gets one sentence for all of them.
     """
     rows = published[published["published"].isna()]
-    many, told = folded(published), set()
-    said = []
+    groups, done = group_claims(published), set()
+    sentences = []
     for row in rows.to_dict("records"):
         key = tuple(str(row[name]) for name in CLAIM)
-        if key not in many:
-            said.append(ClaimSentence(str(row["verdict"]).replace(" ", "-"), sentence(row)))
-        elif key not in told:
-            told.add(key)
-            said.append(_of_many(many[key]))
-    return said
+        if key not in groups:
+            sentences.append(ClaimSentence(str(row["verdict"]).replace(" ", "-"), describe_claim(row)))
+        elif key not in done:
+            done.add(key)
+            sentences.append(_describe_group(groups[key]))
+    return sentences
 
 
-def folded(published: pd.DataFrame) -> dict[tuple[str, ...], list[dict[Hashable, Any]]]:
+def group_claims(published: pd.DataFrame) -> dict[tuple[str, ...], list[dict[Hashable, Any]]]:
     """Return claims whose direction alone is printed, tested on more than FEW models: key -> rows."""
-    found: dict[tuple[str, ...], list[dict[Hashable, Any]]] = {}
+    groups: dict[tuple[str, ...], list[dict[Hashable, Any]]] = {}
     for row in published[published["published"].isna() & published["model"].notna()].to_dict("records"):
-        found.setdefault(tuple(str(row[name]) for name in CLAIM), []).append(row)
-    return {key: rows for key, rows in found.items() if len(rows) > FEW}
+        groups.setdefault(tuple(str(row[name]) for name in CLAIM), []).append(row)
+    return {key: rows for key, rows in groups.items() if len(rows) > FEW}
 
 
-def _of_many(rows: Sequence[Mapping[Hashable, Any]]) -> ClaimSentence:
+def _describe_group(rows: Sequence[Mapping[Hashable, Any]]) -> ClaimSentence:
     """Return one sentence for all models of a claim: counts by verdict, and each model's number.
 
     The verdict is the common one, or "undecided" if the models' verdicts differ. Raises ValueError for an
@@ -91,19 +91,21 @@ def _of_many(rows: Sequence[Mapping[Hashable, Any]]) -> ClaimSentence:
     c 0.3), 1 is undecided (d 0.01).
     """
     for row in rows:
-        _known(row)
+        _check_verdict(row)
     parts = []
     for verdict, words in VERDICTS.items():
         chosen = [row for row in rows if row["verdict"] == verdict]
-        named = [f"{row['model']} {number(row['measured']) if there(row['measured']) else '–'}" for row in chosen]
+        named = [
+            f"{row['model']} {format_number(row['measured']) if is_present(row['measured']) else '–'}" for row in chosen
+        ]
         if chosen:
             parts.append(f"{len(chosen)} {words[len(chosen) != 1]} ({', '.join(named)})")
     verdicts = {str(row["verdict"]) for row in rows}
     verdict = verdicts.pop().replace(" ", "-") if len(verdicts) == 1 else "undecided"
-    return ClaimSentence(verdict, f"{_says(rows[0])} Of {len(rows)} models here {', '.join(parts)}.")
+    return ClaimSentence(verdict, f"{_describe_source(rows[0])} Of {len(rows)} models here {', '.join(parts)}.")
 
 
-def sentence(row: Mapping[Hashable, Any]) -> str:
+def describe_claim(row: Mapping[Hashable, Any]) -> str:
     """Return a sentence with the paper's claim, the measured value, the verdict and its reason, if any.
 
     Raises ValueError for an unknown verdict.
@@ -111,45 +113,49 @@ def sentence(row: Mapping[Hashable, Any]) -> str:
     Example: The paper (section 5.1): isotropy is lower … (share < 0.5). Here: 0.4 (95 % interval 0.2 to 0.6;
     n = 10; p = 0.3): undecided, because p is above 0.05.
     """
-    _known(row)
-    where = [str(row[name]) for name in ("model", "dataset", "condition") if there(row[name])]
+    _check_verdict(row)
+    where = [str(row[name]) for name in ("model", "dataset", "condition") if is_present(row[name])]
     here = f"Here{' (' + ', '.join(where) + ')' if where else ''}: "
-    here += f"{number(row['measured'])}{sure(row)}" if there(row["measured"]) else "nothing measured"
-    because = (
-        f", because {row['why']}" if there(row["why"]) and row["verdict"] in ("undecided", "not comparable") else ""
+    here += (
+        f"{format_number(row['measured'])}{format_evidence(row)}" if is_present(row["measured"]) else "nothing measured"
     )
-    return f"{_says(row)} {here}: {row['verdict']}{because}."
+    because = (
+        f", because {row['why']}"
+        if is_present(row["why"]) and row["verdict"] in ("undecided", "not comparable")
+        else ""
+    )
+    return f"{_describe_source(row)} {here}: {row['verdict']}{because}."
 
 
-def _known(row: Mapping[Hashable, Any]) -> None:
+def _check_verdict(row: Mapping[Hashable, Any]) -> None:
     if row["verdict"] not in VERDICTS:
         raise ValueError(f"verdict: got {row['verdict']!r}, expected one of {', '.join(VERDICTS)}")
 
 
-def _says(row: Mapping[Hashable, Any]) -> str:
+def _describe_source(row: Mapping[Hashable, Any]) -> str:
     """Return the paper's claim with its source and the tested quantity."""
-    source = f" ({row['source']})" if there(row["source"]) else ""
+    source = f" ({row['source']})" if is_present(row["source"]) else ""
     quantity = QUANTITIES.get(row["quantity"], str(row["quantity"]).replace("_", " "))
-    printed = f" ({quantity} {row['published_text'].replace('-', '−')})" if there(row["published_text"]) else ""
-    return f"The paper{source}: {_lower(str(row['claim']))}{printed}."
+    printed = f" ({quantity} {row['published_text'].replace('-', '−')})" if is_present(row["published_text"]) else ""
+    return f"The paper{source}: {_uncapitalise(str(row['claim']))}{printed}."
 
 
-def numbers(published: pd.DataFrame) -> pd.DataFrame:
+def tabulate_numbers(published: pd.DataFrame) -> pd.DataFrame:
     """Return a table of the printed numbers next to ours, with short reasons and without empty columns."""
     rows = published[published["published"].notna()]
-    shown = ["figure", "number", "model", "dataset", "condition", "published_text", "measured", "interval"]
-    shown += ["n", "verdict", "why"]
-    told: Sequence[Any] = [_interval(row) for row in rows.to_dict("records")]
-    short: Sequence[Any] = ["; ".join(_reasons(why)) if there(why) else None for why in rows["why"]]
-    names: Sequence[Any] = [_symbols(str(claim)) for claim in rows["claim"]]
+    columns = ["figure", "number", "model", "dataset", "condition", "published_text", "measured", "interval"]
+    columns += ["n", "verdict", "why"]
+    intervals: Sequence[Any] = [_interval(row) for row in rows.to_dict("records")]
+    reasons: Sequence[Any] = ["; ".join(_reasons(why)) if is_present(why) else None for why in rows["why"]]
+    names: Sequence[Any] = [_replace_names(str(claim)) for claim in rows["claim"]]
     printed = rows["published_text"].str.replace("-", "−")
-    table = rows.assign(number=names, interval=told, why=short, published_text=printed)[shown].rename(
+    table = rows.assign(number=names, interval=intervals, why=reasons, published_text=printed)[columns].rename(
         columns={"published_text": "published", "measured": "ours"}
     )
     return table.dropna(axis=1, how="all").reset_index(drop=True)
 
 
-def tally(published: pd.DataFrame) -> str:
+def count_verdicts(published: pd.DataFrame) -> str:
     """Summarise the verdicts on the printed numbers in one or two sentences; empty if there are none.
 
     A printed number counts once for every model that it is compared with.
@@ -162,27 +168,27 @@ def tally(published: pd.DataFrame) -> str:
     missing = f" {_count(len(rest), 'printed number')} {VERDICTS['not measured'][len(rest) != 1]} here."
     if rows.empty:
         return missing.strip()
-    able = rows[rows["comparable"].astype(bool)]
-    text = f"{len(able)} of {_count(len(rows), 'printed number')} beside ours can be compared"
-    if len(able):
-        found = Counter(able["verdict"])
-        text += ": " + ", ".join(f"{found[v]} {words[found[v] != 1]}" for v, words in VERDICTS.items() if found[v])
-    whys = [why for why in rows[~rows["comparable"].astype(bool)]["why"] if there(why)]
+    comparable = rows[rows["comparable"].astype(bool)]
+    text = f"{len(comparable)} of {_count(len(rows), 'printed number')} next to ours can be compared"
+    if len(comparable):
+        counts = Counter(comparable["verdict"])
+        text += ": " + ", ".join(f"{counts[v]} {words[counts[v] != 1]}" for v, words in VERDICTS.items() if counts[v])
+    whys = [why for why in rows[~rows["comparable"].astype(bool)]["why"] if is_present(why)]
     reasons = Counter(reason for why in whys for reason in _reasons(why))
-    told = [f"{why} ({n})" for why, n in sorted(reasons.items(), key=_most)]
-    if told:
-        text += (". The others: " if len(able) else ": ") + ", ".join(told)
+    texts = [f"{why} ({n})" for why, n in sorted(reasons.items(), key=_most)]
+    if texts:
+        text += (". The others: " if len(comparable) else ": ") + ", ".join(texts)
     return text + "." + (missing if len(rest) else "")
 
 
 def _interval(row: Mapping[Hashable, Any]) -> str | None:
     """Return the ends of the interval as text; without an interval, the note on why, or None."""
-    if there(row["low"]) and there(row["high"]):
-        return f"{number(row['low'])} to {number(row['high'])}"
-    return str(row["note"]).replace("no interval:", "none:").replace("-", "−") if there(row["note"]) else None
+    if is_present(row["low"]) and is_present(row["high"]):
+        return f"{format_number(row['low'])} to {format_number(row['high'])}"
+    return str(row["note"]).replace("no interval:", "none:").replace("-", "−") if is_present(row["note"]) else None
 
 
-def _symbols(text: str) -> str:
+def _replace_names(text: str) -> str:
     for name, symbol in SYMBOLS.items():
         text = text.replace(name, symbol)
     return text
@@ -193,30 +199,30 @@ def _reasons(why: str) -> list[str]:
     return why.partition(":")[0].split("; ")
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a number with at most three significant figures and a true minus sign."""
     return f"{float(value):.3g}".replace("-", "−")
 
 
-def sure(row: Mapping[Hashable, Any]) -> str:
+def format_evidence(row: Mapping[Hashable, Any]) -> str:
     """Return interval, n and p in brackets, leaving out what is missing; empty if all are missing."""
     parts = []
-    if there(row["low"]) and there(row["high"]):
-        parts.append(f"95 % interval {number(row['low'])} to {number(row['high'])}")
-    if there(row["n"]):
+    if is_present(row["low"]) and is_present(row["high"]):
+        parts.append(f"95 % interval {format_number(row['low'])} to {format_number(row['high'])}")
+    if is_present(row["n"]):
         parts.append(f"n = {int(row['n']):,}")
-    if there(row["p"]):
+    if is_present(row["p"]):
         parts.append(f"p = {float(row['p']):.2g}")
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def there(value: Any) -> bool:
+def is_present(value: Any) -> bool:
     """Return whether a value is present: neither None, NA, NaN nor an empty string."""
     missing = value is None or str(value) in ("", "<NA>") or (isinstance(value, float) and math.isnan(value))
     return not missing
 
 
-def _lower(text: str) -> str:
+def _uncapitalise(text: str) -> str:
     """Return the text for use inside a sentence: no capital at the start, no full stop at the end.
 
     The capital stays unless a lower-case letter or a space follows it, so that abbreviations are kept.
@@ -229,5 +235,5 @@ def _most(pair: tuple[str, int]) -> tuple[int, str]:
     return -pair[1], pair[0]
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"

@@ -20,19 +20,19 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     if frame.empty:
         return
     methods = sorted(set(frame.loc[frame["whose"] == "measured", "method"]))
-    alt = "Line charts of scores relative to the original against the share of the attention that is left, a line a "
-    alt += f"method: {', '.join(methods) or 'none measured'}."
+    alt = "Line charts of scores relative to the original against the share of the attention that is left, one "
+    alt += f"line per method: {', '.join(methods) or 'none measured'}."
     caption = (
-        "Grey: the paper's Table 2, base-sized models, cut by svd; its size is mean rank over width (dashed: in-domain "
-        "or T5, dotted: zero-shot). Ours is the share of attention parameters that is left, which for thin factors of "
-        "svd is up to twice the mean rank over width."
+        "Grey: the paper's Table 2, base-sized models compressed by svd (dashed: in-domain or T5, dotted: zero-shot). "
+        "The paper's size is mean rank ÷ width. Ours is the share of attention parameters that is left; for svd it is "
+        "up to twice mean rank ÷ width."
     )
-    yield Figure("compressed", compression.compressed(frame), alt, caption)
+    yield Figure("compressed", compression.draw_compressed(frame), alt, caption)
 
 
 PLOT = Plot(
-    "What is lost when the attention of a trained model is cut, by method and by what is left of it. 1 is the "
-    "original.",
+    "Loss of accuracy when the attention of a trained model is compressed, by method and by the share that is left. "
+    "1 is the original model.",
     {"compressed": COLUMNS},
     draw,
     topic="compression",

@@ -14,17 +14,17 @@ from tsfmscope.tasks.report.tables import StudyTables
 def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     """Draw the panels; nothing if no point has a value on both logarithmic axes."""
     frame = study.rows("points", COLUMNS)
-    shown = panels.placed(frame, of_paper=study.figure is not None)
+    shown = panels.place_points(frame, of_paper=study.figure is not None)
     if len(shown):
-        figure = panels.by_condition(frame, models, study.conditions, of_paper=study.figure is not None)
+        figure = panels.draw_by_condition(frame, models, study.conditions, of_paper=study.figure is not None)
         first, *others = [name for name in study.conditions if name in set(shown["condition"])]
-        fills = f"Filled: {first}{''.join(f'; then {name}' for name in others)}; numbers: the domain's data sets."
+        fills = f"Filled: {first}{''.join(f'; then {name}' for name in others)}. Numbers: data sets of the domain."
         yield describe_panels(study, figure, frame, shown, fills)
 
 
 PLOT = Plot(
-    "A panel a domain, a point a model on a data set; arrows lead from the first condition to the second. Left is more "
-    "isotropic, low is less error.",
+    "One panel per domain, one point per model and data set. Arrows lead from the first condition to the second. "
+    "Further left is more isotropic, lower is less error.",
     {"points": COLUMNS},
     draw,
 )

@@ -20,18 +20,17 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     frame = study.rows("constant", COLUMNS)
     if frame.empty:
         return
-    alt = "Line charts of relative singular values of every layer's input for a constant series, a line a layer."
+    alt = "Line charts of relative singular values of every layer's input for a constant series, one line per layer."
     deepest = frame[frame["layer"] == frame["layer"].max()]
     ranks = deepest[deepest["ratio"] > EPSILON].groupby(["model", "stack", "tokens"])["j"].max()
     texts = [f"{model} {stack}, {spectra.SPECIAL.get(t, t)}: {rank}" for (model, stack, t), rank in ranks.items()]
-    caption = (
-        f"Values above rounding's floor. Rank at ε = {colorscale.power(-2)} after the last layer: {'; '.join(texts)}."
-    )
-    yield Figure("constant", spectra.constant(frame), alt, caption)
+    caption = f"Values above the rounding error. Rank at ε = {colorscale.format_power(-2)} after the last layer:"
+    caption += f" {'; '.join(texts)}."
+    yield Figure("constant", spectra.draw_constant(frame), alt, caption)
 
 
 PLOT = Plot(
-    "A constant series is one token over and over, a matrix of rank 1; a layer is given special tokens too.",
+    "The tokens of a constant series are all equal, a matrix of rank 1. With special tokens the rank is higher.",
     {"constant": COLUMNS},
     draw,
     topic="rank",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tsfmscope.tasks.report.charts import figures
 from tsfmscope.tasks.report.page import verdicts
-from tsfmscope.tasks.report.page.html_table import html_table
+from tsfmscope.tasks.report.page.html_table import build_table
 from tsfmscope.tasks.report.page.sections import Figure, TableBlock
 from tsfmscope.tasks.report.plot import Plot
 from tsfmscope.tasks.report.tables import StudyTables, require
@@ -30,17 +30,17 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     if frame.empty:
         return
     low, high = frame["median"].min(), frame["median"].max()
-    alt = "Line chart of effective dimension by layer, one line a model and stack: "
-    alt += f"{', '.join(figures.names(frame, 'model'))}; between {low:g} and {high:g} dimensions."
+    alt = "Line chart of effective dimension by layer, one line per model and stack: "
+    alt += f"{', '.join(figures.distinct_values(frame, 'model'))}; between {low:g} and {high:g} dimensions."
     caption = (
         "One data set." if int(frame["n"].max()) == 1 else "Median over data sets and conditions; whiskers: range."
     )
     bases = frame["model"].str.partition("@")[0]
     if bases.equals(frame["model"]):
-        yield Figure("layers", figures.effective_dimension(frame, models), alt, caption)
+        yield Figure("layers", figures.draw_effective_dimension(frame, models), alt, caption)
         return
     for base, part in frame.groupby(bases, sort=True):
-        yield Figure("layers", figures.effective_dimension(part), alt, caption, str(base))
+        yield Figure("layers", figures.draw_effective_dimension(part), alt, caption, str(base))
 
 
 def list_tables(study: StudyTables) -> list[TableBlock]:
@@ -49,7 +49,11 @@ def list_tables(study: StudyTables) -> list[TableBlock]:
     if frame.empty:
         return []
     table = paper_table(frame, require(study.published, verdicts.COLUMNS))
-    return [TableBlock(f"{study.name}-layers", f"{QUANTITY} by layer, the paper's below ours", html_table(table))]
+    return [
+        TableBlock(
+            f"{study.name}-layers", f"{QUANTITY} by layer, with the paper's numbers below ours", build_table(table)
+        )
+    ]
 
 
 def paper_table(layers: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
@@ -65,7 +69,10 @@ def paper_table(layers: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     printed = published[(published["quantity"] == QUANTITY) & published["published"].notna()]
     out: list[dict[str, object]] = []
     for family, part in rows.groupby("family", sort=True):
-        out += [_our_row(model, stack, one) for (model, stack), one in part.groupby(["model", "stack"], sort=True)]
+        out += [
+            _our_row(model, stack, stack_rows)
+            for (model, stack), stack_rows in part.groupby(["model", "stack"], sort=True)
+        ]
         theirs = printed[printed["model"].isin(part["model"])]
         if len(theirs):
             out.append(_paper_row(family, dict(zip(theirs["source"], theirs["published"], strict=True))))
@@ -90,7 +97,7 @@ def _paper_row(family: object, numbers: Mapping[str, float]) -> dict[str, object
 
 
 PLOT = Plot(
-    "How many principal directions hold 80 % of the variance of the hidden states, by layer.",
+    "Number of principal directions that explain 80 % of the variance of the hidden states, by layer.",
     {"layers": COLUMNS},
     draw,
     tables=list_tables,

@@ -19,40 +19,41 @@ COLUMNS = ("model", "dataset", "domain", "paper", "stands_in_for", "condition", 
 def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     """Draw the panels; nothing if no point has a value on both logarithmic axes."""
     frame = study.rows("points", COLUMNS)
-    shown = panels.placed(frame, of_paper=study.figure is not None)
+    shown = panels.place_points(frame, of_paper=study.figure is not None)
     if len(shown):
-        figure = panels.by_domain(frame, models, study.conditions, of_paper=study.figure is not None)
+        figure = panels.draw_by_domain(frame, models, study.conditions, of_paper=study.figure is not None)
         conditions = [name for name in study.conditions if name in set(shown["condition"])]
-        fills = "Filled: Dataset 1 of the domain; open: Dataset 2; a line joins the two of one model."
+        fills = "Filled: Dataset 1 of the domain; open: Dataset 2. A line joins the two points of a model."
         fills += f" Condition: {conditions[0]}." if len(conditions) == 1 else f" Dashes: {', '.join(conditions)}."
         yield describe_panels(study, figure, frame, shown, fills)
 
 
-def describe_panels(study: StudyTables, figure: object, frame: pd.DataFrame, shown: pd.DataFrame, fills: str) -> Figure:
+def describe_panels(
+    study: StudyTables, figure: object, frame: pd.DataFrame, points: pd.DataFrame, fills: str
+) -> Figure:
     """Return the figure of panels with its alternative text and caption.
 
-    frame: all points. shown: those that `panels.placed` keeps. fills: first sentences of the caption.
+    frame: all points. points: those that `panels.place_points` keeps. fills: first sentences of the caption.
     """
     of_paper = study.figure is not None
-    domains = shown["panel"].unique()
+    domains = points["panel"].unique()
     alt = (
-        f"{len(domains)} scatter plots of NMSE against {figures.AXES[panels.measure(of_paper)]}, one per domain "
-        f"({', '.join(domains)}), {len(shown)} points, both axes logarithmic and shared."
+        f"{len(domains)} scatter plots of NMSE against {figures.AXES[panels.choose_measure(of_paper)]}, one per domain "
+        f"({', '.join(domains)}), {len(points)} points, both axes logarithmic and shared."
     )
-    caption = fills + _dataset_names(shown)
-    if left_out := len(frame) - len(shown):
-        caption += (
-            f" {left_out} of {len(frame)} points have no value on a log axis and are not drawn; the data holds them."
-        )
+    caption = fills + _dataset_names(points)
+    if left_out := len(frame) - len(points):
+        caption += f" {left_out} of {len(frame)} points are not positive and cannot be drawn on a log axis;"
+        caption += " the CSV contains them."
     if of_paper:
-        caption += " The axis is the printed |ζ′|; the tests below take ζ′ less its null mean."
+        caption += " The x axis shows |ζ′| as printed; the tests below use ζ′ minus its null mean."
     return Figure("points", figure, alt, caption)
 
 
-def _dataset_names(shown: pd.DataFrame) -> str:
+def _dataset_names(points: pd.DataFrame) -> str:
     """Return a sentence on the data sets whose names are not already domain and number; empty without any."""
     names: dict[str, list[str]] = {}
-    for row in shown.drop_duplicates("dataset").sort_values(["order", "number"]).itertuples(index=False):
+    for row in points.drop_duplicates("dataset").sort_values(["order", "number"]).itertuples(index=False):
         if row.dataset != f"{row.domain}-{row.number}":
             stand_in = " (a stand-in)" if isinstance(row.stands_in_for, str) else ""
             names.setdefault(str(row.domain), []).append(f"{row.number} {row.dataset}{stand_in}")
@@ -61,8 +62,8 @@ def _dataset_names(shown: pd.DataFrame) -> str:
 
 
 PLOT = Plot(
-    "A panel a domain, a point a model on a data set; left is more isotropic, low is less error. Hover, or tap, to "
-    "read a point; tap the legend to filter.",
+    "One panel per domain, one point per model and data set. Further left is more isotropic, lower is less error. "
+    "Hover over a point, or tap it, to read it; tap the legend to filter.",
     {"points": COLUMNS},
     draw,
 )

@@ -39,15 +39,17 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     windows, cells = int(frame["n_windows"].max()), int(frame["n_cells"].max())
     caption = (
         f"Geometric means over {cells} data sets and conditions, {windows:,} windows that all models forecast. "
-        "Time is the pipeline's own clock per series: warm jobs of one run that ran next to other jobs; for baselines "
-        "the fit. Baselines are statsforecast's and probabilistic: seasonal-naive has prediction intervals. "
-        f"Small marks: little of the attention is left. On the frontier, from fast to accurate: {'; '.join(frontiers)}."
+        "Time per series is measured in the pipeline, on warm jobs of one run next to other jobs; for baselines it is "
+        "the time of the fit. Baselines are the probabilistic ones of statsforecast. The smaller a mark, the less of "
+        f"the attention is left. Models on the frontier, from fast to accurate: {'; '.join(frontiers)}."
     )
     if (frame["kind"] == READ).any():
-        caption += " Open stars: the dense model's weights read otherwise, as in bfloat16; nothing is cut."
+        caption += (
+            " Open stars: weights of the dense model in another precision, such as bfloat16; no parameter is removed."
+        )
     alt = f"Scatter plots of relative forecast error against relative time, {frame['base'].nunique()} panels, "
     alt += f"{len(frame)} points, both axes logarithmic."
-    yield Figure("frontier", compression.frontier(frame), alt, caption)
+    yield Figure("frontier", compression.draw_frontier(frame), alt, caption)
 
 
 def list_claims(study: StudyTables) -> list[ClaimSentence]:
@@ -85,8 +87,8 @@ def check_local_methods(frame: pd.DataFrame) -> ClaimSentence:
 
 
 PLOT = Plot(
-    "Forecast error against time, both relative to the dense model: left is faster, low is more accurate. Local "
-    "baselines are fitted anew on every series, on the same windows, scored by the same code, in the same run.",
+    "Forecast error against time, both relative to the dense model. Further left is faster, lower is more accurate. "
+    "Local baselines are fitted to every series, on the same windows, and scored by the same code in the same run.",
     {"frontier": COLUMNS},
     draw,
     topic="compression",

@@ -23,30 +23,32 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     inputs, weights = study.rows("inputs", COLUMNS), study.rows("weights", COLUMNS)
     if len(inputs):
         n = int(inputs["n"].max())
-        bands = f" Median over {n} data sets, bands: range." if n > 1 else ""
+        bands = f" Median over {n} data sets; bands: range." if n > 1 else ""
         caption = (
-            f"What each layer is given; the last point is what leaves the last.{bands} Dotted: the most possible."
+            f"Input of each layer; the last point is the output of the last layer.{bands} Dotted: full rank."
             f"{explain_hollow(inputs)}"
         )
-        alt = f"Line charts of the numerical rank of inputs by layer, a panel a model: {_names(inputs)}."
-        yield Figure("inputs", growth.growth(inputs, offset=1), alt, caption, "Inputs of layers")
+        alt = f"Line charts of the numerical rank of inputs by layer, one panel per model: {_names(inputs)}."
+        yield Figure("inputs", growth.draw_growth(inputs, offset=1), alt, caption, "Layer inputs")
     if len(weights):
-        alt = f"Line charts of the numerical rank of query projections by layer, a panel a model: {_names(weights)}."
-        caption = f"Query projections, whole. Dotted: the most possible.{explain_hollow(weights)}"
-        yield Figure("weights", growth.growth(weights, offset=0), alt, caption, "Query projections")
+        alt = (
+            f"Line charts of the numerical rank of query projections by layer, one panel per model: {_names(weights)}."
+        )
+        caption = f"Whole query projections, not single heads. Dotted: full rank.{explain_hollow(weights)}"
+        yield Figure("weights", growth.draw_growth(weights, offset=0), alt, caption, "Query projections")
 
 
 def explain_hollow(frame: pd.DataFrame) -> str:
     """Return a sentence on hollow points; empty if there are none."""
-    return " Hollow: below the floor that rounding leaves." if frame["below_noise_floor"].any() else ""
+    return " Hollow: ε is below the rounding error." if frame["below_noise_floor"].any() else ""
 
 
 def _names(frame: pd.DataFrame) -> str:
-    return ", ".join(growth.panel_order(frame))
+    return ", ".join(growth.order_panels(frame))
 
 
 PLOT = Plot(
-    "Numerical rank by layer: how many singular values are above ε of the largest.",
+    "Numerical rank by layer: the number of singular values above ε times the largest.",
     {"inputs": COLUMNS, "weights": COLUMNS},
     draw,
     topic="rank",

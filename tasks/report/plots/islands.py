@@ -18,23 +18,23 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     if study.answers["islands"].frame.empty:
         return
     frame = study.rows("islands", COLUMNS)
-    order = {name: place for place, name in enumerate(study.conditions)}
+    order = {name: position for position, name in enumerate(study.conditions)}
     varying = [column for column in ("dataset", "condition") if frame[column].nunique() > 1]
     cells = sorted(frame.groupby(list(CELL)), key=lambda cell: (cell[0][:4], order.get(str(cell[0][4]), -1)))
     for names, part in cells:
         model, stack, layer, dataset, condition = names
         percent = f"{100 * float(part['explained'].iloc[0]):.0f} %"
         cell = f"{model}, {stack} layer {layer}, {dataset}, {condition}"
-        share = f"three components hold {percent} of the variance"
+        share = f"the three components explain {percent} of the variance"
         count = f"{len(part):,} of {int(part['n_tokens'].iloc[0]):,} tokens"
         alt = f"Three-dimensional scatter plot of {count} of {cell}; {share}."
         title = ", ".join([str(model), f"{stack} {layer}", *(str(part[column].iloc[0]) for column in varying)])
         caption = f"{cell}: {count}; {share}."
-        yield Figure("islands", figures.islands(part), alt, caption, f"{title}: {percent}", tall=True)
+        yield Figure("islands", figures.draw_islands(part), alt, caption, f"{title}: {percent}", tall=True)
 
 
 PLOT = Plot(
-    "Hidden states of single tokens on their first three principal components. Drag to turn.",
+    "Hidden states of single tokens on their first three principal components. Drag to rotate.",
     {"islands": COLUMNS},
     draw,
 )

@@ -20,14 +20,14 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     panels = len(frame.drop_duplicates(["model", "dataset", "condition"]))
     alt = f"Scatter plots of embedded tokens on two singular directions, {panels} panels, {len(frame):,} points."
     caption = (
-        "From violet (smallest) to orange (largest): the value that a token stands for, else its id; blue alone where "
-        "it has neither."
+        "Colour: the value that a token stands for, else its id, from violet (smallest) to orange (largest). Tokens "
+        "with neither are blue."
     )
-    yield Figure("planes", heatmaps.planes(frame), alt, caption)
+    yield Figure("planes", heatmaps.draw_planes(frame), alt, caption)
 
 
 PLOT = Plot(
-    "Embedded tokens on the two leading singular directions of all of them, a panel a model.",
+    "Embedded tokens on their two leading singular directions, one panel per model.",
     {"planes": COLUMNS},
     draw,
     topic="rank",

@@ -19,17 +19,18 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
         return
     ours = frame[frame["whose"] == "measured"]
     alt = f"Line charts of scores relative to the dense model against size, {ours['model'].nunique()} models."
-    caption = "Lines: mean over seeds, points: seeds; dashed: flat ranks; grey: as printed."
+    caption = "Lines: mean over seeds; points: single seeds. Dashed: flat ranks. Grey: printed numbers."
     if frame["quantity"].str.startswith("score ").any():
         caption += (
-            " The heads of the paper's columns do not say which is WQL and which MASE: score a and b, as they come."
+            " The headings of the paper's columns do not tell WQL from MASE: score a is the first column, score b the "
+            "second."
         )
-    yield Figure("pretrained", compression.pretrained(frame), alt, caption)
+    yield Figure("pretrained", compression.draw_pretrained(frame), alt, caption)
 
 
 PLOT = Plot(
-    "Models pretrained from random weights with narrow heads, relative to the dense model of the same seed: ranks that "
-    "grow with depth (flow) against flat ones.",
+    "Models pretrained from random weights with narrow heads, relative to the dense model of the same seed. Ranks "
+    "either grow with depth (flow) or are equal in all layers (flat).",
     {"pretrained": COLUMNS},
     draw,
     topic="compression",

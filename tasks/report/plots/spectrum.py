@@ -29,12 +29,12 @@ def draw_spectrum(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]
     if frame.empty:
         return
     cells = frame.drop_duplicates(["model", "dataset", "condition"])
-    alt = f"Line chart of relative singular values of embedded tokens, logarithmic, {len(cells)} lines, one a model"
-    alt += " and data set." if spectra.datasets(frame) else "."
-    caption = f"Lines end at the floor that rounding leaves. Tokens: {_range(cells['n_rows'])}."
+    alt = f"Line chart of relative singular values of embedded tokens, logarithmic, {len(cells)} lines, one per model"
+    alt += " and data set." if spectra.list_dataset_panels(frame) else "."
+    caption = f"Lines end at the rounding error. Number of tokens: {_range(cells['n_rows'])}."
     named = sorted(set(cells["dataset"]))
-    caption += f" Data: {', '.join(named)}." if not spectra.datasets(frame) else ""
-    yield Figure("embedded", spectra.spectrum(frame, models), alt, caption)
+    caption += f" Data sets: {', '.join(named)}." if not spectra.list_dataset_panels(frame) else ""
+    yield Figure("embedded", spectra.draw_spectrum(frame, models), alt, caption)
 
 
 def _range(values: pd.Series) -> str:
@@ -43,7 +43,7 @@ def _range(values: pd.Series) -> str:
 
 
 PLOT = Plot(
-    "Singular values of the matrix of embedded tokens, relative to the largest: the faster they fall, the lower its "
+    "Singular values of the matrix of embedded tokens, relative to the largest. The faster they fall, the lower the "
     "rank.",
     {"embedded": COLUMNS, "planes": plane.COLUMNS},
     draw,

@@ -18,14 +18,16 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
     frame = study.rows("trend", COLUMNS)
     if not (frame["x"] > 0).any():
         return
-    alt = f"Line charts of mean numerical rank against what varies, {frame['quantity'].nunique()} quantities."
+    alt = (
+        f"Line charts of mean numerical rank, {frame['quantity'].nunique()} matrices, against the quantity that varies."
+    )
     varies_width = (frame["width"] == frame["x"]).groupby(frame["quantity"]).all().any()
-    caption = "Dotted: the width, its half, quarter and eighth." if varies_width else ""
-    yield Figure("trend", growth.trend(frame), alt, (caption + explain_hollow(frame)).strip())
+    caption = "Dotted: the width, and a half, a quarter and an eighth of it." if varies_width else ""
+    yield Figure("trend", growth.draw_trend(frame), alt, (caption + explain_hollow(frame)).strip())
 
 
 PLOT = Plot(
-    "Numerical rank, averaged over layers or data sets, against what a grid of models varies.",
+    "Numerical rank, averaged over layers or data sets, against the quantity in which the models differ.",
     {"trend": COLUMNS},
     draw,
     topic="rank",

@@ -15,13 +15,13 @@ from tsfmscope.tasks.report.render.mpl_traces import (
     INCH,
     INK,
     POINT,
-    bars,
-    colour,
-    colours,
-    handle,
-    heat,
-    plain,
-    scatter,
+    build_colormap,
+    draw_bars,
+    draw_heat_map,
+    draw_scatter,
+    make_legend_handle,
+    parse_colour,
+    strip_tags,
 )
 
 if TYPE_CHECKING:
@@ -110,14 +110,14 @@ def _draw(figures: Sequence[tuple[str, go.Figure]]) -> Figure:
     top = total
     for (title, figure), height in zip(flat, heights, strict=True):
         above = TITLE * bool(title)
-        canvas.text(0.075, (top - above) / total, plain(title), va="bottom", size=9.5, color=SOFT)
+        canvas.text(0.075, (top - above) / total, strip_tags(title), va="bottom", size=9.5, color=SOFT)
         _flat(canvas, figure, (top - above) / total, (height - above) / total)
         top -= height
     if scenes:
         _legend(canvas, entries, (top - 0.05) / total)
         top -= legend
-    for place, (title, figure) in enumerate(scenes):
-        row, column = divmod(place, columns)
+    for position, (title, figure) in enumerate(scenes):
+        row, column = divmod(position, columns)
         side, low = 1 / columns, (top - (row + 1) * SCENE) / total
         _scene(canvas, title, figure, (column * side, low, side, SCENE / total))
     return canvas
@@ -168,11 +168,11 @@ def _flat(canvas: Figure, figure: go.Figure, top: float, height: float) -> None:
         if names not in axes:
             axes[names] = _axes(canvas, figure, names, inside)
         if trace.type == "heatmap":
-            heat(axes[names], trace, figure.layout.coloraxis)
+            draw_heat_map(axes[names], trace, figure.layout.coloraxis)
         elif trace.type == "bar":
-            bars(axes[names], trace)
+            draw_bars(axes[names], trace)
         elif trace.visible in (None, True):
-            scatter(axes[names], trace)
+            draw_scatter(axes[names], trace)
     for annotation in figure.layout.annotations:
         _annotate(axes, annotation)
     for names, drawn in axes.items():
@@ -204,16 +204,16 @@ def _colour_bar(canvas: Figure, scale: Any, box: tuple[float, float, float, floa
     from matplotlib.colors import Normalize
 
     axes, bar = canvas.add_axes(box), scale.colorbar
-    shades = ScalarMappable(Normalize(scale.cmin, scale.cmax), colours(scale.colorscale))
+    shades = ScalarMappable(Normalize(scale.cmin, scale.cmax), build_colormap(scale.colorscale))
     drawn = canvas.colorbar(shades, cax=axes, ticks=list(bar.tickvals))
-    drawn.ax.set_yticklabels([plain(text) for text in bar.ticktext])
+    drawn.ax.set_yticklabels([strip_tags(text) for text in bar.ticktext])
     drawn.outline.set_visible(False)
 
 
 def _axis(axes: Axes, name: str, axis: Any) -> None:
     from matplotlib import ticker
 
-    getattr(axes, f"set_{name}label")(plain(axis.title.text or ""))
+    getattr(axes, f"set_{name}label")(strip_tags(axis.title.text or ""))
     drawn = getattr(axes, f"{name}axis")
     if axis.type == "log":
         getattr(axes, f"set_{name}scale")("log")
@@ -227,7 +227,7 @@ def _axis(axes: Axes, name: str, axis: Any) -> None:
         low, high = (10.0**end if axis.type == "log" else end for end in axis.range)
         getattr(axes, f"set_{name}lim")(low, high)
     if axis.tickvals is not None:
-        getattr(axes, f"set_{name}ticks")(list(axis.tickvals), [plain(text) for text in axis.ticktext])
+        getattr(axes, f"set_{name}ticks")(list(axis.tickvals), [strip_tags(text) for text in axis.ticktext])
     if axis.showgrid is False:
         drawn.grid(visible=False)
     if axis.scaleanchor:
@@ -242,10 +242,10 @@ def _annotate(axes: Mapping[tuple[str, str], Axes], annotation: Any) -> None:
     names = tuple(str(ref).removesuffix(" domain") for ref in (annotation.xref, annotation.yref))
     where = ALIGN[annotation.xanchor or "center"], ALIGN[annotation.yanchor or "middle"]
     at = axes[names]  # type: ignore[index]
-    for place, line in enumerate(reversed(annotation.text.split("<br>"))):
-        above = 2 + place * LINE * POINT
+    for position, line in enumerate(reversed(annotation.text.split("<br>"))):
+        above = 2 + position * LINE * POINT
         at.annotate(
-            plain(line), (annotation.x, annotation.y), (0, above), "axes fraction", "offset points", ha=where[0],
+            strip_tags(line), (annotation.x, annotation.y), (0, above), "axes fraction", "offset points", ha=where[0],
             va=where[1], weight="bold" if "<b>" in line else "normal",
         )  # fmt: skip
 
@@ -258,7 +258,7 @@ def _scene(canvas: Figure, title: str, figure: go.Figure, box: tuple[float, floa
     scene = figure.layout.scene
     for trace in figure.data:
         if trace.visible in (None, True):
-            shade, alpha = colour(trace.marker.color)
+            shade, alpha = parse_colour(trace.marker.color)
             size = (float(trace.marker.size or 4) * POINT) ** 2
             axes.scatter(trace.x, trace.y, trace.z, s=size, c=shade, alpha=trace.marker.opacity or alpha, lw=0)
     for name in "xyz":
@@ -268,7 +268,7 @@ def _scene(canvas: Figure, title: str, figure: go.Figure, box: tuple[float, floa
         axis.line.set_color("#b9b5ab")
         axis.set_pane_color((1, 1, 1, 0))
         axis.labelpad = -12
-        getattr(axes, f"set_{name}label")(plain(scene[f"{name}axis"].title.text or name), color=SOFT, size=7)
+        getattr(axes, f"set_{name}label")(strip_tags(scene[f"{name}axis"].title.text or name), color=SOFT, size=7)
     eye = scene.camera.eye
     flat = math.hypot(eye.x or 1.25, eye.y or 1.25)
     axes.view_init(
@@ -277,17 +277,17 @@ def _scene(canvas: Figure, title: str, figure: go.Figure, box: tuple[float, floa
     axes.set_box_aspect(None, zoom=0.88)
     if title:
         middle, top = box[0] + box[2] / 2, box[1] + box[3]
-        canvas.text(middle, top, plain(title), ha="center", va="top", size=8)
+        canvas.text(middle, top, strip_tags(title), ha="center", va="top", size=8)
 
 
 def _entries(figures: Sequence[go.Figure]) -> dict[str, Any]:
     """Return name -> legend handle of the traces that the legend shows, each name once."""
     found: dict[str, Any] = {}
     for trace in (trace for figure in figures for trace in figure.data):
-        name = plain(trace.name or "")
+        name = strip_tags(trace.name or "")
         if not name or trace.showlegend is False or trace.visible not in (None, True) or name in found:
             continue
-        found[name] = handle(trace)
+        found[name] = make_legend_handle(trace)
     return found
 
 

@@ -33,15 +33,15 @@ DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 TAG = re.compile(r"<[^>]*>")
 
 
-def scatter(axes: Axes, trace: Any) -> None:
+def draw_scatter(axes: Axes, trace: Any) -> None:
     """Draw lines, whiskers, markers and texts of one trace; a missing point interrupts lines."""
     x, y = (np.array([np.nan if v is None else v for v in values], dtype=float) for values in (trace.x, trace.y))
     mode = trace.mode or "lines+markers"
     if trace.fill == "toself":
-        shade, alpha = colour(trace.fillcolor)
+        shade, alpha = parse_colour(trace.fillcolor)
         axes.fill(x, y, color=shade, alpha=alpha, lw=0, zorder=1)
     if "lines" in mode:
-        shade, alpha = colour(trace.line.color)
+        shade, alpha = parse_colour(trace.line.color)
         dash = DASHES[trace.line.dash or "solid"]
         axes.plot(x, y, dash, color=shade, alpha=alpha, lw=line_width(trace.line), zorder=2)
     if trace.error_y.array is not None:
@@ -49,29 +49,29 @@ def scatter(axes: Axes, trace: Any) -> None:
     if "markers" in mode:
         (_arrows if trace.marker.angleref == "previous" else _markers)(axes, x, y, trace)
     if "text" in mode:
-        for at, text in enumerate(each(trace.text, len(x))):
+        for at, text in enumerate(repeat_value(trace.text, len(x))):
             if text and np.isfinite(x[at]):
-                axes.annotate(plain(text), (x[at], y[at]), (0, 4), textcoords="offset points", ha="center", size=7)
+                axes.annotate(strip_tags(text), (x[at], y[at]), (0, 4), textcoords="offset points", ha="center", size=7)
 
 
-def heat(axes: Axes, trace: Any, scale: Any) -> None:
+def draw_heat_map(axes: Axes, trace: Any, scale: Any) -> None:
     """Draw a heat map, one image element per number, first row on top; scale: the layout's colour axis."""
     z = np.array(trace.z, dtype=float)
     rows, columns = z.shape
     ends = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-    shades = colours(scale.colorscale)
+    shades = build_colormap(scale.colorscale)
     limits = {"vmin": scale.cmin, "vmax": scale.cmax}
     axes.imshow(z, cmap=shades, extent=ends, aspect=axes.get_aspect(), interpolation="nearest", **limits)
 
 
-def bars(axes: Axes, trace: Any) -> None:
+def draw_bars(axes: Axes, trace: Any) -> None:
     """Draw bars from zero, each in its own colour."""
-    shades = [colour(one) for one in each(trace.marker.color, len(trace.x))]
+    shades = [parse_colour(colour) for colour in repeat_value(trace.marker.color, len(trace.x))]
     faces = [(*_rgb(shade), alpha) for shade, alpha in shades]
     axes.bar(trace.x, trace.y, trace.width or 0.8, color=faces, lw=0, zorder=2)
 
 
-def colours(scale: Sequence[tuple[float, str]]) -> Colormap:
+def build_colormap(scale: Sequence[tuple[float, str]]) -> Colormap:
     """Return Plotly's colour scale as a matplotlib colour map."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -86,7 +86,7 @@ def _rgb(shade: str) -> tuple[float, float, float]:
 
 def _whiskers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
     above, below = trace.error_y.array, trace.error_y.arrayminus
-    shade, alpha = colour(trace.line.color or trace.marker.color)
+    shade, alpha = parse_colour(trace.line.color or trace.marker.color)
     ends = np.array([above if below is None else below, above])
     axes.errorbar(x, y, yerr=ends, fmt="none", ecolor=shade, alpha=alpha, elinewidth=POINT, capsize=2, capthick=POINT)
 
@@ -99,16 +99,16 @@ def _markers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
     from matplotlib.markers import MarkerStyle
 
     if trace.marker.colorscale and not isinstance(trace.marker.color, str):
-        shades = colours(trace.marker.colorscale)
+        shades = build_colormap(trace.marker.colorscale)
         size, limits = (trace.marker.size * POINT) ** 2, {"vmin": trace.marker.cmin, "vmax": trace.marker.cmax}
         axes.scatter(x, y, size, c=np.array(trace.marker.color, float), cmap=shades, lw=0, zorder=3, **limits)
         return
-    shade, alpha = colour(trace.marker.color or trace.line.color)
+    shade, alpha = parse_colour(trace.marker.color or trace.line.color)
     sizes = np.broadcast_to(trace.marker.size or 6, x.shape)
-    for at, name in enumerate(each(trace.marker.symbol or "circle", len(x))):
+    for at, name in enumerate(repeat_value(trace.marker.symbol or "circle", len(x))):
         if not (np.isfinite(x[at]) and np.isfinite(y[at])):
             continue
-        shape, hollow, dotted = symbol(name)
+        shape, hollow, dotted = parse_symbol(name)
         axes.scatter(
             x[at], y[at], (sizes[at] * POINT) ** 2, marker=MarkerStyle(shape), alpha=alpha,
             facecolor="none" if hollow else shade, edgecolor=shade, lw=POINT * 1.2, zorder=3,
@@ -119,7 +119,7 @@ def _markers(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
 
 def _arrows(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
     """Draw arrow heads that point away from the previous point."""
-    shade, _ = colour(trace.marker.color)
+    shade, _ = parse_colour(trace.marker.color)
     sizes = np.broadcast_to(trace.marker.size or 6, x.shape)
     for at in range(1, len(x)):
         if sizes[at] and np.isfinite([x[at - 1], y[at - 1], x[at], y[at]]).all():
@@ -127,7 +127,7 @@ def _arrows(axes: Axes, x: np.ndarray, y: np.ndarray, trace: Any) -> None:
             axes.annotate("", (x[at], y[at]), (x[at - 1], y[at - 1]), arrowprops=arrow, zorder=3)
 
 
-def handle(trace: Any) -> Any:
+def make_legend_handle(trace: Any) -> Any:
     """Return the legend handle of a trace: line, marker or both; a pair of handles for a dotted marker."""
     from matplotlib.lines import Line2D
 
@@ -135,18 +135,18 @@ def handle(trace: Any) -> Any:
     flat = trace.type == "scatter"
     how: dict[str, Any] = {"ls": "none"}
     if "lines" in mode and flat:
-        shade, alpha = colour(trace.line.color)
+        shade, alpha = parse_colour(trace.line.color)
         how = {"color": shade, "alpha": alpha, "ls": DASHES[trace.line.dash or "solid"], "lw": line_width(trace.line)}
     if "markers" not in mode:
         return Line2D([], [], **how)
-    shade, _ = colour(trace.marker.color or (trace.line.color if flat else None))
-    shape, hollow, dotted = symbol(next(each(trace.marker.symbol or "circle", 1)))
+    shade, _ = parse_colour(trace.marker.color or (trace.line.color if flat else None))
+    shape, hollow, dotted = parse_symbol(next(repeat_value(trace.marker.symbol or "circle", 1)))
     whole = Line2D([], [], **how, marker=shape, mec=shade, mfc="none" if hollow else shade, ms=5)
     dot = Line2D([], [], ls="none", marker="o", ms=1.6, color=shade if hollow else "white")
     return (whole, dot) if dotted else whole
 
 
-def symbol(name: str) -> tuple[str, bool, bool]:
+def parse_symbol(name: str) -> tuple[str, bool, bool]:
     """Return matplotlib's marker, whether it is hollow, and whether it has a dot.
 
     Raises ValueError for an unknown symbol.
@@ -160,7 +160,7 @@ def symbol(name: str) -> tuple[str, bool, bool]:
     return SYMBOLS[base], hollow, dotted
 
 
-def each(values: Any, count: int) -> Iterator[Any]:
+def repeat_value(values: Any, count: int) -> Iterator[Any]:
     """Yield one value per point; Plotly has either one value for all or a list."""
     yield from [values] * count if values is None or isinstance(values, str) else values
 
@@ -170,7 +170,7 @@ def line_width(line: Any) -> float:
     return float(line.width or 2) * POINT
 
 
-def colour(text: str | None) -> tuple[str, float]:
+def parse_colour(text: str | None) -> tuple[str, float]:
     """Return a colour in matplotlib's notation and its opacity; the text colour for None."""
     if text and text.startswith("rgba("):
         red, green, blue, alpha = (float(part) for part in text[5:-1].split(","))
@@ -178,6 +178,6 @@ def colour(text: str | None) -> tuple[str, float]:
     return text or INK, 1.0
 
 
-def plain(text: str) -> str:
+def strip_tags(text: str) -> str:
     """Return text without tags, with entities decoded and <br> as a line break."""
     return html.unescape(TAG.sub("", text.replace("<br>", "\n")))

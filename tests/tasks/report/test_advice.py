@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tsfmscope.tasks.report.advice import CHOICES, MEASURE, RULES, regrets, section
+from tsfmscope.tasks.report.advice import CHOICES, MEASURE, RULES, build_section, draw_regrets
 from tsfmscope.tasks.report.tables import ReportTables
 
 
 def test_every_rule_of_every_choice_is_drawn_with_its_interval(tables: ReportTables) -> None:
     frame = tables.advice.frame
     rows = frame[frame["measure"] == MEASURE]
-    figure = regrets(rows)
+    figure = draw_regrets(rows)
     assert [trace.name for trace in figure.data] == list(RULES.values())
     assert sum(len(trace.y) for trace in figure.data) == len(rows) == 11
     for trace, rule in zip(figure.data, RULES, strict=True):
@@ -22,15 +22,15 @@ def test_every_rule_of_every_choice_is_drawn_with_its_interval(tables: ReportTab
         np.testing.assert_allclose(trace.y + trace.error_y.array, part["high"])
         np.testing.assert_allclose(trace.y - trace.error_y.arrayminus, part["low"])
         assert [round(at) for at in trace.x] == [list(CHOICES).index(choice) for choice in part["grouping"]]
-    (picture,) = section(tables.advice).pictures
+    (picture,) = build_section(tables.advice).figures
     assert "3 choices and 4 rules; at most 3.00, by largest context" in picture.alt
 
 
 def test_where_nothing_could_be_chosen_there_is_no_picture(tables: ReportTables) -> None:
-    empty = section(replace(tables.advice, frame=tables.advice.frame.iloc[:0]))
-    assert not empty.pictures and not empty.listings and "Nothing could be chosen" in empty.empty
+    empty = build_section(replace(tables.advice, frame=tables.advice.frame.iloc[:0]))
+    assert not empty.figures and not empty.tables and "There was no choice" in empty.empty
 
 
 def test_a_missing_column_is_named(tables: ReportTables) -> None:
-    with pytest.raises(ValueError, match="expected times too"):
-        section(replace(tables.advice, frame=tables.advice.frame.drop(columns="times")))
+    with pytest.raises(ValueError, match="expected columns times, found"):
+        build_section(replace(tables.advice, frame=tables.advice.frame.drop(columns="times")))

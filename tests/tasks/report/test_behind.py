@@ -16,12 +16,12 @@ import pytest
 
 from tests.tasks.report.rank_rows import rank_studies
 from tsfmscope import store
-from tsfmscope.stages.report import locked
+from tsfmscope.stages.report import read_lock
 from tsfmscope.store import catalogue
 from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.tables import ReportTables
 
-BLOCK = re.compile(r'<div class="behind" id="behind-([^"]+)">(.*?)</div>', re.DOTALL)
+BLOCK = re.compile(r'<div class="source" id="source-([^"]+)">(.*?)</div>', re.DOTALL)
 CSV = re.compile(r'download="([^"]+)\.csv" href="data:text/csv;charset=utf-8;base64,([^"]*)"')
 
 
@@ -57,15 +57,15 @@ def page(folder: Path, tables: ReportTables) -> str:
 @pytest.mark.slow
 def test_every_figure_names_what_is_behind_it_which_stands_after_it(page: str) -> None:
     found = behind(page)
-    figures = list(re.finditer(r'<figure data-behind="behind-([^"]+)"', page))
+    figures = list(re.finditer(r'<figure data-source="source-([^"]+)"', page))
     assert len(figures) == page.count("<figure") > 25
     for figure in figures:
         one = found[figure[1]]
         assert one.sql.strip()
         assert one.csv is not None and len(one.csv)
-        assert page.index(f'id="behind-{figure[1]}"') > figure.start()
-        assert "<section" not in page[figure.start() : page.index(f'id="behind-{figure[1]}"')]
-    assert len(found) == page.count('class="behind"')  # none twice
+        assert page.index(f'id="source-{figure[1]}"') > figure.start()
+        assert "<section" not in page[figure.start() : page.index(f'id="source-{figure[1]}"')]
+    assert len(found) == page.count('class="source"')  # none twice
 
 
 @pytest.mark.slow
@@ -120,9 +120,9 @@ stages:
 
 def test_the_lock_is_read_for_what_the_page_is_made_from_alone(tmp_path: Path) -> None:
     path = tmp_path / "dvc.lock"
-    assert locked(path) == {}
+    assert read_lock(path) == {}
     path.write_text(LOCK)
-    assert locked(path) == {"data/geometry": "1" * 32 + ".dir", "data/timings/geometry": "2" * 32 + ".dir"}
+    assert read_lock(path) == {"data/geometry": "1" * 32 + ".dir", "data/timings/geometry": "2" * 32 + ".dir"}
 
 
 def test_the_foot_tells_commit_versions_hardware_seed_seconds_and_lock(tables: ReportTables) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tsfmscope.tasks.report.charts.figures import COLOURS, DASHES, SYMBOLS
 from tsfmscope.tasks.report.charts.timeline import GREY
-from tsfmscope.tasks.report.page.page import models
+from tsfmscope.tasks.report.page.page import order_models
 from tsfmscope.tasks.report.tables import ReportTables
 
 CSS = files("tsfmscope.tasks.report.page").joinpath("page.css").read_text("utf-8")
@@ -93,5 +93,5 @@ def test_the_models_of_the_main_study_have_the_first_colours(tables: ReportTable
     frame = tables.checkpoints.frame
     others = frame.iloc[:1].assign(model="a-base@svd-4"), frame.iloc[:1].assign(model="another")
     checkpoints = replace(tables.checkpoints, frame=pd.concat([*others, frame]))
-    named = models(replace(tables, checkpoints=checkpoints))
+    named = order_models(replace(tables, checkpoints=checkpoints))
     assert named == [*sorted(frame["model"]), "another", "a-base@svd-4"]

@@ -55,7 +55,7 @@ def drawn(found: Found, study: str) -> Figure:
 
 
 def claim(found: Found, study: str, words: str) -> str:
-    (said,) = (one for one in studies.section(found[study], [], []).said if words in one.text)
+    (said,) = (one for one in studies.build_section(found[study], [], []).claims if words in one.text)
     return said.verdict
 
 
@@ -89,9 +89,9 @@ def test_a_cut_model_belongs_to_the_root_of_its_base_and_one_that_is_read_otherw
     frame = read["frontier"].answers["frontier"].frame
     kinds = frame[frame["base"] == "bolt"].set_index("model")["kind"]
     assert set(frame["base"]) == {"bolt", "t5"}
-    assert (kinds["bolt-bf16"], kinds["bolt-bf16@joint-25"]) == ("read otherwise", "joint")
+    assert (kinds["bolt-bf16"], kinds["bolt-bf16@joint-25"]) == ("other precision", "joint")
     names = {trace.name for trace in drawn(read, "frontier").figure.data if trace.showlegend}
-    assert "read otherwise" in names
+    assert "other precision" in names
 
 
 def test_a_model_that_is_read_otherwise_beats_no_local_method_as_a_compressed_one(read: Found) -> None:
@@ -211,9 +211,9 @@ def test_whether_a_compressed_bolt_beats_every_local_method_on_both(
 
 
 def test_a_study_without_rows_has_no_picture_and_is_told_so(found: Found) -> None:
-    section = studies.section(found["nothing"], [], [])
-    assert (section.rows, section.pictures) == (0, ())
-    assert section.said[0].verdict == "not-comparable"
+    section = studies.build_section(found["nothing"], [], [])
+    assert (section.rows, section.figures) == (0, ())
+    assert section.claims[0].verdict == "not-comparable"
 
 
 def test_without_timings_nothing_is_drawn_but_the_rows_are_there(found: Found) -> None:
@@ -232,7 +232,7 @@ def test_a_still_is_drawn(study: str, found: Found) -> None:
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     found = compression_studies(tmp_path, Made(rename=HOSTILE))
     for study in ("frontier", "table2", "table3"):
-        for picture in studies.section(found[study], [], []).pictures:
+        for picture in studies.build_section(found[study], [], []).figures:
             assert "<" not in picture.json and "<img" not in json.dumps(json.loads(picture.json))
 
 

@@ -77,7 +77,9 @@ def test_lines_of_a_spectrum_are_the_singular_values_above_the_floor(found: dict
 def test_a_grid_of_models_is_coloured_in_its_order(found: dict[str, StudyTables]) -> None:
     lines = drawn(found, "fig3a")[0].figure.data
     assert [line.name for line in lines] == list(GRID)
-    assert [line.line.color for line in lines] == [colorscale.shade(place, len(GRID)) for place in range(len(GRID))]
+    assert [line.line.color for line in lines] == [
+        colorscale.interpolate_colour(place, len(GRID)) for place in range(len(GRID))
+    ]
 
 
 def test_a_signal_has_a_panel_where_a_model_has_several(found: dict[str, StudyTables]) -> None:
@@ -111,7 +113,7 @@ def test_lines_part_the_heads_of_a_projection(found: dict[str, StudyTables]) -> 
     ("text", "shown"), [("0 45 90", [0, 45, 90]), ("", [255]), ("3  90", [3, 255, 90])], ids=["whole", "NaN", "a NaN"]
 )
 def test_what_is_no_angle_is_outside_the_scale(text: str, shown: list[int]) -> None:
-    assert heatmaps.matrix(pd.DataFrame({"degrees": [text]})).tolist() == [shown]
+    assert heatmaps.read_matrix(pd.DataFrame({"degrees": [text]})).tolist() == [shown]
 
 
 def test_growth_counts_what_numpy_counts_and_layers_start_at_1(found: dict[str, StudyTables]) -> None:
@@ -136,7 +138,7 @@ def test_panels_stand_series_first_and_a_stack_alone_needs_no_dash(found: dict[s
 
 def test_a_tolerance_below_the_floor_is_hollow(found: dict[str, StudyTables]) -> None:
     frame = found["flow"].answers["weights"].frame
-    figure = growth.growth(frame.assign(below_noise_floor=frame["epsilon"] < 0.005), offset=0)
+    figure = growth.draw_growth(frame.assign(below_noise_floor=frame["epsilon"] < 0.005), offset=0)
     for trace in figure.data:
         if trace.marker.symbol is not None:
             assert set(trace.marker.symbol) == {"circle-open" if "10⁻³" in trace.name else "circle"}
@@ -144,11 +146,11 @@ def test_a_tolerance_below_the_floor_is_hollow(found: dict[str, StudyTables]) ->
 
 def test_a_grid_runs_along_what_varies_and_the_width_shows_its_fractions(found: dict[str, StudyTables]) -> None:
     frame = found["fig9"].answers["trend"].frame
-    figure = growth.trend(frame)
+    figure = growth.draw_trend(frame)
     assert titles(figure) == [f"{name}<br>chronos-bolt" for name in growth.QUANTITIES]
     assert list(figure.layout.xaxis.ticktext) == ["1", "2", "4", "8", "16", "32"]
     assert not [trace for trace in figure.data if trace.name == growth.FULL]
-    wide = growth.trend(frame.assign(width=frame["x"]))
+    wide = growth.draw_trend(frame.assign(width=frame["x"]))
     thin = [trace for trace in wide.data if trace.name == growth.FULL]
     assert len(thin) == 3 * len(growth.FRACTIONS) and thin[1].y == (0.5, 16.0)
 
@@ -189,10 +191,10 @@ def test_snapshots_stand_in_the_order_of_training_the_finished_model_last(found:
 
 def test_of_many_snapshots_a_few_are_shown_the_first_and_the_last_among_them() -> None:
     frame = pd.DataFrame({"step": [*range(0, 5000, 100), None]})
-    steps = histograms.shown_steps(frame)
+    steps = histograms.select_steps(frame)
     assert len(steps) == histograms.STEPS + 1
     assert (steps[0], steps[-2], steps[-1]) == (0, 4900, None)
-    assert histograms.shown_steps(frame.iloc[:1]) == [0]
+    assert histograms.select_steps(frame.iloc[:1]) == [0]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_of_many_snapshots_a_few_are_shown_the_first_and_the_last_among_them() -
 def test_tokens_are_coloured_by_the_order_of_their_values_else_of_their_ids(
     value: list[Any], kind: list[Any], place: list[float]
 ) -> None:
-    assert heatmaps.ordered(pd.DataFrame({"value": value, "type": kind})).tolist() == place
+    assert heatmaps.rank_tokens(pd.DataFrame({"value": value, "type": kind})).tolist() == place
 
 
 def test_a_plane_has_every_token_of_its_model(found: dict[str, StudyTables]) -> None:
@@ -218,22 +220,22 @@ def test_a_plane_has_every_token_of_its_model(found: dict[str, StudyTables]) -> 
 
 
 def test_a_study_says_its_claims_verdict_with_interval_and_what_else_was_tested(found: dict[str, StudyTables]) -> None:
-    section = studies.section(found["fig10"], MODELS, [])
-    assert len(section.said) == 3
-    assert "Of 6 models here" in section.said[0].text and "moirai-nano 0." in section.said[0].text
-    assert "(95 % interval −0." in section.said[1].text and section.said[1].verdict == "agrees"
+    section = studies.build_section(found["fig10"], MODELS, [])
+    assert len(section.claims) == 3
+    assert "Of 6 models here" in section.claims[0].text and "moirai-nano 0." in section.claims[0].text
+    assert "(95 % interval −0." in section.claims[1].text and section.claims[1].verdict == "agrees"
     (note,) = section.notes  # the other difference between modalities is the claim itself
-    assert note.startswith("Time series less other data, growth of the attention matrices' rank")
-    (listing,) = section.listings
+    assert note.startswith("Time series minus other data, growth of the attention matrices' rank")
+    (listing,) = section.tables
     assert listing.table.total == len(MODALITIES)
-    assert {one.name for one in section.behind} == {"fig10-histogram", "fig10-rank_tests", "fig10-published"}
+    assert {one.name for one in section.provenance} == {"fig10-histogram", "fig10-rank_tests", "fig10-published"}
 
 
 def test_a_study_without_rows_says_so_and_still_shows_its_sql(found: dict[str, StudyTables]) -> None:
-    section = studies.section(found["nothing"], MODELS, [])
-    assert (section.rows, section.pictures, section.said, section.notes) == (0, (), (), ())
-    assert section.empty.startswith("Nothing of this study is at hand")
-    assert all("where study = 'nothing'" in one.sql for one in section.behind)
+    section = studies.build_section(found["nothing"], MODELS, [])
+    assert (section.rows, section.figures, section.claims, section.notes) == (0, (), (), ())
+    assert section.empty.startswith("This study has no results")
+    assert all("where study = 'nothing'" in one.sql for one in section.provenance)
 
 
 def test_a_lacking_column_is_named(found: dict[str, StudyTables]) -> None:
@@ -246,9 +248,9 @@ def test_a_lacking_column_is_named(found: dict[str, StudyTables]) -> None:
 
 @pytest.mark.parametrize("study", [name for name in STUDIES if name not in ("nothing", "fig10")])
 def test_hostile_names_stay_text(study: str, hostile: dict[str, StudyTables]) -> None:
-    section = studies.section(hostile[study], [], [])
-    assert section.pictures
-    for picture in section.pictures:
+    section = studies.build_section(hostile[study], [], [])
+    assert section.figures
+    for picture in section.figures:
         assert "<" not in picture.json and "%{x}<" not in picture.json
         shown = json.dumps(json.loads(picture.json))
         assert "<img" not in shown
@@ -268,7 +270,7 @@ def test_a_page_of_ranks_holds_every_study_and_no_section_of_another_kind(
         start = page.index(f'id="study-{study}"')
         part = page[start : page.index("</section>", start)]
         assert "Forecast error against isotropy" not in part and "zeta_adjusted" not in part
-        assert ("Nothing of this study is at hand" in part) == (study == "nothing")
+        assert ("This study has no results" in part) == (study == "nothing")
     assert len(page) < 8e6  # plotly.js is 5 of them
 
 
@@ -278,9 +280,9 @@ def test_one_claim_of_many_models_is_one_sentence() -> None:
         row | {"model": name, "measured": value, "verdict": verdict, "published_text": "> 0", "comparable": True}
         for name, value, verdict in (("a", 0.2, "agrees"), ("b", -0.1, "differs"), ("c", None, "undecided"))
     ]
-    assert len(verdicts.claims(pd.DataFrame(rows))) == 3
-    (said,) = verdicts.claims(pd.DataFrame([*rows, rows[0] | {"model": "d"}]))
+    assert len(verdicts.describe_claims(pd.DataFrame(rows))) == 3
+    (said,) = verdicts.describe_claims(pd.DataFrame([*rows, rows[0] | {"model": "d"}]))
     assert said.verdict == "undecided"
     assert said.text.endswith("Of 4 models here 2 agree (a 0.2, d 0.2), 1 differs (b −0.1), 1 is undecided (c –).")
-    (alike,) = verdicts.claims(pd.DataFrame([rows[0] | {"model": name} for name in "abcd"]))
+    (alike,) = verdicts.describe_claims(pd.DataFrame([rows[0] | {"model": name} for name in "abcd"]))
     assert alike.verdict == "agrees"

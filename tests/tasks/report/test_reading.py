@@ -13,7 +13,7 @@ import pytest
 from tests.tasks.report.chromium import LACKING, MISSING, Browser, started
 from tsfmscope.tasks.report.page import page as report
 from tsfmscope.tasks.report.page import studies
-from tsfmscope.tasks.report.quantize_png import light
+from tsfmscope.tasks.report.quantize_png import quantize
 from tsfmscope.tasks.report.render.mpl_render import render
 from tsfmscope.tasks.report.tables import ReportTables
 
@@ -42,7 +42,7 @@ while (walker.nextNode()) {
   for (let up = e; up; up = up.parentElement) ink[3] *= Number(getComputedStyle(up).opacity);
   if (svg) ink[3] *= Number(style.fillOpacity);
   const below = behind(svg ? svg.parentElement : e);
-  const [a, b] = [light(over(ink, below)), light(below)].sort((x, y) => y - x);
+  const [a, b] = [quantize(over(ink, below)), quantize(below)].sort((x, y) => y - x);
   seen += 1;
   if ((a + 0.05) / (b + 0.05) < LEAST) found.push([((a + 0.05) / (b + 0.05)).toFixed(2), text.slice(0, 40)]);
 }
@@ -58,9 +58,9 @@ return [e.tagName, (e.getAttribute('aria-label') || e.textContent).trim(), s.out
 def page(tables: ReportTables, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """The page with a still picture and a lock, every figure drawn that was on the screen once."""
     one = next(study for study in tables.studies if study.plot == "domains")
-    drawn = [(each.title, each.figure) for each in studies.draw_figures(one, report.models(tables))]
+    drawn = [(each.title, each.figure) for each in studies.draw_figures(one, report.order_models(tables))]
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(report.render(tables, {one.name: light(render(drawn)["png"])}, LOCK), encoding="utf-8")
+    path.write_text(report.render(tables, {one.name: quantize(render(drawn)["png"])}, LOCK), encoding="utf-8")
     with started() as browser:
         _open(browser, path)
         yield browser
@@ -121,10 +121,10 @@ def test_keys_sort_a_table_and_open_the_sql(page: Browser) -> None:
     assert page.js(f"return {head}.getAttribute('aria-sort')") == "ascending"
     _press(page, " ", 32, " ")
     assert page.js(f"return {head}.getAttribute('aria-sort')") == "descending"
-    _focus(page, "#behind-skill summary")
+    _focus(page, "#source-skill summary")
     _press(page, "Enter", 13, "\r")
-    assert page.js("return document.querySelector('#behind-skill pre').checkVisibility()")
-    assert "from skill" in page.js("return document.querySelector('#behind-skill pre').textContent")
+    assert page.js("return document.querySelector('#source-skill pre').checkVisibility()")
+    assert "from skill" in page.js("return document.querySelector('#source-skill pre').textContent")
     _press(page, "Enter", 13, "\r")
 
 
@@ -191,7 +191,7 @@ class TestPrint:
         assert seen > 300
         assert faint == []
         assert printed.js("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        controls = "nav, .filter, .views, .behind, .skip"
+        controls = "nav, .filter, .views, .source, .skip"
         assert (
             printed.js(f"return [...document.querySelectorAll('{controls}')].filter(e => e.checkVisibility()).length")
             == 0
@@ -201,7 +201,7 @@ class TestPrint:
 
     def test_print_shows_every_figure_whole_with_its_caption(self, printed: Browser) -> None:
         still = printed.js(
-            "const s = document.querySelector('.still'), r = s.getBoundingClientRect();"
+            "const s = document.querySelector('.static'), r = s.getBoundingClientRect();"
             "return [s.checkVisibility(), r.width, r.height, getComputedStyle(s).breakInside]"
         )
         assert still[0] and 300 < still[1] <= 718 and still[2] < 1047 and still[3] == "avoid"
@@ -211,8 +211,8 @@ class TestPrint:
             "return [...document.querySelectorAll('figure')].every(f => getComputedStyle(f).breakInside === 'avoid')"
         )
         assert printed.js(whole)
-        assert printed.js("return !document.querySelector('.stilled .plot').checkVisibility()")
-        live = "return [...document.querySelectorAll('figure')].filter(f => !f.closest('.stilled'))"
+        assert printed.js("return !document.querySelector('.has-static .plot').checkVisibility()")
+        live = "return [...document.querySelectorAll('figure')].filter(f => !f.closest('.has-static'))"
         live += ".filter(f => !f.querySelector('.plot .main-svg, .plot canvas')).map(f => f.querySelector('.plot').id)"
         assert printed.js(live) == []
 

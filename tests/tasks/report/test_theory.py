@@ -15,15 +15,15 @@ from tsfmscope.tasks.report.tables import Answer, ReportTables
 
 
 def test_every_section_has_its_picture_and_what_is_behind_it(tables: ReportTables) -> None:
-    found = {one.name: one for one in theory.sections(tables, {"theory-flow": b"png"})}
+    found = {one.name: one for one in theory.build_sections(tables, {"theory-flow": b"png"})}
     assert list(found) == ["theory-compression", "theory-sketch", "theory-flow", "theory-bounds"]
-    assert all(len(one.pictures) == 1 and one.behind for one in found.values())
-    assert found["theory-flow"].still.startswith("data:image/png;base64,")
-    assert [one.name for one in found["theory-bounds"].listings] == ["theory-bounds", "theory-slopes"]
+    assert all(len(one.figures) == 1 and one.provenance for one in found.values())
+    assert found["theory-flow"].png.startswith("data:image/png;base64,")
+    assert [one.name for one in found["theory-bounds"].tables] == ["theory-bounds", "theory-slopes"]
 
 
 def test_fig_15_holds_the_points_and_lines_of_slope_1_and_a_half(tables: ReportTables) -> None:
-    figure = theory_figures.compression(tables.theory_compression.frame)
+    figure = theory_figures.draw_compression(tables.theory_compression.frame)
     for at, slope in ((1, 1.0), (3, 0.5)):
         line = figure.data[at]
         found = np.polyfit(np.log(np.array(line.x, dtype=float)), np.log(np.array(line.y, dtype=float)), 1)[0]
@@ -33,18 +33,18 @@ def test_fig_15_holds_the_points_and_lines_of_slope_1_and_a_half(tables: ReportT
 
 def test_fig_16_maps_an_error_to_the_index_whose_singular_value_it_is(tables: ReportTables) -> None:
     frame = tables.theory_sketch.frame
-    (mapped,) = (one for one in theory_figures.sketching(frame).data if one.mode == "markers+text")
+    (mapped,) = (one for one in theory_figures.draw_sketching(frame).data if one.mode == "markers+text")
     index = frame[frame["experiment"] == "J.2 sparse"].sort_values("x")["y"]
     away = frame[frame["experiment"] == "J.2 sparse distance"].sort_values("x")["y"]
     assert (list(mapped.x), list(mapped.y)) == (index.tolist(), away.tolist())
 
 
 def test_fig_17_has_a_line_for_the_input_and_each_number_of_heads(tables: ReportTables) -> None:
-    assert [trace.name for trace in theory_figures.flow(tables.theory_flow.frame).data] == ["input X", "h = 2"]
+    assert [trace.name for trace in theory_figures.draw_flow(tables.theory_flow.frame).data] == ["input X", "h = 2"]
 
 
 def test_the_picture_of_the_bounds_is_sorted_and_says_what_fails(tables: ReportTables) -> None:
-    figure = theory_figures.ratios(tables.theory_violations.frame)
+    figure = theory_figures.draw_ratios(tables.theory_violations.frame)
     told = list(figure.layout.yaxis.ticktext)
     assert told == ["Theorem 3.2, repaired", "Theorem 2, printed", "Theorem 3.2, printed: 384 of 1,000 fail"]
     largest = {trace.name: trace for trace in figure.data}["largest, printed"]
@@ -53,15 +53,15 @@ def test_the_picture_of_the_bounds_is_sorted_and_says_what_fails(tables: ReportT
 
 def test_sentences_say_claim_slope_interval_and_verdict(tables: ReportTables) -> None:
     slopes = tables.theory_slopes.frame
-    (said,) = theory.claims(slopes, "J.1")
+    (said,) = theory.describe_slopes(slopes, "J.1")
     assert said.verdict == "agrees"
     assert said.text.endswith("slope 1. Here: slope 0.99, 95 % interval 0.94 to 1.04, 20 seeds: agrees.")
-    assert "interval" not in theory.claims(slopes, "J.3")[0].text
-    assert "fall by −0.9 or more" in theory.claims(slopes, "Corollary")[0].text
+    assert "interval" not in theory.describe_slopes(slopes, "J.3")[0].text
+    assert "fall by −0.9 or more" in theory.describe_slopes(slopes, "Corollary")[0].text
 
 
 def test_a_bound_that_fails_is_told_with_its_instance_its_cause_and_its_repair(tables: ReportTables) -> None:
-    holding, failing = theory.failures(tables.theory_violations.frame)
+    holding, failing = theory.describe_failures(tables.theory_violations.frame)
     assert (holding.verdict, failing.verdict) == ("agrees", "differs")
     assert "Theorem 2" in holding.text and "Theorem 3.2" not in holding.text
     for words in ("384 of 1,000", "0.055 against a bound of 0.25", "seed 0, instance 972", "4d + 1", "0 of 1,000"):
@@ -69,7 +69,7 @@ def test_a_bound_that_fails_is_told_with_its_instance_its_cause_and_its_repair(t
 
 
 def test_every_picture_can_be_drawn_without_a_browser(tables: ReportTables) -> None:
-    for name, one in theory.drawn(tables).items():
+    for name, one in theory.draw_figures(tables).items():
         assert still([("", one.figure)])["png"].startswith(b"\x89PNG"), name
 
 
@@ -80,5 +80,5 @@ def test_without_rows_there_are_sections_and_no_pictures(tables: ReportTables) -
     names = ("compression", "sketch", "flow", "slopes", "violations")
     none = {f"theory_{name}": emptied(getattr(tables, f"theory_{name}")) for name in names}
     bare = replace(tables, **none)
-    assert theory.drawn(bare) == {}
+    assert theory.draw_figures(bare) == {}
     assert 'id="theory-bounds"' in render(bare)

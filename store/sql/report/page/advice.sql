@@ -1,4 +1,4 @@
--- What is advice by isotropy worth?
+-- How good is the choice by isotropy?
 select
     measure,
     "grouping",

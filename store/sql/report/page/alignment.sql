@@ -1,4 +1,4 @@
--- Do heads look along the leading directions of what they read?
+-- Are heads aligned with the leading directions of their input?
 select
     model,
     stack,

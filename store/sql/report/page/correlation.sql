@@ -1,4 +1,4 @@
--- Does isotropy go with lower error?
+-- Is isotropy correlated with lower error?
 select
     measure,
     "grouping",

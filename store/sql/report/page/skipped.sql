@@ -1,4 +1,4 @@
--- What was skipped, and why
+-- Skipped inputs and reasons
 select
     stage,
     coalesce(model, 'every model') as model,

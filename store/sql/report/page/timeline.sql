@@ -1,4 +1,4 @@
--- How the run went
+-- Timeline of the run
 select
     stage,
     lane,

@@ -1,5 +1,5 @@
--- Angles in degrees, a row a vector
-with grid as (  -- what a grid of models varies
+-- Angles in degrees, one row per vector
+with grid as ( -- the quantity in which the models of a study differ
     select
         entry.key as model,
         entry.value::double as x

@@ -1,15 +1,15 @@
--- What cutting the attention costs, by method and size, the paper's Table 2 beside it
-with asked as (
+-- Loss of compressed attention by method and size, with the paper's Table 2
+with study_models as (
     select distinct
-        found.model,
+        scored.model,
         checkpoints.family
     from (
         select model from forecasts where study = $study
         union all
         select model from fidelity where study = $study
-    ) as found
+    ) as scored
     inner join checkpoints
-        on checkpoints.model = found.model
+        on checkpoints.model = scored.model
 )
 
 select
@@ -24,6 +24,6 @@ select
     svd.overlap,
     svd.lppl
 from svd_compression as svd
-where (svd.whose = 'published' and svd.family in (select family from asked))
-    or svd.model in (select model from asked)
+where (svd.whose = 'published' and svd.family in (select family from study_models))
+    or svd.model in (select model from study_models)
 order by svd.family, svd.whose, svd.method, svd.model, size

@@ -1,4 +1,4 @@
--- Singular values of every layer's input where the series is constant
+-- Singular values of every layer's input for a constant series
 with ratios as (
     select
         * exclude (singular_values, singular_values_centred),

@@ -1,5 +1,5 @@
 -- Accuracy against time, relative to the dense model
-with recursive made as ( -- of every study, since the model between a cut one and its root may be of another
+with recursive bases as ( -- of all studies: a model between a compressed one and its root may be in another study
     select
         model,
         base_model
@@ -12,18 +12,18 @@ with recursive made as ( -- of every study, since the model between a cut one an
     from compression
 ),
 
-lines as ( -- each model and all that it comes from, as a compressed one of a model that is read in bfloat16
+ancestors as ( -- each model with all models that it is derived from
     select
         model,
         base_model as root
-    from made
+    from bases
     union
     select
-        lines.model,
-        made.base_model
-    from lines
-    inner join made
-        on made.model = lines.root
+        ancestors.model,
+        bases.base_model
+    from ancestors
+    inner join bases
+        on bases.model = ancestors.root
 ),
 
 windows as (
@@ -36,7 +36,7 @@ windows as (
     where forecasts.study = $study
 ),
 
-common as ( -- windows that all of the study have a forecast of
+common_windows as ( -- windows that all models of the study forecast
     select
         dataset,
         condition,
@@ -57,17 +57,17 @@ cells as (
         sum(windows.quantile_loss) as loss,
         avg(windows.mase) as mase
     from windows
-    semi join common
-        on common.dataset = windows.dataset
-        and common.condition = windows.condition
-        and common.series = windows.series
+    semi join common_windows
+        on common_windows.dataset = windows.dataset
+        and common_windows.condition = windows.condition
+        and common_windows.series = windows.series
     group by
         windows.model,
         windows.dataset,
         windows.condition
 ),
 
-clocked as ( -- seconds a series of warm jobs
+job_times as ( -- seconds per series of warm jobs
     select
         warm.* exclude (seconds),
         warm.seconds / jobs.n as seconds
@@ -76,66 +76,66 @@ clocked as ( -- seconds a series of warm jobs
         on jobs.job_key = warm.job_key
 ),
 
-times as ( -- of two jobs of one run, node and device alone; baselines have none but the processor
+time_ratios as ( -- between jobs of the same run, node and device; baselines always run on the CPU
     select
         dense.model as base,
-        one.model,
-        exp(avg(ln(one.seconds / dense.seconds))) as time_ratio,
-        exp(avg(ln(one.seconds))) as seconds
-    from clocked as dense
-    inner join clocked as one
-        on one.dataset = dense.dataset
-        and one.condition = dense.condition
-        and one.run = dense.run
-        and one.node = dense.node
-        and (one.device = dense.device or one.model in (select model from baselines))
+        other.model,
+        exp(avg(ln(other.seconds / dense.seconds))) as time_ratio,
+        exp(avg(ln(other.seconds))) as seconds
+    from job_times as dense
+    inner join job_times as other
+        on other.dataset = dense.dataset
+        and other.condition = dense.condition
+        and other.run = dense.run
+        and other.node = dense.node
+        and (other.device = dense.device or other.model in (select model from baselines))
     group by
         dense.model,
-        one.model
+        other.model
 ),
 
 ratios as (
     select
         dense.model as base,
         any_value(dense_checkpoints.family) as family,
-        one.model,
+        other.model,
         case
-            when one.is_baseline then 'baseline'
-            when one.base_model is null then 'dense'
+            when other.is_baseline then 'baseline'
+            when other.base_model is null then 'dense'
             when compression.method is not null then compression.method
-            when checkpoints.heads is not null then 'other' -- pretrained narrow
-            else 'read otherwise' -- the same weights, as in bfloat16
+            when checkpoints.heads is not null then 'other' -- pretrained with narrow heads
+            else 'other precision' -- the same weights, such as in bfloat16
         end as kind,
         any_value(compression.attention_ratio) as attention_ratio,
         count(*) as n_cells,
-        sum(one.n_windows)::bigint as n_windows,
-        exp(avg(ln(nullif(one.loss, 0) / nullif(dense.loss, 0)))) as wql_ratio,
-        exp(avg(ln(nullif(one.mase, 0) / nullif(dense.mase, 0)))) as mase_ratio,
-        any_value(times.time_ratio) as time_ratio,
-        any_value(times.seconds) as seconds
+        sum(other.n_windows)::bigint as n_windows,
+        exp(avg(ln(nullif(other.loss, 0) / nullif(dense.loss, 0)))) as wql_ratio,
+        exp(avg(ln(nullif(other.mase, 0) / nullif(dense.mase, 0)))) as mase_ratio,
+        any_value(time_ratios.time_ratio) as time_ratio,
+        any_value(time_ratios.seconds) as seconds
     from cells as dense
-    inner join cells as one
-        on one.dataset = dense.dataset
-        and one.condition = dense.condition
+    inner join cells as other
+        on other.dataset = dense.dataset
+        and other.condition = dense.condition
         and (
-            one.model = dense.model
-            or one.is_baseline
-            or (one.model, dense.model) in (select (model, root) from lines)
+            other.model = dense.model
+            or other.is_baseline
+            or (other.model, dense.model) in (select (model, root) from ancestors)
         )
     left join compression
-        on compression.model = one.model
+        on compression.model = other.model
     left join checkpoints
-        on checkpoints.model = one.model
+        on checkpoints.model = other.model
     left join checkpoints as dense_checkpoints
         on dense_checkpoints.model = dense.model
-    left join times
-        on times.base = dense.model
-        and times.model = one.model
+    left join time_ratios
+        on time_ratios.base = dense.model
+        and time_ratios.model = other.model
     where dense.base_model is null
         and not dense.is_baseline
     group by
         dense.model,
-        one.model,
+        other.model,
         kind
 )
 

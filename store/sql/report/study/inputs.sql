@@ -1,4 +1,4 @@
--- Numerical rank of what every layer is given
+-- Numerical rank of every layer's input
 select
     model,
     modality,

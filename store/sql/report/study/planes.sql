@@ -1,5 +1,5 @@
 -- Embedded tokens on two singular directions
-with grid as (  -- what a grid of models varies
+with grid as ( -- the quantity in which the models of a study differ
     select
         entry.key as model,
         entry.value::double as x

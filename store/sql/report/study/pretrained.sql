@@ -1,5 +1,5 @@
--- Models pretrained with narrow heads, relative to the dense one of their seed, the paper's beside them
-with scored as (
+-- Models pretrained with narrow heads, relative to the dense model of their seed, with the paper's numbers
+with study_scores as (
     select
         scores.model,
         scores.base_model,
@@ -16,31 +16,31 @@ measured as (
     select
         'measured' as whose,
         checkpoints.family,
-        regexp_replace(one.model, '[-_]?[0-9.]*[-_][0-9]+$', '') as line, -- names end in size and seed
-        one.model,
+        regexp_replace(narrow.model, '[-_]?[0-9.]*[-_][0-9]+$', '') as line, -- names end in size and seed
+        narrow.model,
         coalesce(
             list_filter(
                 json_keys(any_value(checkpoints.heads)::json), lambda key: key not in ('factors', 'attention')
             )[1],
             'dense'
         ) as schedule,
-        any_value(one.rank) as size,
+        any_value(narrow.rank) as size,
         count(*) as n_cells,
-        exp(avg(ln(nullif(one.wql, 0) / nullif(dense.wql, 0)))) as WQL,
-        exp(avg(ln(nullif(one.mase, 0) / nullif(dense.mase, 0)))) as MASE
-    from scored as one
-    inner join scored as dense
-        on dense.model = one.base_model
-        and dense.dataset = one.dataset
-        and dense.condition = one.condition
+        exp(avg(ln(nullif(narrow.wql, 0) / nullif(dense.wql, 0)))) as WQL,
+        exp(avg(ln(nullif(narrow.mase, 0) / nullif(dense.mase, 0)))) as MASE
+    from study_scores as narrow
+    inner join study_scores as dense
+        on dense.model = narrow.base_model
+        and dense.dataset = narrow.dataset
+        and dense.condition = narrow.condition
     inner join checkpoints
-        on checkpoints.model = one.model
+        on checkpoints.model = narrow.model
     group by
         checkpoints.family,
-        one.model
+        narrow.model
 ),
 
-ours as (
+measured_values as (
     unpivot measured
     on WQL, MASE
     into
@@ -48,7 +48,7 @@ ours as (
         value value
 ),
 
-figures as (
+study_figures as (
     select figure
     from studies
     where study = $study
@@ -63,7 +63,7 @@ select
     size,
     quantity,
     value
-from ours
+from measured_values
 union all by name
 select
     'published' as whose,
@@ -75,7 +75,7 @@ select
     quantity,
     value
 from published_pretrained
-where figure in (select figure from figures)
+where figure in (select figure from study_figures)
     and first < 64
     and size is not null
 order by quantity desc, family, whose, line, size, model

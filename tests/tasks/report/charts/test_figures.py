@@ -16,7 +16,7 @@ IDENTITY = {"model": "m", "stack": "encoder", "layer": 1, "dataset": "d", "condi
 
 def test_the_scatter_holds_every_point_that_log_axes_can_show(tables: ReportTables) -> None:
     frame = tables.nmse_against_isotropy.frame
-    figure = figures.nmse_against_isotropy(frame)
+    figure = figures.draw_nmse_against_isotropy(frame)
     points = [(x, y) for trace in figure.data[1:] for x, y in zip(trace.x, trace.y, strict=True)]
     wanted = frame.dropna(subset="zeta_adjusted_corrected")
     assert sorted(points) == sorted(zip(wanted["zeta_adjusted_corrected"].abs(), wanted["nmse"], strict=True))
@@ -30,12 +30,12 @@ def test_the_scatter_holds_every_point_that_log_axes_can_show(tables: ReportTabl
 def test_points_without_a_logarithm_are_left_out(bad: float | None) -> None:
     rows = {"model": "m", "dataset": "d", "condition": "c"}
     rows |= {"zeta_adjusted_corrected": [0.1, bad, -0.2], "nmse": [1.0, 1.0, bad]}
-    assert len(figures.drawable(pd.DataFrame(rows))) == 1
+    assert len(figures.select_drawable(pd.DataFrame(rows))) == 1
 
 
 def test_layers_are_in_order_with_the_normed_state_last(tables: ReportTables) -> None:
     study = next(study for study in tables.studies if study.plot == "dimension")
-    figure = figures.effective_dimension(study.answers["layers"].frame)
+    figure = figures.draw_effective_dimension(study.answers["layers"].frame)
     assert len(figure.data) == 4
     assert list(figure.layout.xaxis.ticktext) == ["0", "1", "2", "3", "4", "4′"]
     for trace in figure.data:
@@ -45,19 +45,19 @@ def test_layers_are_in_order_with_the_normed_state_last(tables: ReportTables) ->
 def test_deep_models_get_a_dozen_ticks_at_most() -> None:
     layers = list(range(25))
     rows = {"model": "m", "stack": "s", "layer": layers, "normed": False, "median": 3, "low": 1, "high": 5, "n": 2}
-    assert len(figures.effective_dimension(pd.DataFrame(rows)).layout.xaxis.ticktext) <= 12
+    assert len(figures.draw_effective_dimension(pd.DataFrame(rows)).layout.xaxis.ticktext) <= 12
 
 
 def test_islands_show_each_token_once_a_view(tables: ReportTables) -> None:
     frame = next(study for study in tables.studies if study.plot == "islands").answers["islands"].frame
     part = frame[frame["model"] == frame["model"].iloc[0]]
-    figure = figures.islands(part)
+    figure = figures.draw_islands(part)
     for visible in figure.layout.meta["views"].values():
         assert sum(len(trace.x) for trace, shown in zip(figure.data, visible, strict=True) if shown) == len(part)
 
 
 def test_training_is_relative_to_its_first_loss(tables: ReportTables) -> None:
-    for trace in figures.training(tables.training.frame).data:
+    for trace in figures.draw_training(tables.training.frame).data:
         assert trace.y[0] == 1.0
 
 
@@ -99,9 +99,11 @@ def test_a_model_has_one_colour_whichever_others_a_figure_shows(tables: ReportTa
     frame, losses = tables.nmse_against_isotropy.frame, tables.training.frame
     named = ["another", *sorted(frame["model"].unique())]
     shown = named[-1]
-    one, all_of_it = (figures.nmse_against_isotropy(part, named) for part in (frame[frame["model"] == shown], frame))
+    one, all_of_it = (
+        figures.draw_nmse_against_isotropy(part, named) for part in (frame[frame["model"] == shown], frame)
+    )
     colours = {t.name: t.marker.color for t in all_of_it.data if t.mode == "markers"}
     assert {t.name: t.marker.color for t in one.data if t.mode == "markers"}.items() <= colours.items()
-    lines = {t.name: t.line.color for t in figures.training(losses, named).data}
+    lines = {t.name: t.line.color for t in figures.draw_training(losses, named).data}
     assert lines[shown] == colours[next(name for name in colours if name.startswith(shown))]
-    assert [t.name for t in figures.training(losses, ["another"]).data] == sorted(losses["model"].unique())
+    assert [t.name for t in figures.draw_training(losses, ["another"]).data] == sorted(losses["model"].unique())

@@ -40,7 +40,7 @@ def titles(figure: go.Figure) -> list[str]:
     return [annotation.text for annotation in figure.layout.annotations]
 
 
-@pytest.mark.parametrize("draw", [panels.by_domain, panels.by_condition])
+@pytest.mark.parametrize("draw", [panels.draw_by_domain, panels.draw_by_condition])
 def test_every_point_that_log_axes_can_show_is_drawn_once(draw: object, tables: ReportTables) -> None:
     rows = tables.studies[0].answers["points"].frame
     wanted = rows.dropna(subset="zeta_adjusted")
@@ -50,14 +50,14 @@ def test_every_point_that_log_axes_can_show_is_drawn_once(draw: object, tables: 
 
 
 def test_a_panel_has_the_papers_letter_and_its_own_domains_points() -> None:
-    figure = panels.by_domain(PAIR, MODELS, CONDITIONS)
+    figure = panels.draw_by_domain(PAIR, MODELS, CONDITIONS)
     assert titles(figure) == ["<b>b · nature</b>", "<b>e · retail</b>"]
     told = {(trace.xaxis, row[0]) for trace in figure.data if trace.hovertemplate for row in trace.customdata if row[0]}
     assert told == {("x", "rain"), ("x2", "car"), ("x2", "dominick")}
 
 
 def test_dataset_1_is_filled_and_2_is_open_even_where_1_is_lacking() -> None:
-    for trace in (t for t in panels.by_domain(PAIR, MODELS, CONDITIONS).data if t.hovertemplate):
+    for trace in (t for t in panels.draw_by_domain(PAIR, MODELS, CONDITIONS).data if t.hovertemplate):
         for row, symbol in zip(trace.customdata, trace.marker.symbol, strict=True):
             if row[0]:
                 assert ("-open" in symbol) == (row[0] in ("dominick", "rain"))
@@ -65,7 +65,7 @@ def test_dataset_1_is_filled_and_2_is_open_even_where_1_is_lacking() -> None:
 
 def test_a_line_joins_the_two_data_sets_of_one_model_and_condition_only() -> None:
     more = pd.concat([PAIR, PAIR[PAIR["dataset"] == "car"].assign(dataset="zoo", paper=None, zeta_adjusted=0.5)])
-    figure = panels.by_domain(more, MODELS, CONDITIONS)
+    figure = panels.draw_by_domain(more, MODELS, CONDITIONS)
     lines = []
     for trace in (trace for trace in figure.data if trace.hovertemplate):
         for real, part in itertools.groupby(trace.customdata, key=lambda row: bool(row[0])):
@@ -79,7 +79,7 @@ def test_a_line_joins_the_two_data_sets_of_one_model_and_condition_only() -> Non
 
 def test_an_arrow_leads_from_the_first_condition_to_the_second_whichever_is_first() -> None:
     for order in (CONDITIONS, CONDITIONS[::-1]):
-        figure = panels.by_condition(PAIR, MODELS, order)
+        figure = panels.draw_by_condition(PAIR, MODELS, order)
         drawn = [trace for trace in figure.data if trace.hovertemplate]
         heads = [trace for trace in figure.data if trace.marker.angleref == "previous"]
         assert len(heads) == len(drawn) == 4  # models x panels
@@ -95,30 +95,32 @@ def test_an_arrow_leads_from_the_first_condition_to_the_second_whichever_is_firs
 def test_a_point_whose_other_condition_cannot_be_drawn_stands_without_an_arrow() -> None:
     rows = PAIR[PAIR["model"] == "m"].copy()
     rows.loc[rows["condition"] == "short", "nmse"] = np.nan
-    figure = panels.by_condition(rows, MODELS, CONDITIONS)
+    figure = panels.draw_by_condition(rows, MODELS, CONDITIONS)
     assert len(points(figure)) == 3
     assert not [trace for trace in figure.data if trace.marker.angleref]
 
 
 def test_numbers_say_which_data_set_an_arrow_is_of() -> None:
-    for trace in (t for t in panels.by_condition(PAIR, MODELS, CONDITIONS).data if t.hovertemplate):
+    for trace in (t for t in panels.draw_by_condition(PAIR, MODELS, CONDITIONS).data if t.hovertemplate):
         for row, text in zip(trace.customdata, trace.text, strict=True):
             assert text == ({"car": "1", "dominick": "2", "rain": "2"}[row[0]] if row[2] == "long" else "")
 
 
 def test_a_model_has_its_colour_though_others_are_not_there() -> None:
     rows = PAIR[PAIR["model"] == "n"]
-    assert {t.marker.color for t in panels.by_domain(rows, MODELS, CONDITIONS).data if t.hovertemplate} == {COLOURS[1]}
+    assert {t.marker.color for t in panels.draw_by_domain(rows, MODELS, CONDITIONS).data if t.hovertemplate} == {
+        COLOURS[1]
+    }
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 12])
 def test_panels_do_not_overlap_and_share_their_ranges(count: int) -> None:
     rows = frame({f"d{n}": (f"domain{n:02d}", None) for n in range(count)})
-    figure = panels.by_domain(rows, MODELS, CONDITIONS)
+    figure = panels.draw_by_domain(rows, MODELS, CONDITIONS)
     for layout in (figure.layout.to_plotly_json(), figure.layout.meta["narrow"]):
         boxes = []
         for place in range(count):
-            names = grid.axes(place)
+            names = grid.axis_names(place)
             x, y = (layout[name.replace(name[0], f"{name[0]}axis")] for name in names.values())
             assert x["range"] == layout["xaxis"]["range"] and y["range"] == layout["yaxis"]["range"]
             boxes.append((*x["domain"], *y["domain"]))
@@ -129,7 +131,7 @@ def test_panels_do_not_overlap_and_share_their_ranges(count: int) -> None:
 
 def test_all_values_lie_inside_the_shared_ranges() -> None:
     rows = PAIR.assign(zeta_adjusted=10.0 ** -np.arange(len(PAIR)), nmse=1.0)
-    figure = panels.by_domain(rows, MODELS, CONDITIONS)
+    figure = panels.draw_by_domain(rows, MODELS, CONDITIONS)
     low, high = figure.layout.xaxis.range
     assert low < -(len(PAIR) - 1) and high > 0
     assert figure.layout.yaxis.range[0] < 0 < figure.layout.yaxis.range[1]
@@ -137,12 +139,12 @@ def test_all_values_lie_inside_the_shared_ranges() -> None:
 
 @pytest.mark.parametrize("domain", [None, "", float("nan")])
 def test_a_data_set_without_a_domain_has_a_panel_too(domain: object) -> None:
-    assert titles(panels.by_domain(PAIR.assign(domain=domain), MODELS, CONDITIONS)) == ["<b>a · other</b>"]
+    assert titles(panels.draw_by_domain(PAIR.assign(domain=domain), MODELS, CONDITIONS)) == ["<b>a · other</b>"]
 
 
 def test_the_fourth_data_set_of_a_domain_and_all_after_it_look_alike_and_the_legend_says_so() -> None:
     rows = frame({f"d{n}": ("nature", None) for n in range(6)})
-    figure = panels.by_domain(rows, MODELS, CONDITIONS)
+    figure = panels.draw_by_domain(rows, MODELS, CONDITIONS)
     keys = [trace.name for trace in figure.data if trace.showlegend is not False]
     assert keys[2:6] == ["Dataset 1", "Dataset 2", "Dataset 3", "Dataset 4 and more"]
     found = {

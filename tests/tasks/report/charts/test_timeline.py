@@ -36,7 +36,7 @@ def boxes(figure: Any) -> list[tuple[str, float, float, float, float]]:
 
 
 def test_a_job_stands_from_its_start_to_its_end_in_the_row_of_its_actor() -> None:
-    made = timeline.figure(
+    made = timeline.draw_stage(
         bars(("actor-2", "load", "a", 0, 1, 1), ("actor-2", "job", "a", 1, 3, 1), ("actor-10", "job", "b", 2, 6, 1)),
         MODELS,
     )
@@ -51,7 +51,7 @@ def test_a_job_stands_from_its_start_to_its_end_in_the_row_of_its_actor() -> Non
 
 def test_shares_of_one_part_stand_on_each_other_and_fill_the_row_no_further() -> None:
     rows = [("n", "job", "a", 0, 5, 0.25), ("n", "job", "b", 0, 5, 0.75), ("n", "load", "b", 5, 5, 0.5)]
-    found = {box[0]: box[3:] for box in boxes(timeline.figure(bars(*rows), MODELS))}
+    found = {box[0]: box[3:] for box in boxes(timeline.draw_stage(bars(*rows), MODELS))}
     assert found == {
         "a": (pytest.approx(-0.4), pytest.approx(-0.2)),
         "b": (pytest.approx(-0.2), pytest.approx(0.4)),
@@ -62,7 +62,7 @@ def test_shares_of_one_part_stand_on_each_other_and_fill_the_row_no_further() ->
 def test_ten_subjects_have_colours_and_the_rest_with_the_unknown_are_others() -> None:
     names = [f"m{n:02}" for n in range(12)]
     rows = [("actor-0", "job", name, float(n), 1 + n / 100, 1.0) for n, name in enumerate([*names, None])]
-    traces = timeline.figure(bars(*rows), names).data
+    traces = timeline.draw_stage(bars(*rows), names).data
     assert [trace.name for trace in traces] == [*names[2:], "others"]
     assert len(traces[-1].x) == 3
 
@@ -80,21 +80,21 @@ def test_ten_subjects_have_colours_and_the_rest_with_the_unknown_are_others() ->
     ],
 )
 def test_a_caption_says_how_many_did_what_for_how_long_and_how_idle(changes: dict[str, Any], told: str) -> None:
-    (drawn,) = timeline.drawn(bars(("actor-0", "job", "a", 0, 5, 1)), idle(**changes), MODELS)
+    (drawn,) = timeline.draw_figures(bars(("actor-0", "job", "a", 0, 5, 1)), idle(**changes), MODELS)
     assert drawn.caption == told
     assert drawn.name == "timeline-geometry"
 
 
 def test_a_section_has_a_picture_a_stage_and_both_answers_behind_it(tables: ReportTables) -> None:
-    made = timeline.section(tables, MODELS)
-    assert [picture.name for picture in made.pictures] == ["timeline-geometry", "timeline-forecasts"]
-    assert [source.name for source in made.behind] == ["timeline", "idle_share"]
-    assert made.listings[0].table.total == len(tables.idle_share.frame)
+    made = timeline.build_section(tables, MODELS)
+    assert [picture.name for picture in made.figures] == ["timeline-geometry", "timeline-forecasts"]
+    assert [source.name for source in made.provenance] == ["timeline", "idle_share"]
+    assert made.tables[0].table.total == len(tables.idle_share.frame)
 
 
 def test_a_phone_gets_a_taller_picture_for_the_legend(tables: ReportTables) -> None:
     names = [f"a model of a longer name {n}" for n in range(8)]
     rows = [("actor-0", "job", name, float(n), 1.0, 1.0) for n, name in enumerate(names)]
-    layout = timeline.figure(bars(*rows), names).layout
+    layout = timeline.draw_stage(bars(*rows), names).layout
     assert layout.meta["narrow"]["height"] > layout.height
     assert layout.height - layout.margin.t == layout.meta["narrow"]["height"] - layout.meta["narrow"]["margin"]["t"]

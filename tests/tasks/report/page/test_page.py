@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.tasks.report.answers import with_rows
-from tsfmscope.tasks.report.page.html_table import csv_link, html_table
+from tsfmscope.tasks.report.page.html_table import build_table, csv_link
 from tsfmscope.tasks.report.page.page import render
 from tsfmscope.tasks.report.tables import Answer, ReportTables
 
@@ -115,7 +115,7 @@ def test_a_lacking_column_is_named(tables: ReportTables) -> None:
         render(replace(tables, nmse_against_isotropy=broken))
     study = tables.studies[0]
     broken = replace(study.published, frame=study.published.frame.drop(columns="why"))
-    with pytest.raises(ValueError, match=r"What the paper says.*: expected columns why, found"):
+    with pytest.raises(ValueError, match=r"Claims of the paper.*: expected columns why, found"):
         render(replace(tables, studies=(replace(study, published=broken),)))
 
 
@@ -146,7 +146,7 @@ def test_a_long_table_is_cut_in_the_page_and_whole_in_its_csv(tables: ReportTabl
     ],
 )
 def test_cells_show_numbers_shortly_and_keep_them_to_sort_by(value: object, text: str, number: float | None) -> None:
-    (row,) = html_table(pd.DataFrame({"x": pd.Series([value], dtype=object)})).rows
+    (row,) = build_table(pd.DataFrame({"x": pd.Series([value], dtype=object)})).rows
     assert (row[0].text, row[0].number) == (text, number)
 
 
@@ -157,15 +157,15 @@ def test_a_study_is_found_by_its_figures_number_and_says_what_the_paper_says(pag
         assert f'<span class="kicker">{study.figure}</span> {study.title}' in part or study.figure is None
         for verdict in ("agrees", "differs", "undecided", "not-comparable"):
             assert f'<li class="{verdict}">The paper (section 5.1): isotropy is lower on all noisy data sets' in part
-        assert "0 of 2 printed numbers beside ours can be compared: a small checkpoint of ours (2), a stand-in" in part
+        assert "0 of 2 printed numbers next to ours can be compared: a small checkpoint of ours (2), a stand-in" in part
         assert ("params/paper.yaml" in part) == (study.figure is not None)
         assert f'href="#study-{study.name}"' in page
 
 
 def test_a_still_picture_stands_in_for_figures_in_print_and_without_javascript(tables: ReportTables) -> None:
     text = render(tables, {"domains": b"png"})
-    assert text.count('<img class="still" src="data:image/png;base64,cG5n" alt="8 scatter plots') == 1
-    assert text.count('class="pictures stilled"') == 1
+    assert text.count('<img class="static" src="data:image/png;base64,cG5n" alt="8 scatter plots') == 1
+    assert text.count('class="figures has-static"') == 1
 
 
 def test_a_study_without_rows_says_so(tables: ReportTables) -> None:
@@ -173,4 +173,4 @@ def test_a_study_without_rows_says_so(tables: ReportTables) -> None:
     published = replace(study.published, frame=study.published.frame.iloc[:0])
     empty = with_rows(replace(study, published=published), "points", study.answers["points"].frame.iloc[:0])
     text = render(replace(tables, studies=(empty,)))
-    assert "Nothing of this study is at hand" in text
+    assert "This study has no results" in text

@@ -13,8 +13,8 @@ from tsfmscope.tasks.report.tables import ReportTables
 
 
 def test_the_table_names_figure_number_verdict_and_reason(tables: ReportTables) -> None:
-    found = published.section(tables.printed)
-    (listing,) = found.listings
+    found = published.build_section(tables.printed)
+    (listing,) = found.tables
     assert listing.table.heads == ["figure", "number", "model", "published", "ours", "interval", "verdict", "why"]
     assert listing.table.filtered and listing.table.total == len(tables.printed.frame) == 13
     first = [cell.text for cell in listing.table.rows[0]]
@@ -26,11 +26,11 @@ def test_the_table_names_figure_number_verdict_and_reason(tables: ReportTables) 
 
 
 def test_what_to_run_stands_once_with_how_many_numbers_it_is_for(tables: ReportTables) -> None:
-    assert published.remedies(["b", "a", "a", "c"]) == [
-        "What to run for a comparison, and of how many numbers: “a” (2), “b” (1), “c” (1)."
+    assert published.describe_runs(["b", "a", "a", "c"]) == [
+        "Runs that would make numbers comparable, with their count: “a” (2), “b” (1), “c” (1)."
     ]
-    assert published.remedies([]) == []
-    assert "“make profile NAME=paper; make repro” (12)" in published.section(tables.printed).notes[-1]
+    assert published.describe_runs([]) == []
+    assert "“make profile NAME=paper; make repro” (12)" in published.build_section(tables.printed).notes[-1]
 
 
 def test_a_verdict_is_a_class_of_its_cell_in_the_page(tables: ReportTables) -> None:
@@ -44,14 +44,14 @@ def test_a_verdict_is_a_class_of_its_cell_in_the_page(tables: ReportTables) -> N
 
 
 def test_without_rows_the_section_says_so(tables: ReportTables) -> None:
-    found = published.section(replace(tables.printed, frame=tables.printed.frame.iloc[:0]))
-    assert (found.rows, found.listings, found.notes) == (0, (), ())
+    found = published.build_section(replace(tables.printed, frame=tables.printed.frame.iloc[:0]))
+    assert (found.rows, found.tables, found.notes) == (0, (), ())
 
 
 def test_a_lacking_column_is_named(tables: ReportTables) -> None:
     broken = replace(tables.printed, frame=tables.printed.frame.drop(columns="run"))
     with pytest.raises(ValueError, match="expected columns run, found"):
-        published.section(broken)
+        published.build_section(broken)
 
 
 def test_a_run_of_ones_own_studies_does_not_list_what_papers_print(tables: ReportTables) -> None:
@@ -59,9 +59,9 @@ def test_a_run_of_ones_own_studies_does_not_list_what_papers_print(tables: Repor
     own = [replace(study, figure=None) for study in tables.studies]
     frame = tables.printed.frame
     unmeasured = replace(tables.printed, frame=frame.assign(verdict="not measured"))
-    assert published.is_asked(tables)
-    assert published.is_asked(replace(tables, printed=unmeasured)), "a study is of a figure"
-    assert published.is_asked(replace(tables, studies=own)), "numbers were measured"
+    assert published.is_shown(tables)
+    assert published.is_shown(replace(tables, printed=unmeasured)), "a study is of a figure"
+    assert published.is_shown(replace(tables, studies=own)), "numbers were measured"
     whole, bare = (replace(tables, studies=studies, printed=unmeasured) for studies in (tables.studies, own))
     assert ['id="printed-table"' in render(one) for one in (whole, bare)] == [True, False]
     told = ["13 printed numbers were not measured" in str(summarise(one)) for one in (whole, bare)]

@@ -34,24 +34,24 @@ def study(tables: ReportTables, *, claims: pd.DataFrame | None = None, **answers
 
 def claim(verdict: str, model: str | None) -> dict[str, Any]:
     row = dict.fromkeys(verdicts.COLUMNS)
-    return row | {"claim": rank_summary.GROWS, "model": model, "verdict": verdict, "quantity": "mean"}
+    return row | {"claim": rank_summary.GROWTH_CLAIM, "model": model, "verdict": verdict, "quantity": "mean"}
 
 
 LINES = (("a", "encoder", [90, 10, 30]), ("a", "decoder", [10, 99, 50]), ("b", "decoder", [20, 20]), ("c", "x", [7]))
 
 
 def test_first_and_last_layer_are_medians_over_stacks_of_two_layers_or_more() -> None:
-    found = rank_summary.ends(pd.concat([inputs(*LINES), inputs(("a", "encoder", [1, 1, 99]), epsilon=0.1)]))
+    found = rank_summary.compare_ends(pd.concat([inputs(*LINES), inputs(("a", "encoder", [1, 1, 99]), epsilon=0.1)]))
     assert found == rank_summary.Ends(first=0.2, last=0.3, rises=1, stacks=3, models=2)  # c has one layer alone
     shuffled = inputs(*LINES).sample(frac=1, random_state=3)
-    assert rank_summary.ends(shuffled) == found
-    assert rank_summary.ends(inputs(("c", "x", [7]))) is None
+    assert rank_summary.compare_ends(shuffled) == found
+    assert rank_summary.compare_ends(inputs(("c", "x", [7]))) is None
 
 
 def test_a_rank_below_roundings_floor_is_left_out() -> None:
     frame = inputs(*LINES)
     frame.loc[(frame["stack"] == "encoder") & (frame["layer"] == 2), "below_noise_floor"] = True
-    found = rank_summary.ends(frame)
+    found = rank_summary.compare_ends(frame)
     assert found is not None and found.last == 0.2  # 10, 50 and 20
 
 
@@ -59,35 +59,35 @@ def test_growth_is_told_of_the_study_with_most_models(tables: ReportTables) -> N
     claims = pd.DataFrame([claim("agrees", "a"), claim("agrees", "b"), claim("differs", "c"), claim("undecided", None)])
     wide = study(tables, inputs=inputs(*LINES), weights=inputs(("a", "encoder", [80, 40])), claims=claims)
     narrow = study(tables, inputs=inputs(("z", "encoder", [1, 2])))
-    told = rank_summary.growth([narrow, wide])
+    told = rank_summary.describe_growth([narrow, wide])
     assert told[0].endswith("grows with depth in 2 of 3, does not in 1, and is undecided in 0.")
-    assert "has 20 % of the most possible rank, what leaves the last 30 % (medians over 3 stacks of 2 models" in told[1]
+    assert "has 20 % of the full rank, the output of the last 30 % (medians over 3 stacks of 2 models" in told[1]
     assert told[1].endswith("It rises in 1 of 3.")
-    assert "goes from 80 % to 40 % of the most possible, and rises in 0 of 1 stacks." in told[2]
-    assert rank_summary.growth([study(tables)]) == []
+    assert "goes from 80 % to 40 % of the full rank, and rises in 0 of 1 stacks." in told[2]
+    assert rank_summary.describe_growth([study(tables)]) == []
 
 
 def test_the_claim_is_worded_as_in_the_view() -> None:
     sql = Path(store.__file__).parent.joinpath("sql/views/published_claims.sql").read_text()
-    assert f"'{rank_summary.GROWS}'" in sql
+    assert f"'{rank_summary.GROWTH_CLAIM}'" in sql
 
 
-@pytest.mark.parametrize(("svd", "kept"), [(1.05, "2 of 2 stay within"), (1.06, "1 of 2 stays within")])
+@pytest.mark.parametrize(("svd", "kept"), [(1.05, "2 of 2 methods"), (1.06, "1 of 2 methods")])
 def test_what_a_quarter_of_the_attention_costs_is_told_by_method(tables: ReportTables, svd: float, kept: str) -> None:
     rows = [("m@svd-8", "svd", 0.125, 9.0), ("m@svd-4", "svd", 0.25, svd), ("m@svd-2", "svd", 0.5, 0.9)]
     rows += [("m@joint-4", "joint", 0.25, 1.0), ("m@none", "activation-aware", 0.25, None)]
     frame = pd.DataFrame(rows, columns=["model", "method", "size", "wql_ratio"])
     frame = frame.assign(whose="measured", family="f", rank_ratio=0.1, mase_ratio=1.0, overlap=1.0, lppl=1.0)
     printed = frame.assign(whose="published", wql_ratio=0.01)
-    (told,) = rank_summary.compressing([study(tables, compressed=pd.concat([frame, printed]))])
-    assert told.startswith("Cut to 25 % of its attention's parameters, m has")
-    assert f"1 by joint, {svd} by svd; {kept} 5 %." in told
-    assert rank_summary.compressing([study(tables, compressed=printed)]) == []  # none of ours
+    (told,) = rank_summary.describe_compression([study(tables, compressed=pd.concat([frame, printed]))])
+    assert told.startswith("With 25 % of the attention's parameters left, the WQL of m relative to the original is")
+    assert f"1 by joint, {svd} by svd; {kept} stay within 5 %." in told
+    assert rank_summary.describe_compression([study(tables, compressed=printed)]) == []  # none of ours
 
 
 def test_theorems_are_counted_as_printed_and_repaired(tables: ReportTables) -> None:
-    (told,) = rank_summary.theorems(tables)
+    (told,) = rank_summary.describe_bounds(tables)
     assert told == (
-        "1 of its 2 bounds hold as printed at all of 1,000 random instances each; the others fail at some, and of 1 "
-        "repaired ones 1 fail at none."
+        "Of the paper's 2 bounds, 1 held as printed at every one of 1,000 random instances; 1 failed at some. "
+        "Of 1 repaired bounds, 1 held at all."
     )

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tasks.report.answers import with_rows
 from tsfmscope.tasks.report.page import page, studies
-from tsfmscope.tasks.report.page.html_table import NOTHING, html_table
+from tsfmscope.tasks.report.page.html_table import NOTHING, build_table
 from tsfmscope.tasks.report.plots.dimension import paper_table
 from tsfmscope.tasks.report.tables import ReportTables, StudyTables
 
@@ -31,7 +31,7 @@ def test_the_papers_row_of_table_1_stands_under_its_familys_ours(tables: ReportT
         ours = layers[(layers["model"] == row.model) & (layers["stack"] == row.stack)]
         assert [row[3], row[4], row[5], row[6]] == ours[(ours["layer"] > 0) & ~ours["normed"]]["median"].tolist()
         assert row[-1] == ours[ours["normed"]]["median"].item()
-    assert html_table(frame).rows[0][-2].text == NOTHING  # four layers have no twelfth
+    assert build_table(frame).rows[0][-2].text == NOTHING  # four layers have no twelfth
 
 
 def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> None:
@@ -47,11 +47,11 @@ def test_table_1_without_printed_numbers_is_ours_alone(tables: ReportTables) -> 
         ("domains", "Filled: Dataset 1 of the domain; open: Dataset 2"),
         ("conditions", "Filled: context-500; then context-100"),
         ("dimension", "Median over data sets and conditions"),
-        ("islands", "320 of 2,048 tokens; three components hold"),
+        ("islands", "320 of 2,048 tokens; the three components explain"),
     ],
 )
 def test_a_caption_says_what_the_picture_means(picture: str, text: str, tables: ReportTables) -> None:
-    drawn = studies.draw_figures(study(tables, picture), page.models(tables))
+    drawn = studies.draw_figures(study(tables, picture), page.order_models(tables))
     assert drawn
     assert all(text in one.caption for one in drawn)
 
@@ -63,7 +63,7 @@ def test_only_a_figure_of_the_paper_has_its_letters(
     one = study(tables, "domains")
     frame = one.answers["points"].frame[one.answers["points"].frame["domain"].isin(["nature", "finance"])]
     own = replace(with_rows(one, "points", frame), figure=figure)
-    (drawn,) = studies.draw_figures(own, page.models(tables))
+    (drawn,) = studies.draw_figures(own, page.order_models(tables))
     assert [note.text[3] for note in drawn.figure.layout.annotations] == letters
     assert f"{letters[0]} · nature, {letters[1]} · finance" in drawn.alt
 
@@ -74,7 +74,7 @@ def test_compressed_models_are_drawn_beside_their_base_a_picture_a_base(tables: 
     base = frame["model"].iloc[0]
     made = frame[frame["model"] == base].assign(model=f"{base}@joint-0.5")
     with_made = with_rows(one, "layers", pd.concat((frame, made)))
-    drawn = studies.draw_figures(with_made, page.models(tables))
+    drawn = studies.draw_figures(with_made, page.order_models(tables))
     assert [picture.title for picture in drawn] == sorted(frame["model"].unique())
     (alone,) = (picture for picture in drawn if picture.title == base)
     assert {str(trace.name).partition(" ")[0] for trace in alone.figure.data} == {base, f"{base}@joint-0.5"}
@@ -84,18 +84,18 @@ def test_data_sets_are_named_where_the_domain_does_not_name_them_and_stand_ins_a
     one = study(tables, "domains")
     frame = one.answers["points"].frame
     frame = frame.assign(stands_in_for=["other data" if name == "nile" else None for name in frame["dataset"]])
-    (drawn,) = studies.draw_figures(with_rows(one, "points", frame), page.models(tables))
+    (drawn,) = studies.draw_figures(with_rows(one, "points", frame), page.order_models(tables))
     assert "finance 1 exchange_rate, 2 nn5_weekly" in drawn.caption
     assert "nile (a stand-in)" in drawn.caption and "elnino (a stand-in)" not in drawn.caption
     assert "linear-1" not in drawn.caption
-    assert "4 of 68 points have no value on a log axis" in drawn.caption
+    assert "4 of 68 points are not positive" in drawn.caption
 
 
 @pytest.mark.parametrize("picture", ["domains", "conditions", "dimension", "islands", "none"])
 def test_a_study_without_rows_draws_nothing(picture: str, tables: ReportTables) -> None:
     one = study(tables, picture)
     bare = replace(one, answers={q: replace(a, frame=a.frame.iloc[:0]) for q, a in one.answers.items()})
-    assert studies.draw_figures(bare, page.models(tables)) == ()
+    assert studies.draw_figures(bare, page.order_models(tables)) == ()
 
 
 def test_only_what_differs_among_islands_stands_in_their_titles(tables: ReportTables) -> None:

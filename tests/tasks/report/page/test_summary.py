@@ -48,7 +48,7 @@ def test_where_no_correlation_is_defined_the_headline_says_what_it_needs(tables:
 @pytest.mark.parametrize(
     ("models", "text"),
     [
-        (1, "With fewer than two models there is nothing to compare"),
+        (1, "With fewer than two models, nothing can be concluded"),
         (2, "With two models nothing can be concluded: they can be ordered in two ways only"),
         (3, "never gives p below 0.33"),
         (4, "never gives p below 0.083"),
@@ -83,18 +83,20 @@ def test_small_checkpoints_are_not_the_papers_models(tables: ReportTables) -> No
 
 
 def test_what_was_left_out_is_counted(tables: ReportTables) -> None:
-    assert "187 things were skipped, no job failed; reasons below." in _words(tables)
+    assert "187 inputs were skipped, no job failed; the reasons are listed below." in _words(tables)
     failed = pd.DataFrame({"stage": ["geometry"], "error": ["ValueError"], "example": ["x"], "n": [1]})
-    assert "187 things were skipped, 1 job failed; reasons below." in _words(_with(tables, "failures", failed))
+    assert "187 inputs were skipped, 1 job failed; the reasons are listed below." in _words(
+        _with(tables, "failures", failed)
+    )
 
 
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [
-        (-0.5, -0.1, "In these data yes, the more isotropic models err less."),
-        (0.1, 0.5, "In these data no, the more isotropic models err more."),
-        (-0.5, 0.1, "These data do not settle it: the interval holds 0."),
-        (None, None, "These data do not settle it: there is no interval."),
+        (-0.5, -0.1, "In these data yes: more isotropic models have lower error."),
+        (0.1, 0.5, "In these data no: more isotropic models have higher error."),
+        (-0.5, 0.1, "These data do not answer it: the interval contains 0."),
+        (None, None, "These data do not answer it: there is no interval."),
     ],
 )
 def test_the_first_question_is_answered_by_the_interval_before_its_number(

@@ -37,7 +37,7 @@ def frame(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def test_an_undecided_claim_gives_its_reason() -> None:
-    assert verdicts.sentence(ROW) == (
+    assert verdicts.describe_claim(ROW) == (
         f"{SAYS} {RHO}. Here: 0.12 (95 % interval −0.1 to 0.31; n = 12; p = 0.2): undecided, because p is above 0.05."
     )
 
@@ -47,38 +47,38 @@ def test_an_undecided_claim_gives_its_reason() -> None:
 )
 def test_a_decided_claim_says_which_way(verdict: str, measured: float, low: float, high: float) -> None:
     row = ROW | {"measured": measured, "low": low, "high": high, "p": 0.001, "why": None, "verdict": verdict}
-    text = verdicts.sentence(row)
+    text = verdicts.describe_claim(row)
     assert text.endswith(f"; n = 12; p = 0.001): {verdict}.")
     assert f"Here: {'−' if measured < 0 else ''}0.4 (95 % interval" in text
 
 
 def test_what_cannot_be_compared_says_why_and_where() -> None:
     row = ROW | {"verdict": "not comparable", "why": "a small checkpoint of ours", "model": "m", "condition": "c"}
-    assert "Here, m, c,: " not in verdicts.sentence(row)
-    assert "Here (m, c): 0.12" in verdicts.sentence(row)
-    assert verdicts.sentence(row).endswith(": not comparable, because a small checkpoint of ours.")
+    assert "Here, m, c,: " not in verdicts.describe_claim(row)
+    assert "Here (m, c): 0.12" in verdicts.describe_claim(row)
+    assert verdicts.describe_claim(row).endswith(": not comparable, because a small checkpoint of ours.")
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
 def test_what_was_not_measured_is_said_and_shows_no_nan(missing: Any) -> None:
     lacking = dict.fromkeys(("measured", "low", "high", "n", "p"), missing)
-    text = verdicts.sentence(ROW | lacking | {"why": "not measured"})
+    text = verdicts.describe_claim(ROW | lacking | {"why": "not measured"})
     assert text == f"{SAYS} {RHO}. Here: nothing measured: undecided, because not measured."
-    bare = verdicts.sentence(ROW | lacking | {"source": missing, "published_text": missing, "why": missing})
+    bare = verdicts.describe_claim(ROW | lacking | {"source": missing, "published_text": missing, "why": missing})
     assert bare.endswith("err less. Here: nothing measured: undecided.") and bare.startswith("The paper: within")
 
 
 @pytest.mark.parametrize("bad", [None, "", "yes", "Agrees"])
 def test_a_verdict_that_is_none_is_refused(bad: Any) -> None:
     with pytest.raises(ValueError, match="expected one of agrees, differs, undecided, not comparable"):
-        verdicts.sentence(ROW | {"verdict": bad})
+        verdicts.describe_claim(ROW | {"verdict": bad})
 
 
 def test_claims_are_sentences_and_numbers_are_rows(tables: ReportTables) -> None:
     published = tables.studies[0].published.frame
-    said = verdicts.claims(published)
+    said = verdicts.describe_claims(published)
     assert [one.verdict for one in said] == ["undecided", "agrees", "differs", "not-comparable"]
-    numbers = verdicts.numbers(published)
+    numbers = verdicts.tabulate_numbers(published)
     assert numbers["published"].tolist() == 12 * ["4"] + ["0.0000066"]  # as printed, and not 6.6e-06
     assert numbers["number"].tolist()[11:] == [
         "d(0.8) of chronos-t5 on finance-1, layer 12",
@@ -94,15 +94,15 @@ def test_claims_are_sentences_and_numbers_are_rows(tables: ReportTables) -> None
 def test_the_line_counts_what_can_be_compared() -> None:
     ours = {"published": 1.0, "comparable": False, "verdict": "not comparable", "why": "a small checkpoint of ours"}
     data = ours | {"why": "a small checkpoint of ours; a stand-in for the data: x; y: z"}
-    assert verdicts.tally(frame(ours, data, {})) == (
-        "0 of 2 printed numbers beside ours can be compared: "
+    assert verdicts.count_verdicts(frame(ours, data, {})) == (
+        "0 of 2 printed numbers next to ours can be compared: "
         "a small checkpoint of ours (2), a stand-in for the data (1)."
     )
     agrees = {"published": 1.0, "comparable": True, "verdict": "agrees", "why": None}
-    assert verdicts.tally(frame(agrees)) == "1 of 1 printed number beside ours can be compared: 1 agrees."
+    assert verdicts.count_verdicts(frame(agrees)) == "1 of 1 printed number next to ours can be compared: 1 agrees."
     both = frame(agrees, agrees, agrees | {"verdict": "differs"}, agrees | {"verdict": "undecided"}, ours)
-    assert verdicts.tally(both) == (
-        "4 of 5 printed numbers beside ours can be compared: 2 agree, 1 differs, 1 is undecided. "
+    assert verdicts.count_verdicts(both) == (
+        "4 of 5 printed numbers next to ours can be compared: 2 agree, 1 differs, 1 is undecided. "
         "The others: a small checkpoint of ours (1)."
     )
 
@@ -110,14 +110,14 @@ def test_the_line_counts_what_can_be_compared() -> None:
 def test_the_line_says_how_many_were_not_measured() -> None:
     none = {"published": 1.0, "comparable": False, "verdict": "not measured", "why": "the model has 4 layers"}
     agrees = {"published": 1.0, "comparable": True, "verdict": "agrees", "why": None}
-    assert verdicts.tally(frame(none, none)) == "2 printed numbers were not measured here."
-    assert verdicts.tally(frame(agrees, none)) == (
-        "1 of 1 printed number beside ours can be compared: 1 agrees. 1 printed number was not measured here."
+    assert verdicts.count_verdicts(frame(none, none)) == "2 printed numbers were not measured here."
+    assert verdicts.count_verdicts(frame(agrees, none)) == (
+        "1 of 1 printed number next to ours can be compared: 1 agrees. 1 printed number was not measured here."
     )
 
 
 def test_without_printed_numbers_there_is_no_line_and_no_table() -> None:
-    assert verdicts.tally(frame({})) == ""
-    assert verdicts.tally(frame({}).iloc[:0]) == ""
-    assert len(verdicts.numbers(frame({}))) == 0
-    assert verdicts.claims(frame({}).iloc[:0]) == []
+    assert verdicts.count_verdicts(frame({})) == ""
+    assert verdicts.count_verdicts(frame({}).iloc[:0]) == ""
+    assert len(verdicts.tabulate_numbers(frame({}))) == 0
+    assert verdicts.describe_claims(frame({}).iloc[:0]) == []

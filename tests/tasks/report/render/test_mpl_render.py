@@ -14,7 +14,7 @@ from PIL import Image
 
 from tsfmscope.tasks.report.colorscale import HEAT
 from tsfmscope.tasks.report.page import page, studies
-from tsfmscope.tasks.report.quantize_png import light
+from tsfmscope.tasks.report.quantize_png import quantize
 from tsfmscope.tasks.report.render.mpl_render import render
 from tsfmscope.tasks.report.tables import ReportTables
 
@@ -102,7 +102,7 @@ def test_panels_stand_apart() -> None:
 
 def test_every_figure_of_a_page_is_drawn_the_same_twice(tables: ReportTables) -> None:
     for study in tables.studies:
-        drawn = [(one.title, one.figure) for one in studies.draw_figures(study, page.models(tables))]
+        drawn = [(one.title, one.figure) for one in studies.draw_figures(study, page.order_models(tables))]
         if drawn:
             assert render(drawn) == render(drawn)
 
@@ -126,7 +126,7 @@ def test_bytes_do_not_depend_on_the_process_nor_hold_a_date() -> None:
 
 def test_names_are_read_as_they_stand(hostile: ReportTables) -> None:
     study = hostile.studies[0]
-    figures = [(one.title, one.figure) for one in studies.draw_figures(study, page.models(hostile))]
+    figures = [(one.title, one.figure) for one in studies.draw_figures(study, page.order_models(hostile))]
     assert b"<img" not in render(figures)["svg"]
     odd = go.Figure(go.Scatter(x=[1], y=[1], name="$\\frac{ &lt;b&gt; 100 %")).update_layout(
         margin={"l": 9, "r": 9, "b": 9}, yaxis={"title": {"text": "a $ b $ c"}}
@@ -135,7 +135,7 @@ def test_names_are_read_as_they_stand(hostile: ReportTables) -> None:
 
 
 def test_svg_is_one_picture_without_anything_outside(tables: ReportTables) -> None:
-    drawn = studies.draw_figures(tables.studies[0], page.models(tables))
+    drawn = studies.draw_figures(tables.studies[0], page.order_models(tables))
     text = render([("", drawn[0].figure)])["svg"].decode()
     assert text.count("<svg") == 1
     assert not [link for link in re.findall(r'href="([^"]*)"', text) if not link.startswith("#")]
@@ -182,8 +182,8 @@ def test_a_light_picture_looks_alike_in_few_colours_and_fewer_bytes() -> None:
     figure = go.Figure(go.Heatmap(z=values, coloraxis="coloraxis"))
     figure.update_layout(margin={**MARGIN, "r": 80}, xaxis=axes, yaxis=axes, coloraxis=scale)
     whole = render([("", figure)])["png"]
-    few = light(whole)
+    few = quantize(whole)
     before, after = (np.asarray(Image.open(io.BytesIO(one)).convert("RGB")).astype(int) for one in (whole, few))
     assert before.shape == after.shape and np.abs(before - after).mean() < 1 and np.abs(before - after).max() < 40
     assert len(np.unique(after.reshape(-1, 3), axis=0)) <= 256
-    assert len(few) < len(whole) and few == light(whole)
+    assert len(few) < len(whole) and few == quantize(whole)
