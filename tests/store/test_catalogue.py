@@ -54,7 +54,7 @@ def test_the_catalogue_holds_every_table_and_view_with_its_comment(build) -> Non
     assert {name for name, _ in tables} == {name for name, table in TABLES.items() if table.in_catalogue} | materialized
     assert dict(tables)["training"] == "A row is one logged step of one pretraining run. Key: model, step."
     assert dict(tables)["scores"].startswith("How well does each model forecast") and len(materialized) == 12
-    assert columns == [("inter-token cosine, every type weighing the same [cosine, -1 to 1] (isotropy.md eq. 1)",)]
+    assert columns == [("inter-token cosine, in which every token type has equal weight [cosine, -1 to 1] (Shelim et al. 2025, eq. 1)",)]
     assert study == ("study",)
     assert {"correlation", "correlation_by_model", "effective_dimension"} <= set(views)
     assert all(comment.endswith("?") for comment in views.values())

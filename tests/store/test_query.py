@@ -268,7 +268,7 @@ def test_the_command_line_ends_with_2_and_no_traceback(tmp_path: Path) -> None:
 def test_the_command_line_lists_tables(run) -> None:
     _, shown, _ = run("tables", "geometry")
     assert "inter-token cosine" in shown
-    assert "isotropy.md eq. 1" in shown
+    assert "Shelim et al. 2025, eq. 1" in shown
     code, _, complaint = run("tables", "geometri")
     assert code == 2 and "near: geometry" in complaint
 
@@ -276,7 +276,7 @@ def test_the_command_line_lists_tables(run) -> None:
 def test_the_command_line_tells_a_view_s_question_and_columns(run, database: Path) -> None:
     _, shown, _ = run("tables", "flow_of_ranks", "--db", database)
     assert shown.startswith("flow_of_ranks: How does the numerical rank")
-    assert "singular values above epsilon of the largest [dimensions] (rank_structure.md eq. 1)" in shown
+    assert "singular values above epsilon of the largest [dimensions] (Yu et al. 2026, eq. 1)" in shown
     code, _, complaint = run("tables", "flow_of_rank", "--db", database)
     assert code == 2 and "near: flow_of_ranks" in complaint
 

@@ -1,4 +1,4 @@
--- What is each isotropy measure of the last layer, and as a number that is larger where states are more isotropic?
+-- What is each isotropy measure of the last layer, as defined and with the sign that makes larger more isotropic?
 with measures as (
     select
         study,
