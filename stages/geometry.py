@@ -11,7 +11,7 @@ from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
-from tsfmscope.store.dumps import Place, last_layers, layers, read_states
+from tsfmscope.store.dumps import LayerKey, last_layers, layers, read_states
 from tsfmscope.tasks.job import Job, Task
 
 TASK = Task("measure", 3, "tsfmscope.tasks.entries.geometry:entry", table="geometry")
@@ -40,7 +40,7 @@ def plan(params: Params) -> Iterator[Planned]:
                 yield Planned(Job(TASK, of_layer, {path.as_posix(): row["fingerprint"]}), wanting)
 
 
-def spec(params: Params, row: Mapping[str, Any], place: Place, *, is_last: bool) -> dict[str, Any]:
+def spec(params: Params, row: Mapping[str, Any], place: LayerKey, *, is_last: bool) -> dict[str, Any]:
     """Return the spec of a layer's job.
 
     row: the row of its embedding dump in `dumps`. is_last: whether the layer is the last state of its stack.

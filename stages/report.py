@@ -18,7 +18,7 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline.pca_states import states
 from tsfmscope.stages.pipeline.sources import sources
 from tsfmscope.store import catalogue
-from tsfmscope.store.files import atomic, space, write_text
+from tsfmscope.store.files import atomic, translate_full_disk, write_text
 from tsfmscope.tasks.report import theory
 from tsfmscope.tasks.report.dvc_metrics import headlines, nested, plots
 from tsfmscope.tasks.report.page import studies
@@ -104,7 +104,7 @@ def _draw(tables: ReportTables) -> dict[str, bytes]:
 
     The folder is made even if there is nothing to draw.
     """
-    with space(FIGURES):
+    with translate_full_disk(FIGURES):
         FIGURES.mkdir(parents=True, exist_ok=True)
     # Spawn, because forked processes would inherit the state of this process' threads.
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:

@@ -30,7 +30,7 @@ from tsfmscope.store import files, reference_docs, render, stage_outputs, termin
 from tsfmscope.store import query as face
 from tsfmscope.store import status as progress
 from tsfmscope.store.errors import StoreError
-from tsfmscope.store.job_rows import in_a_line
+from tsfmscope.store.job_rows import summarize_error
 from tsfmscope.store.printable import printable
 from tsfmscope.store.schema import TABLES
 
@@ -218,7 +218,7 @@ def failures(
         rows = rows.select(["stage", "task", "error", "message", "spec", "attempts", "transient", "traceback"])
     else:
         said = zip(*(rows[name].to_pylist() for name in ("message", "traceback")), strict=True)
-        lines = [in_a_line(*one) for one in said]
+        lines = [summarize_error(*one) for one in said]
         rows = rows.select(["stage", "task", "error", "spec"]).add_column(3, "message", [lines])
     if form is Format.parquet:
         _keep([rows], form, None)

@@ -25,8 +25,7 @@ from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.contexts import Observed, longest_context
 from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.model_reference import Source, resolve, slug
-from tsfmscope.store.dumps import Place as LayerPlace
-from tsfmscope.store.dumps import batch_states
+from tsfmscope.store.dumps import LayerKey, batch_states
 from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job
 from tsfmscope.tasks.series.catalog import CATALOG, modality
@@ -313,7 +312,7 @@ def states(it: LoadedCase, table: pa.Table) -> Iterator[pa.Table]:
     return iter(result.dump)
 
 
-def place_of(batch: pa.RecordBatch) -> LayerPlace:
+def place_of(batch: pa.RecordBatch) -> LayerKey:
     """Return the layer (stack, layer, normed) that a record batch of an embedding dump contains."""
     stack, layer, normed = (batch[name][0].as_py() for name in ("stack", "layer", "normed"))
     return stack, layer, normed

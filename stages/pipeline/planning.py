@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import PRECISION
 from tsfmscope.stages.config.params import Params
-from tsfmscope.store.dumps import Place, last_layers
+from tsfmscope.store.dumps import LayerKey, last_layers
 from tsfmscope.store.files import fingerprint, verify
 from tsfmscope.store.stage_outputs import read_dumps, read_rows
 from tsfmscope.tasks.job import IDENTITY
@@ -66,7 +66,7 @@ def cells(
     return dict(sorted(asked.items()))
 
 
-def wanting(params: Params, studies: Iterable[str], place: Place, held: Sequence[Place]) -> list[str]:
+def wanting(params: Params, studies: Iterable[str], place: LayerKey, held: Sequence[LayerKey]) -> list[str]:
     """Return the studies, in their order, that request this layer. held: all layers of the dump."""
     asked = {"all": True, "first": place == held[0], "last": place in last_layers(held)}
     return [name for name in studies if asked[params.studies[name].layers]]

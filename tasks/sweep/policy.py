@@ -29,7 +29,7 @@ TRANSIENT = frozenset(
         # An index that does not answer, or packages of which a version may appear later.
         "EnvironmentFailed",
         # tsfmscope.store.errors: an object store does not answer, but may do so later.
-        "PlaceError",
+        "LocationError",
     }
 )
 FATAL = frozenset({"SweepError", "OutOfDiskError"})

@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from tests.store.conftest import ROWS
+from tests.store.conftest import valid_row
 from tsfmscope import store
 from tsfmscope.stages.config.params import load
 from tsfmscope.stages.pipeline.sources import writers
@@ -55,16 +55,20 @@ def tables(names: list[str]) -> Tables:
             keys = {stage: f"{study}-{stage}-{n}" for stage in ("geometry", "forecasts")}
             if study in ("whole", "few-holes") and past.uniform() < 0.97:
                 earlier = {"nmse": float(past.integers(1, 9)), "job_key": keys["forecasts"]}
-                made["validation"].append(ROWS["forecasts"] | identity | earlier)
+                made["validation"].append(valid_row("forecasts") | identity | earlier)
             if study == "few-holes":
-                made["partition"].append(ROWS["partition"] | identity | {"log_z_sd": past.uniform(), "job_key": "k"})
+                made["partition"].append(
+                    valid_row("partition") | identity | {"log_z_sd": past.uniform(), "job_key": "k"}
+                )
             why = {"reason": None if zeta is not None and nmse is not None else "made so"}
             measures = {"zeta": zeta, "zeta_adjusted": None if zeta is None else round(zeta, 1)}
             measures |= {"zeta_adjusted_corrected": 0.5, "log_isotropy_scaled": -1.0}
-            made["geometry"].append(ROWS["geometry"] | identity | measures | why | {"job_key": keys["geometry"]})
-            made["forecasts"].append(ROWS["forecasts"] | identity | why | {"nmse": nmse, "job_key": keys["forecasts"]})
+            made["geometry"].append(valid_row("geometry") | identity | measures | why | {"job_key": keys["geometry"]})
+            made["forecasts"].append(
+                valid_row("forecasts") | identity | why | {"nmse": nmse, "job_key": keys["forecasts"]}
+            )
             made["study_jobs"] += [{"study": study, "stage": stage, "job_key": key} for stage, key in keys.items()]
-    made["checkpoints"] = [ROWS["checkpoints"] | {"model": f"m{n}"} for n in range(22)]
+    made["checkpoints"] = [valid_row("checkpoints") | {"model": f"m{n}"} for n in range(22)]
     facts = {"source": "bundled", "freq": "D", "horizon": 4, "season": 7, "n_series": 1, "n_available": 1}
     facts |= {"n_steps": 99, "provenance": "made up"}
     made["datasets"] = [{"dataset": dataset(n), "domain": dataset(n)[0], **facts} for n in range(22)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.store.conftest import ROWS
+from tests.store.conftest import valid_row
 from tests.tasks.forecasting.gluonts_scores import LEVELS, gluonts_scores
 from tsfmscope import store
 from tsfmscope.store import catalogue, files
@@ -36,12 +36,12 @@ def scored(made: dict[str, Any], folder: Path, reasons: dict[int, str] | None = 
         made["target"], made["quantiles"], LEVELS, context=np.array(made["past"]), past=made["past"], season=7
     )
     rows = [
-        ROWS["forecasts"] | found.row(n) | (unscored((reasons or {})[n]) if n in (reasons or {}) else {})
+        valid_row("forecasts") | found.row(n) | (unscored((reasons or {})[n]) if n in (reasons or {}) else {})
         | {"series": f"s{n}", "origin": PAST, "levels": list(LEVELS), "job_key": "j"}
         for n in range(len(made["target"]))
     ]  # fmt: skip
     studies = [{"study": "s", "stage": "forecasts", "job_key": "j"}]
-    tables = {"forecasts": rows, "study_jobs": studies, "checkpoints": [ROWS["checkpoints"]]}
+    tables = {"forecasts": rows, "study_jobs": studies, "checkpoints": [valid_row("checkpoints")]}
     for name, lines in tables.items():
         files.write_rows(folder / name, name, lines)
     catalogue.build(folder / "r.duckdb", {name: [folder / name] for name in tables})

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.store.conftest import ROWS
+from tests.store.conftest import valid_row
 from tsfmscope import store
 from tsfmscope.stages.config.params import Params, Study, load
 from tsfmscope.stages.pipeline.pca_states import TOKENS, states
@@ -63,13 +63,13 @@ def write(tokens: dict[tuple[str, str, str], int]) -> None:
         facts = dumps.write_dump(
             Path("data/embeddings"), dumps.dump_path(spec | {"format": "arrow"}), (table(place, n) for place in LAYERS)
         )
-        rows.append(ROWS["dumps"] | spec | facts | {"job_key": "/".join(spec.values())})
+        rows.append(valid_row("dumps") | spec | facts | {"job_key": "/".join(spec.values())})
         series = Path("data/kernelsynth/series", f"{dataset}.parquet")
         series.parent.mkdir(parents=True, exist_ok=True)
         series.touch()  # only its being there is asked
     files.write_rows(Path("data/embeddings/dumps/00000.parquet"), "dumps", rows)
     models = [
-        ROWS["checkpoints"] | {"model": model, "family": family, "output_stack": stack}
+        valid_row("checkpoints") | {"model": model, "family": family, "output_stack": stack}
         for model, (family, stack) in families.items()
     ]
     files.write_rows(Path("data/checkpoints/checkpoints/00000.parquet"), "checkpoints", models)
