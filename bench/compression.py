@@ -52,21 +52,22 @@ Lines = dict[tuple[str, str], dict[str, float]]
 def in_process(case: Case) -> dict[str, float]:
     """Run `measure` in a process of its own."""
     command = [sys.executable, "-m", "bench.compression", "--case", json.dumps(asdict(case))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{case}: {done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if process.returncode:
+        raise RuntimeError(f"{case}: {process.stderr}")
+    measurement: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
+    return measurement
 
 
 def compare(case: Case, sides: tuple[tuple[str, str], ...], rounds: int) -> Lines:
     """Measure the lines of one shape in turns; return medians over the rounds, by side and heads."""
-    found: dict[tuple[str, str], list[dict[str, float]]] = {side: [] for side in sides}
+    rows_by_side: dict[tuple[str, str], list[dict[str, float]]] = {side: [] for side in sides}
     for _ in range(rounds):
         for side, heads in sides:
-            found[side, heads].append(in_process(replace(case, side=side, heads=heads)))
+            rows_by_side[side, heads].append(in_process(replace(case, side=side, heads=heads)))
     medians = {
-        side: {name: statistics.median(one[name] for one in rows) for name in rows[0]} for side, rows in found.items()
+        side: {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+        for side, rows in rows_by_side.items()
     }
     for (side, heads), row in medians.items():
         print(line(replace(case, side=side, heads=heads), row), flush=True)
@@ -79,11 +80,11 @@ def line(case: Case, row: dict[str, float]) -> str:
     head += f" {case.series:6d} {row['ratio']:6.3f}"
     encoder, cache = row.get("encoder"), row.get("cache")
     parts = f"{'':8s} {'':8s}" if encoder is None else f"{encoder:8.3f} {row['wall'] - encoder:8.3f}"
-    rest = row["peak"] - row["weights"] - (cache or 0.0)
-    held = f"{'':7s}" if cache is None else f"{cache:7.1f}"
+    other_bytes = row["peak"] - row["weights"] - (cache or 0.0)
+    cache_cell = f"{'':7s}" if cache is None else f"{cache:7.1f}"
     return (
         f"{head} {row['wall']:8.3f} {parts} {row['cpu']:8.3f}"
-        f" {row['peak']:7.1f} {row['weights']:7.1f} {held} {rest:7.1f} {row['idle']:5.0f}"
+        f" {row['peak']:7.1f} {row['weights']:7.1f} {cache_cell} {other_bytes:7.1f} {row['idle']:5.0f}"
     )
 
 
@@ -92,22 +93,24 @@ ENDS = (BOTH[0], BOTH[3])
 OURS = BOTH[2:]
 
 
-def ratios(found: Lines, wide: Lines, rounded: Lines) -> dict[str, float]:
+def ratios(dense: Lines, wide: Lines, rounded: Lines) -> dict[str, float]:
     """Return the ratios of time, processor time and peak memory to the stock pipeline with dense heads.
 
     That pipeline is in float32, except for the ratios with `_both`.
     """
-    stock, columns = found[BOTH[0]], {"time": "wall", "cpu": "cpu", "memory": "peak"}
+    stock, columns = dense[BOTH[0]], {"time": "wall", "cpu": "cpu", "memory": "peak"}
     sides = {"": BOTH[3], "_stock_sampler": BOTH[1], "_dense": BOTH[2]}
-    over = {
-        f"{name}_ratio{suffix}": found[side][column] / stock[column]
+    values = {
+        f"{name}_ratio{suffix}": dense[side][column] / stock[column]
         for suffix, side in sides.items()
         for name, column in columns.items()
     }
-    over |= {f"{name}_ratio_8x20": wide[BOTH[3]][column] / wide[BOTH[0]][column] for name, column in columns.items()}
+    values |= {f"{name}_ratio_8x20": wide[BOTH[3]][column] / wide[BOTH[0]][column] for name, column in columns.items()}
     for suffix, whole in (("_bfloat16", stock), ("_bfloat16_both", rounded[BOTH[0]])):
-        over |= {f"{name}_ratio{suffix}": rounded[BOTH[3]][column] / whole[column] for name, column in columns.items()}
-    return {name: round(value, 4) for name, value in over.items()}
+        values |= {
+            f"{name}_ratio{suffix}": rounded[BOTH[3]][column] / whole[column] for name, column in columns.items()
+        }
+    return {name: round(value, 4) for name, value in values.items()}
 
 
 def main() -> None:
@@ -128,20 +131,20 @@ def main() -> None:
     if options.quick:
         case = replace(case, shape="tiny", horizon=16)
     began = time.perf_counter()
-    found = compare(case, BOTH, 1 if options.quick else options.rounds)
+    dense = compare(case, BOTH, 1 if options.quick else options.rounds)
     wide = compare(replace(case, series=8), ENDS, 1)
     rounded = compare(replace(case, precision="bfloat16"), (BOTH[0], *OURS), 1)
-    for other, sides in () if options.quick else others(case):
+    for extra, sides in () if options.quick else extra_cases(case):
         if time.perf_counter() - began > options.seconds:
-            print(f"{other.family} {other.shape} {other.series} x {other.samples}: left out for time")
-        elif next(build(replace(other, shape="toy", device="cpu", heads="dense"))[0].attentions(), None) is None:
-            print(f"{other.family}: its attention layers cannot be read or written")
+            print(f"{extra.family} {extra.shape} {extra.series} x {extra.samples}: left out for time")
+        elif next(build(replace(extra, shape="toy", device="cpu", heads="dense"))[0].attentions(), None) is None:
+            print(f"{extra.family}: its attention layers cannot be read or written")
         else:
-            compare(other, sides, 1)
-    print(json.dumps(ratios(found, wide, rounded)))
+            compare(extra, sides, 1)
+    print(json.dumps(ratios(dense, wide, rounded)))
 
 
-def others(case: Case) -> Iterator[tuple[Case, tuple[tuple[str, str], ...]]]:
+def extra_cases(case: Case) -> Iterator[tuple[Case, tuple[tuple[str, str], ...]]]:
     """Yield the other cases to measure and their sides, the most important first."""
     for shape in ("small", "tiny"):
         yield replace(case, shape=shape), BOTH

@@ -1,4 +1,4 @@
-"""Stage embeddings compared with the bare forward pass: tokens per second, including the writing of the dump.
+"""Stage embeddings compared with the bare forward pass: tokens per second, with the writing of activation files.
 
     python -m bench.embedding [--quick] [--device cuda]
 
@@ -7,11 +7,11 @@ released shape with random weights. Both read the exchange rate of TSFMSCOPE_DAT
 sunspots.
 
 `bare` is the family's own forward pass without hooks and without a head, on the windows of the job, in its
-batches. `ours` is the whole job as a worker does it, without Ray: it reads the token dump, runs on one
-thread, and keeps its sample of every layer. A second thread checks and writes the dump, BLAKE3 included,
+batches. `ours` is the whole job as a worker does it, without Ray: it reads the tokens, runs on one
+thread, and keeps its sample of every layer. A second thread checks and writes the activation file, BLAKE3 included,
 while the last batch runs. Both take turns in this process, with a worker's settings of malloc, and their
 medians are compared. `cpu` compares processor time of all threads, which matters where no core is free, and
-which other load on the machine changes less. `flush` is the time in which the driver forces such a dump to
+which other load on the machine changes less. `flush` is the time in which the driver forces such a file to
 the disk before it stores the row; `flushed` is the share if the worker waited for that. `keep` is the number
 of tokens that a stack keeps: that of params/paper.yaml (LARGE; fewer for the Chronos families, whose forward
 pass takes seconds anyway), that of the default parameters, or all. The paper's profile runs released shapes,
@@ -45,7 +45,7 @@ from threadpoolctl import threadpool_limits
 
 from bench.float16 import half_changes
 from bench.geometry import ROOT, real_series
-from bench.memory import MIB, held, peak
+from bench.memory import MIB, peak, resident_bytes
 from tsfmscope.store.dumps import read_table, write_job_dump
 from tsfmscope.store.files import sync
 from tsfmscope.tasks.entries.embeddings import EmbedSpec, embed, sample_seed
@@ -57,7 +57,7 @@ from tsfmscope.tasks.models.common.batches import KINDS, kept_rows, pass_windows
 from tsfmscope.tasks.models.common.capture import even_batches
 from tsfmscope.tasks.models.registry import family_class
 from tsfmscope.tasks.models.types import Tokens, tokens_from_table
-from tsfmscope.tasks.producer_consumer import used
+from tsfmscope.tasks.producer_consumer import consume
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
 from tsfmscope.tasks.sweep.cluster import MEMORY
@@ -157,12 +157,12 @@ def bare(family: Family, tokens: Tokens, batch: int) -> None:
         torch.cuda.synchronize()
 
 
-def ours(family: Family, job: Job, out: Path) -> Mapping[str, Any]:
+def run_ours(family: Family, job: Job, out: Path) -> Mapping[str, Any]:
     """Run the job, write its dump, and return its row of `dumps`."""
     result = embed(job, read_table(out, job), family)
     assert result.dump is not None
     write = partial(write_job_dump, out / "embeddings", job)
-    return {**result.rows[0], **used(write, result.dump)}
+    return {**result.rows[0], **consume(write, result.dump)}
 
 
 def costs(work: Callable[[], object]) -> Cost:
@@ -174,7 +174,7 @@ def costs(work: Callable[[], object]) -> Cost:
 
 def growth(work: Callable[[], object]) -> float:
     """Return the peak growth of the process during a call, in MiB (Linux with glibc)."""
-    before = held()
+    before = resident_bytes()
     work()
     return (peak() - before) / MIB
 
@@ -190,24 +190,24 @@ def compare(family: Family, rows: int, keep: int, out: Path, repeats: int) -> tu
     tokens = tokens_from_table(read_table(out, job))
     run = tokens.take(run_windows(tokens, kept_rows(tokens, KINDS, keep, sample_seed(job))))
     batch, worked = pass_windows(tokens, current_context().device), len(run) * window_tokens(run)
-    grown, my_grown = growth(lambda: bare(family, run, batch)), growth(lambda: ours(family, job, out))
-    row = ours(family, job, out)
-    theirs, mine, flushes = [], [], []
+    bare_growth, our_growth = growth(lambda: bare(family, run, batch)), growth(lambda: run_ours(family, job, out))
+    row = run_ours(family, job, out)
+    bare_costs, our_costs, flushes = [], [], []
     dump = out / "embeddings" / row["path"]
     for _ in range(repeats):
         # A sweep writes a dump once, so the time must not include the replacement of an old file.
         dump.unlink()
-        theirs.append(costs(lambda: bare(family, run, batch)))
-        mine.append(costs(lambda: ours(family, job, out)))
+        bare_costs.append(costs(lambda: bare(family, run, batch)))
+        our_costs.append(costs(lambda: run_ours(family, job, out)))
         flushes.append(costs(lambda: (sync(dump), sync(dump.parent))))
-    wall, cpu = (statistics.median(column) for column in zip(*theirs, strict=True))
-    my_wall, my_cpu = (statistics.median(column) for column in zip(*mine, strict=True))
+    wall, cpu = (statistics.median(column) for column in zip(*bare_costs, strict=True))
+    my_wall, my_cpu = (statistics.median(column) for column in zip(*our_costs, strict=True))
     flush = statistics.median(cost.wall for cost in flushes)
     share = Share(wall / my_wall, cpu / my_cpu, wall / (my_wall + flush))
     line = (
         f"{len(run):7d} {worked:7d} {batch:5d} {'all' if keep == EVERY else keep:>5} {row['rows']:7d}"
         f" {row['bytes'] / 1e6:7.1f} {worked / wall:10.0f} {worked / my_wall:10.0f} {share.wall:6.3f} {share.cpu:6.3f}"
-        f" {1e3 * flush:8.1f} {share.flushed:7.3f} {grown:7.0f} {my_grown:7.0f}"
+        f" {1e3 * flush:8.1f} {share.flushed:7.3f} {bare_growth:7.0f} {our_growth:7.0f}"
     )
     return line, share
 
@@ -218,19 +218,21 @@ def rates(family: Family, tokens: Tokens, seconds: float, rounds: int) -> tuple[
     Batch sizes, from one window to all, take turns for `rounds` rounds, each for as many windows as `seconds`
     allow. The best round counts, since other load can only slow the others.
     """
-    chosen, each = min(pass_windows(tokens, current_context().device), len(tokens)), window_tokens(tokens)
-    sizes = sorted({chosen, *(2**n for n in range(len(tokens).bit_length()) if 2**n <= len(tokens))})
-    found = dict.fromkeys(sizes, 0.0)
+    chosen_size, each = min(pass_windows(tokens, current_context().device), len(tokens)), window_tokens(tokens)
+    sizes = sorted({chosen_size, *(2**n for n in range(len(tokens).bit_length()) if 2**n <= len(tokens))})
+    rate_by_size = dict.fromkeys(sizes, 0.0)
     for _ in range(rounds):
         for size in sizes:
-            done, began = 0, time.perf_counter()
-            while done + size <= len(tokens) and (not done or time.perf_counter() - began < seconds):
-                bare(family, tokens.take(np.arange(done, done + size)), size)
-                done += size
-            found[size] = max(found[size], done * each / (time.perf_counter() - began))
-    best = max(found.values())
-    share = found[chosen] / best
-    return [f"{'*' if n == chosen else ''}{n * each}: {rate / best:.2f}" for n, rate in found.items()], share
+            n_done, began = 0, time.perf_counter()
+            while n_done + size <= len(tokens) and (not n_done or time.perf_counter() - began < seconds):
+                bare(family, tokens.take(np.arange(n_done, n_done + size)), size)
+                n_done += size
+            rate_by_size[size] = max(rate_by_size[size], n_done * each / (time.perf_counter() - began))
+    best = max(rate_by_size.values())
+    share = rate_by_size[chosen_size] / best
+    return [
+        f"{'*' if n == chosen_size else ''}{n * each}: {rate / best:.2f}" for n, rate in rate_by_size.items()
+    ], share
 
 
 def main() -> None:
@@ -257,7 +259,7 @@ def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
     """Print the tables; return the values of the last line."""
     repeats, seconds, rounds = (3, 0.02, 1) if quick else (7, 0.5, 3)
     shares: dict[str, list[Share]] = {}
-    chosen: list[tuple[str, list[str], float]] = []
+    rates_by_model: list[tuple[str, list[str], float]] = []
     changes: dict[str, dict[str, float]] = {}
     print(HEADER, flush=True)
     for name, shape, family in models(device):
@@ -267,17 +269,17 @@ def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
         cases = {"_nano" if nano else "_default": (rows, rows)} if nano or not quick else {}
         cases |= {} if quick else {"_nano_all_kept" if nano else "_all_kept": (rows, EVERY)}
         cases |= {} if nano else {"": (large, large)}
-        for case, (asked, keep) in cases.items():
-            line, share = compare(family, asked, keep, out, repeats)
+        for case, (rows_of_case, keep) in cases.items():
+            line, share = compare(family, rows_of_case, keep, out, repeats)
             shares.setdefault(case, []).append(share)
             print(f"{name:12s} {shape:10s} {line}", flush=True)
         tokens = tokens_from_table(read_table(out, job := token_dump(family, rows, out)))
         if nano or not quick:
-            chosen.append((f"{name:12s} {shape:10s}", *rates(family, tokens, seconds, rounds)))
+            rates_by_model.append((f"{name:12s} {shape:10s}", *rates(family, tokens, seconds, rounds)))
         if nano:
             changes[name] = half_changes(family, tokens, kept_rows(tokens, KINDS, rows, sample_seed(job)))
     print("\nbare rate over the best by tokens of a forward pass, * the chosen")
-    for name, line, _ in chosen:
+    for name, line, _ in rates_by_model:
         print(name, "  ".join(line))
     print(f"\n{'largest change by float16':27s}", *(f"{name:>13s}" for name in changes))
     for measure in next(iter(changes.values())):
@@ -287,7 +289,7 @@ def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
         **{f"min_forward_share{case}": round(share.wall, 3) for case, share in sorted(least.items())},
         "min_forward_share_flushed": round(least[""].flushed, 3),
         "min_forward_share_cpu": round(least[""].cpu, 3),
-        "min_rate_of_chosen_batch": round(min(ratio for _, _, ratio in chosen), 3),
+        "min_rate_of_chosen_batch": round(min(ratio for _, _, ratio in rates_by_model), 3),
         "max_change_by_float16": max(max(found[name] for name in CITED) for found in changes.values()),
     }
 

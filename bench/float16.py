@@ -18,37 +18,37 @@ from tsfmscope.tasks.models.types import Tokens
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 
-def half_changes(family: Family, tokens: Tokens, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+def half_changes(family: Family, tokens: Tokens, rows: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return the largest change of each measure if first and last states of a stack are rounded to float16.
 
     Eigenvalues are relative to the largest. The change is infinite if a list changes its length, or if a
     value is null on one side only.
     """
-    found: dict[str, float] = {}
-    for layer in family.hidden_states(tokens, kept):
+    changes: dict[str, float] = {}
+    for layer in family.hidden_states(tokens, rows):
         if 0 < layer.layer < family.layers[layer.stack]:
             continue
         types = tokens.types.get(layer.stack)
-        types = None if types is None else types.reshape(-1)[kept[layer.stack]]
+        types = None if types is None else types.reshape(-1)[rows[layer.stack]]
         full, half = (
             measure_states(states.astype(np.float32), types, presets=presets(), seed=0)
             for states in (layer.states, layer.states.astype(np.float16))
         )
         for name in full:
             if name not in ("n_tokens", "n_types", "n_zero", "reason"):
-                found[name] = max(found.get(name, 0.0), _change(name, full, half))
+                changes[name] = max(changes.get(name, 0.0), _change(name, full, half))
         for level in LEVELS if full["eigenvalues"] and half["eigenvalues"] else ():
-            one, other = (effective_dimension(np.array(row["eigenvalues"]), level) for row in (full, half))
-            found[f"d({level})"] = max(found.get(f"d({level})", 0.0), float(abs(one - other)))
-    return found
+            first, second = (effective_dimension(np.array(row["eigenvalues"]), level) for row in (full, half))
+            changes[f"d({level})"] = max(changes.get(f"d({level})", 0.0), float(abs(first - second)))
+    return changes
 
 
 def _change(name: str, full: Mapping[str, Any], half: Mapping[str, Any]) -> float:
-    one, other = full[name], half[name]
-    if one is None or other is None:
-        return 0.0 if one is other else math.inf
-    one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
-    if one.shape != other.shape:
+    first, second = full[name], half[name]
+    if first is None or second is None:
+        return 0.0 if first is second else math.inf
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if first.shape != second.shape:
         return math.inf
-    scale = one.max(initial=0.0) if name == "eigenvalues" else 1.0
-    return float(np.abs(one - other).max(initial=0.0) / (scale or 1.0))
+    scale = first.max(initial=0.0) if name == "eigenvalues" else 1.0
+    return float(np.abs(first - second).max(initial=0.0) / (scale or 1.0))

@@ -126,9 +126,9 @@ def forecaster(case: Case, model: Forecaster) -> Callable[[], object]:
     """Return a function that makes the forecast to be timed."""
     import torch
 
-    made = windows(case.series, case.horizon)
+    batch = windows(case.series, case.horizon)
     if case.side == "ours":
-        return lambda: model.forecast(made, samples=case.samples, seeds=list(range(case.series)))
+        return lambda: model.forecast(batch, samples=case.samples, seeds=list(range(case.series)))
     from chronos import ChronosPipeline
     from chronos.chronos import ChronosModel
 
@@ -136,23 +136,23 @@ def forecaster(case: Case, model: Forecaster) -> Callable[[], object]:
     # The implementation of transformers itself, which ours also uses without gradients.
     network.encoder.config._attn_implementation = "sdpa"
     pipeline = ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, network))
-    context = torch.from_numpy(made.context)
+    context = torch.from_numpy(batch.context)
     return lambda: pipeline.predict(context, case.horizon, num_samples=case.samples)
 
 
-def held(gpu: bool) -> int:
-    """Return the bytes that the process, or torch on the GPU, holds now, and reset the peak."""
+def resident_bytes(gpu: bool) -> int:
+    """Return the bytes in use by the process, or by torch on the GPU, and reset the peak."""
     import torch
 
     if not gpu:
-        return memory.held()
+        return memory.resident_bytes()
     gc.collect()
     torch.cuda.reset_peak_memory_stats()
     return torch.cuda.memory_allocated()
 
 
 def peak(gpu: bool) -> int:
-    """Return the most bytes held since the last call of `held`."""
+    """Return the peak of these bytes since the last call of `resident_bytes`."""
     import torch
 
     return torch.cuda.max_memory_allocated() if gpu else memory.peak()
@@ -180,11 +180,11 @@ def measure(case: Case) -> dict[str, float]:
     gpu = case.device != "cpu"
     toy = replace(case, shape="toy", series=1, samples=2)
     forecaster(toy, build(toy)[0])()
-    idle = held(gpu)
+    idle = resident_bytes(gpu)
     model, ratio = build(case)
     watch = Watch(model.network, gpu) if case.side == "stock" else None
     run = forecaster(case, model)
-    held(gpu)
+    resident_bytes(gpu)
     walls, cpus = [], []
     for _ in range(case.repeats):
         wall, cpu = time.perf_counter(), time.process_time()
@@ -192,14 +192,14 @@ def measure(case: Case) -> dict[str, float]:
         wait(gpu)
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
-    grown = peak(gpu) - idle
-    found = {"ratio": ratio, "wall": statistics.median(walls), "cpu": statistics.median(cpus), "idle": idle / MIB}
-    found |= {"peak": grown / MIB, "weights": sum(one.nbytes for one in model.network.parameters()) / MIB}
+    growth = peak(gpu) - idle
+    values = {"ratio": ratio, "wall": statistics.median(walls), "cpu": statistics.median(cpus), "idle": idle / MIB}
+    values |= {"peak": growth / MIB, "weights": sum(parameter.nbytes for parameter in model.network.parameters()) / MIB}
     if watch is not None:
-        found |= {"encoder": watch.encoder / case.repeats, "cache": watch.cache / MIB}
+        values |= {"encoder": watch.encoder / case.repeats, "cache": watch.cache / MIB}
     elif case.family == "chronos-t5":
-        found |= encoding(case, model)
-    return found
+        values |= encoding(case, model)
+    return values
 
 
 def encoding(case: Case, model: Any) -> dict[str, float]:
@@ -210,8 +210,8 @@ def encoding(case: Case, model: Any) -> dict[str, float]:
 
     arrays = model.tokenize(windows(case.series, case.horizon)).arrays
     ids, mask = (torch.from_numpy(arrays[name].astype(kind)) for name, kind in (("ids", np.int64), ("mask", bool)))
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with torch.inference_mode():
         decoder = StepDecoder(model.network, ids.to(case.device), mask.to(case.device), case.samples, case.horizon)
     wait(case.device != "cpu")
-    return {"encoder": time.perf_counter() - begun, "cache": sum(one.nbytes for one in decoder.caches) / MIB}
+    return {"encoder": time.perf_counter() - start, "cache": sum(part.nbytes for part in decoder.caches) / MIB}

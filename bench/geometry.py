@@ -62,7 +62,7 @@ PAIRS = 2048
 
 
 @dataclass(frozen=True)
-class Found:
+class ClusteringRun:
     """Result of one side: seconds, the chosen K, the inertias for K = 2..K_MAX, and labels [N].
 
     labels: for scikit-learn those of K = 2, for ours those of the chosen K.
@@ -74,48 +74,50 @@ class Found:
     labels: np.ndarray
 
 
-def plain(states: np.ndarray) -> Found:
+def plain(states: np.ndarray) -> ClusteringRun:
     """Run K-means and silhouette of scikit-learn, one K after the other."""
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     fits = [KMeans(k, n_init=10, random_state=0).fit(states) for k in range(2, K_MAX + 1)]
     scores = [silhouette_score(states, fit.labels_) for fit in fits]
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     best = int(np.argmax(scores))
-    return Found(seconds, best + 2 if scores[best] >= 0.1 else 1, [fit.inertia_ for fit in fits], fits[0].labels_)
+    return ClusteringRun(
+        seconds, best + 2 if scores[best] >= 0.1 else 1, [fit.inertia_ for fit in fits], fits[0].labels_
+    )
 
 
-def ours(states: np.ndarray) -> Found:
+def run_ours(states: np.ndarray) -> ClusteringRun:
     """Run the clustering of tsfmscope.tasks.geometry, from states to labels."""
-    begun = time.perf_counter()
-    found = choose_clusters(states, seed=0)
-    seconds = time.perf_counter() - begun
+    start = time.perf_counter()
+    clusters = choose_clusters(states, seed=0)
+    seconds = time.perf_counter() - start
     total = float(np.square(states - states.mean(axis=0, dtype=np.float64)).sum())
-    return Found(seconds, found.k, [total * inertia for inertia in found.inertias], found.labels)
+    return ClusteringRun(seconds, clusters.k, [total * inertia for inertia in clusters.inertias], clusters.labels)
 
 
 def compare(name: str, states: np.ndarray) -> dict[str, float]:
     """Print one line of the table; return the values that the last line needs."""
-    mine, theirs = ours(states), plain(states)
+    ours, theirs = run_ours(states), plain(states)
     tracemalloc.start()
     choose_clusters(states, seed=0)
     peak = tracemalloc.get_traced_memory()[1] / 2**20
     tracemalloc.stop()
-    worst = max(a / b for a, b in zip(mine.inertias, theirs.inertias, strict=True))
-    mean = float(np.mean([a / b for a, b in zip(mine.inertias, theirs.inertias, strict=True)]))
+    worst = max(a / b for a, b in zip(ours.inertias, theirs.inertias, strict=True))
+    mean = float(np.mean([a / b for a, b in zip(ours.inertias, theirs.inertias, strict=True)]))
     eigenvalues = covariance_spectrum(states).eigenvalues
     dimensions = "/".join(str(effective_dimension(eigenvalues, epsilon)) for epsilon in (0.8, 0.99))
-    ratio = theirs.seconds / mine.seconds
+    ratio = theirs.seconds / ours.seconds
     off = zeta_error(states, theirs.labels)
     n, width = states.shape
     print(
-        f"{name:22s} {n:6d} {width:5d} {dimensions:>9s} {mine.seconds:8.2f} {theirs.seconds:9.2f} {ratio:6.1f}x"
-        f" {mine.k:4d} {theirs.k:5d} {worst:9.5f} {mean:9.5f} {off:8.0e} {peak:8.1f} {n * width * 8 / 2**20:8.1f}",
+        f"{name:22s} {n:6d} {width:5d} {dimensions:>9s} {ours.seconds:8.2f} {theirs.seconds:9.2f} {ratio:6.1f}x"
+        f" {ours.k:4d} {theirs.k:5d} {worst:9.5f} {mean:9.5f} {off:8.0e} {peak:8.1f} {n * width * 8 / 2**20:8.1f}",
         flush=True,
     )
-    return {"ratio": ratio, "peak": peak, "same": mine.k == theirs.k, "worst": worst, "off": off}
+    return {"ratio": ratio, "peak": peak, "same": ours.k == theirs.k, "worst": worst, "off": off}
 
 
 def zeta_error(states: np.ndarray, labels: np.ndarray) -> float:
@@ -137,11 +139,11 @@ def real_states(family: Family, rows: int) -> np.ndarray:
     """Return the last states [rows, d] of tokens of values, in the stack with most rows per window."""
     per_window = family.rows_per_window(CONTEXT, HORIZON)
     stack = max(per_window, key=lambda name: per_window[name])
-    found = []
+    states_of_windows = []
     for tokens in enough_tokens(family, stack, rows, per_window[stack]):
         last = deque((layer for layer in family.hidden_states(tokens) if layer.stack == stack), maxlen=1).pop()
-        found.append(last.states[np.isin(tokens.kinds[stack], VALUES)])
-    states = np.concatenate(found)
+        states_of_windows.append(last.states[np.isin(tokens.kinds[stack], VALUES)])
+    states = np.concatenate(states_of_windows)
     return states[np.sort(np.random.default_rng(0).choice(len(states), rows, replace=False))].astype(np.float32)
 
 
@@ -152,13 +154,13 @@ def enough_tokens(family: Family, stack: str, rows: int, per_window: int) -> lis
     """
     sets = real_series()
     for factor in (1.1, 1.5, 3, 10, 30, 100):
-        needed, found = math.ceil(factor * rows / per_window), []
-        for at, series in enumerate(sets):
-            count = needed // len(sets) + (at < needed % len(sets))
+        needed, batches = math.ceil(factor * rows / per_window), []
+        for number, series in enumerate(sets):
+            count = needed // len(sets) + (number < needed % len(sets))
             windows, _ = spread_windows(series, context=CONTEXT, horizon=HORIZON, count=max(count, 1))
-            found.append(family.tokenize(windows))
-        if sum(int(np.isin(tokens.kinds[stack], VALUES).sum()) for tokens in found) >= rows:
-            return found
+            batches.append(family.tokenize(windows))
+        if sum(int(np.isin(tokens.kinds[stack], VALUES).sum()) for tokens in batches) >= rows:
+            return batches
     raise ValueError(f"series: too short for {rows} tokens of {family.name}; name a folder with longer ones")
 
 
@@ -166,20 +168,20 @@ def real_series() -> list[list[Series]]:
     """Return the data sets of the folder whose series contain a whole window, else those of statsmodels."""
     folder = Path(os.environ.get("TSFMSCOPE_DATA") or ROOT.parent / "shared" / "data")
     sets = [load_parquet(path, sample=(16, 0)).series for path in sorted(folder.glob("*.parquet"))]
-    sets = [series for series in sets if np.median([len(one.values) for one in series]) >= CONTEXT + HORIZON]
+    sets = [series for series in sets if np.median([len(item.values) for item in series]) >= CONTEXT + HORIZON]
     return sets or [load_bundled(name) for name in BUNDLED]
 
 
 def widest_checkpoint() -> tuple[str, Family]:
     """Return the committed checkpoint with the widest states, the first by name among equals."""
-    loaded = {}
+    models = {}
     for folder in sorted(path.parent for path in (ROOT / "checkpoints").glob("*/recipe.json")):
         recipe = json.loads((folder / "recipe.json").read_text())["recipe"]
         # Raised for a family whose package is not installed.
         with contextlib.suppress(ModelError):
-            loaded[folder.name] = family_class(recipe["family"]).load(folder)
-    name = max(loaded, key=lambda one: loaded[one].width)
-    return name, loaded[name]
+            models[folder.name] = family_class(recipe["family"]).load(folder)
+    name = max(models, key=lambda name: models[name].width)
+    return name, models[name]
 
 
 def growth(states: np.ndarray) -> Iterator[str]:
@@ -193,13 +195,13 @@ def growth(states: np.ndarray) -> Iterator[str]:
         "d": [(n, axes, K_MAX) for axes in (width // 8, width // 4, width // 2, width)],
         "K": [(n, width, k_max) for k_max in (5, 10, 20)],
     }
-    spread = np.random.default_rng(1).permutation(n)
+    order = np.random.default_rng(1).permutation(n)
     for name, sizes in cases.items():
         seconds = []
         for rows, axes, k_max in sizes:
-            begun = time.perf_counter()
-            choose_clusters(states[np.sort(spread[:rows]), :axes], ClusterOptions(k_max=k_max), seed=0)
-            seconds.append(time.perf_counter() - begun)
+            start = time.perf_counter()
+            choose_clusters(states[np.sort(order[:rows]), :axes], ClusterOptions(k_max=k_max), seed=0)
+            seconds.append(time.perf_counter() - start)
         values = [size["NdK".index(name)] for size in sizes]
         slope = np.polyfit(np.log(values), np.log(seconds), 1)[0]
         times = "  ".join(f"{value}: {second:.2f} s" for value, second in zip(values, seconds, strict=True))
@@ -218,7 +220,7 @@ def main() -> None:
     )
     # First calls load libraries.
     warm = np.random.default_rng(0).standard_normal((300, 8))
-    ours(warm), plain(warm)
+    run_ours(warm), plain(warm)
     name, checkpoint = widest_checkpoint()
     base = real_states(family_class("chronos-t5").new(BASE, seed=0), sizes[0])
     real = [compare("random T5 base", base), compare(name, real_states(checkpoint, sizes[1]))]
@@ -227,12 +229,12 @@ def main() -> None:
     for line in growth(base[: len(base) // 2] if quick else base):
         print(line, flush=True)
     print(json.dumps({
-        "speedup": round(min(one["ratio"] for one in real), 2),
+        "speedup": round(min(row["ratio"] for row in real), 2),
         "speedup_gaussian": round(every[-1]["ratio"], 2),
-        "peak_mb": round(max(one["peak"] for one in every), 1),
-        "same_k": all(one["same"] for one in every),
-        "worst_inertia": round(max(one["worst"] for one in every), 6),
-        "zeta_error": max(one["off"] for one in every),
+        "peak_mb": round(max(row["peak"] for row in every), 1),
+        "same_k": all(row["same"] for row in every),
+        "worst_inertia": round(max(row["worst"] for row in every), 6),
+        "zeta_error": max(row["off"] for row in every),
     }))  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bench.memory import MIB, held, peak
+from bench.memory import MIB, peak, resident_bytes
 from tsfmscope.tasks.series.synthetic.kernels import Composition, compositions
 from tsfmscope.tasks.series.synthetic.kernelsynth import covariance, draw_at, draw_many
 from tsfmscope.tasks.series.synthetic.random_streams import series_seeds
@@ -38,7 +38,7 @@ LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
 JITTER = 1e-6
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """Seconds per series, and MiB by which the process grew during the draws."""
 
     seconds: float
@@ -71,42 +71,42 @@ def cholesky(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
             jitter *= 10
 
 
-def time_peer(sampler: Callable[..., np.ndarray], indices: Sequence[int], length: int, threads: int) -> Measured:
+def time_peer(sampler: Callable[..., np.ndarray], indices: Sequence[int], length: int, threads: int) -> Measurement:
     """Time a sampler with one call per series, as the release does."""
     seeds, grid = series_seeds(SEED, indices), np.linspace(0, 1, length)
     kernels = compositions(seeds, length=length)
-    before = held()
+    before = resident_bytes()
     with threadpool_limits(threads):
         sampler(kernels[0], grid, 0)
         started = time.perf_counter()
         for kernel, seed in zip(kernels, seeds, strict=True):
             sampler(kernel, grid, seed % 2**32)
-        return Measured((time.perf_counter() - started) / len(kernels), (peak() - before) / MIB)
+        return Measurement((time.perf_counter() - started) / len(kernels), (peak() - before) / MIB)
 
 
-def time_ours(indices: Sequence[int], length: int) -> Measured:
+def time_ours(indices: Sequence[int], length: int) -> Measurement:
     """Time our compositions, expressions and draws, in blocks of a thousand; only compiled code is warm."""
-    before = held()
+    before = resident_bytes()
     with threadpool_limits(1):
         draw_at(indices[:1], SEED, length)
         started = time.perf_counter()
         for first in range(0, len(indices), 1000):
             draw_at(indices[first : first + 1000], SEED, length)
-        return Measured((time.perf_counter() - started) / len(indices), (peak() - before) / MIB)
+        return Measurement((time.perf_counter() - started) / len(indices), (peak() - before) / MIB)
 
 
-def alone(function: Callable[..., Measured], *arguments: object) -> Measured:
+def alone(function: Callable[..., Measurement], *arguments: object) -> Measurement:
     """Run the function in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
-def two_processes(indices: Sequence[int], length: int) -> Measured:
+def two_processes(indices: Sequence[int], length: int) -> Measurement:
     """Time ours on two cores, by the slower half."""
     halves = [indices[: len(indices) // 2], indices[len(indices) // 2 :]]
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         found = [future.result() for future in [pool.submit(time_ours, half, length) for half in halves]]
-    return Measured(max(one.seconds for one in found) / 2, sum(one.peak_mb for one in found))
+    return Measurement(max(one.seconds for one in found) / 2, sum(one.peak_mb for one in found))
 
 
 def stationary(count: int) -> list[int]:
@@ -153,8 +153,8 @@ def main() -> None:
 
     print(f"\n{'length':>6s} {'ours ms':>9s} {'us/step':>8s}")
     for length in LENGTHS[: 3 if quick else None]:
-        one = alone(time_ours, range(many // 2), length)
-        print(f"{length:6d} {1e3 * one.seconds:9.4f} {1e6 * one.seconds / length:8.4f}", flush=True)
+        measurement = alone(time_ours, range(many // 2), length)
+        print(f"{length:6d} {1e3 * measurement.seconds:9.4f} {1e6 * measurement.seconds / length:8.4f}", flush=True)
     error = covariance_error(exact, LENGTH)
     print(f"\nsampled covariance of {exact} compositions: at most {error:.2e} of the largest entry from scikit-learn's")
     result = {
@@ -166,10 +166,12 @@ def main() -> None:
     print(json.dumps(result))
 
 
-def _line(name: str, cores: int, found: Measured, ours: Measured) -> None:
-    ratio, rate = found.seconds / ours.seconds, 1 / found.seconds
+def _line(name: str, cores: int, measurement: Measurement, reference: Measurement) -> None:
+    seconds, rate = measurement.seconds, 1 / measurement.seconds
+    ratio = seconds / reference.seconds
     print(
-        f"{name:22s} {cores:5d} {1e3 * found.seconds:10.4f} {rate:10.1f} {ratio:8.1f} {found.peak_mb:8.1f}", flush=True
+        f"{name:22s} {cores:5d} {1e3 * seconds:10.4f} {rate:10.1f} {ratio:8.1f} {measurement.peak_mb:8.1f}",
+        flush=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""Memory of this process: the bytes that it holds, and the peak since the last reset (Linux with glibc).
+"""Memory of this process: resident bytes, and their peak since the last reset (Linux with glibc).
 
 getrusage's ru_maxrss does not serve: it cannot be reset, and a child process starts with its parent's value.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 MIB = 2**20
 
 
-def held() -> int:
-    """Return the bytes held now, and reset the peak.
+def resident_bytes() -> int:
+    """Return the resident bytes, and reset the peak.
 
     Freed memory is returned to the system first, so that it counts when it is allocated again.
     """
@@ -24,7 +24,7 @@ def held() -> int:
 
 
 def peak() -> int:
-    """Return the most bytes held since the last call of `held`, or since the process began."""
+    """Return the peak of the resident bytes since the last call of `resident_bytes`, or since the process began."""
     return _status("VmHWM")
 
 

@@ -38,7 +38,7 @@ TINY = {"d_model": 256, "d_ff": 1024, "d_kv": 64, "num_heads": 4, "num_layers": 
 TINY |= {"n_tokens": 1024, "context_length": 512, "prediction_length": 64}
 
 
-def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+def time_call(work: Callable[[], Any]) -> tuple[Any, float]:
     """Return the result of `work` and its CPU seconds."""
     start = time.process_time()
     with torch.inference_mode():
@@ -54,7 +54,7 @@ def lag_llama(series: int, paths: int, horizon: int) -> dict[str, float]:
     lags, uniforms = torch.tensor(model.config.lags), rng.random((series, paths, horizon))
     calendar = torch.from_numpy(rng.uniform(-0.5, 0.5, (series, model.tokens + horizon, FEATURES))).float()
 
-    def anew() -> np.ndarray:
+    def without_cache() -> np.ndarray:
         parts = (scaled.steps, scaled.static, calendar)
         steps, static, dates = (part.repeat_interleave(paths, dim=0) for part in parts)
         before = steps.shape[1]
@@ -65,9 +65,11 @@ def lag_llama(series: int, paths: int, horizon: int) -> dict[str, float]:
             steps = torch.cat((steps, _quantiles_at(last, uniforms[:, :, step].reshape(-1, 1))), dim=1)
         return steps[:, before:].double().numpy().reshape(uniforms.shape)
 
-    ours, kept = timed(lambda: sample_paths(model.network, scaled, lags, model.tokens, calendar, uniforms, 1.0))
-    other, whole = timed(anew)
-    return told("lag_llama", kept, whole) | {"lag_llama_difference": apart(ours, other)}
+    our_paths, our_s = time_call(
+        lambda: sample_paths(model.network, scaled, lags, model.tokens, calendar, uniforms, 1.0)
+    )
+    their_paths, their_s = time_call(without_cache)
+    return print_ratio("lag_llama", our_s, their_s) | {"lag_llama_difference": difference(our_paths, their_paths)}
 
 
 def time_moe(series: int, context: int, horizon: int) -> dict[str, float]:
@@ -76,16 +78,18 @@ def time_moe(series: int, context: int, horizon: int) -> dict[str, float]:
     values = torch.from_numpy(np.random.default_rng(0).normal(size=(series, context)).astype(np.float32))
     lengths, start = model.config["horizon_lengths"], torch.zeros(series, dtype=torch.int64)
 
-    def anew() -> torch.Tensor:
+    def without_cache() -> torch.Tensor:
         steps = values
-        while left := context + horizon - steps.shape[1]:
-            number = max(i for i, length in enumerate(lengths) if length <= left)
+        while n_left := context + horizon - steps.shape[1]:
+            number = max(i for i, length in enumerate(lengths) if length <= n_left)
             steps = torch.cat((steps, model.network.lm_heads[number](model.network(steps, start).states[:, -1])), dim=1)
         return steps[:, context:]
 
-    ours, kept = timed(lambda: continue_values(model.network, values, start, horizon, lengths))
-    other, whole = timed(anew)
-    return told("time_moe", kept, whole) | {"time_moe_difference": apart(ours.numpy(), other.numpy())}
+    our_steps, our_s = time_call(lambda: continue_values(model.network, values, start, horizon, lengths))
+    their_steps, their_s = time_call(without_cache)
+    return print_ratio("time_moe", our_s, their_s) | {
+        "time_moe_difference": difference(our_steps.numpy(), their_steps.numpy())
+    }
 
 
 def wavetoken(series: int, paths: int) -> dict[str, float]:
@@ -100,37 +104,42 @@ def wavetoken(series: int, paths: int) -> dict[str, float]:
     options = {"do_sample": True, "num_return_sequences": paths, "min_new_tokens": horizon, "max_new_tokens": horizon}
     options |= {key: config[key] for key in SAMPLING}
 
-    drawn, ours = timed(lambda: sample_ids(network, ids, mask, uniforms, warp))
+    draws, our_s = time_call(lambda: sample_ids(network, ids, mask, uniforms, warp))
     seconds = {
-        name: timed(lambda cached=cached: network.generate(ids, attention_mask=mask, use_cache=cached, **options))[1]
+        name: time_call(lambda cached=cached: network.generate(ids, attention_mask=mask, use_cache=cached, **options))[
+            1
+        ]
         for name, cached in (("wavetoken", False), ("wavetoken_generate", True))
     }
-    found: list[torch.Tensor] = []
+    logits_by_step: list[torch.Tensor] = []
 
     def follow(logits: torch.Tensor, step: int) -> torch.Tensor:
-        found.append(logits.clone())
-        return drawn[:, :, step]
+        logits_by_step.append(logits.clone())
+        return draws[:, :, step]
 
     with torch.inference_mode():
         walk(StepDecoder(network, ids, mask, paths, horizon), follow)
-        read = torch.nn.functional.pad(drawn.flatten(0, 1), (1, 0), value=0)[:, :-1]
-        encoded, seen = (part.repeat_interleave(paths, dim=0) for part in (ids, mask))
-        wanted = network(encoded, attention_mask=seen, decoder_input_ids=read, use_cache=False).logits
-    made = torch.stack(found, dim=2).flatten(0, 1)
-    ratios = told("wavetoken", ours, seconds["wavetoken"])
-    ratios |= told("wavetoken_generate", ours, seconds["wavetoken_generate"])
-    return ratios | {"wavetoken_difference": apart(made.numpy(), wanted.numpy())}
+        read = torch.nn.functional.pad(draws.flatten(0, 1), (1, 0), value=0)[:, :-1]
+        encoded, repeated_mask = (part.repeat_interleave(paths, dim=0) for part in (ids, mask))
+        expected = network(encoded, attention_mask=repeated_mask, decoder_input_ids=read, use_cache=False).logits
+    our_logits = torch.stack(logits_by_step, dim=2).flatten(0, 1)
+    ratios = print_ratio("wavetoken", our_s, seconds["wavetoken"])
+    ratios |= print_ratio("wavetoken_generate", our_s, seconds["wavetoken_generate"])
+    return ratios | {"wavetoken_difference": difference(our_logits.numpy(), expected.numpy())}
 
 
-def told(name: str, ours: float, other: float) -> dict[str, float]:
+def print_ratio(name: str, our_s: float, their_s: float) -> dict[str, float]:
     """Print both times, and return their ratio."""
-    print(f"{name}: ours {ours:.2f} s, other {other:.2f} s of CPU, ratio {ours / other:.3f}", flush=True)
-    return {f"{name}_ratio": round(ours / other, 4)}
+    print(
+        f"{name}: ours {our_s:.2f} s, other {their_s:.2f} s of CPU, ratio {our_s / their_s:.3f}",
+        flush=True,
+    )
+    return {f"{name}_ratio": round(our_s / their_s, 4)}
 
 
-def apart(ours: np.ndarray, other: np.ndarray) -> float:
+def difference(our_values: np.ndarray, their_values: np.ndarray) -> float:
     """Return the largest difference over the other side's standard deviation."""
-    return float(f"{np.abs(ours - other).max() / other.std():.1e}")
+    return float(f"{np.abs(our_values - their_values).max() / their_values.std():.1e}")
 
 
 def main() -> None:
@@ -139,10 +148,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer series and steps")
     quick = parser.parse_args().quick
     series, paths, horizon = (1, 5, 8) if quick else (4, 20, 24)
-    found = lag_llama(series, paths, horizon)
-    found |= time_moe(series, 256 if quick else 512, 30)
-    found |= wavetoken(series, paths)
-    print(json.dumps(found | {"threads": torch.get_num_threads()}))
+    values = lag_llama(series, paths, horizon)
+    values |= time_moe(series, 256 if quick else 512, 30)
+    values |= wavetoken(series, paths)
+    print(json.dumps(values | {"threads": torch.get_num_threads()}))
 
 
 if __name__ == "__main__":

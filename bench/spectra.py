@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.memory import MIB, held, peak
+from bench.memory import MIB, peak, resident_bytes
 from tsfmscope.tasks.ranks.spectrum import singular_values
 from tsfmscope.tasks.ranks.tall import TallQR
 
@@ -52,7 +52,7 @@ LEAST = 1e-12
 SHAPES = {"q": (768, 768), "k": (768, 768), "v": (768, 768), "o": (768, 768), "mlp": (3072, 768)}
 
 
-class Found(NamedTuple):
+class Measurement(NamedTuple):
     """Measurements of one process; `wall` and `cpu` are elapsed and processor time in seconds."""
 
     wall: float
@@ -75,21 +75,21 @@ class Clock:
         self.cpu += time.process_time() - self._begun[1]
 
 
-def known(width: int) -> np.ndarray:
+def true_values(width: int) -> np.ndarray:
     """Return the singular values of the stacked blocks."""
     return np.geomspace(1, LEAST, width)
 
 
 def blocks(rows: int, width: int) -> Iterator[np.ndarray]:
-    """Yield blocks [HEIGHT, width], with `rows` rows in all, whose stack has the singular values `known`.
+    """Yield blocks [HEIGHT, width], with `rows` rows in all, whose stack has the singular values `true_values`.
 
-    Block b is c_b Q H_b R, where Q has orthonormal columns, R is diag(known) times a rotation, H_b is a
+    Block b is c_b Q H_b R, where Q has orthonormal columns, R is diag(true_values) times a rotation, H_b is a
     reflection that makes blocks differ, and the c_b² sum to 1. A last, shorter block is c_b H_b R, with
     `width` rows and then zeros. ValueError if a last, shorter block would have fewer than `width` rows.
     """
     rng = np.random.default_rng(0)
     rotation = np.linalg.qr(rng.standard_normal((width, width)))[0]
-    r = known(width)[:, None] * rotation
+    r = true_values(width)[:, None] * rotation
     q = np.linalg.qr(rng.standard_normal((HEIGHT, width)))[0]
     base = q @ r
     count = -(-rows // HEIGHT)
@@ -107,32 +107,32 @@ def blocks(rows: int, width: int) -> Iterator[np.ndarray]:
         yield block
 
 
-def tall_ours(rows: int, width: int) -> Found:
+def tall_ours(rows: int, width: int) -> Measurement:
     """Measure our QR, which adds one block after the other."""
     # First calls load libraries.
     TallQR.of([np.eye(3)]).singular_values()
-    before, clock, qr = held(), Clock(), TallQR(width)
+    before, clock, qr = resident_bytes(), Clock(), TallQR(width)
     for block in blocks(rows, width):
         with clock:
             qr.add(block)
     with clock:
-        found = qr.singular_values()
-    return Found(clock.wall, clock.cpu, (peak() - before) / MIB, float(np.abs(found - known(width)).max()))
+        values = qr.singular_values()
+    return Measurement(clock.wall, clock.cpu, (peak() - before) / MIB, float(np.abs(values - true_values(width)).max()))
 
 
-def tall_torch(rows: int, width: int) -> Found:
+def tall_torch(rows: int, width: int) -> Measurement:
     """Measure torch on the whole stack."""
     import torch
 
     torch.linalg.svdvals(torch.eye(3, dtype=torch.float64))
-    before, clock, done = held(), Clock(), 0
+    before, clock, n_rows = resident_bytes(), Clock(), 0
     stack = torch.empty((rows, width), dtype=torch.float64)
     for block in blocks(rows, width):
-        stack[done : done + len(block)] = torch.from_numpy(block)
-        done += len(block)
+        stack[n_rows : n_rows + len(block)] = torch.from_numpy(block)
+        n_rows += len(block)
     with clock:
-        found = torch.linalg.svdvals(stack).numpy()
-    return Found(clock.wall, clock.cpu, (peak() - before) / MIB, float(np.abs(found - known(width)).max()))
+        values = torch.linalg.svdvals(stack).numpy()
+    return Measurement(clock.wall, clock.cpu, (peak() - before) / MIB, float(np.abs(values - true_values(width)).max()))
 
 
 def weights() -> dict[str, np.ndarray]:
@@ -144,18 +144,20 @@ def weights() -> dict[str, np.ndarray]:
     }
 
 
-def weights_by(values: Callable[[dict[str, np.ndarray], Clock], dict[str, np.ndarray]]) -> Found:
+def weights_by(values: Callable[[dict[str, np.ndarray], Clock], dict[str, np.ndarray]]) -> Measurement:
     """Measure the function `values` on every matrix; errors are relative to torch, with another LAPACK."""
     import torch
 
     matrices = weights()
-    expected = {name: torch.linalg.svdvals(torch.from_numpy(one).double()).numpy() for name, one in matrices.items()}
+    expected = {
+        name: torch.linalg.svdvals(torch.from_numpy(matrix).double()).numpy() for name, matrix in matrices.items()
+    }
     # First calls load libraries.
     values({"warm": matrices["q"][:64, :64]}, Clock())
-    before, clock = held(), Clock()
-    found = values(matrices, clock)
-    errors = [float(np.abs(found[name] - one).max() / one[0]) for name, one in expected.items()]
-    return Found(clock.wall, clock.cpu, (peak() - before) / MIB, max(errors))
+    before, clock = resident_bytes(), Clock()
+    results = values(matrices, clock)
+    errors = [float(np.abs(results[name] - matrix).max() / matrix[0]) for name, matrix in expected.items()]
+    return Measurement(clock.wall, clock.cpu, (peak() - before) / MIB, max(errors))
 
 
 def weights_ours(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np.ndarray]:
@@ -190,7 +192,7 @@ def weights_weightwatcher(matrices: dict[str, np.ndarray], clock: Clock) -> dict
     return {name: np.sqrt(np.sort(one)[::-1]) for name, one in found.items()}
 
 
-SIDES: dict[str, Callable[[int, int], Found]] = {
+SIDES: dict[str, Callable[[int, int], Measurement]] = {
     "ours": tall_ours,
     "torch": tall_torch,
     "weights ours": lambda rows, width: weights_by(weights_ours),
@@ -199,11 +201,11 @@ SIDES: dict[str, Callable[[int, int], Found]] = {
 }
 
 
-def measured(side: str, rows: int = 0, width: int = WIDTH) -> Found:
+def measure(side: str, rows: int = 0, width: int = WIDTH) -> Measurement:
     """Measure one side in a process of its own, and print its line of the table."""
     command = [sys.executable, "-m", "bench.spectra", "--side", side, "--rows", str(rows), "--width", str(width)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    found = Found(**json.loads(lines[-1]))
+    found = Measurement(**json.loads(lines[-1]))
     size = f"{rows} x {width}" if rows else f"{len(SHAPES)} matrices"
     print(
         f"{side:22s} {size:>17s} {found.wall:9.2f} {found.cpu:9.2f} {found.peak_mb:9.1f} {found.error:9.1e}", flush=True
@@ -218,19 +220,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="ours alone on so many rows, and nothing else")
     parser.add_argument("--width", type=int, default=WIDTH, help="columns of these rows")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.side:
-        print(json.dumps(SIDES[asked.side](asked.rows, asked.width)._asdict()))
+    options = parser.parse_args()
+    if options.side:
+        print(json.dumps(SIDES[options.side](options.rows, options.width)._asdict()))
         return
     print(f"{'side':22s} {'size':>17s} {'wall s':>9s} {'cpu s':>9s} {'peak MB':>9s} {'error':>9s}")
-    if asked.rows:
-        measured("ours", asked.rows, asked.width)
+    if options.rows:
+        measure("ours", options.rows, options.width)
         return
-    stacked, long = QUICK if asked.quick else (STACKED, LONG)
-    theirs, mine = measured("torch", stacked), [measured("ours", stacked)]
-    mine += [measured("ours", *size) for size in long]
-    weighed, bare = measured("weights ours"), measured("weights its SVD")
-    watcher = measured("weights weightwatcher") if find_spec("weightwatcher") else None
+    stacked, long = QUICK if options.quick else (STACKED, LONG)
+    theirs, mine = measure("torch", stacked), [measure("ours", stacked)]
+    mine += [measure("ours", *size) for size in long]
+    weighed, bare = measure("weights ours"), measure("weights its SVD")
+    watcher = measure("weights weightwatcher") if find_spec("weightwatcher") else None
     print(f"its SVD over ours, of weights: {bare.cpu / weighed.cpu:.2f}")
     print(json.dumps({
         "speedup": round(theirs.cpu / mine[0].cpu, 2),

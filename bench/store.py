@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from bench.memory import MIB, held, peak
+from bench.memory import MIB, peak, resident_bytes
 from bench.store_rows import Rows, Scale
 from tsfmscope.store import catalogue
 from tsfmscope.store.query import LOCKED
@@ -68,28 +68,28 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-class Timed(NamedTuple):
+class QueryTimes(NamedTuple):
     """Elapsed seconds of each run on a connection of its own, CPU seconds of the last run, and the result."""
 
     seconds: list[float]
     cpu: float
-    found: pa.Table
+    table: pa.Table
 
     def line(self) -> dict[str, float]:
         """Return the numbers for a row of the printed table."""
         return {"all": min(self.seconds), "median": statistics.median(self.seconds), "cpu": self.cpu}
 
 
-def timed(path: Path, asked: str) -> Timed:
+def time_query(path: Path, sql: str) -> QueryTimes:
     """Run a query RUNS times and return its times and result."""
     seconds = []
     for _ in range(RUNS):
         with connect(path) as connection:
             start, cpu = time.perf_counter(), time.process_time()
-            found = connection.sql(asked).to_arrow_table()
+            table = connection.sql(sql).to_arrow_table()
             seconds.append(time.perf_counter() - start)
             cpu = time.process_time() - cpu
-    return Timed(seconds, cpu, found)
+    return QueryTimes(seconds, cpu, table)
 
 
 def views() -> list[str]:
@@ -100,9 +100,9 @@ def views() -> list[str]:
 
 def view(path: Path, name: str) -> dict[str, float]:
     """Return a view's number of rows, and the seconds of both queries, `all` and `page`."""
-    held()
-    whole = timed(path, f"select count(columns(*)) from {name}")
-    page = timed(path, f"select * from {name} limit {PAGE}")
+    resident_bytes()
+    whole = time_query(path, f"select count(columns(*)) from {name}")
+    page = time_query(path, f"select * from {name} limit {PAGE}")
     with connect(path) as connection:
         ((rows,),) = connection.sql(f"select count(*) from {name}").fetchall()
     return {"rows": rows, **whole.line(), "page": min(page.seconds), "mb": peak() / MIB}
@@ -113,18 +113,18 @@ def each_view(path: Path, names: list[str]) -> dict[str, dict[str, float]]:
     print(
         f"{'view':28s} {'rows':>10s} {'all s':>8s} {'median':>8s} {'cpu s':>8s} {'page s':>8s} {'MB':>6s}", flush=True
     )
-    found = {}
+    rows = {}
     for name in names or views():
-        found[name] = view(path, name)
-        print(_line(name, found[name]), flush=True)
-    return found
+        rows[name] = view(path, name)
+        print(_line(name, rows[name]), flush=True)
+    return rows
 
 
 def ranks(path: Path) -> dict[str, float]:
     """Measure the query for ranks by layer."""
-    held()
-    asked = timed(path, RANKS)
-    return {"rows": len(asked.found), **asked.line(), "page": min(asked.seconds), "mb": peak() / MIB}
+    resident_bytes()
+    times = time_query(path, RANKS)
+    return {"rows": len(times.table), **times.line(), "page": min(times.seconds), "mb": peak() / MIB}
 
 
 def make(folder: Path, scale: Scale) -> dict[str, float]:
@@ -150,11 +150,11 @@ def build(folder: Path) -> dict[str, float]:
 
 def sources(folder: Path) -> dict[str, list[Path]]:
     """Return the files of every table, by name of the table."""
-    folders = [one for one in folder.iterdir() if any(one.glob("*.parquet"))]
-    return {one.name: sorted(one.glob("*.parquet")) for one in folders}
+    folders = [path for path in folder.iterdir() if any(path.glob("*.parquet"))]
+    return {path.name: sorted(path.glob("*.parquet")) for path in folders}
 
 
-def asked_of_pandas(folder: Path, name: str) -> dict[str, float]:
+def compare_with_pandas(folder: Path, name: str) -> dict[str, float]:
     """Return the seconds of pandas and DuckDB; exit if their results differ by more than 1e-9."""
     from bench.store_pandas import QUESTIONS
 
@@ -162,15 +162,17 @@ def asked_of_pandas(folder: Path, name: str) -> dict[str, float]:
     start = time.perf_counter()
     theirs = question.pandas(sources(folder))
     seconds, mb = time.perf_counter() - start, peak() / MIB
-    asked = timed(folder / "results.duckdb", question.sql)
-    ours = asked.found.to_pandas()
+    times = time_query(folder / "results.duckdb", question.sql)
+    results = times.table.to_pandas()
     order = list(theirs.columns[:-1])
-    theirs, ours = (one.sort_values(order).reset_index(drop=True) for one in (theirs, ours[list(theirs.columns)]))
-    same = len(ours) == len(theirs) and (ours[order].astype(str) == theirs[order].astype(str)).all(axis=None)
-    apart = float((ours.iloc[:, -1] - theirs.iloc[:, -1]).abs().max()) if same else math.inf
-    if not apart <= 1e-9:
-        raise SystemExit(f"{name}: pandas and DuckDB differ: {len(theirs)} and {len(ours)} rows, by {apart}")
-    return {"rows": len(ours), "pandas": seconds, "duckdb": min(asked.seconds), "mb": mb}
+    theirs, results = (
+        frame.sort_values(order).reset_index(drop=True) for frame in (theirs, results[list(theirs.columns)])
+    )
+    same = len(results) == len(theirs) and (results[order].astype(str) == theirs[order].astype(str)).all(axis=None)
+    difference = float((results.iloc[:, -1] - theirs.iloc[:, -1]).abs().max()) if same else math.inf
+    if not difference <= 1e-9:
+        raise SystemExit(f"{name}: pandas and DuckDB differ: {len(theirs)} and {len(results)} rows, by {difference}")
+    return {"rows": len(results), "pandas": seconds, "duckdb": min(times.seconds), "mb": mb}
 
 
 STEPS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -178,7 +180,7 @@ STEPS: dict[str, Callable[..., dict[str, Any]]] = {
     "build": build,
     "views": lambda folder, *names: each_view(folder / "results.duckdb", list(names)),
     "ranks": lambda folder: ranks(folder / "results.duckdb"),
-    "pandas": asked_of_pandas,
+    "pandas": compare_with_pandas,
 }
 
 
@@ -197,15 +199,15 @@ def step(name: str, folder: Path, *rest: str) -> dict[str, Any]:
     return dict(json.loads(last))
 
 
-def prepared(folder: Path, scale: Scale) -> dict[str, float]:
+def prepare(folder: Path, scale: Scale) -> dict[str, float]:
     """Make the catalogue of a scale unless it exists; return the costs of its build."""
     note = folder / "built.json"
     if not note.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         if not sources(folder):
-            made = step("make", folder, json.dumps(vars(scale)))
+            costs = step("make", folder, json.dumps(vars(scale)))
             rows = f"{scale.geometry} geometry rows and {scale.spectra} spectra"
-            print(f"made {rows} in {made['seconds']:.0f} s", flush=True)
+            print(f"made {rows} in {costs['seconds']:.0f} s", flush=True)
         note.write_text(json.dumps(step("build", folder)))
     built = dict(json.loads(note.read_text()))
     print(f"built {built['gb']:.2f} GB in {built['seconds']:.1f} s, {built['mb']:.0f} MB", flush=True)
@@ -213,10 +215,10 @@ def prepared(folder: Path, scale: Scale) -> dict[str, float]:
 
 
 @contextmanager
-def place(asked: str | None) -> Iterator[Path]:
+def work_folder(path: str | None) -> Iterator[Path]:
     """Yield the folder for tables and catalogues: the given one, or a temporary one."""
-    if asked:
-        yield Path(asked)
+    if path:
+        yield Path(path)
         return
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
@@ -225,39 +227,39 @@ def place(asked: str | None) -> Iterator[Path]:
 def run(folder: Path, scales: dict[str, Scale], only: list[str]) -> dict[str, Any]:
     """Print the tables; return the values of the last line."""
     print(f"load {os.getloadavg()[0]:.1f}, {THREADS} threads, memory {MEMORY}", flush=True)
-    built = prepared(folder / "views", scales["views"])
-    found: dict[str, dict[str, float]] = step("views", folder / "views", *only)
-    slowest = max(max(one["all"], one["page"]) for one in found.values())
+    built = prepare(folder / "views", scales["views"])
+    rows: dict[str, dict[str, float]] = step("views", folder / "views", *only)
+    slowest = max(max(costs["all"], costs["page"]) for costs in rows.values())
     answer: dict[str, Any] = {"slowest_view_s": round(slowest, 2)}
-    answer["cpu_s"] = round(max(one["cpu"] for one in found.values()), 2)
+    answer["cpu_s"] = round(max(costs["cpu"] for costs in rows.values()), 2)
     if only:
         return answer
-    million = prepared(folder / "million", scales["million"])
+    million = prepare(folder / "million", scales["million"])
     by_layer = {}
-    for name, where in (("100k", "views"), ("1m", "million")):
-        by_layer[name] = step("ranks", folder / where)
-        print(_line(f"ranks by layer, {scales[where].spectra}", by_layer[name]), flush=True)
+    for name, folder_name in (("100k", "views"), ("1m", "million")):
+        by_layer[name] = step("ranks", folder / folder_name)
+        print(_line(f"ranks by layer, {scales[folder_name].spectra}", by_layer[name]), flush=True)
     print(f"{'question':28s} {'rows':>10s} {'pandas s':>8s} {'duckdb s':>8s} {'ratio':>8s} {'pandas MB':>9s}")
     from bench.store_pandas import QUESTIONS
 
     ratios = []
     for name in QUESTIONS:
-        one = step("pandas", folder / "views", name)
-        ratios.append(one["pandas"] / one["duckdb"])
-        seconds = f"{one['pandas']:8.2f} {one['duckdb']:8.3f} {ratios[-1]:8.1f}"
-        print(f"{name:28s} {one['rows']:10.0f} {seconds} {one['mb']:9.0f}", flush=True)
+        costs = step("pandas", folder / "views", name)
+        ratios.append(costs["pandas"] / costs["duckdb"])
+        seconds = f"{costs['pandas']:8.2f} {costs['duckdb']:8.3f} {ratios[-1]:8.1f}"
+        print(f"{name:28s} {costs['rows']:10.0f} {seconds} {costs['mb']:9.0f}", flush=True)
     return answer | {
         "speedup_vs_pandas": round(statistics.geometric_mean(ratios), 1),
-        "peak_mb": round(max(one["mb"] for one in (*found.values(), *by_layer.values()))),
+        "peak_mb": round(max(costs["mb"] for costs in (*rows.values(), *by_layer.values()))),
         "build_s": round(built["seconds"], 1),
         "build_mb": round(max(built["mb"], million["mb"])),
-        **{f"ranks_{name}_s": round(one["all"], 2) for name, one in by_layer.items()},
+        **{f"ranks_{name}_s": round(costs["all"], 2) for name, costs in by_layer.items()},
     }
 
 
-def _line(name: str, one: dict[str, float]) -> str:
-    seconds = f"{one['all']:8.3f} {one['median']:8.3f} {one['cpu']:8.3f} {one['page']:8.3f}"
-    return f"{name:28s} {one['rows']:10.0f} {seconds} {one['mb']:6.0f}"
+def _line(name: str, costs: dict[str, float]) -> str:
+    seconds = f"{costs['all']:8.3f} {costs['median']:8.3f} {costs['cpu']:8.3f} {costs['page']:8.3f}"
+    return f"{name:28s} {costs['rows']:10.0f} {seconds} {costs['mb']:6.0f}"
 
 
 def main() -> None:
@@ -267,13 +269,13 @@ def main() -> None:
     parser.add_argument("--folder", help="where tables and catalogues are kept; 30 GB")
     parser.add_argument("--only", nargs="*", default=[], metavar="VIEW", help="these views, and nothing else")
     parser.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.step:
-        name, folder, *rest = asked.step
-        print(json.dumps(STEPS[name](Path(folder), *rest)))
+    options = parser.parse_args()
+    if options.step:
+        name, folder, *arguments = options.step
+        print(json.dumps(STEPS[name](Path(folder), *arguments)))
         return
-    with place(asked.folder) as folder:
-        print(json.dumps(run(folder, QUICK if asked.quick else FULL, asked.only)))
+    with work_folder(options.folder) as folder:
+        print(json.dumps(run(folder, QUICK if options.quick else FULL, options.only)))
 
 
 if __name__ == "__main__":

@@ -53,19 +53,19 @@ def mean_errors(sources: Sources) -> pd.DataFrame:
 
 def correlations(sources: Sources) -> pd.DataFrame:
     """Return Spearman's rho of isotropy and error over the cells of each uncompressed model."""
-    made = read(sources, "compression", ["model"])
+    compressed = read(sources, "compression", ["model"])
     cells = last_layers(sources).merge(mean_errors(sources), on=CELL)
-    cells = cells[~cells["model"].isin(made["model"])]
+    cells = cells[~cells["model"].isin(compressed["model"])]
     ranks = pd.DataFrame({"model": cells["model"]})
     ranks["isotropy"] = (-cells["zeta_adjusted"].abs()).groupby(cells["model"]).rank()
     ranks["error"] = np.log(cells["nmse"].clip(lower=1e-6)).groupby(cells["model"]).rank()
-    found = ranks.groupby("model")[["isotropy", "error"]].corr().iloc[::2, 1].droplevel(1)
-    return found.rename("spearman").reset_index()
+    correlation = ranks.groupby("model")[["isotropy", "error"]].corr().iloc[::2, 1].droplevel(1)
+    return correlation.rename("spearman").reset_index()
 
 
 def ranks_by_layer(sources: Sources) -> pd.DataFrame:
     """Return the mean numerical rank of layer inputs at tolerance 0.01, by model and layer."""
-    found = []
+    parts = []
     for path in sources["spectra"]:
         table = pq.read_table(path, columns=["model", "layer", "what", "normed", "singular_values"])
         rows = table.select(["model", "layer", "what", "normed"]).to_pandas()
@@ -73,8 +73,8 @@ def ranks_by_layer(sources: Sources) -> pd.DataFrame:
         if rows["what"].iloc[0] == "input":
             sigma = lists.flatten().to_numpy().reshape(len(rows), -1)
             rows["numerical_rank"] = (sigma > 0.01 * sigma[:, :1]).sum(axis=1)
-            found.append(rows[~rows["normed"].astype(bool)])
-    return pd.concat(found).groupby(["model", "layer"], as_index=False)["numerical_rank"].mean()
+            parts.append(rows[~rows["normed"].astype(bool)])
+    return pd.concat(parts).groupby(["model", "layer"], as_index=False)["numerical_rank"].mean()
 
 
 def dimensions(sources: Sources) -> pd.DataFrame:
@@ -82,15 +82,15 @@ def dimensions(sources: Sources) -> pd.DataFrame:
 
     It reads one file at a time, since 10 million rows at once need 6 GB.
     """
-    by, found = ["model", "stack", "layer", "normed"], []
+    by, parts = ["model", "stack", "layer", "normed"], []
     for path in sources["geometry"]:
         table = pq.read_table(path, columns=[*by, "eigenvalues"])
         rows = table.select(by).to_pandas()
         values = np.maximum(table["eigenvalues"].combine_chunks().flatten().to_numpy().reshape(len(rows), -1), 0)
         reached = values.cumsum(axis=1)
         rows["effective_dimension"] = (reached < 0.8 * reached[:, -1:] * (1 - 1e-12)).sum(axis=1) + 1
-        found.append(rows)
-    return pd.concat(found).groupby(by, as_index=False)["effective_dimension"].mean()
+        parts.append(rows)
+    return pd.concat(parts).groupby(by, as_index=False)["effective_dimension"].mean()
 
 
 QUESTIONS = {

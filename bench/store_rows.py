@@ -65,16 +65,16 @@ class Scale:
 
 def table(name: str, n: int, columns: Mapping[str, Any]) -> pa.Table:
     """Return n rows of a table of the schema; a missing column is null, or constant if not nullable."""
-    made = []
+    columns_of_schema = []
     for field in arrow_schema(name):
-        given = columns.get(field.name)
-        if given is None and not field.nullable:
-            given = [] if pa.types.is_list(field.type) else FILLED.get(str(field.type), 1)
-        if isinstance(given, pa.Array | np.ndarray):
-            made.append(pa.array(given) if isinstance(given, np.ndarray) else given)
+        values = columns.get(field.name)
+        if values is None and not field.nullable:
+            values = [] if pa.types.is_list(field.type) else FILLED.get(str(field.type), 1)
+        if isinstance(values, pa.Array | np.ndarray):
+            columns_of_schema.append(pa.array(values) if isinstance(values, np.ndarray) else values)
         else:
-            made.append(pa.repeat(pa.scalar(given, field.type), n))
-    return pa.Table.from_arrays([a.cast(f.type) for a, f in zip(made, arrow_schema(name), strict=True)],
+            columns_of_schema.append(pa.repeat(pa.scalar(values, field.type), n))
+    return pa.Table.from_arrays([a.cast(f.type) for a, f in zip(columns_of_schema, arrow_schema(name), strict=True)],
                                 schema=arrow_schema(name))  # fmt: skip
 
 
@@ -92,12 +92,12 @@ def descending(rng: np.random.Generator, n: int, width: int) -> pa.Array:
     return pa.ListArray.from_arrays(np.arange(n + 1, dtype=np.int32) * width, values.ravel())
 
 
-def picked(names: list[str], codes: np.ndarray) -> pa.Array:
+def named_array(names: list[str], codes: np.ndarray) -> pa.Array:
     """Return the names at these indices."""
     return pa.array(names).take(pa.array(codes))
 
 
-def places() -> Mapping[str, tuple[list[str], np.ndarray, np.ndarray]]:
+def layer_keys() -> Mapping[str, tuple[list[str], np.ndarray, np.ndarray]]:
     """Return stack, layer and `normed` of each state of a model, for models with one stack and with two."""
     one = (["encoder"] * LAYERS, np.arange(LAYERS), np.arange(LAYERS) == LAYERS - 1)
     layers = np.concatenate([np.arange(13), np.arange(12)])
@@ -109,8 +109,8 @@ def model_names(study: int, scale: Scale) -> tuple[list[str], list[str | None]]:
     """Return the models of a study and their base models, None for uncompressed ones."""
     half = max(1, scale.models // 2)
     base = [f"{FAMILIES[n % len(FAMILIES)]}-{study}-{n:03d}" for n in range(half)]
-    cut = [f"{base[n % half]}@svd-{n:03d}" for n in range(scale.models - half)]
-    return base + cut, [None] * half + [base[n % half] for n in range(scale.models - half)]
+    compressed = [f"{base[n % half]}@svd-{n:03d}" for n in range(scale.models - half)]
+    return base + compressed, [None] * half + [base[n % half] for n in range(scale.models - half)]
 
 
 class Rows:
@@ -123,30 +123,30 @@ class Rows:
 
     def write(self, folder: Path) -> dict[str, list[Path]]:
         """Write all tables; return the files of each table."""
-        found: dict[str, list[Path]] = {}
+        files_by_table: dict[str, list[Path]] = {}
         makers = [self.spectra(), self.weights(), self.small()]
         if self.scale.measured:
             makers = [self.geometry(), self.forecasts(), *makers]
-        for n, (name, made) in enumerate(one for maker in makers for one in maker):
+        for n, (name, part) in enumerate(one for maker in makers for one in maker):
             path = folder / name / f"{n:04d}.parquet"
-            files.write_parquet(path, made)
-            found.setdefault(name, []).append(path)
-        return found
+            files.write_parquet(path, part)
+            files_by_table.setdefault(name, []).append(path)
+        return files_by_table
 
     def cell(self, models: list[str], bases: list[str | None], m: np.ndarray, d: np.ndarray, c: np.ndarray) -> dict:
         """Return the columns that identify a measured cell."""
-        cut = np.array([base is not None for base in bases])[m]
+        is_compressed = np.array([base is not None for base in bases])[m]
         return {
-            "model": picked(models, m),
-            "base_model": picked(bases, m),
-            "rank": pa.array(np.full(len(m), 0.25), mask=~cut),
-            "dataset": picked(self.datasets, d),
-            "condition": picked([name for name, _, _ in CONDITIONS], c),
+            "model": named_array(models, m),
+            "base_model": named_array(bases, m),
+            "rank": pa.array(np.full(len(m), 0.25), mask=~is_compressed),
+            "dataset": named_array(self.datasets, d),
+            "condition": named_array([name for name, _, _ in CONDITIONS], c),
             "context": np.array([context for _, context, _ in CONDITIONS])[c],
             "noise": np.array([noise for _, _, noise in CONDITIONS])[c],
         }
 
-    def asked(self, study: int, stage: str, job_keys: pa.Array) -> pa.Table:
+    def study_jobs(self, study: int, stage: str, job_keys: pa.Array) -> pa.Table:
         """Return rows of `study_jobs`, one per job key."""
         return table("study_jobs", len(job_keys), {"study": f"study-{study}", "stage": stage, "job_key": job_keys})
 
@@ -161,17 +161,17 @@ class Rows:
             order = rng.permutation(total)
             for start in range(0, total, AT_ONCE):
                 row = order[start : start + AT_ONCE]
-                m, rest = np.divmod(row, cells * LAYERS)
-                cell, place = np.divmod(rest, LAYERS)
+                m, index = np.divmod(row, cells * LAYERS)
+                cell, state = np.divmod(index, LAYERS)
                 two = np.array(["chronos-t5" in name for name in models])[m]
-                stacks, layers, normed = (np.stack([a, b]) for a, b in zip(*places().values(), strict=True))
+                stacks, layers, normed = (np.stack([a, b]) for a, b in zip(*layer_keys().values(), strict=True))
                 columns = self.cell(models, bases, m, cell // len(CONDITIONS), cell % len(CONDITIONS))
-                columns |= {"stack": pa.array(stacks[two.astype(int), place]), "layer": layers[two.astype(int), place]}
-                columns |= {"normed": normed[two.astype(int), place], "job_key": keys(rng, len(row))}
+                columns |= {"stack": pa.array(stacks[two.astype(int), state]), "layer": layers[two.astype(int), state]}
+                columns |= {"normed": normed[two.astype(int), state], "job_key": keys(rng, len(row))}
                 columns |= {name: rng.normal(size=len(row)) * 0.1 for name in MEASURES}
                 columns |= {"eigenvalues": descending(rng, len(row), self.scale.width), "silhouettes": [0.3, 0.2, 0.1]}
                 yield "geometry", table("geometry", len(row), columns)
-                yield "study_jobs", self.asked(study, "geometry", columns["job_key"])
+                yield "study_jobs", self.study_jobs(study, "geometry", columns["job_key"])
 
     def forecasts(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield forecasts, with `windows` rows and one job per cell, their rows of `study_jobs`, and timings."""
@@ -182,15 +182,21 @@ class Rows:
             n, m = len(job), job // cells
             cell = job % cells
             columns = self.cell(models, bases, m, cell // len(CONDITIONS), cell % len(CONDITIONS))
-            columns |= {"job_key": jobs.take(pa.array(job)), "series": picked(["s0", "s1", "s2"], np.arange(n) % 3)}
+            columns |= {
+                "job_key": jobs.take(pa.array(job)),
+                "series": named_array(["s0", "s1", "s2"], np.arange(n) % 3),
+            }
             columns |= {"origin": np.arange(n) % windows, "levels": [0.1 * q for q in range(1, 10)]}
             columns |= {name: rng.lognormal(-1, 0.5, size=n) for name in SCORES}
             yield "forecasts", table("forecasts", n, columns)
-            yield "study_jobs", self.asked(study, "forecasts", jobs)
-            timed = {"stage": "forecasts", "key": jobs, "seconds": rng.lognormal(size=len(jobs))}
-            actors = picked([f"actor-{a}" for a in range(8)], np.arange(len(jobs)) % 8)
-            timed |= {"started": (1_700_000_000_000_000 + np.arange(len(jobs)) * 1000).astype("datetime64[us]")}
-            yield "timings", table("timings", len(jobs), timed | {"actor": actors, "load_seconds": 0.0, "subject": "m"})
+            yield "study_jobs", self.study_jobs(study, "forecasts", jobs)
+            timing = {"stage": "forecasts", "key": jobs, "seconds": rng.lognormal(size=len(jobs))}
+            actors = named_array([f"actor-{a}" for a in range(8)], np.arange(len(jobs)) % 8)
+            timing |= {"started": (1_700_000_000_000_000 + np.arange(len(jobs)) * 1000).astype("datetime64[us]")}
+            yield (
+                "timings",
+                table("timings", len(jobs), timing | {"actor": actors, "load_seconds": 0.0, "subject": "m"}),
+            )
 
     def spectra(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield spectra of all models' layer inputs, on as many data sets as their number needs."""
@@ -208,8 +214,11 @@ class Rows:
             columns |= {"job_key": keys(rng, n)}
             yield "spectra", table("spectra", n, columns)
             study = np.array([study for study, _, _ in models])[m]
-            for one in np.unique(study):
-                yield "study_jobs", self.asked(one, "spectra", columns["job_key"].filter(pa.array(study == one)))
+            for number in np.unique(study):
+                yield (
+                    "study_jobs",
+                    self.study_jobs(number, "spectra", columns["job_key"].filter(pa.array(study == number))),
+                )
 
     def weights(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield weight spectra of uncompressed models, whole and by head: 12 blocks, 5 matrices, 4 heads."""
@@ -221,27 +230,32 @@ class Rows:
             head = np.array([-1 if h is None else h for _, h in kinds])[kind]
             for part, rows in ((head < 0, width), (head >= 0, width // 4)):
                 n, attends = int(part.sum()), kind[part] < 20
-                columns = {"model": picked(models, m[part]), "what": "weight", "stack": "encoder", "layer": layer[part]}
-                columns |= {"matrix": picked([name for name, _ in kinds], kind[part]), "dtype": "float32"}
+                columns = {
+                    "model": named_array(models, m[part]),
+                    "what": "weight",
+                    "stack": "encoder",
+                    "layer": layer[part],
+                }
+                columns |= {"matrix": named_array([name for name, _ in kinds], kind[part]), "dtype": "float32"}
                 columns |= {"attention": pa.array(np.where(attends, "self", None)), "floor": 3e-5}
                 columns |= {"head": pa.array(head[part], mask=head[part] < 0), "n_rows": rows, "n_columns": width}
                 columns |= {"heads": pa.array(np.full(n, 4), mask=~attends), "job_key": keys(self.rng, n)}
                 columns |= {"singular_values": descending(self.rng, n, rows)}
                 yield "spectra", table("spectra", n, columns)
-                yield "study_jobs", self.asked(study, "spectra", columns["job_key"])
+                yield "study_jobs", self.study_jobs(study, "spectra", columns["job_key"])
 
     def small(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield the small tables: checkpoints, datasets, compression, questions, training and runs."""
         names = [name for models, _ in self.models for name in models]
         bases = [base for _, bases in self.models for base in bases]
-        n, cut = len(names), [i for i, base in enumerate(bases) if base is not None]
+        n, compressed = len(names), [i for i, base in enumerate(bases) if base is not None]
         family = pa.array([next(f for f in FAMILIES if name.startswith(f)) for name in names])
         source = pa.array(["hub" if base is None else "compressed" for base in bases])
         columns = {"model": pa.array(names), "family": family, "modality": "series", "source": source}
         yield "checkpoints", table("checkpoints", n, columns)
         d = len(self.datasets)
         paper = pa.array([*PAPER[:d], *[None] * (d - len(PAPER))])
-        domain = picked([f"domain-{k}" for k in range(10)], np.arange(d) % 10)
+        domain = named_array([f"domain-{k}" for k in range(10)], np.arange(d) % 10)
         columns = {
             "dataset": pa.array(self.datasets, pa.string()),
             "domain": domain,
@@ -249,15 +263,19 @@ class Rows:
             "source": "folder",
         }
         yield "datasets", table("datasets", d, columns)
-        columns = {"model": picked(names, np.array(cut)), "base_model": picked(bases, np.array(cut)), "method": "svd"}
-        share = np.array([0.125, 0.25, 0.5])[np.arange(len(cut)) % 3]
+        columns = {
+            "model": named_array(names, np.array(compressed)),
+            "base_model": named_array(bases, np.array(compressed)),
+            "method": "svd",
+        }
+        share = np.array([0.125, 0.25, 0.5])[np.arange(len(compressed)) % 3]
         columns |= {"attention_ratio": share, "rank_ratio": share, "size_ratio": share}
         columns |= {"parameters": 1, "base_parameters": 2, "attention_parameters": 1, "base_attention_parameters": 2}
-        yield "compression", table("compression", len(cut), columns)
+        yield "compression", table("compression", len(compressed), columns)
         studies = [f"study-{n}" for n in range(self.scale.studies)]
         figure = pa.array([FIGURES[n % len(FIGURES)] for n in range(len(studies))])
         yield "studies", table("studies", len(studies), {"study": pa.array(studies), "figure": figure})
-        step, runs = np.arange(100 * len(names)) % 100, picked(names, np.arange(100 * len(names)) // 100)
+        step, runs = np.arange(100 * len(names)) % 100, named_array(names, np.arange(100 * len(names)) // 100)
         yield "training", table("training", len(step), {"model": runs, "step": step, "job_key": runs})
         yield "runs", table("runs", 1, {"stage": "forecasts", "seconds": 1e5})
 

@@ -42,7 +42,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.memory import MIB, held, peak
+from bench.memory import MIB, peak, resident_bytes
 from bench.sweep_peers import ACTORS, PEERS, ROW
 from tsfmscope.stages.pipeline.sweeping import JobLog, Planned, nothing, run_and_finish
 from tsfmscope.store.stage_store import StageStore
@@ -62,7 +62,7 @@ TASK = Task("nothing", 1, "bench.sweep_peers:entry", table="training")
 TIMING = {"seconds": 0.0, "load_seconds": 0.0, "actor": "a", "node": "n", "device": "cpu", "started": 0.0}
 
 
-class Found(NamedTuple):
+class Measurement(NamedTuple):
     """Measurements of one process.
 
     seconds: seconds of the jobs. whole: seconds from the process's first step to its last. mb: peak memory in
@@ -87,7 +87,7 @@ def plan(count: int, first: int = 0) -> Iterator[Planned]:
         yield Planned(Job(TASK, spec(n)), ("one", "two") if n % 2 else ("one",))
 
 
-def opened(folder: Path) -> StageStore:
+def open_out(folder: Path) -> StageStore:
     """Open a store for the jobs' rows and timings."""
     return StageStore(folder / "out", tables=["training"], companion=folder / "timings", stage="sweep")
 
@@ -97,68 +97,68 @@ def files(folder: Path) -> int:
     return sum(1 for _ in folder.rglob("*.parquet"))
 
 
-def ours(folder: Path, count: int) -> Found:
+def run_ours(folder: Path, count: int) -> Measurement:
     """Open a store, plan jobs, run them and merge the parts."""
     began = time.time()
     with connect(Resources(local_cpus=ACTORS)):
-        with opened(folder) as out:
+        with open_out(folder) as out:
             run_and_finish(out, plan(count), Resources(actors=ACTORS), nothing)
         now = time.time()
         started = out.timings.read()["started"].cast(pa.int64()).to_numpy()
-    return Found(now - started.min() / 1e6, now - began, note=f"{files(folder)} files")
+    return Measurement(now - started.min() / 1e6, now - began, note=f"{files(folder)} files")
 
 
-def ours_single(folder: Path, count: int) -> Found:
+def run_ours_single(folder: Path, count: int) -> Measurement:
     """Run `ours` with one call per job, as jobs of more than a twentieth of a second are run."""
     actor_pool.BATCH_JOBS = 1
-    return ours(folder, count)
+    return run_ours(folder, count)
 
 
-def resume(folder: Path, count: int) -> Found:
+def resume(folder: Path, count: int) -> Measurement:
     """Run the sweep over a store that contains every job."""
-    before, idle, began, cpu = files(folder), held(), time.time(), time.process_time()
-    with opened(folder) as out:
+    before, bytes_before, began, cpu = files(folder), resident_bytes(), time.time(), time.process_time()
+    with open_out(folder) as out:
         summary = run_and_finish(out, plan(count), Resources(actors=ACTORS), nothing)
     assert (summary.reused, summary.done) == (count, 0)
     seconds = time.time() - began
     cpu = time.process_time() - cpu
     note = f"{cpu:.2f} s of CPU; {before} files, then {files(folder)}"
-    return Found(seconds, seconds, (peak() - idle) / MIB, note)
+    return Measurement(seconds, seconds, (peak() - bytes_before) / MIB, note)
 
 
-def fill(folder: Path, count: int) -> Found:
+def fill(folder: Path, count: int) -> Measurement:
     """Make a store as a finished run of `count` jobs leaves it."""
-    began, out = time.time(), opened(folder)
-    keys = np.sort(np.array([one.job.key for one in plan(count)]))
+    began, out = time.time(), open_out(folder)
+    keys = np.sort(np.array([planned_job.job.key for planned_job in plan(count)]))
     for parts, row in ((out.tables["training"], ROW), (out.timings, {"stage": "sweep", **TIMING, "started": 0})):
-        parts.replace(_repeated(parts, row, keys))
-    return Found(time.time() - began, time.time() - began)
+        parts.replace(_repeat_row(parts, row, keys))
+    return Measurement(time.time() - began, time.time() - began)
 
 
-def fill_parts(folder: Path, count: int) -> Found:
+def fill_parts(folder: Path, count: int) -> Measurement:
     """Make a store as a killed run of `count` jobs leaves it, with FLUSHES parts."""
     began = time.time()
-    with opened(folder) as out:
-        for jobs in np.array_split(np.array([one.job.key for one in plan(count)]), FLUSHES):
+    with open_out(folder) as out:
+        for jobs in np.array_split(np.array([planned_job.job.key for planned_job in plan(count)]), FLUSHES):
             out.append([_record(key) for key in jobs.tolist()])
-    return Found(time.time() - began, time.time() - began)
+    return Measurement(time.time() - began, time.time() - began)
 
 
-def planning(folder: Path, count: int) -> Found:
+def planning(folder: Path, count: int) -> Measurement:
     """Plan `count` jobs, of which nine tenths or none are stored; run nothing."""
-    stored = sum(pq.read_metadata(path).num_rows for path in folder.glob("out/training/*.parquet"))
-    before, began, cpu = held(), time.time(), time.process_time()
-    with opened(folder) as out:
+    n_stored = sum(pq.read_metadata(path).num_rows for path in folder.glob("out/training/*.parquet"))
+    before, began, cpu = resident_bytes(), time.time(), time.process_time()
+    with open_out(folder) as out:
         open_s = time.process_time() - cpu
-        first = stored - round(count * (1 - NEW)) if stored else 0
-        asked, where = JobLog(), Resources()
-        jobs = (one.job for one in asked.noting(plan(count, first)))
-        queue = JobQueue(jobs, out.missing, where.chunk, lambda job: where.for_task(job.task.name))
+        first = n_stored - round(count * (1 - NEW)) if n_stored else 0
+        log, resources = JobLog(), Resources()
+        jobs = (planned_job.job for planned_job in log.record(plan(count, first)))
+        queue = JobQueue(jobs, out.missing, resources.chunk, lambda job: resources.for_task(job.task.name))
         while not queue.is_complete:
             queue.plan_ahead()
         seconds, cpu = time.time() - began, time.process_time() - cpu
-    assert (queue.n_planned, len(queue)) == (count, round(count * NEW) if stored else count)
-    return Found(
+    assert (queue.n_planned, len(queue)) == (count, round(count * NEW) if n_stored else count)
+    return Measurement(
         seconds, seconds, (peak() - before) / MIB, f"{cpu:.2f} s of CPU, {open_s:.2f} to open; {len(queue)} to run"
     )
 
@@ -168,7 +168,7 @@ def _record(key: str) -> dict[str, Any]:
     return answer | {"timing": TIMING}
 
 
-def _repeated(parts: TableParts, row: dict[str, Any], keys: np.ndarray) -> Iterator[pa.Table]:
+def _repeat_row(parts: TableParts, row: dict[str, Any], keys: np.ndarray) -> Iterator[pa.Table]:
     for start in range(0, len(keys), ROWS_PER_FILE):
         some = keys[start : start + ROWS_PER_FILE]
         columns = [
@@ -180,65 +180,69 @@ def _repeated(parts: TableParts, row: dict[str, Any], keys: np.ndarray) -> Itera
         yield pa.Table.from_arrays(columns, schema=parts.schema)
 
 
-SIDES: dict[str, Callable[[Path, int], Found]] = {
-    "ours": ours,
-    "ours, a call each": ours_single,
+SIDES: dict[str, Callable[[Path, int], Measurement]] = {
+    "ours": run_ours,
+    "ours, a call each": run_ours_single,
     "resume": resume,
     "resume, killed": resume,
     "plan": planning,
     "plan, new": planning,
-    **{name: lambda folder, count, peer=peer: Found(*peer(folder, count)) for name, peer in PEERS.items()},
+    **{name: lambda folder, count, peer=peer: Measurement(*peer(folder, count)) for name, peer in PEERS.items()},
 }
 FILLED = {"resume": fill, "resume, killed": fill_parts, "plan": fill}
 
 
-def measured(name: str, count: int, *, stored: int | None = None) -> Found:
+def measure(name: str, count: int, *, n_stored: int | None = None) -> Measurement:
     """Measure in a process of its own, and print its line of the table.
 
     stored: number of jobs in the store before; by default as many as are run.
     """
     with tempfile.TemporaryDirectory() as folder:
-        fill = [("--fill", stored or count)] if name in FILLED else []
+        fill = [("--fill", n_stored or count)] if name in FILLED else []
         for step, jobs in [*fill, ("--side", count)]:
             command = [sys.executable, "-m", "bench.sweep", step, name, "--jobs", str(jobs), "--folder", folder]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise SystemExit(f"{name}: {done.stderr}")
-    one = Found(*json.loads(done.stdout.splitlines()[-1]))
-    each, rate = 1e6 * one.seconds / count, count / one.seconds
-    print(f"{name:18s} {count:8d} {one.seconds:9.2f} {one.whole:9.2f} {each:10.1f} {rate:9.0f} {one.mb:5.0f}", end="  ")
-    print(one.note, flush=True)
-    return one
+            process = subprocess.run(command, capture_output=True, text=True, check=False)
+            if process.returncode:
+                raise SystemExit(f"{name}: {process.stderr}")
+    measurement = Measurement(*json.loads(process.stdout.splitlines()[-1]))
+    seconds, whole, mb, _ = measurement
+    each, rate = 1e6 * seconds / count, count / seconds
+    print(
+        f"{name:18s} {count:8d} {seconds:9.2f} {whole:9.2f} {each:10.1f} {rate:9.0f} {mb:5.0f}",
+        end="  ",
+    )
+    print(measurement.note, flush=True)
+    return measurement
 
 
 def main() -> None:
     """Run the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer jobs; under a minute")
-    parser.add_argument("--jobs", type=int, help="that are run")
-    parser.add_argument("--planned", type=int, help="jobs of the large plan, and of the store that it is held against")
+    parser.add_argument("--jobs", type=int, help="number of jobs that are run")
+    parser.add_argument("--planned", type=int, help="jobs of the large plan, and of the store that it is compared with")
     for hidden in ("--side", "--fill", "--folder"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.side or asked.fill:
-        work = SIDES[asked.side] if asked.side else FILLED[asked.fill]
-        print(json.dumps(work(Path(asked.folder), asked.jobs)))
+    options = parser.parse_args()
+    if options.side or options.fill:
+        work = SIDES[options.side] if options.side else FILLED[options.fill]
+        print(json.dumps(work(Path(options.folder), options.jobs)))
         return
-    size = QUICK if asked.quick else FULL
-    jobs, many = asked.jobs or size["jobs"], asked.n_planned or size["planned"]
+    size = QUICK if options.quick else FULL
+    jobs, n_planned = options.jobs or size["jobs"], options.planned or size["planned"]
     print(f"{'':18s} {'jobs':>8s} {'s':>9s} {'whole s':>9s} {'us a job':>10s} {'jobs/s':>9s} {'MB':>5s}")
     each = {}
     for name in ("ours", "ours, a call each", *PEERS):
         fewer = max(5, jobs // FEWER.get(name, 1))
-        each[name] = measured(name, fewer).seconds / fewer
-    resumed = [measured(name, jobs) for name in ("resume", "resume, killed")]
-    large = measured("resume", many)
-    plans = [measured("plan", jobs, stored=many), measured("plan", many), measured("plan, new", many)]
+        each[name] = measure(name, fewer).seconds / fewer
+    resumed = [measure(name, jobs) for name in ("resume", "resume, killed")]
+    large = measure("resume", n_planned)
+    plans = [measure("plan", jobs, stored=n_planned), measure("plan", n_planned), measure("plan, new", n_planned)]
     print(json.dumps({
         "overhead_vs_actor_call": round(each["ours"] / min(each["ray, at once"], each["ray, 8 in flight"]), 2),
         "plan_s": round(plans[0].seconds, 2),
-        "resume_s": round(max(one.seconds for one in resumed), 2),
-        "driver_mb": round(max(one.mb for one in (large, *plans))),
+        "resume_s": round(max(measurement.seconds for measurement in resumed), 2),
+        "driver_mb": round(max(measurement.mb for measurement in (large, *plans))),
     }))  # fmt: skip
 
 

@@ -64,14 +64,14 @@ def _at_once(ray: Any, actors: list[Any], specs: list[dict[str, Any]]) -> None:
 
 
 def _in_flight(ray: Any, actors: list[Any], specs: list[dict[str, Any]]) -> None:
-    waiting, left = {}, iter(specs)
+    waiting, remaining = {}, iter(specs)
     for actor in actors * IN_FLIGHT:
-        waiting[actor.run.remote(next(left))] = actor
+        waiting[actor.run.remote(next(remaining))] = actor
     while waiting:
         for ref in ray.wait(list(waiting))[0]:
             actor = waiting.pop(ref)
             ray.get(ref)
-            if (spec := next(left, None)) is not None:
+            if (spec := next(remaining, None)) is not None:
                 waiting[actor.run.remote(spec)] = actor
 
 

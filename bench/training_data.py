@@ -74,8 +74,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer series and shapes; under a minute")
     parser.add_argument("--series", type=int, default=2000)
     parser.add_argument("--steps", type=int, default=3)
-    asked = parser.parse_args()
-    series, steps, shapes = (500, 1, ("toy",)) if asked.quick else (asked.series, asked.steps, tuple(SHAPES))
+    options = parser.parse_args()
+    series, steps, shapes = (500, 1, ("toy",)) if options.quick else (options.series, options.steps, tuple(SHAPES))
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         shard(Path(name), series)

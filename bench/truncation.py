@@ -63,25 +63,25 @@ CALIBRATION = {
 
 def held_out(name: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return context and future of up to 24 windows per series, with futures in the last fifth."""
-    found = []
-    for one in table_series(series_table(load_bundled(name))):
-        begins = int(len(one.values) * (1 - HELD_OUT))
+    windows_of_series = []
+    for item in table_series(series_table(load_bundled(name))):
+        begins = int(len(item.values) * (1 - HELD_OUT))
         before = min(CONTEXT, begins)
-        last = replace(one, values=one.values[begins - before :])
+        last = replace(item, values=item.values[begins - before :])
         windows, _ = spread_windows([last], context=CONTEXT, horizon=HORIZON, count=24, min_context=before)
         if len(windows):
             future = np.pad(windows.future, ((0, 0), (0, STEPS - HORIZON)), constant_values=np.nan)
-            found.append((torch.from_numpy(windows.context), torch.from_numpy(future)))
-    return found
+            windows_of_series.append((torch.from_numpy(windows.context), torch.from_numpy(future)))
+    return windows_of_series
 
 
 def loss(model: Family, windows: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> float:
     """Return the mean loss over the series."""
     with torch.inference_mode():
-        return float(np.mean([float(model.loss(*one)) for one in windows]))
+        return float(np.mean([float(model.loss(*batch)) for batch in windows]))
 
 
-def more(name: str, after: float, before: float) -> float:
+def loss_increase(name: str, after: float, before: float) -> float:
     """Return the increase of a family's loss, or of its perplexity, in per cent."""
     return 100 * (math.exp(after - before) - 1 if name in NATS else after / before - 1)
 
@@ -116,7 +116,7 @@ def main() -> None:
                 except BudgetError:
                     continue
                 seconds = time.process_time() - began
-                lost[method] = more(name, loss(model, windows), dense)
+                lost[method] = loss_increase(name, loss(model, windows), dense)
             cells = (f"{lost[one]:10.2f}%" if one in lost else f"{'rank 1':>11s}" for one in METHODS)
             print(f"{name + '-nano':14s} {size:6.3f} " + " ".join(cells) + f"  {seconds:.1f}", flush=True)
             if "svd" in lost and two_step.METHOD in lost:

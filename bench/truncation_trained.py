@@ -63,15 +63,15 @@ def without_attention(model: Forecaster) -> Forecaster:
     """Return a copy whose attention matrices are zero."""
     empty = copy.deepcopy(model)
     for layer in empty.attentions():
-        for what in "qkvo":
-            torch.nn.init.zeros_(layer.linear(what).weight)
+        for matrix in "qkvo":
+            torch.nn.init.zeros_(layer.linear(matrix).weight)
     return empty
 
 
 def ratio(logs: np.ndarray) -> tuple[float, float, float]:
     """Return the geometric mean and its 95 % interval of ratios given as logarithms."""
-    found = means.mean(logs)
-    estimate, low, high = np.exp([found.estimate, found.low, found.high])
+    interval = means.mean(logs)
+    estimate, low, high = np.exp([interval.estimate, interval.low, interval.high])
     return float(estimate), float(low), float(high)
 
 
@@ -89,10 +89,10 @@ def main() -> None:
         for name in SETS
     }
     windows = {
-        name: last_windows(found, context=CONTEXT, horizon=CATALOG[name].horizon if name in CATALOG else 48)[0]
-        for name, found in series.items()
+        name: last_windows(item, context=CONTEXT, horizon=CATALOG[name].horizon if name in CATALOG else 48)[0]
+        for name, item in series.items()
     }
-    dense = {name: log_wql(base, found) for name, found in windows.items()}
+    dense = {name: log_wql(base, item) for name, item in windows.items()}
 
     def errors(model: Forecaster, names: Sequence[str]) -> np.ndarray:
         return np.array([log_wql(model, windows[name]) - dense[name] for name in names])
@@ -100,47 +100,57 @@ def main() -> None:
     print(f"none: {ratio(errors(without_attention(base), SETS))[0]:.2f}")
     print(f"{'size':>5s} " + " ".join(f"{name:>20s}" for name in METHODS) + "  calibrated on")
     rows, worst = [], 0.0
-    for fitted in CALIBRATIONS[:1] if options.quick else CALIBRATIONS:
-        tables = {name: series_table(series[name]) for name in fitted}
-        unseen = [name for name in SETS if name not in fitted]
+    for calibration in CALIBRATIONS[:1] if options.quick else CALIBRATIONS:
+        tables = {name: series_table(series[name]) for name in calibration}
+        unseen = [name for name in SETS if name not in calibration]
         for size in SIZES[1:2] if options.quick else SIZES:
-            found: dict[str, np.ndarray] = {}
+            errors_by_method: dict[str, np.ndarray] = {}
             for method in METHODS:
                 model = copy.deepcopy(base)
-                how = {"method": method, "ranks": {"budget": size}}
+                method_spec = {"method": method, "ranks": {"budget": size}}
                 compress_model(
                     model,
-                    how,
+                    method_spec,
                     base_model=base.name,
                     tables=tables,
-                    calibration=CALIBRATION | {"datasets": fitted},
+                    calibration=CALIBRATION | {"datasets": calibration},
                 )
-                found[method] = errors(model, unseen)
-            cells = {method: ratio(logs) for method, logs in found.items()}
-            line = " ".join(f"{one:6.3f} [{low:5.3f}, {high:5.3f}]" for one, low, high in cells.values())
-            print(f"{size:5.2f} {line}  {', '.join(fitted)}", flush=True)
+                errors_by_method[method] = errors(model, unseen)
+            cells = {method: ratio(logs) for method, logs in errors_by_method.items()}
+            line = " ".join(f"{estimate:6.3f} [{low:5.3f}, {high:5.3f}]" for estimate, low, high in cells.values())
+            print(f"{size:5.2f} {line}  {', '.join(calibration)}", flush=True)
             rows.append(
-                {"calibration": fitted, "size": size, **{name: round(one[0], 4) for name, one in cells.items()}}
+                {
+                    "calibration": calibration,
+                    "size": size,
+                    **{name: round(estimate[0], 4) for name, estimate in cells.items()},
+                }
             )
-            parts = calibration_tokens(base, tables, **CALIBRATION | {"datasets": fitted})
+            parts = calibration_tokens(base, tables, **CALIBRATION | {"datasets": calibration})
             worst = max(
                 worst,
-                worst_lower_limit(base, size, parts, found[two_step.METHOD], lambda one, to=unseen: errors(one, to)),
+                worst_lower_limit(
+                    base,
+                    size,
+                    parts,
+                    errors_by_method[two_step.METHOD],
+                    lambda estimate, to=unseen: errors(estimate, to),
+                ),
             )
     print(json.dumps({"rows": rows, "worst_candidate": round(worst, 4)}))
 
 
 def worst_lower_limit(
-    base: Any, size: float, parts: Sequence[Any], ours: np.ndarray, errors: Callable[[Forecaster], np.ndarray]
+    base: Any, size: float, parts: Sequence[Any], chosen_errors: np.ndarray, errors: Callable[[Forecaster], np.ndarray]
 ) -> float:
     """Return the largest lower limit of the chosen model's error over a candidate's, at least 0."""
     method, moments, limits = {"method": two_step.METHOD, "ranks": {"budget": size}}, gather(base, *parts), [0.0]
     for heads in two_step.splits(base, size):
         candidate = copy.deepcopy(base)
         two_step.apply_split(candidate, method, heads, moments, parts)
-        more = ours - errors(candidate)
-        if more.any():
-            limits.append(ratio(more)[1])
+        difference = chosen_errors - errors(candidate)
+        if difference.any():
+            limits.append(ratio(difference)[1])
     return max(limits)
 
 

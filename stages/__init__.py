@@ -160,7 +160,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "theory",
-        "the rank paper's theorems at random instances, and its numerical experiments",
+        "the theorems of Yu et al. 2026 at random instances, and its numerical experiments",
         writes=(_out("theory"), _timings("theory")),
         params=("seed", "theory"),
         sweeps=True,

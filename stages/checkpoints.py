@@ -50,7 +50,7 @@ def main(params: Params) -> None:
         for needs in (False, True):
             wave = {name: job for name, job in jobs.items() if bool(named[name].embedding_from) is needs}
             if wave:
-                with training_curves.followed(CURVES, wave):
+                with training_curves.follow_trainings(CURVES, wave):
                     run(out, [Planned(job) for job in wave.values()], resources(params), work_folder)
             trained |= {name: job for name, job in wave.items() if publish(MODELS / name, job)}
         rows = [
@@ -73,7 +73,7 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]
     Models that are not pretrained here forecast a clean sine only.
     """
     asking = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
-    forecasting = {model for study in asking for model in params.asked(study, "models")}
+    forecasting = {model for study in asking for model in params.expand(study, "models")}
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
         if of_series and _is_own(params, row["model"]):

@@ -35,10 +35,10 @@ def plan(params: Params) -> Iterator[Planned]:
         studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
         path = Path(DATA, "embeddings", row["path"])
         held = layers(path)
-        last = last_layers(held)
+        cell, last = CellIdentity.part_of(row), last_layers(held)
         for place in held:
-            if wanting := planning.wanting(params, studies, place, held):
-                of_layer = spec(params, CellIdentity.part_of(row), place, is_last=place in last)
+            if wanting := planning.studies_of_layer(params, studies, place, held):
+                of_layer = spec(params, cell, place, is_last=place in last)
                 yield Planned(Job(TASK, of_layer.to_dict(), {path.as_posix(): row["fingerprint"]}), wanting)
 
 

@@ -49,7 +49,7 @@ def main(params: Params) -> None:
         if out.missing(keys, retry_failed=changed or RETRY_VARIABLE in os.environ):
             held = stored_curves(out)
             status = replace(status, reused=sum(key in held for key in keys))
-            with training_curves.followed(CURVES, jobs):
+            with training_curves.follow_trainings(CURVES, jobs):
                 for one in _search(list(jobs.values()), params, out, partial(_tell, status, out.status)):
                     store_ended(out, one)
         whole = {name for name, job in jobs.items() if publish(MODELS / name, job)}

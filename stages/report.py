@@ -87,7 +87,7 @@ def _answer_studies(connection: duckdb.DuckDBPyConnection, params: Params) -> It
             study.title,
             study.figure,
             study.plot,
-            tuple(params.asked(name, "conditions")),
+            tuple(params.expand(name, "conditions")),
             _answer(connection, queries["published"].fill(study=name)),
             {
                 query: answer_islands(params, name)

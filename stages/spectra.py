@@ -63,7 +63,7 @@ def _of_states(params: Params) -> Iterator[Planned]:
         read_from = {path.as_posix(): row["fingerprint"]}
         cell, rounding = CellIdentity.part_of(row), planning.rounding(params, row["model"])
         for place in held:
-            if wanting := planning.wanting(params, studies, place, held):
+            if wanting := planning.studies_of_layer(params, studies, place, held):
                 stack, layer, normed = place
                 layer_place = LayerPlace(stack=stack, layer=layer, normed=normed)
                 spec = InputSpec(cell=cell, place=layer_place, weights_dtype=rounding)

@@ -13,10 +13,10 @@ import numpy as np
 # system at once, and often smaller ones.
 LARGE = 2**24
 # Largest number of free blocks that are kept: a model with two stacks fills two at once.
-KEPT = 2
+MAX_BLOCKS = 2
 # Largest total size in bytes of the kept blocks. For a job that fills more, page faults cost little
 # next to its other work.
-KEPT_BYTES = 2**29
+MAX_BYTES = 2**29
 
 _free: list[mmap.mmap] = []
 
@@ -34,23 +34,23 @@ def empty(shape: tuple[int, ...]) -> np.ndarray:
     size = 4 * math.prod(shape)
     if size < LARGE:
         return np.empty(shape, np.float32)
-    memory = _taken(size)
+    memory = _take_block(size)
     # Every view of the array keeps `owner` alive.
     owner = np.frombuffer(memory, np.float32, math.prod(shape))
     weakref.finalize(owner, _give_back, memory).atexit = False
     return owner.reshape(shape)
 
 
-def _taken(size: int) -> mmap.mmap:
+def _take_block(size: int) -> mmap.mmap:
     fitting = sorted((block for block in _free if len(block) >= size), key=len)
-    for old in fitting or sorted(_free, key=len, reverse=True):
+    for free_block in fitting or sorted(_free, key=len, reverse=True):
         try:
             # Another thread may have taken the block in the meantime.
-            _free.remove(old)
+            _free.remove(free_block)
         except ValueError:
             continue
         if fitting:
-            return old
+            return free_block
         # No kept block is large enough: the largest is dropped to make space for a new one.
         break
     try:
@@ -71,5 +71,5 @@ def drop() -> None:
 
 
 def _give_back(block: mmap.mmap) -> None:
-    if len(_free) < KEPT and sum(map(len, _free)) + len(block) <= KEPT_BYTES:
+    if len(_free) < MAX_BLOCKS and sum(map(len, _free)) + len(block) <= MAX_BYTES:
         _free.append(block)

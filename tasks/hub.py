@@ -31,13 +31,13 @@ STALL_SECONDS = 10.0
 # Bytes that the child writes at a time, so that the parent sees progress on slow connections.
 CHUNK = 1 << 16
 HINTS = {
-    "offline": "check the network and HF_ENDPOINT, or name a folder that holds the checkpoint",
+    "offline": "check the network and HF_ENDPOINT, or name a folder that contains the checkpoint",
     "missing": "check the name and the revision on the hub",
-    "refused": "it is private, gated or not there: accept its terms on the hub, log in (`hf auth login` or HF_TOKEN)",
-    "stalled": "the connection stalls: try again later, or name a folder that holds the checkpoint",
+    "refused": "it is private, gated or missing: accept its terms on the hub, log in (`hf auth login` or HF_TOKEN)",
+    "stalled": "the connection stalls: try again later, or name a folder that contains the checkpoint",
     "truncated": "the hub or a proxy cuts the file short: try again, or fetch it another way and name its folder",
-    "hostile": "do not use that server: check HF_ENDPOINT, or name a folder that holds the checkpoint",
-    "other": "try again, or name a folder that holds the checkpoint",
+    "hostile": "do not use that server: check HF_ENDPOINT, or name a folder that contains the checkpoint",
+    "other": "try again, or name a folder that contains the checkpoint",
 }
 
 
@@ -60,8 +60,8 @@ def download(
     the repository. cache: the hub's cache, by default that of huggingface_hub.
     If `allowed` is False, only the cache is used. If the revision is a commit and the cache has files of it,
     no connection is made either.
-    Raises ValueError for a reference of another form. Raises HubError, which states what happened and how to
-    fix it: not allowed, offline, missing, refused, stalled, truncated, hostile server.
+    Raises ValueError for a reference of another form. Raises HubError, whose message states the reason and a
+    fix: not allowed, offline, missing, refused, stalled, truncated, hostile server.
     """
     match = REFERENCE.fullmatch(reference)
     if match is None:
@@ -74,11 +74,11 @@ def download(
         "cache_dir": str(cache or _default_cache()),
     }
     pinned = COMMIT.fullmatch(match["revision"] or "") is not None
-    folder = _find_cached(request) if pinned or not allowed else None
+    folder = _cached_folder(request) if pinned or not allowed else None
     if folder is None and not allowed:
         raise HubError(
-            f"{reference}: not in the hub's cache, and the hub is not allowed; allow it where models are named, "
-            "or name a folder that holds the checkpoint"
+            f"{reference}: not in the hub's cache, and downloads are not allowed; allow them for this model, "
+            "or name a folder that contains the checkpoint"
         )
     if folder is None:
         folder = _fetch(reference, request)
@@ -92,7 +92,7 @@ def _default_cache() -> str:
     return str(constants.HF_HUB_CACHE)
 
 
-def _find_cached(request: Mapping[str, Any]) -> Path | None:
+def _cached_folder(request: Mapping[str, Any]) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -114,12 +114,11 @@ def _fetch(reference: str, request: Mapping[str, Any]) -> Path:
     }
     command = [sys.executable, "-m", "tsfmscope.tasks.hub", json.dumps(request)]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-        ended = _watch(
-            child, Path(request["cache_dir"], f"{request['repo_type']}s--{request['repo_id'].replace('/', '--')}")
-        )
-        if ended is not None:
+        repository = f"{request['repo_type']}s--{request['repo_id'].replace('/', '--')}"
+        reason = _watch(child, Path(request["cache_dir"], repository))
+        if reason is not None:
             child.kill()
-            raise HubError(f"{reference}: no new data for {STALL_SECONDS:g} s ({ended}); {HINTS[ended]}")
+            raise HubError(f"{reference}: no new data for {STALL_SECONDS:g} s ({reason}); {HINTS[reason]}")
         assert child.stdout is not None
         lines = child.stdout.read().decode().splitlines()
     answer = json.loads(lines[-1]) if lines else {"error": "other", "detail": f"exit code {child.returncode}"}
@@ -137,26 +136,26 @@ def _watch(child: subprocess.Popen[bytes], repository: Path) -> str | None:
     assert child.stdout is not None
     # The child prints a line when its imports are done, so that their time does not count.
     child.stdout.readline()
-    most, written, grown, since = 0, 0, 0, time.monotonic()
+    largest, last_write, write_at_largest, since = 0, 0, 0, time.monotonic()
     while child.poll() is None:
-        size, written = _bytes(repository / "blobs")
-        if size > most:
-            most, grown, since = size, written, time.monotonic()
+        size, last_write = _bytes(repository / "blobs")
+        if size > largest:
+            largest, write_at_largest, since = size, last_write, time.monotonic()
         if time.monotonic() - since > STALL_SECONDS:
-            return "truncated" if written > grown else "stalled"
+            return "truncated" if last_write > write_at_largest else "stalled"
         time.sleep(0.05)
     return None
 
 
 def _bytes(folder: Path) -> tuple[int, int]:
     """Return the bytes in a folder, and the time of its last write in nanoseconds."""
-    total, written = 0, 0
+    total, last_write = 0, 0
     for path in folder.glob("*"):
         # The child may rename a complete file at any moment.
         with contextlib.suppress(FileNotFoundError):
             stat = path.stat()
-            total, written = total + stat.st_size, max(written, stat.st_mtime_ns)
-    return total, written
+            total, last_write = total + stat.st_size, max(last_write, stat.st_mtime_ns)
+    return total, last_write
 
 
 def _verify(reference: str, folder: Path, patterns: Sequence[str]) -> None:
@@ -174,17 +173,19 @@ def _verify(reference: str, folder: Path, patterns: Sequence[str]) -> None:
         if not path.is_symlink():
             continue
         blob = path.resolve()
-        want = blob.name
-        if not HASH.fullmatch(want):
-            raise HubError(f"{reference}: the server sent no hash of {path.name}, but {want!r}; {HINTS['hostile']}")
-        digest = hashlib.sha256() if len(want) == 64 else hashlib.sha1(b"blob %d\0" % blob.stat().st_size)
+        expected = blob.name
+        if not HASH.fullmatch(expected):
+            raise HubError(f"{reference}: the server sent no hash of {path.name}, got {expected!r}; {HINTS['hostile']}")
+        digest = hashlib.sha256() if len(expected) == 64 else hashlib.sha1(b"blob %d\0" % blob.stat().st_size)
         with blob.open("rb") as stream:
             while chunk := stream.read(1 << 20):
                 digest.update(chunk)
-        if digest.hexdigest() != want:
+        if digest.hexdigest() != expected:
             path.unlink()
             blob.unlink(missing_ok=True)
-            raise HubError(f"{reference}: {path.name} has hash {digest.hexdigest()}, not {want}; {HINTS['truncated']}")
+            raise HubError(
+                f"{reference}: {path.name} has hash {digest.hexdigest()}, expected {expected}; {HINTS['truncated']}"
+            )
 
 
 def _child(request: Mapping[str, Any]) -> dict[str, str]:
@@ -202,8 +203,8 @@ def _child(request: Mapping[str, Any]) -> dict[str, str]:
         return {"error": "refused", "detail": f"got status {error.response.status_code}"}
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
-        known = {401: "refused", 403: "refused", 404: "missing"}
-        return {"error": known.get(status, "other"), "detail": f"got status {status}"}
+        kinds = {401: "refused", 403: "refused", 404: "missing"}
+        return {"error": kinds.get(status, "other"), "detail": f"got status {status}"}
     # The package raises OSError if there is no connection and nothing cached, or if sizes differ.
     except OSError as error:
         if "Consistency check failed" in str(error):
@@ -230,20 +231,20 @@ def _snapshot(request: Mapping[str, Any]) -> str:
     if COMMIT.fullmatch(revision):
         return str(snapshot_download(**request))
     try:
-        found = HfApi().repo_info(request["repo_id"], repo_type=request["repo_type"], revision=revision)
+        info = HfApi().repo_info(request["repo_id"], repo_type=request["repo_type"], revision=revision)
     except HostileResponse:
         raise
     except Exception:
-        if cached := _find_cached(request):
+        if cached := _cached_folder(request):
             return str(cached)
         raise
-    commit = checked_commit(found.sha)
+    commit = checked_commit(info.sha)
     folder = str(snapshot_download(**{**request, "revision": commit}))
-    note = Path(folder).parents[1] / "refs" / revision
-    note.parent.mkdir(parents=True, exist_ok=True)
-    beside = note.with_name(f"{note.name}.{os.getpid()}.tmp")
-    beside.write_text(commit)
-    beside.replace(note)
+    ref = Path(folder).parents[1] / "refs" / revision
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    temporary = ref.with_name(f"{ref.name}.{os.getpid()}.tmp")
+    temporary.write_text(commit)
+    temporary.replace(ref)
     return folder
 
 

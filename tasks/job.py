@@ -47,7 +47,7 @@ class Job:
     """One unit of work. `spec` is plain data; `inputs` maps each input to its fingerprint.
 
     Jobs with the same loader, group and inputs "model:..." share a loaded model. The group is no part of the
-    key. Where other options load one model differently, the groups must differ.
+    key. If options change how one model is loaded, the groups must differ.
     """
 
     task: Task
@@ -120,7 +120,7 @@ class ExecutionContext:
     processes: int = 1
 
     def batch(self, size: int) -> int:
-        """Return the batch size to use where `size` is the usual one."""
+        """Return the batch size to use in place of `size`, the default."""
         return max(1, size // self.divisor)
 
 

@@ -69,13 +69,13 @@ def tokenize(
         rows: number of tokens in each stack.
         seed: seed of windows and noise.
         min_context: smallest number of observed steps in a context.
-        held_out: as in `spread_windows`.
+        held_out: share at the end of a series in which the futures must lie; None: the whole series.
         noise: standard deviation of Gaussian noise on the context, in standard deviations of the series.
         history: steps before the context that a lagged family reads.
     """
     model, steps = model.with_condition(context, history)
-    wanted = {stack: n for stack, n in model.rows_per_window(steps, horizon).items() if n > 0}
-    count = max(len(series), -(-rows // min(wanted.values(), default=1)))
+    rows_per_window = {stack: n for stack, n in model.rows_per_window(steps, horizon).items() if n > 0}
+    count = max(len(series), -(-rows // min(rows_per_window.values(), default=1)))
     while True:
         windows, skipped = spread_windows(
             series,
@@ -90,8 +90,8 @@ def tokenize(
             return TokenSample(None, np.zeros(0, np.int64), skipped)
         tokens = model.tokenize(with_noise(windows, series, noise=noise, seed=seed))
         valued = count_valued(tokens)
-        if len(windows) < count or all(valued[stack] >= rows for stack in wanted):
-            return TokenSample(tokens, windows.observed(context), skipped)
+        if len(windows) < count or all(valued[stack] >= rows for stack in rows_per_window):
+            return TokenSample(tokens, windows.count_observed(context), skipped)
         # Missing steps leave windows with fewer rows than a full one has.
         count *= 2
 
@@ -131,9 +131,9 @@ def hidden_states(
     finite.
     """
     batch = pass_windows(tokens, device) if batch is None else batch
-    kept = kept_rows(tokens, list(kinds), rows, seed)
+    selected = kept_rows(tokens, list(kinds), rows, seed)
     with in_batches(model, batch):
-        return KeptStates(kept, batch, model.stream_hidden_states(tokens, kept))
+        return KeptStates(selected, batch, model.stream_hidden_states(tokens, selected))
 
 
 def measure_layer(
@@ -152,7 +152,7 @@ def measure_layer(
     Args:
         states: hidden states.
         types: id of each token, for families with a vocabulary; None: every token is its own type.
-        share: share of the variance, the ε of the effective dimension d(ε).
+        share: share of the variance in the effective dimension.
         epsilon: relative tolerance of the numerical rank.
         dtype: coarsest type that the states were computed in; it sets the rounding error of singular values.
         rows: largest number of tokens for isotropy and dimension, a seeded sample; None: all.
@@ -162,14 +162,14 @@ def measure_layer(
     Returns:
         The columns of `measure_states`, and `width`, `share`, `effective_dimension`,
         `effective_dimension_sd` (None for another share than EPSILON), `epsilon`, `numerical_rank` and
-        `below_noise_floor`: whether epsilon is below the rounding error, so that the rank means nothing.
+        `below_noise_floor`: whether epsilon is below the rounding error, so that the rank is meaningless.
         `effective_dimension` is None for constant states.
 
     Raises:
         ValueError: a wrong shape, NaN, infinity, or an argument out of range.
     """
-    sampled, of_sample = (states, types) if rows is None else subsample(states, types, rows, seed=seed)
-    row = measure_states(sampled, of_sample, **options, seed=seed)
+    sample, sample_types = (states, types) if rows is None else subsample(states, types, rows, seed=seed)
+    row = measure_states(sample, sample_types, **options, seed=seed)
     spectrum = input_row(states, dtype=dtype, tokens="valued")
     variances = row["eigenvalues"]
     return row | {
@@ -260,27 +260,29 @@ def score_forecasts(
     rows: dict[str, dict[str, Any]] = {}
     for start in range(0, len(windows), batch):
         clean = windows.take(slice(start, start + batch))
-        seen = with_noise(clean, series, noise=noise, seed=seed)
+        noisy = with_noise(clean, series, noise=noise, seed=seed)
         forecast = model.forecast(
-            seen, levels=tuple(levels), samples=samples, seeds=[seed_of(name) for name in seen.series]
+            noisy, levels=tuple(levels), samples=samples, seeds=[seed_of(name) for name in noisy.series]
         )
-        past = [histories[name][:origin] for name, origin in zip(clean.series, clean.origin.tolist(), strict=True)]
+        past_values = [
+            histories[name][:origin] for name, origin in zip(clean.series, clean.origin.tolist(), strict=True)
+        ]
         scores = score(
             clean.future,
             forecast.values,
             tuple(levels),
             context=clean.context[:, -context:],
-            past=past,
+            past=past_values,
             season=clean.season,
         )
-        for place, name in enumerate(clean.series):
-            quantiles = forecast.values[place].tolist() if keep_quantiles else None
-            rows[name] = {"origin": int(clean.origin[place]), **scores.row(place), "quantiles": quantiles}
+        for row, name in enumerate(clean.series):
+            quantiles = forecast.values[row].tolist() if keep_quantiles else None
+            rows[name] = {"origin": int(clean.origin[row]), **scores.row(row), "quantiles": quantiles}
     return ScoredWindows(rows, skipped)
 
 
 def window_seed(key: str, series: str) -> int:
-    """Return a 63-bit seed for the samples of one series, from a key, such as a job's, and the series' id.
+    """Return a 63-bit seed for the samples of one series, from a job's key and the series' id.
 
     It does not depend on the position of the series in a batch.
     """

@@ -27,13 +27,13 @@ def check_regular(path: Path, largest: int | None = None) -> int:
         OSError: the path is anything else, or has more bytes than `largest`. Its `strerror` states what was
             expected and found.
     """
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        kind = KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        kind = KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise OSError(errno.EINVAL, f"expected a regular file, got {kind}", str(path))
-    if largest is not None and found.st_size > largest:
-        raise OSError(errno.EFBIG, f"expected at most {largest} bytes, got {found.st_size}", str(path))
-    return found.st_size
+    if largest is not None and status.st_size > largest:
+        raise OSError(errno.EFBIG, f"expected at most {largest} bytes, got {status.st_size}", str(path))
+    return status.st_size
 
 
 def open_regular(path: Path, largest: int | None = None) -> BufferedReader:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect as python_inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from tests.tasks.models.families import FORECASTERS, has_checkpoint
 from tsfmscope.model import Model
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.errors import QueryError
-from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.errors import DataError, ModelError
 
 SIGNATURES = {
     "compress": "model, data, *, keep, method, windows, context, horizon, max_series, seed",
@@ -50,13 +51,13 @@ def model() -> Model:
 
 
 def _signature(name: str) -> str:
-    found, keyword_only = [], False
-    for one in python_inspect.signature(getattr(ts, name)).parameters.values():
-        if one.kind is one.KEYWORD_ONLY and not keyword_only:
-            found.append("*")
+    names, keyword_only = [], False
+    for parameter in python_inspect.signature(getattr(ts, name)).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
+            names.append("*")
             keyword_only = True
-        found.append(one.name)
-    return ", ".join(found)
+        names.append(parameter.name)
+    return ", ".join(names)
 
 
 def test_names_and_signatures() -> None:
@@ -79,9 +80,11 @@ def test_the_import_loads_neither_torch_nor_ray() -> None:
         "import sys, time; start = time.perf_counter(); import tsfmscope; "
         "print(time.perf_counter() - start, *({'torch', 'ray', 'pandas', 'numpy'} & set(sys.modules)))"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert float(out[0]) < 0.2
-    assert out[1:] == []
+    command = [sys.executable, "-c", code]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(3)]
+    # The shortest of three, because other processes may use the machine.
+    assert min(float(seconds) for seconds, *_ in runs) < 0.2
+    assert [modules for _, *modules in runs] == [[], [], []]
 
 
 def test_inspect_measures_every_layer(model: Model, frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -99,11 +102,11 @@ def test_inspect_measures_every_layer(model: Model, frame: pd.DataFrame, tmp_pat
     assert "chronos-bolt-nano on data, context 64" in repr(report)
     assert "<table" in report._repr_html_()
     for suffix in ("html", "png", "svg", "csv", "parquet"):
-        assert report.save(tmp_path / f"look.{suffix}").stat().st_size > 500
+        assert report.save(tmp_path / "new" / f"look.{suffix}").stat().st_size > 500
     assert report.plot("dimensions").data
     with pytest.raises(ValueError, match=r"look\.pdf: expected a name that ends in \.html"):
         report.save(tmp_path / "look.pdf")
-    with pytest.raises(ValueError, match="what: got 'cosine', expected one of isotropy, dimensions"):
+    with pytest.raises(ValueError, match="measure: got 'cosine', expected one of isotropy, dimensions"):
         report.plot("cosine")
 
 
@@ -114,7 +117,7 @@ def _kinds_of_data(frame: pd.DataFrame, folder: Path) -> Iterator[pd.DataFrame |
 
 
 def test_series_come_from_frames_arrays_files_and_names(model: Model, frame: pd.DataFrame, tmp_path: Path) -> None:
-    counts = [len(ts.embed(model, one, context=64)) for one in _kinds_of_data(frame, tmp_path)]
+    counts = [len(ts.embed(model, data, context=64)) for data in _kinds_of_data(frame, tmp_path)]
     assert counts == [2, 1, 1, 2, 2, 2, 1]
 
 
@@ -139,12 +142,33 @@ def test_a_series_too_short_for_the_horizon_is_named(model: Model) -> None:
         ts.states(model, np.random.default_rng(0).normal(size=100), context=64, horizon=500)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"context": 8}, "context: got 8, expected at least 16"),
+        ({"horizon": 0}, "horizon: got 0, expected at least 1"),
+        ({"rows": 0}, "rows: got 0"),
+        ({"max_series": 0}, "max_series: got 0"),
+        ({"share": 2.0}, r"share: got 2.0, expected a number in \(0, 1\]"),
+        ({"epsilon": -1.0}, "epsilon: got -1.0"),
+    ],
+)
+def test_inspect_names_an_argument_out_of_range(model: Model, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ts.inspect(model, "nile", **{"context": 64, "rows": 50} | arguments)
+
+
+def test_a_report_of_one_token_shows_missing_values(model: Model, frame: pd.DataFrame) -> None:
+    report = ts.inspect(model, frame, context=64, rows=1)
+    assert report.layers["zeta"].isna().all() and "–" in report._repr_html_()
+
+
 @pytest.mark.parametrize("family", [name for name in FORECASTERS if has_checkpoint(name)])
 def test_embed_gives_one_finite_vector_per_series(family: str, frame: pd.DataFrame) -> None:
-    found = ts.embed(f"{family}-nano", frame, context=96)
-    assert list(found.index) == ["a", "b"]
-    assert np.isfinite(found.to_numpy()).all()
-    assert not np.allclose(found.loc["a"], found.loc["b"])
+    vectors = ts.embed(f"{family}-nano", frame, context=96)
+    assert list(vectors.index) == ["a", "b"]
+    assert np.isfinite(vectors.to_numpy()).all()
+    assert not np.allclose(vectors.loc["a"], vectors.loc["b"])
 
 
 def test_embed_pools_the_states_of_the_last_steps(model: Model, frame: pd.DataFrame) -> None:
@@ -158,24 +182,35 @@ def test_embed_pools_the_states_of_the_last_steps(model: Model, frame: pd.DataFr
     for wrong, message in (
         ({"pool": "sum"}, "pool: got 'sum'"),
         ({"layer": 9}, "layer: got 9"),
-        ({"stack": "x"}, "stack"),
+        ({"stack": "x"}, "stack: got 'x', expected one of encoder, decoder"),
+        ({"stack": "decoder"}, "stack: got 'decoder', none of whose tokens"),
+        ({"context": 0}, "context: got 0"),
     ):
         with pytest.raises(ValueError, match=message):
-            ts.embed(model, frame, context=64, **wrong)  # type: ignore[arg-type]
+            ts.embed(model, frame, **{"context": 64} | wrong)  # type: ignore[arg-type]
 
 
 def test_compress_returns_a_smaller_model_and_its_costs(model: Model, frame: pd.DataFrame, tmp_path: Path) -> None:
-    before = {name: one.clone() for name, one in model.family.network.state_dict().items()}
+    before = {name: weight.clone() for name, weight in model.family.network.state_dict().items()}
     small = ts.compress(model, frame, keep=0.5, context=64, horizon=8, windows=8)
     costs = small.costs.set_index("quantity")
     assert costs.loc["attention_parameters", "ratio"] == pytest.approx(0.5, abs=0.05)
     assert costs.loc["wql", "before"] > 0
-    for name, one in model.family.network.state_dict().items():
-        assert torch.equal(one, before[name])
+    for name, weight in model.family.network.state_dict().items():
+        assert torch.equal(weight, before[name])
     again = ts.load(str(small.save(tmp_path / "out")))
     np.testing.assert_allclose(ts.embed(again, frame, context=64), ts.embed(small, frame, context=64), atol=1e-5)
     with pytest.raises(FileExistsError, match="expected a new or empty folder"):
         small.save(tmp_path / "out")
+    with pytest.raises(ModelError, match="already compressed; compress the original"):
+        ts.compress(small, frame, context=64)
+    for wrong, message in (
+        ({"keep": 0}, "keep: got 0"),
+        ({"method": "pca"}, "method: got 'pca', expected one of svd"),
+        ({"windows": 0}, "windows: got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ts.compress(model, frame, context=64, **wrong)  # type: ignore[arg-type]
 
 
 def test_weights_of_any_module() -> None:
@@ -195,6 +230,8 @@ def test_weights_of_any_module() -> None:
         ts.weights(network)
     with pytest.raises(ValueError, match=r"expected at least one torch\.nn\.Linear"):
         ts.weights(torch.nn.ReLU())
+    with pytest.raises(TypeError, match=r"module: got str, expected a torch\.nn\.Module or a model"):
+        ts.weights("chronos-bolt-nano")  # type: ignore[arg-type]
 
 
 def test_states_of_any_module() -> None:
@@ -205,11 +242,13 @@ def test_states_of_any_module() -> None:
         network(batch)
         network(batch[:1])
 
-    found = ts.states_of(network, run, at=["0", "1"])
-    assert found["0"].shape == (15, 6)
-    np.testing.assert_allclose(found["1"], np.maximum(found["0"], 0))
+    states = ts.states_of(network, run, at=["0", "1"])
+    assert states["0"].shape == (15, 6)
+    np.testing.assert_allclose(states["1"], np.maximum(states["0"], 0))
     with pytest.raises(KeyError, match="no submodule 'blocks'"):
         ts.states_of(network, run, at=["blocks"])
+    with pytest.raises(TypeError, match="at: got the text '0', expected a list"):
+        ts.states_of(network, run, at="0")
     with pytest.raises(RuntimeError, match="submodules 0 were not called"):
         ts.states_of(network, lambda: None, at=["0"])
 
@@ -225,6 +264,37 @@ def test_measures_reject_what_they_cannot_measure() -> None:
     assert ts.effective_dimension(x, share=0.99) == 2
 
 
+@pytest.mark.parametrize("measure", [ts.isotropy, ts.effective_dimension, ts.numerical_rank, ts.singular_values])
+def test_measures_take_arrays_and_tensors_of_real_numbers(measure: Callable[..., Any]) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float16)
+    expected = measure(x.astype(np.float64))
+    tensor = torch.tensor(x, requires_grad=True)
+    for same in (x, tensor, tensor.double(), pd.DataFrame(x.astype(np.float32))):
+        np.testing.assert_equal(measure(same), expected)
+    # bfloat16 holds float16 values of this size with 8 bits.
+    assert np.shape(measure(tensor.bfloat16())) == np.shape(expected)
+    for wrong in (x + 1j, x.astype(object)):
+        with pytest.raises(TypeError, match="x: got values of type"):
+            measure(wrong)
+
+
+def test_measures_of_constant_tiny_and_huge_arrays() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 8))
+    assert ts.isotropy(np.ones((50, 4)))["zeta"] == 1.0
+    assert ts.isotropy(np.zeros((50, 4)))["reason"].startswith("0 rows that are not zero")
+    assert (ts.numerical_rank(np.ones((50, 4))), ts.numerical_rank(np.zeros((50, 4)))) == (1, 0)
+    with pytest.raises(ValueError, match="constant states have none"):
+        ts.effective_dimension(np.ones((50, 4)))
+    with pytest.raises(ValueError, match="share: got 0"):
+        ts.effective_dimension(x, share=0)
+    for scale in (1e-200, 1e200):
+        assert ts.numerical_rank(x * scale) == 8
+        np.testing.assert_allclose(ts.singular_values(x * scale) / scale, ts.singular_values(x), rtol=1e-10)
+        for measure in (ts.isotropy, ts.effective_dimension):
+            with pytest.raises(ValueError, match=r"largest entry .*; scale them"):
+                measure(x * scale)
+
+
 def test_results_answer_in_sql(tmp_path: Path) -> None:
     from tsfmscope.store import catalogue
 
@@ -238,3 +308,13 @@ def test_results_answer_in_sql(tmp_path: Path) -> None:
 def test_a_wrong_name_is_answered_with_a_near_one() -> None:
     with pytest.raises(ParamsError, match=r"did you mean .*chronos-bolt-nano"):
         ts.load("chronos-bolt-nanoo")
+    with pytest.raises(ParamsError, match="for a model of the hub write hub:amazon/chronos-bolt-tiny"):
+        ts.load("amazon/chronos-bolt-tiny")
+
+
+def test_load_takes_a_folder_and_names_a_wrong_device(model: Model) -> None:
+    loaded = ts.load(model.source.folder)
+    assert loaded.source.family == "chronos-bolt" and loaded.layers == model.layers
+    assert repr(loaded) == "Model('chronos-bolt-nano', family chronos-bolt, layers: encoder 4, decoder 4, width 64)"
+    with pytest.raises(ValueError, match="device: got 'gpu', expected a torch device of this machine"):
+        ts.load("chronos-bolt-nano", device="gpu")

@@ -1,4 +1,4 @@
-"""Look inside time-series foundation models: isotropy, rank and compression.
+"""Measure isotropy, rank and compression of time-series foundation models, layer by layer.
 
 The names in `__all__` are the public Python API. Each is imported when it is first used, so that
 `import tsfmscope` loads neither torch nor Ray. `stages`, `tasks` and `store` next to this file are links to the
@@ -53,9 +53,10 @@ def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
-    return found
+    value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
+    """List the public names, imported or not."""
     return sorted({*globals(), *__all__})

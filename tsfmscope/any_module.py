@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
+from tsfmscope.model import Model
 from tsfmscope.tasks.models.common.capture import capture
 from tsfmscope.tasks.ranks.spectrum import TYPES, numerical_rank
 from tsfmscope.tasks.ranks.spectrum_columns import weight_row
-
-if TYPE_CHECKING:
-    from tsfmscope.model import Model
 
 
 def weights(module: torch.nn.Module | Model, *, epsilon: float = 0.01) -> pd.DataFrame:
@@ -32,14 +30,24 @@ def weights(module: torch.nn.Module | Model, *, epsilon: float = 0.01) -> pd.Dat
         the rounding error of the weights, so that the numerical rank means nothing.
 
     Raises:
-        ValueError: a matrix holds NaN or infinity (the message names its module), epsilon is outside [0, 1],
+        TypeError: `module` is neither a torch module nor a model.
+        ValueError: a matrix contains NaN or infinity (the message names its module), epsilon is outside [0, 1],
             or the module has no Linear.
     """
-    network = module if isinstance(module, torch.nn.Module) else module.family.network
-    rows = [_spectrum(name, one, epsilon) for name, one in network.named_modules() if isinstance(one, torch.nn.Linear)]
-    if not rows:
+    network = _network(module)
+    linears = {name: layer for name, layer in network.named_modules() if isinstance(layer, torch.nn.Linear)}
+    if not linears:
         raise ValueError(f"module: expected at least one torch.nn.Linear, found none in {type(network).__name__}")
-    return pd.DataFrame(rows)
+    return pd.DataFrame([_spectrum(name, linear, epsilon) for name, linear in linears.items()])
+
+
+def _network(module: torch.nn.Module | Model) -> torch.nn.Module:
+    """Return the module, or the network of a model. Raises TypeError for anything else."""
+    if isinstance(module, Model):
+        return module.family.network
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module: got {type(module).__name__}, expected a torch.nn.Module or a model of `load`")
+    return module
 
 
 def _spectrum(name: str, linear: torch.nn.Linear, epsilon: float) -> dict[str, Any]:
@@ -62,38 +70,41 @@ def _spectrum(name: str, linear: torch.nn.Linear, epsilon: float) -> dict[str, A
     }
 
 
-def states_of(module: torch.nn.Module, run: Callable[[], object], at: Sequence[str]) -> dict[str, np.ndarray]:
+def states_of(module: torch.nn.Module | Model, run: Callable[[], object], at: Sequence[str]) -> dict[str, np.ndarray]:
     """Return the outputs of some submodules while `run` runs the module.
 
     Args:
-        module: any torch module.
+        module: any torch module, or a model that `load` returned.
         run: calls the module, for example `lambda: network(batch)`. Gradients are disabled inside.
-        at: names of submodules, as in `module.named_modules()`.
+        at: names of submodules, as in `module.named_modules()`; "" is the module itself.
 
     Returns:
-        name -> [token, width], float32 (float64 if the output is): all axes but the last are joined. Where a
-        submodule returns several values, the first tensor counts; where it is called more than once, all
-        calls follow one another.
+        name -> [token, width], float32 (float64 if the output is float64): all axes but the last are joined.
+        If a submodule returns several values, the first tensor is taken. If it is called more than once, the
+        outputs of all calls are concatenated along the first axis.
 
     Raises:
         KeyError: a name is unknown; the message gives similar ones.
         RuntimeError: `run` did not call a submodule.
-        TypeError: a submodule returned no tensor.
+        TypeError: `module` is neither a torch module nor a model, `at` is a text, or a submodule returned no
+            tensor.
     """
-    known = dict(module.named_modules())
+    if isinstance(at, str):
+        raise TypeError(f"at: got the text {at!r}, expected a list of names such as [{at!r}]")
+    submodules = dict(_network(module).named_modules())
     for name in at:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 3)
+        if name not in submodules:
+            near = difflib.get_close_matches(name, submodules, 3)
             raise KeyError(f"at: no submodule {name!r}; near: {', '.join(near) or 'none'}; see named_modules()")
-    found: dict[str, list[np.ndarray]] = {name: [] for name in at}
+    calls_by_name: dict[str, list[np.ndarray]] = {name: [] for name in at}
 
     def take(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        kept = tensor if tensor.dtype == torch.float64 else tensor.float()
-        found[name].append(kept.reshape(-1, kept.shape[-1]).cpu().numpy().copy())
+        output = tensor if tensor.dtype == torch.float64 else tensor.float()
+        calls_by_name[name].append(output.reshape(-1, output.shape[-1]).cpu().numpy().copy())
         return tensor
 
-    with torch.no_grad(), capture({name: known[name] for name in at}, take=take):
+    with torch.no_grad(), capture({name: submodules[name] for name in at}, take=take):
         run()
-    if missed := [name for name, calls in found.items() if not calls]:
-        raise RuntimeError(f"run: submodules {', '.join(missed)} were not called; run the module that holds them")
-    return {name: np.concatenate(calls) for name, calls in found.items()}
+    if uncalled := [name for name, calls in calls_by_name.items() if not calls]:
+        raise RuntimeError(f"run: submodules {', '.join(uncalled)} were not called; call the module that contains them")
+    return {name: np.concatenate(calls) for name, calls in calls_by_name.items()}

@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import pandas as pd
 
 from tsfmscope.layer_report import LayerReport
+from tsfmscope.measures import check_share
 from tsfmscope.model import CompressedModel, Model, as_model, load_source
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.store.query import connect
 from tsfmscope.tasks import lens
 from tsfmscope.tasks.compression.compress import compress_model, sizes
 from tsfmscope.tasks.defaults import CONTEXT, HELD_OUT, HORIZON, ROWS
-from tsfmscope.tasks.errors import DataError
+from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.tasks.models.types import TokenKind, Tokens
-from tsfmscope.tasks.series.files.parquet import Loaded
+from tsfmscope.tasks.series.files.parquet import LoadedSeries
 from tsfmscope.tasks.series.tables import series_table
 from tsfmscope.tasks.series.types import Series
-from tsfmscope.user_data import Data, counted, last_contexts, usable_series
+from tsfmscope.tasks.series.windows import MIN_CONTEXT
+from tsfmscope.user_data import Data, describe_counts, last_contexts, usable_series
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,10 +33,11 @@ if TYPE_CHECKING:
 # Largest number of series that are measured, a seeded sample of more.
 MAX_SERIES = 100
 POOLS = ("mean", "last", "max")
+METHODS: tuple[str, ...] = get_args(Method.model_fields["method"].annotation)
 
 
 def inspect(
-    model: Model | str,
+    model: Model | str | Path,
     data: Data,
     *,
     context: int = CONTEXT,
@@ -49,29 +52,35 @@ def inspect(
     """Measure isotropy, effective dimension and numerical rank of every layer.
 
     Args:
-        model: a model of `load`, or its name.
-        data: series. A DataFrame has one row per time, and either one series per numeric column, or a column
-            of ids and one of values. A Series or an array [step] is one series, an array [series, step] are
-            several. A text is a CSV or Parquet file, a folder of them, or a data set of docs/own_data.md.
-            Missing values are NaN.
-        context: steps of context that the model sees.
-        horizon: steps after the context; decoders see them.
+        model: a model that `load` returned, or its name or folder.
+        data: one or several series. A DataFrame has one row per time, and either one series per numeric
+            column, or a column of ids and one of values. A Series or an array [step] is one series, an array
+            [series, step] is several. A text or path is a CSV or Parquet file or a folder of them; a text may
+            also be the name of a data set (docs/own_data.md). Missing values are NaN.
+        context: steps of context that the model sees, at least 16.
+        horizon: steps after the context, at least 1; decoders see them.
         noise: standard deviation of Gaussian noise on the context, in standard deviations of the series.
         rows: largest number of tokens per layer, a seeded sample.
         max_series: largest number of series, a seeded sample.
-        share: share of the variance, the ε of the effective dimension d(ε).
-        epsilon: relative tolerance of the numerical rank.
+        share: share of the variance in the effective dimension, in (0, 1].
+        epsilon: relative tolerance of the numerical rank, in [0, 1].
         seed: seed of samples and clusters.
 
+    Returns:
+        A report. Its `layers` is a DataFrame with one row per layer.
+
     Raises:
-        DataError: the data are no series, or no series is long enough.
+        DataError: the data contain no series, or no series is long enough.
+        ValueError: another argument is out of range.
         HealthError: hidden states are not finite.
     """
+    _check_counts(context=context, horizon=horizon, rows=rows, max_series=max_series)
+    check_share(share)
     model = as_model(model)
     name, loaded = usable_series(data, max_series, seed)
     tokens, skipped = _tokens(model, name, loaded, context, horizon, rows, seed, noise)
     layers = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, device=model.device)
-    found = []
+    measures = []
     for layer in layers.layers:
         types = tokens.types.get(layer.stack)
         row = lens.measure_layer(
@@ -81,12 +90,12 @@ def inspect(
             epsilon=epsilon,
             seed=seed,
         )
-        found.append({"stack": layer.stack, "layer": layer.layer, "normed": layer.normed} | row)
-    return LayerReport.of(model.name, name, context, noise, found, tokens, skipped)
+        measures.append({"stack": layer.stack, "layer": layer.layer, "normed": layer.normed} | row)
+    return LayerReport.from_rows(model.name, name, context, noise, measures, tokens, skipped)
 
 
 def states(
-    model: Model | str,
+    model: Model | str | Path,
     data: Data,
     *,
     context: int = CONTEXT,
@@ -99,34 +108,35 @@ def states(
     """Return the hidden states of every layer of every stack.
 
     Args:
-        model: a model of `load`, or its name.
+        model: a model that `load` returned, or its name or folder.
         data: series, as in `inspect`.
-        context: steps of context.
-        horizon: steps after the context; decoders see them.
+        context: steps of context, at least 16.
+        horizon: steps after the context, at least 1; decoders see them.
         rows: largest number of tokens per stack, a seeded sample; the same tokens in every layer.
-        kinds: kinds of tokens (names of TokenKind in lower case).
+        kinds: kinds of tokens that are returned: names of `TokenKind` in lower case.
         max_series: largest number of series, a seeded sample.
         seed: seed of the samples.
 
     Returns:
         (stack, layer) -> [token, width], float32. Layer 0 is the embedding, layer n the output of the last
-        block, and "normed" stands for the output of the final norm, where the family has one.
+        block. "normed" is the output of the final norm, for families that have one.
 
     Raises:
-        DataError: the data are no series, or no series is long enough.
-        ValueError: a kind is unknown, or no token has it.
+        DataError: the data contain no series, or no series is long enough.
+        ValueError: a kind is unknown, no token has it, or another argument is out of range.
         HealthError: hidden states are not finite.
     """
+    _check_counts(context=context, horizon=horizon, rows=rows, max_series=max_series)
     model = as_model(model)
     name, loaded = usable_series(data, max_series, seed)
     tokens, _ = _tokens(model, name, loaded, context, horizon, rows, seed)
-    kept = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, kinds=kinds, device=model.device)
-    # The arrays of a layer are reused for the next batch of jobs, so they are copied.
-    return {(one.stack, "normed" if one.normed else one.layer): one.states.copy() for one in kept.layers}
+    layers = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, kinds=kinds, device=model.device).layers
+    # The memory of a layer's array is used again for later layers, so the array is copied.
+    return {(layer.stack, "normed" if layer.normed else layer.layer): layer.states.copy() for layer in layers}
 
 
 def embed(
-    model: Model | str,
+    model: Model | str | Path,
     data: Data,
     *,
     layer: int | str = "last",
@@ -139,23 +149,24 @@ def embed(
     """Return one vector per series: the pooled hidden states of its last `context` steps.
 
     Args:
-        model: a model of `load`, or its name.
+        model: a model that `load` returned, or its name or folder.
         data: series, as in `inspect`.
-        layer: number of a layer (0: the embedding), or "last": the last state, after the final norm if there
-            is one.
+        layer: number of a layer (0: the embedding), or "last": the last state, after the final norm if the
+            family has one.
         stack: name of a stack; None: the first, which reads the context.
-        pool: mean, last or max, over the tokens that stand for observed values.
-        context: steps at the end of each series.
+        pool: mean, last or max, over the tokens of observed values.
+        context: steps at the end of each series, at least 1.
         max_series: largest number of series, a seeded sample; None: all.
         seed: seed of the sample.
 
     Returns:
-        One row per series, with its id as index and one column per dimension.
+        One row per series, with its id as index and one column per dimension, float32.
 
     Raises:
-        ValueError: an unknown stack, layer or pool.
-        DataError: the data are no series, or none is usable.
+        ValueError: the stack, layer or pool is unknown, or another argument is out of range.
+        DataError: the data contain no series, or none is usable.
     """
+    _check_at_least(1, context=context, max_series=1 if max_series is None else max_series)
     model = as_model(model)
     stack = model.family.stacks[0] if stack is None else stack
     if stack not in model.layers:
@@ -167,20 +178,21 @@ def embed(
     _, loaded = usable_series(data, max_series, seed)
     tokens = model.family.tokenize(last_contexts(loaded.series, context))
     observed = tokens.kinds[stack] == TokenKind.OBSERVATION
-    wanted = {stack: np.flatnonzero(observed)}
-    if not len(wanted[stack]):
-        raise ValueError(f"stack: no token of {stack!r} stands for an observed value; name another stack")
-    for one in model.family.hidden_states(tokens, wanted):
-        # The normed state comes last and replaces the last block's.
-        if one.layer == (model.layers[stack] if layer == "last" else layer) and (layer == "last" or not one.normed):
-            chosen = one.states.copy()
-    window = wanted[stack] // observed.shape[1]
-    vectors = {tokens.series[i]: _pooled(chosen[window == i], pool) for i in range(len(tokens))}
-    return pd.DataFrame.from_dict({name: one for name, one in vectors.items() if one is not None}, orient="index")
+    rows = np.flatnonzero(observed)
+    if not len(rows):
+        raise ValueError(f"stack: got {stack!r}, none of whose tokens is an observed value; name another stack")
+    number = model.layers[stack] if layer == "last" else layer
+    for state in model.family.hidden_states(tokens, {stack: rows}):
+        # The normed state comes last and replaces the output of the last block.
+        if state.layer == number and (layer == "last" or not state.normed):
+            values = state.states.copy()
+    window = rows // observed.shape[1]
+    vectors = {name: _pool(values[window == i], pool) for i, name in enumerate(tokens.series) if (window == i).any()}
+    return pd.DataFrame.from_dict(vectors, orient="index")
 
 
 def compress(
-    model: Model | str,
+    model: Model | str | Path,
     data: Data,
     *,
     keep: float = 0.25,
@@ -191,86 +203,112 @@ def compress(
     max_series: int = MAX_SERIES,
     seed: int = 0,
 ) -> CompressedModel:
-    """Compress a model's attention, calibrated on the first 80 % of every series.
+    """Compress the attention of a model, with the first 80 % of every series as calibration data.
 
     Args:
-        model: a model of `load`, or its name; it stays as it is.
+        model: a model that `load` returned, or its name or folder; it is not changed.
         data: series, as in `inspect`.
-        keep: share of the attention parameters that is kept, in (0, 1).
+        keep: share of the attention parameters that is kept, in (0, 1].
         method: a method of docs/compression.md.
         windows: number of calibration windows.
-        context: steps of context.
-        horizon: steps of the forecasts that are compared, in the last 20 % of every series.
+        context: steps of context, at least 16.
+        horizon: steps of the forecasts that are compared, at least 1, in the last 20 % of every series.
         max_series: largest number of series, a seeded sample.
         seed: seed of windows and forecast samples.
 
     Returns:
-        The compressed model. Its `costs` compare parameters, attention parameters, bytes, and for families
-        that forecast the weighted quantile loss (wql) and the mean absolute scaled error (mase) of the last
-        window of every series, before and after.
+        The compressed model. Its `costs` has one row per quantity, before and after: parameters, attention
+        parameters, bytes and, for families that forecast, the weighted quantile loss (wql) and the mean
+        absolute scaled error (mase) of the last window of every series.
 
     Raises:
-        ValueError: an unknown method, or a share that no ranks can keep.
+        ValueError: the method is unknown, `keep` is too small for rank 1, or another argument is out of range.
         DataError: no series has a window before its last fifth.
-        ModelError: the family cannot be compressed, or the model already is.
+        ModelError: the family cannot be compressed, or `model` was returned by this function.
     """
+    _check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
+    if method not in METHODS:
+        raise ValueError(f"method: got {method!r}, expected one of {', '.join(METHODS)}")
+    if not 0 < keep <= 1:
+        raise ValueError(f"keep: got {keep}, expected a share in (0, 1]")
     model = as_model(model)
+    if isinstance(model, CompressedModel):
+        raise ModelError(f"{model.name}: already compressed; compress the original, or save this model and load it")
     name, loaded = usable_series(data, max_series, seed)
-    smaller = load_source(model.source.stored(), model.device)
-    asked = Method.model_validate({"method": method, "ranks": {"budget": keep}}).plain()
+    compressed = load_source(model.source.with_stored_options(), model.device)
+    method_spec = Method.model_validate({"method": method, "ranks": {"budget": keep}}).plain()
     calibration = {
         "datasets": [name], "windows": windows, "context": context, "horizon": horizon, "held_out": HELD_OUT,
         "seed": seed,
     }  # fmt: skip
-    before = _costs(smaller.family, loaded.series, context, horizon, seed)
+    before = _costs(compressed.family, loaded.series, context, horizon, seed)
     tables = {name: series_table(loaded.series)}
-    parts = compress_model(smaller.family, asked, base_model=model.name, tables=tables, calibration=calibration)
-    after = _costs(smaller.family, loaded.series, context, horizon, seed)
+    parts = compress_model(
+        compressed.family, method_spec, base_model=model.name, tables=tables, calibration=calibration
+    )
+    after = _costs(compressed.family, loaded.series, context, horizon, seed)
     costs = pd.DataFrame(
-        {"quantity": list(before), "before": list(before.values()), "after": [after[one] for one in before]}
+        {"quantity": list(before), "before": list(before.values()), "after": [after[quantity] for quantity in before]}
     )
     costs["ratio"] = costs["after"] / costs["before"]
     label = f"{model.name}@{method}-{keep:g}"
-    return CompressedModel(label, smaller.family, smaller.source, model.device, costs, pd.DataFrame(parts))
+    return CompressedModel(label, compressed.family, compressed.source, model.device, costs, pd.DataFrame(parts))
 
 
 def results(path: str | Path = "data/results.duckdb") -> duckdb.DuckDBPyConnection:
-    """Open the results of a study, read-only.
+    """Open the results of the pipeline, read-only.
 
-    Returns a DuckDB connection: `results().sql("select …").df()` is a DataFrame. No statement can write or
-    read another file. Raises QueryError if there is no such file.
+    Returns:
+        A DuckDB connection: `results().sql("select …").df()` is a DataFrame. No statement can write a file or
+        read another one. docs/tables.md lists the tables and views.
+
+    Raises:
+        QueryError: there is no such file, or it is not a DuckDB database.
     """
     return connect(path)
 
 
 def _tokens(
-    model: Model, name: str, loaded: Loaded, context: int, horizon: int, rows: int, seed: int, noise: float = 0.0
+    model: Model, name: str, loaded: LoadedSeries, context: int, horizon: int, rows: int, seed: int, noise: float = 0.0
 ) -> tuple[Tokens, dict[str, int]]:
-    """Return the tokens, and reason -> number of series that gave no window. DataError if none did."""
+    """Return the tokens, and reason -> number of series without a window. Raises DataError if no series has one."""
     sample = lens.tokenize(
         model.family, loaded.series, context=context, horizon=horizon, rows=rows, seed=seed, noise=noise
     )
-    skipped = Counter(one.reason for one in [*loaded.skipped, *sample.skipped])
+    skipped = Counter(skip.reason for skip in [*loaded.skipped, *sample.skipped])
     if sample.tokens is None:
         raise DataError(
-            f"{name}: no window of {context} steps of context and a horizon of {horizon}: {counted(skipped)}; "
+            f"{name}: no window of {context} steps of context and a horizon of {horizon}: {describe_counts(skipped)}; "
             "shorten the horizon, or give longer series"
         )
     return sample.tokens, dict(skipped)
 
 
-def _pooled(vectors: np.ndarray, pool: str) -> np.ndarray | None:
-    if not len(vectors):
-        return None
+def _check_counts(context: int, **counts: int) -> None:
+    """Raise ValueError for a context shorter than MIN_CONTEXT or a count below 1."""
+    _check_at_least(MIN_CONTEXT, context=context)
+    _check_at_least(1, **counts)
+
+
+def _check_at_least(smallest: int, **counts: int) -> None:
+    for name, count in counts.items():
+        if count < smallest:
+            raise ValueError(f"{name}: got {count}, expected at least {smallest}")
+
+
+def _pool(vectors: np.ndarray, pool: str) -> np.ndarray:
     pooled: np.ndarray = vectors[-1] if pool == "last" else getattr(vectors, pool)(axis=0)
     return pooled
 
 
 def _costs(model: Family, series: Sequence[Series], context: int, horizon: int, seed: int) -> dict[str, float]:
     parameters = model.network.parameters()
-    found: dict[str, float] = {**sizes(model), "bytes": sum(one.numel() * one.element_size() for one in parameters)}
+    costs: dict[str, float] = {
+        **sizes(model),
+        "bytes": sum(weight.numel() * weight.element_size() for weight in parameters),
+    }
     if not isinstance(model, Forecaster):
-        return found
+        return costs
     scored = lens.score_forecasts(
         model, series, context=context, horizon=horizon, levels=QUANTILES, samples=20,
         seed_of=lambda name: lens.window_seed(str(seed), name), seed=seed, held_out=HELD_OUT,
@@ -278,7 +316,7 @@ def _costs(model: Family, series: Sequence[Series], context: int, horizon: int, 
     rows = list(scored.rows.values())
     target = sum(row["target_abs"] for row in rows)
     if target:
-        found["wql"] = sum(row["quantile_loss"] for row in rows) / (len(QUANTILES) * target)
+        costs["wql"] = sum(row["quantile_loss"] for row in rows) / (len(QUANTILES) * target)
     if mase := [row["mase"] for row in rows if row["mase"] is not None]:
-        found["mase"] = sum(mase) / len(mase)
-    return found
+        costs["mase"] = sum(mase) / len(mase)
+    return costs

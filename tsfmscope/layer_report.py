@@ -27,10 +27,16 @@ SHOWN = ("stack", "layer", "normed", "n_tokens", "zeta", "zeta_adjusted", "effec
 class LayerReport:
     """Measures of every layer of one model on some series.
 
-    layers: one row per layer, in the order of the stacks: stack, layer (0: the embedding), normed (whether
-    after the final norm), n_tokens, width, zeta, zeta_adjusted, effective_dimension, numerical_rank and the
-    other columns of the table `geometry` (docs/tables.md). n_windows, n_series: number of windows, and of the
-    series that they are from. skipped: reason -> number of series that gave no window.
+    `print` shows the main columns, and a notebook shows them as a table.
+
+    Attributes:
+        layers: one row per layer, in the order of the stacks: stack, layer (0: the embedding), normed (whether
+            after the final norm), n_tokens, width, zeta, zeta_adjusted, effective_dimension (directions),
+            numerical_rank, and the other columns of the table `geometry` (docs/tables.md).
+        title: model, data and condition in words.
+        n_windows: number of windows whose tokens were measured.
+        n_series: number of series that the windows are from.
+        skipped: reason -> number of series that gave no window.
     """
 
     layers: pd.DataFrame
@@ -40,7 +46,7 @@ class LayerReport:
     skipped: Mapping[str, int]
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         model: str,
         data: str,
@@ -50,46 +56,48 @@ class LayerReport:
         tokens: Tokens,
         skipped: Mapping[str, int],
     ) -> Self:
-        """Return the report of some measured layers. rows: columns of `lens.measure_layer`."""
-        layers = pd.DataFrame([{name: one for name, one in row.items() if name not in LISTS} for row in rows])
-        layers = layers.astype({"effective_dimension": "Int64"})
+        """Build the report from one row per layer. rows: stack, layer, normed and columns of `lens.measure_layer`."""
+        layers = pd.DataFrame([{name: value for name, value in row.items() if name not in LISTS} for row in rows])
+        layers = layers.astype({"effective_dimension": "Int64", "zeta": float, "zeta_adjusted": float})
         noisy = f", noise {noise:g}" if noise else ""
         return cls(
             layers, f"{model} on {data}, context {context}{noisy}", len(tokens), len(set(tokens.series)), skipped
         )
 
-    def plot(self, what: str = "isotropy") -> go.Figure:
-        """Return a plotly figure of isotropy or dimensions by layer. ValueError for another name."""
+    def plot(self, measure: str = "isotropy") -> go.Figure:
+        """Return a plotly figure by layer: "isotropy" or "dimensions". Raises ValueError for another name."""
         figures = {title.lower(): figure for title, figure in drawn(self.layers)}
-        if what not in figures:
-            raise ValueError(f"what: got {what!r}, expected one of {', '.join(figures)}")
-        return figures[what]
+        if measure not in figures:
+            raise ValueError(f"measure: got {measure!r}, expected one of {', '.join(figures)}")
+        return figures[measure]
 
     def save(self, path: str | Path) -> Path:
-        """Write a page with both figures (.html), a picture (.png, .svg) or the layers (.csv, .parquet).
+        """Write both figures as a page (.html) or image (.png, .svg), or the layers (.csv, .parquet).
 
-        Returns the path. Raises ValueError for another suffix.
+        Missing parent folders are made. Returns the path. Raises ValueError for another suffix, OSError if the
+        file cannot be written.
         """
         target = Path(path)
         if target.suffix not in SUFFIXES:
             raise ValueError(f"{target}: expected a name that ends in {', '.join(SUFFIXES)}")
+        target.parent.mkdir(parents=True, exist_ok=True)
         if target.suffix == ".csv":
             self.layers.to_csv(target, index=False)
         elif target.suffix == ".parquet":
             self.layers.to_parquet(target, index=False)
         elif target.suffix == ".html":
-            target.write_text(page(self.title, drawn(self.layers), [self._windows()]), encoding="utf-8")
+            target.write_text(page(self.title, drawn(self.layers), [self._sample_text()]), encoding="utf-8")
         else:
             target.write_bytes(render(drawn(self.layers))[target.suffix.removeprefix(".")])
         return target
 
-    def _windows(self) -> str:
+    def _sample_text(self) -> str:
         skipped = "".join(f"; {n} without a window: {reason}" for reason, n in self.skipped.items())
         return f"{self.n_windows} windows of {self.n_series} series{skipped}."
 
     def __repr__(self) -> str:
-        return f"{self.title}: {self._windows()}\n{self.layers[list(SHOWN)].to_string(index=False)}"
+        return f"{self.title}: {self._sample_text()}\n{self.layers[list(SHOWN)].to_string(index=False)}"
 
     def _repr_html_(self) -> str:
         table = self.layers[list(SHOWN)].to_html(index=False, float_format="{:.3f}".format, na_rep="–")
-        return f"<p>{self.title}: {self._windows()}</p>\n{table}"
+        return f"<p>{self.title}: {self._sample_text()}</p>\n{table}"

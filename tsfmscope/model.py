@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
+import torch
 from transformers.utils.logging import disable_progress_bar
 
 from tsfmscope.stages.config.defaults import params_here
@@ -17,12 +18,15 @@ from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.base import Family
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A loaded model.
 
-    name: as it was asked for, without characters that a file name cannot have. family: the model itself, with
-    its stacks, width, weights and forecasts. source: its checkpoint on this machine.
+    Attributes:
+        name: name of the model, without characters that a file name cannot have.
+        family: the model itself, with its stacks, width, weights and forecasts.
+        source: its checkpoint on this machine.
+        device: torch device of the weights.
     """
 
     name: str
@@ -40,13 +44,20 @@ class Model:
         """Width of the hidden states."""
         return self.family.width
 
+    def __repr__(self) -> str:
+        layers = ", ".join(f"{stack} {n}" for stack, n in self.layers.items())
+        return (
+            f"{type(self).__name__}({self.name!r}, family {self.source.family}, layers: {layers}, width {self.width})"
+        )
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class CompressedModel(Model):
     """A compressed model, in memory.
 
-    costs: DataFrame with the columns quantity, before, after and ratio. parts: DataFrame with the rank and
-    relative error of every compressed part of every layer.
+    Attributes:
+        costs: DataFrame with the columns quantity, before, after and ratio.
+        parts: DataFrame with the rank and relative error of every compressed part of every layer.
     """
 
     costs: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -55,7 +66,7 @@ class CompressedModel(Model):
     def save(self, folder: str | Path) -> Path:
         """Write the checkpoint to a new or empty folder, which `load` reads; return the folder.
 
-        Raises FileExistsError if the folder holds files.
+        Raises FileExistsError if the folder contains files.
         """
         target = Path(folder)
         if target.exists() and any(target.iterdir()):
@@ -65,7 +76,7 @@ class CompressedModel(Model):
         return target
 
 
-def load(name: str, *, family: str | None = None, device: str = "cpu", precision: str | None = None) -> Model:
+def load(name: str | Path, *, family: str | None = None, device: str = "cpu", precision: str | None = None) -> Model:
     """Load a model.
 
     Args:
@@ -76,27 +87,41 @@ def load(name: str, *, family: str | None = None, device: str = "cpu", precision
         precision: float32 or bfloat16, for products with the model's matrices; None: as the model states.
 
     Raises:
-        ParamsError: the name is unknown (with similar names), or the family is not recognised.
-        ModelError: the checkpoint cannot be read, or a package is missing.
-        HubError: the hub cannot be reached.
+        ParamsError: the name is unknown (the message gives similar names), or the family is not recognised.
+        ModelError: the checkpoint cannot be read, a package is missing, or the precision is unknown.
+        HubError: the hub cannot be reached, or does not have the model.
+        ValueError: this machine does not have the device.
     """
-    return load_source(resolve(params_here(), name, family).running_in(precision), device)
+    return load_source(resolve(params_here(), str(name), family).running_in(precision), device)
 
 
 def load_source(source: Source, device: str) -> Model:
     """Load the model of a checkpoint on this machine. Raises ModelError if its family cannot read it."""
     disable_progress_bar()
+    check_device(device)
     registry.check_options(source.family, source.options, f"models.{source.name}.options")
     try:
-        found = registry.load(source.family, source.folder, device=device, options=source.options)
+        family = registry.load(source.family, source.folder, device=device, options=source.options)
     except (ValueError, KeyError, OSError) as error:
         raise ModelError(
             f"{source.folder}: expected a checkpoint of family {source.family}, which cannot read it "
             f"({' '.join(str(error).split())[:300]}); pass another family, or fetch the checkpoint again"
         ) from error
-    return Model(source.name, found, source, device)
+    return Model(source.name, family, source, device)
 
 
-def as_model(model: Model | str) -> Model:
-    """Return the model, loaded first if it is a name."""
-    return load(model) if isinstance(model, str) else model
+def check_device(device: str) -> None:
+    """Raise ValueError for a torch device that this machine does not have."""
+    try:
+        torch.empty(0, device=device)
+    # torch raises AssertionError if it was built without CUDA.
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"device: got {device!r}, expected a torch device of this machine, such as cpu ({reason})"
+        ) from error
+
+
+def as_model(model: Model | str | Path) -> Model:
+    """Return the model, loaded first if it is a name or a folder."""
+    return model if isinstance(model, Model) else load(model)

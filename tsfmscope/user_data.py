@@ -16,7 +16,7 @@ from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.model_reference import slug
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import CATALOG
-from tsfmscope.tasks.series.files.parquet import Loaded, select
+from tsfmscope.tasks.series.files.parquet import LoadedSeries, select
 from tsfmscope.tasks.series.files.time_grid import missing_times
 from tsfmscope.tasks.series.files.user_files import load_frame, load_own
 from tsfmscope.tasks.series.types import Series, Windows
@@ -28,42 +28,46 @@ logger = logging.getLogger("tsfmscope")
 Data = pd.DataFrame | pd.Series | np.ndarray | str | Path
 
 
-def usable_series(data: Data, max_series: int | None, seed: int) -> tuple[str, Loaded]:
+def usable_series(data: Data, max_series: int | None, seed: int) -> tuple[str, LoadedSeries]:
     """Return a name for the data and the usable series. Raises DataError if there is none."""
     sample = None if max_series is None else (max_series, seed)
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        name, found = "data", load_frame(data, name="data", sample=sample)
+        name, loaded = "data", load_frame(data, name="data", sample=sample)
     elif isinstance(data, str | Path):
-        name, found = _named_series(str(data), sample)
+        name, loaded = _named_series(str(data), sample)
     else:
-        name, found = "data", _array_series(np.asarray(data), sample)
-    for line in found.notes:
+        name, loaded = "data", _array_series(np.asarray(data), sample)
+    for line in loaded.notes:
         logger.info(line)
-    if found.missing:
-        logger.warning(missing_times(found.missing))
-    if not found.series:
-        raise DataError(f"data: no usable series: {counted(Counter(one.reason for one in found.skipped))}")
-    return name, found
+    if loaded.missing:
+        logger.warning(missing_times(loaded.missing))
+    if not loaded.series:
+        raise DataError(f"data: no usable series: {describe_counts(Counter(skip.reason for skip in loaded.skipped))}")
+    return name, loaded
 
 
-def _named_series(text: str, sample: tuple[int, int] | None) -> tuple[str, Loaded]:
+def _named_series(text: str, sample: tuple[int, int] | None) -> tuple[str, LoadedSeries]:
     params = params_here()
     if text in params.datasets.sets or text in CATALOG:
-        known = params.datasets.sets
-        dataset = known.get(text) or DataSets.model_validate({"sets": {text: {}}}).sets[text]
+        dataset = params.datasets.sets.get(text) or DataSets.model_validate({"sets": {text: {}}}).sets[text]
         if dataset.source == "kernelsynth":
-            raise DataError(f"data: {text!r} is drawn by the pipeline; name a file, or one of {', '.join(CATALOG)}")
+            raise DataError(f"data: the pipeline makes {text!r}; pass a file, a folder, or one of {_data_set_names()}")
         return text, load_data_set(text, dataset, params)
     path = Path(text).expanduser()
     if not path.exists():
-        raise DataError(f"data: got {text!r}, expected a file, a folder, or one of {', '.join(CATALOG)}")
+        raise DataError(f"data: got {text!r}, expected a file, a folder, or one of {_data_set_names()}")
     name = slug(path.resolve().name.partition(".")[0]) or "data"
     return name, load_own(path, name=name, sample=sample)
 
 
-def _array_series(values: np.ndarray, sample: tuple[int, int] | None) -> Loaded:
+def _data_set_names() -> str:
+    """Return the names of the data sets that need no run of the pipeline, as text."""
+    return ", ".join(name for name, entry in CATALOG.items() if entry.source != "kernelsynth")
+
+
+def _array_series(values: np.ndarray, sample: tuple[int, int] | None) -> LoadedSeries:
     if values.ndim not in (1, 2) or not np.issubdtype(values.dtype, np.number):
         raise DataError(
             f"data: got an array {values.shape} of {values.dtype}, expected numbers [step] or [series, step]"
@@ -75,23 +79,23 @@ def _array_series(values: np.ndarray, sample: tuple[int, int] | None) -> Loaded:
 def last_contexts(series: Sequence[Series], context: int) -> Windows:
     """Return the last `context` steps of every series, with one unknown step after them."""
     values = np.full((len(series), context), np.nan, dtype=np.float32)
-    for row, one in zip(values, series, strict=True):
-        kept = one.values[-context:]
-        row[context - len(kept) :] = kept
-    starts = [one.start for one in series]
-    known = None if all(one is None for one in starts) else np.array(starts, dtype="datetime64[ms]")
+    for row, item in zip(values, series, strict=True):
+        steps = item.values[-context:]
+        row[context - len(steps) :] = steps
+    starts = [item.start for item in series]
+    has_starts = any(start is not None for start in starts)
     return Windows(
         values,
         np.full((len(series), 1), np.nan, dtype=np.float32),
-        [one.series for one in series],
-        np.array([len(one.values) for one in series], dtype=np.int64),
+        [item.series for item in series],
+        np.array([len(item.values) for item in series], dtype=np.int64),
         series[0].dataset,
         series[0].freq,
         season_of(series[0]),
-        known,
+        np.array(starts, dtype="datetime64[ms]") if has_starts else None,
     )
 
 
-def counted(reasons: Mapping[str, int]) -> str:
-    """Write reasons and their numbers of series as text."""
+def describe_counts(reasons: Mapping[str, int]) -> str:
+    """Return reasons and their numbers of series as text."""
     return "; ".join(f"{n} {reason}" for reason, n in reasons.items()) or "there are none"

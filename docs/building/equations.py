@@ -17,12 +17,12 @@ def with_mathml(html: str, page: str) -> str:
     Raises ValueError, which names the page and the equation, for an equation that is not valid LaTeX.
     """
 
-    def converted(display: str, latex: str) -> str:
+    def convert(display: str, latex: str) -> str:
         try:
-            made = latex2mathml.converter.convert(entities.unescape(latex).strip(), display=display)
+            mathml = latex2mathml.converter.convert(entities.unescape(latex).strip(), display=display)
         except Exception as error:
             raise ValueError(f"{page}: {latex.strip()!r} is no equation: {type(error).__name__} {error}") from error
-        return made.replace("<math ", f'<math alttext="{entities.escape(entities.unescape(latex).strip())}" ', 1)
+        return mathml.replace("<math ", f'<math alttext="{entities.escape(entities.unescape(latex).strip())}" ', 1)
 
-    html = BLOCK.sub(lambda found: converted("block", found[1]), html)
-    return INLINE.sub(lambda found: converted("inline", found[1]), html)
+    html = BLOCK.sub(lambda match: convert("block", match[1]), html)
+    return INLINE.sub(lambda match: convert("inline", match[1]), html)

@@ -20,7 +20,7 @@ from docs.building.equations import with_mathml  # noqa: E402
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Replace every @KIND in the navigation by the generated pages of that kind."""
-    config.nav = _filled(config.nav, made.navigation())
+    config.nav = _fill(config.nav, made.navigation())
     return config
 
 
@@ -45,13 +45,13 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return with_mathml(html, page.file.src_uri)
 
 
-def _filled(nav: Any, made_nav: dict[str, list[Any]]) -> Any:
+def _fill(nav: Any, made_nav: dict[str, list[Any]]) -> Any:
     """Return the navigation with every @KIND replaced: several entries in a list, a list under a title."""
     if isinstance(nav, list):
-        found = []
+        entries = []
         for entry in nav:
-            found += made_nav[entry] if isinstance(entry, str) and entry in made_nav else [_filled(entry, made_nav)]
-        return found
+            entries += made_nav[entry] if isinstance(entry, str) and entry in made_nav else [_fill(entry, made_nav)]
+        return entries
     if isinstance(nav, dict):
-        return {title: _filled(entry, made_nav) for title, entry in nav.items()}
+        return {title: _fill(entry, made_nav) for title, entry in nav.items()}
     return made_nav.get(nav, nav)

@@ -52,17 +52,17 @@ def page_of(file: str) -> str:
 def inside(markdown: str, page: str) -> str:
     """Return the text with its relative links pointing to pages of the site; links in code are unchanged."""
 
-    def led(found: re.Match[str]) -> str:
-        opened, target, anchor, closed = found.groups(default="")
+    def rewrite(match: re.Match[str]) -> str:
+        head, target, anchor, tail = match.groups(default="")
         if ":" in target:
-            return found[0]
+            return match[0]
         file = posixpath.normpath(posixpath.join(posixpath.dirname(origin(page)), target))
-        return f"{opened}{posixpath.relpath(page_of(file), posixpath.dirname(page))}{anchor}{closed}"
+        return f"{head}{posixpath.relpath(page_of(file), posixpath.dirname(page))}{anchor}{tail}"
 
     # These pages are generated for the site, and their links are already those of the site.
     if page.startswith(("reference/", "studies/", SOURCES)):
         return markdown
-    return "".join(part if code else LINK.sub(led, part) for code, part in _parts(markdown))
+    return "".join(part if code else LINK.sub(rewrite, part) for code, part in _parts(markdown))
 
 
 def sources(root: Path, pages: Mapping[str, str]) -> dict[str, str]:
@@ -70,37 +70,37 @@ def sources(root: Path, pages: Mapping[str, str]) -> dict[str, str]:
 
     A folder of LISTED that is linked to gets a page that lists its files, and each of these gets a page.
     """
-    wanted = {found for page, text in pages.items() for found in _targets(text, page)}
+    targets = {target for page, text in pages.items() for target in _targets(text, page)}
     files: set[str] = set()
-    made = {}
-    for path in sorted(wanted):
+    pages_by_path = {}
+    for path in sorted(targets):
         folder = path.removeprefix(SOURCES).removesuffix(".md")
         if folder in LISTED:
-            inner = [str(one.relative_to(root)) for one in sorted((root / folder).rglob("*")) if one.is_file()]
-            inner = [one for one in inner if Path(one).suffix in LANGUAGES]
+            inner = [str(path.relative_to(root)) for path in sorted((root / folder).rglob("*")) if path.is_file()]
+            inner = [path for path in inner if Path(path).suffix in LANGUAGES]
             files |= set(inner)
-            lines = [f"- [`{one}`]({posixpath.relpath(page_of(one), posixpath.dirname(path))})" for one in inner]
-            made[path] = f"# `{folder}`\n\n" + "\n".join(lines) + "\n"
+            lines = [f"- [`{path}`]({posixpath.relpath(page_of(path), posixpath.dirname(path))})" for path in inner]
+            pages_by_path[path] = f"# `{folder}`\n\n" + "\n".join(lines) + "\n"
         elif (root / folder).is_file():
             files.add(folder)
     for file in sorted(files):
         text = (root / file).read_text("utf-8")
-        made[page_of(file)] = f"# `{file}`\n\n````{LANGUAGES.get(Path(file).suffix, 'text')}\n{text}\n````\n"
-    return made
+        pages_by_path[page_of(file)] = f"# `{file}`\n\n````{LANGUAGES.get(Path(file).suffix, 'text')}\n{text}\n````\n"
+    return pages_by_path
 
 
 def _targets(text: str, page: str) -> set[str]:
     """Return the pages under SOURCES that a page links to, after its links were rewritten by `inside`."""
-    at = posixpath.dirname(page)
+    folder = posixpath.dirname(page)
     parts = [part for code, part in _parts(inside(text, page)) if not code]
-    found = {posixpath.normpath(posixpath.join(at, one[2])) for part in parts for one in LINK.finditer(part)}
-    return {one for one in found if one.startswith(SOURCES)}
+    targets = {posixpath.normpath(posixpath.join(folder, match[2])) for part in parts for match in LINK.finditer(part)}
+    return {match for match in targets if match.startswith(SOURCES)}
 
 
 def _parts(markdown: str) -> list[tuple[bool, str]]:
     """Return the text split into fenced blocks (True) and the parts between them (False)."""
-    parts, at = [], 0
-    for found in FENCE.finditer(markdown):
-        parts += [(False, markdown[at : found.start()]), (True, found[0])]
-        at = found.end()
-    return [*parts, (False, markdown[at:])]
+    parts, start = [], 0
+    for match in FENCE.finditer(markdown):
+        parts += [(False, markdown[start : match.start()]), (True, match[0])]
+        start = match.end()
+    return [*parts, (False, markdown[start:])]

@@ -32,7 +32,7 @@ GEOMETRY = [
 # Title -> lead of the page, the modules whose docstrings it shows, and their package.
 PYTHON = {
     "Isotropy": (
-        "`tsfmscope.tasks.geometry`: arrays in, numbers out. States are [N, d], a row a token.",
+        "`tsfmscope.tasks.geometry`: arrays in, numbers out. States are [N, d], one row per token.",
         GEOMETRY,
         "tsfmscope.tasks.geometry",
     ),
@@ -47,17 +47,17 @@ PYTHON = {
         "tsfmscope.tasks.statistics",
     ),
     "Compression": (
-        "`tsfmscope.tasks.compression`: thinner attention layers, and checkpoints of them.",
+        "`tsfmscope.tasks.compression`: narrower attention layers, and their checkpoints.",
         ["truncation", "products", "matrices", "budget", "schedules", "export", "fidelity"],
         "tsfmscope.tasks.compression",
     ),
     "Theory": (
-        "`tsfmscope.tasks.theory`: the theorems of the rank paper at random instances.",
+        "`tsfmscope.tasks.theory`: the theorems of Yu et al. 2026 at random instances.",
         ["statements", "theorem1", "theorem2", "theorem3", "theorem4", "theorem6", "bound_check"],
         "tsfmscope.tasks.theory",
     ),
     "Models": (
-        "`tsfmscope.tasks.models`: the face that every family has, and the names that lead to them.",
+        "`tsfmscope.tasks.models`: the interface of every family, and the registry of names.",
         ["base", "types", "registry"],
         "tsfmscope.tasks.models",
     ),
@@ -67,13 +67,13 @@ PYTHON = {
 
 def pages() -> dict[str, str]:
     """Return path in the site -> Markdown of every generated page."""
-    made = {page: (ROOT / file).read_text("utf-8") for page, file in COPIED.items()}
-    made |= {page: (ROOT / file).read_text("utf-8") for page, file in _measurements()}
-    made["results.md"] = _notebook(ROOT / "docs" / "results.ipynb")
-    made["reference/commands.md"] = commands.page()
-    made["reference/params.md"] = params.page()
-    made |= {_python_path(title): _python(title) for title in PYTHON}
-    return made | studies.pages(ROOT)
+    text_by_page = {page: (ROOT / file).read_text("utf-8") for page, file in COPIED.items()}
+    text_by_page |= {page: (ROOT / file).read_text("utf-8") for page, file in _measurements()}
+    text_by_page["results.md"] = _notebook(ROOT / "docs" / "results.ipynb")
+    text_by_page["reference/commands.md"] = commands.page()
+    text_by_page["reference/params.md"] = params.page()
+    text_by_page |= {_python_path(title): _python(title) for title in PYTHON}
+    return text_by_page | studies.pages(ROOT)
 
 
 def navigation() -> dict[str, list[Any]]:
@@ -87,10 +87,10 @@ def navigation() -> dict[str, list[Any]]:
 
 def _measurements() -> list[tuple[str, str]]:
     """Return the page and the file of every committed measurement."""
-    return [(f"measurements/{one.name}", f"bench/results/{one.name}") for one in sorted(_kept())]
+    return [(f"measurements/{file.name}", f"bench/results/{file.name}") for file in sorted(_committed())]
 
 
-def _kept() -> Iterator[Path]:
+def _committed() -> Iterator[Path]:
     return (ROOT / "bench" / "results").glob("*.md")
 
 

@@ -14,11 +14,11 @@ from pydantic_core import PydanticUndefined
 
 LEAD = """# Every key of params.yaml
 
-Made from the blocks that parse it, `stages/config`. A key that is unknown, a value of a wrong type, a name
-that leads nowhere are one line that says what to mend, from `tsfmscope plan`, before any work.
+Made from the blocks that parse it, `stages/config`. An unknown key, a value of a wrong type, or an unknown
+name gives one line that states the fix. `tsfmscope plan` prints it before any work is done.
 
-A key with a default may be left out, unless DVC watches it: {watched}. Each of these has to stand, `NAME: {{}}` where
-every key of a block shall have its default; `plan` names those that are missing, with what to write.
+A key with a default may be left out, unless dvc.yaml lists it: {dvc_keys}. Each of these must be in the file;
+`NAME: {{}}` gives every key of a block its default. `plan` lists the missing ones with the text to write.
 """
 VALUE = re.compile(r'^    "([\w-]+)",(?:  # (.*))?$', re.MULTILINE)
 HEAD = "| key | type | default | meaning |\n| --- | --- | --- | --- |"
@@ -32,52 +32,52 @@ def page() -> str:
     from tsfmscope.stages.config.params import Params
     from tsfmscope.tasks.report.plots import describe_plot, plot_names
 
-    watched = dict.fromkeys(f"`{key}`" for stage in STAGES for key in stage.params)
-    sections = list(_sections(Params, "The whole file", set()))
+    dvc_keys = dict.fromkeys(f"`{key}`" for stage in STAGES for key in stage.params)
+    sections = list(_sections(Params, "All blocks", set()))
     block = inspect.getsource(study).partition("Measure = Literal[")[2].partition("\n]")[0]
     choices = {
-        "What a study may measure": VALUE.findall(block),
-        "How a study may be drawn": [(name, describe_plot(name)) for name in plot_names()],
+        "Measures of a study": VALUE.findall(block),
+        "Plots of a study": [(name, describe_plot(name)) for name in plot_names()],
     }
     for title, values in choices.items():
         rows = "\n".join(f"| `{value}` | {meaning or ''} |" for value, meaning in values)
         sections.append(CHOICES.format(title=title, rows=rows))
-    return "\n".join([LEAD.format(watched=", ".join(watched)), *sections])
+    return "\n".join([LEAD.format(dvc_keys=", ".join(dvc_keys)), *sections])
 
 
-def _sections(block: type[BaseModel], title: str, seen: set[type]) -> Iterator[str]:
+def _sections(block: type[BaseModel], title: str, written_blocks: set[type]) -> Iterator[str]:
     """Yield a section with a table of the block's keys, then sections of the blocks inside it, each once."""
-    seen.add(block)
+    written_blocks.add(block)
     rows = [_row(name, field) for name, field in block.model_fields.items()]
     lead = inspect.cleandoc(block.__doc__ or "")
-    said = "" if lead.rstrip(".") == title else f"{lead}\n"
-    yield "\n".join([f"## {title}\n", said, HEAD, *rows, ""])
+    lead_text = "" if lead.rstrip(".") == title else f"{lead}\n"
+    yield "\n".join([f"## {title}\n", lead_text, HEAD, *rows, ""])
     for name, field in block.model_fields.items():
         for inner in _blocks(field.annotation):
-            if inner not in seen:
-                yield from _sections(inner, f"{_heading(title)}{name}", seen)
+            if inner not in written_blocks:
+                yield from _sections(inner, f"{_heading(title)}{name}", written_blocks)
 
 
 def _heading(title: str) -> str:
-    return "" if title == "The whole file" else f"{title}."
+    return "" if title == "All blocks" else f"{title}."
 
 
 def _row(name: str, field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
     if default is PydanticUndefined:
-        shown = "to be said"
+        default_text = "required"
     elif isinstance(default, BaseModel):
-        shown = "its own"
+        default_text = "its defaults"
     else:
-        shown = f"`{'null' if default is None else default}`"
+        default_text = f"`{'null' if default is None else default}`"
     limits = ", ".join(
-        f"{sign} {getattr(one, key):g}"
-        for one in field.metadata
+        f"{sign} {getattr(limit, key):g}"
+        for limit in field.metadata
         for key, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
-        if getattr(one, key, None) is not None
+        if getattr(limit, key, None) is not None
     )
     meaning = "; ".join(part for part in (field.description or "", limits) if part)
-    return f"| `{name}` | {_type(field.annotation)} | {shown} | {meaning} |".replace("\n", " ")
+    return f"| `{name}` | {_type(field.annotation)} | {default_text} | {meaning} |".replace("\n", " ")
 
 
 def _type(kind: Any) -> str:
@@ -86,9 +86,9 @@ def _type(kind: Any) -> str:
     if origin is Annotated:
         return _type(inner[0])
     if origin is Literal:
-        return "one of those below" if len(inner) > 8 else " or ".join(f"`{one}`" for one in inner)
+        return "one of those below" if len(inner) > 8 else " or ".join(f"`{part}`" for part in inner)
     if origin in (Union, types.UnionType):
-        return " or ".join("null" if one is type(None) else _type(one) for one in inner)
+        return " or ".join("null" if part is type(None) else _type(part) for part in inner)
     if origin is dict:
         return f"{_type(inner[0])} → {_type(inner[1])}"
     if origin in (list, tuple):
@@ -103,5 +103,5 @@ def _blocks(kind: Any) -> Iterator[type[BaseModel]]:
     """Yield the blocks that a type contains, at any depth."""
     if inspect.isclass(kind) and issubclass(kind, BaseModel):
         yield kind
-    for one in get_args(kind):
-        yield from _blocks(one)
+    for part in get_args(kind):
+        yield from _blocks(part)

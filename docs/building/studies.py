@@ -26,12 +26,12 @@ RUN = {
     "ranks": "`make profile NAME=ranks` puts it into `params.yaml`; then `dvc repro` runs it, in about an hour of one "
     "core.",
     "compression": "`make profile NAME=compression` puts it into `params.yaml`; then `dvc repro` runs it, all in "
-    "some four hours on two cores. The pictures here are of runs of one study or two, on several machines.",
+    "some four hours on two cores. The plots here are of runs of one or two studies each, on several machines.",
 }
 # Sections of the report that belong to no study of a params file but to the stage `theory`.
 THEORY = {
     "theory-compression": ("Attention matrices are compressible on low-rank inputs", "ranks Fig. 15"),
-    "theory-sketch": ("Sparse sketches, a few rows a head", "ranks Fig. 16"),
+    "theory-sketch": ("Sparse sketches, a few rows per head", "ranks Fig. 16"),
     "theory-flow": ("More heads lift more singular values", "ranks Fig. 17"),
     "theory-bounds": ("Do the theorems hold at every instance?", "ranks Theorems 1 to 6"),
 }
@@ -47,7 +47,7 @@ class Page(NamedTuple):
     block: dict[str, Any] | None
 
 
-def found(root: Path) -> list[Page]:
+def every_page(root: Path) -> list[Page]:
     """Return every study of the params files, then the sections on theory."""
     pages = [
         Page(name, profile, block["title"], block.get("figure"), block)
@@ -71,7 +71,7 @@ def navigation(root: Path) -> list[Any]:
     """Return the navigation: an overview, then the pages in groups."""
     grouped: dict[str, list[dict[str, str]]] = {title: [] for title in GROUPS.values()}
     notes = _notes(root)["studies"]
-    for page in _in_order(found(root)):
+    for page in _in_order(every_page(root)):
         grouped[_group(page)].append({_short(page, notes): path(page)})
     return ["studies/index.md", *({title: pages} for title, pages in grouped.items())]
 
@@ -79,15 +79,15 @@ def navigation(root: Path) -> list[Any]:
 def pages(root: Path) -> dict[str, str]:
     """Return path -> Markdown of every page, and of the overview with all plots."""
     notes = _notes(root)
-    every = _in_order(found(root))
-    made = {path(page): _page(page, root, notes["studies"].get(key(page), {})) for page in every}
-    made["studies/index.md"] = notes["lead"] + "\n" + "\n".join(_cards(every, root, notes["studies"]))
-    return made
+    every = _in_order(every_page(root))
+    text_by_page = {path(page): _page(page, root, notes["studies"].get(key(page), {})) for page in every}
+    text_by_page["studies/index.md"] = notes["lead"] + "\n" + "\n".join(_cards(every, root, notes["studies"]))
+    return text_by_page
 
 
 def _notes(root: Path) -> dict[str, Any]:
-    noted: dict[str, Any] = yaml.safe_load((root / "docs/studies/notes.yaml").read_text("utf-8"))
-    return noted
+    notes: dict[str, Any] = yaml.safe_load((root / "docs/studies/notes.yaml").read_text("utf-8"))
+    return notes
 
 
 def _in_order(every: list[Page]) -> list[Page]:
@@ -96,14 +96,14 @@ def _in_order(every: list[Page]) -> list[Page]:
     Pages without a figure come first, and appendices last.
     """
 
-    def place(page: Page) -> tuple[int, str]:
+    def sort_key(page: Page) -> tuple[int, str]:
         number = re.search(r"Fig\. (\d+)(\w?)", page.figure or "")
         return (int(number[1]), number[2]) if number else (99 if "Appendix" in (page.figure or "") else 0, "")
 
-    return sorted(every, key=place)
+    return sorted(every, key=sort_key)
 
 
-def picture(page: Page, root: Path) -> str | None:
+def plot_file(page: Page, root: Path) -> str | None:
     """Return the path under docs/ of the plot from the profile's run; None if there is none."""
     file = f"results/{page.profile}/{page.name}.png"
     return file if (root / "docs" / file).is_file() else None
@@ -112,14 +112,14 @@ def picture(page: Page, root: Path) -> str | None:
 def _page(page: Page, root: Path, note: dict[str, str]) -> str:
     parts = [f"# {page.title}", f"*{_figure(page)}; study `{page.name}` of `{PROFILES[page.profile]}`*"]
     parts += [f"**The paper.** {note['paper']}"] if "paper" in note else []
-    if (file := picture(page, root)) is not None:
+    if (file := plot_file(page, root)) is not None:
         parts.append(f"[![{page.title}](../{file})](../{file})")
     elif page.profile == "default":
-        parts.append(f"The picture is the section `study-{page.name}` of `data/report.html` after a run.")
-    parts += [f"**The picture.** {note['see']}"] if "see" in note else []
+        parts.append(f"The plot is the section `study-{page.name}` of `data/report.html` after a run.")
+    parts += [f"**The plot.** {note['see']}"] if "see" in note else []
     if claims := _claims(page, root):
         parts += ["## What the paper claims, and what we measured", claims]
-    parts += ["## Ask it again", RUN[page.profile]]
+    parts += ["## Run it again", RUN[page.profile]]
     if page.block is not None:
         block = yaml.safe_dump(
             {"studies": {page.name: page.block}},
@@ -129,7 +129,7 @@ def _page(page: Page, root: Path, note: dict[str, str]) -> str:
             default_flow_style=None,
         )
         parts.append(f"```yaml\n{block}```")
-    parts += [f"Behind the picture: {title[0].lower()}{title[1:]}.\n\n```sql\n{sql}\n```" for title, sql in sqls(page)]
+    parts += [f"Query of the plot: {title[0].lower()}{title[1:]}.\n\n```sql\n{sql}\n```" for title, sql in sqls(page)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -158,15 +158,15 @@ def _claims(page: Page, root: Path) -> str:
     file = root / f"docs/results/{page.profile}/claims.csv"
     if not file.is_file():
         return ""
-    with file.open(encoding="utf-8", newline="") as opened:
-        rows = [row for row in csv.DictReader(opened) if row["study"] == page.name]
+    with file.open(encoding="utf-8", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["study"] == page.name]
     # A claim about single models has one row per model.
-    named = any(row.get("model") for row in rows)
-    columns = ["claim", *(["of"] if named else []), "says", "ours", "95 % interval", "p", "n", "verdict"]
+    has_models = any(row.get("model") for row in rows)
+    columns = ["claim", *(["of"] if has_models else []), "published", "measured", "95 % interval", "p", "n", "verdict"]
     lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
     for row in rows:
         numbers = [row["published_text"], _number(row["measured"]), _interval(row), _number(row["p"]), row["n"]]
-        cells = [row["claim"], *([row["model"]] if named else []), *numbers, row["verdict"]]
+        cells = [row["claim"], *([row["model"]] if has_models else []), *numbers, row["verdict"]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) if rows else ""
 
@@ -183,8 +183,8 @@ def _cards(every: list[Page], root: Path, notes: Notes) -> list[str]:
     lines = []
     for title in GROUPS.values():
         lines += [f"## {title}", '<div class="cards" markdown="0">']
-        for page in (one for one in every if _group(one) == title):
-            file = picture(page, root)
+        for page in (entry for entry in every if _group(entry) == title):
+            file = plot_file(page, root)
             image = f'<img alt="" loading="lazy" src="../{file}">' if file else ""
             target = path(page).removeprefix("studies/").removesuffix(".md")
             lines.append(f'<a href="{target}.html">{image}<b>{_short(page, notes)}</b>{page.title}</a>')
@@ -199,9 +199,9 @@ def _group(page: Page) -> str:
 
 
 def _figure(page: Page) -> str:
-    paper, _, rest = (page.figure or "").partition(" ")
-    names = {"isotropy": "the isotropy paper", "ranks": "the rank paper", "rank": "the rank paper"}
-    return f"{rest[:1].upper()}{rest[1:]} of {names[paper]}" if rest else "A question of our own"
+    paper, _, reference = (page.figure or "").partition(" ")
+    names = {"isotropy": "Shelim et al. 2025", "ranks": "Yu et al. 2026", "rank": "Yu et al. 2026"}
+    return f"{reference[:1].upper()}{reference[1:]} of {names[paper]}" if reference else "A question of this project"
 
 
 def _short(page: Page, notes: Notes) -> str:

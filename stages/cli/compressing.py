@@ -143,7 +143,7 @@ def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folde
     """
     from tsfmscope.tasks.entries.compression import compress as work
 
-    stored = case.source.stored()
+    stored = case.source.with_stored_options()
     model = case.model if stored == case.source else load_model(stored, current_context().device)
     method = Method.model_validate({"method": options.method, "ranks": {"budget": options.to}})
     spec = CompressSpec(

@@ -20,7 +20,7 @@ from tsfmscope.tasks.entries.corpus import ShardSpec
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.regular_files import read_text
-from tsfmscope.tasks.series.files.parquet import opened
+from tsfmscope.tasks.series.files.parquet import open_series_file
 from tsfmscope.tasks.series.synthetic.shards import CORPUS_FILE, REAL_PREFIX
 from tsfmscope.tasks.sweep.cluster import Resources
 from tsfmscope.tasks.sweep.engine import Summary
@@ -76,7 +76,7 @@ def _readable(real: Iterable[str]) -> None:
     for name in real:
         if not name.startswith(REAL_PREFIX):
             try:
-                opened(Path(name)).close()
+                open_series_file(Path(name)).close()
             except DataError as error:
                 raise ParamsError(f"--real {name}: {error}") from None
 

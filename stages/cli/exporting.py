@@ -42,7 +42,7 @@ def export_model(params: Params, name: str, target: Path, *, dense: bool, family
     cannot be used.
     """
     check_new(target)
-    source = resolve(params, name, family).stored()
+    source = resolve(params, name, family).with_stored_options()
     from transformers.utils.logging import disable_progress_bar
 
     # A checkpoint has one or two files, so a progress bar is only noise.

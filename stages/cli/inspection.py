@@ -28,7 +28,7 @@ from tsfmscope.tasks.defaults import CONTEXT, HORIZON, PRECISION
 from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext
 from tsfmscope.tasks.series.catalog import CATALOG, modality
-from tsfmscope.tasks.series.files.parquet import Loaded
+from tsfmscope.tasks.series.files.parquet import LoadedSeries
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.lens import KeptStates
@@ -94,7 +94,7 @@ class TokenCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadedCase:
-    """Loaded model and series, and the condition that they are measured under.
+    """LoadedSeries model and series, and the condition that they are measured under.
 
     condition: its name, as the column of this name. context, horizon: steps. min_context: fewest observed steps
     of a context. held_out: share at the end of a series in which the future lies; None: the whole series.
@@ -104,7 +104,7 @@ class LoadedCase:
 
     model: Family
     source: Source
-    series: Loaded
+    series: LoadedSeries
     dataset: str
     condition: str
     context: int
@@ -349,12 +349,12 @@ def load_model(source: Source, device: str) -> Family:
         raise ModelError(f"{source.folder}: no checkpoint of family {source.family} can be read ({why})") from error
 
 
-def _load_series(params: Params, request: InspectRequest, name: str, dataset: DataSet) -> Loaded:
+def _load_series(params: Params, request: InspectRequest, name: str, dataset: DataSet) -> LoadedSeries:
     """Return the usable series. Raises DataError, with the reasons, if there is none."""
     params = _with_sampling(params, request)
     if dataset.source == "kernelsynth":
         series = kernelsynth.drawn(name, dataset, params)
-        return Loaded(series, [], len(series))
+        return LoadedSeries(series, [], len(series))
     if dataset.file == request.data and dataset.source == "folder":
         from tsfmscope.tasks.series.files.time_grid import missing_times
         from tsfmscope.tasks.series.files.user_files import load_own
@@ -386,7 +386,7 @@ def _with_sampling(params: Params, request: InspectRequest) -> Params:
     return params.model_copy(update=changed)
 
 
-def count_left_out(series: Loaded, without_window: Mapping[str, int]) -> dict[str, int]:
+def count_left_out(series: LoadedSeries, without_window: Mapping[str, int]) -> dict[str, int]:
     """Return reason -> number of series that cannot be used at all, or that gave no window."""
     return dict(Counter(skip.reason for skip in series.skipped) + Counter(without_window))
 

@@ -85,7 +85,7 @@ def recommend(
     from tsfmscope.stages.cli.inspection import InspectRequest
     from tsfmscope.stages.cli.ranking import Criteria, candidates, check_measure, rank_candidates, what_varies
     from tsfmscope.stages.cli.ranking_trust import beats_chance
-    from tsfmscope.stages.pipeline.contexts import unfilled
+    from tsfmscope.stages.pipeline.contexts import describe_unfilled
 
     check_measure(by)
     names = [name.strip() for text in models for name in text.split(",") if name.strip()]
@@ -112,7 +112,7 @@ def recommend(
         return
     _show(data, criteria, ranking.rows, best)
     if ranking.unfilled:
-        typer.echo(f"not ranked: {unfilled(ranking.unfilled, ranking.longest)}")
+        typer.echo(f"not ranked: {describe_unfilled(ranking.unfilled, ranking.longest)}")
     print_left_out(ranking.skipped, as_json=False)
     if rules:
         _show_trust(rules)

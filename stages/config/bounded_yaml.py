@@ -30,7 +30,7 @@ def load_yaml(text: str) -> Any:
     """Parse one YAML document with the safe loader.
 
     Raises yaml.YAMLError for text that is not YAML. Raises ValueError, with the line, for a tag, for nesting
-    deeper than DEEPEST levels, for a number of more than LONGEST_NUMBER characters, and for a key that stands
+    deeper than DEEPEST levels, for a number of more than LONGEST_NUMBER characters, and for a key that occurs
     twice in one mapping, `<<` included: DVC refuses such a file, and YAML's loader would silently keep the
     later value. Raises ValueError also if aliases add more than MOST_VALUES values.
     """
@@ -89,28 +89,28 @@ def _count_values(text: str) -> None:
     # names.
     sizes: dict[str | None, float] = {}
     # An outermost list stands for the document, so that every event belongs to a collection.
-    open_ones = [_Collection(yaml.SequenceStartEvent(None, None, True, yaml.Mark("", 0, 0, 0, None, 0)))]
+    collections = [_Collection(yaml.SequenceStartEvent(None, None, True, yaml.Mark("", 0, 0, 0, None, 0)))]
     for n_events, event in enumerate(yaml.parse(text, LOADER)):
         values: float = 1
         _check_value(event)
         if isinstance(event, yaml.CollectionStartEvent):
-            open_ones.append(_Collection(event))
+            collections.append(_Collection(event))
             # An alias of a collection that is not closed yet means that the collection contains
             # itself.
             sizes[event.anchor] = math.inf
-            if len(open_ones) > DEEPEST:
-                raise ValueError(f"line {open_ones[-1].line}: nested deeper than {DEEPEST} levels; flatten it")
+            if len(collections) > DEEPEST:
+                raise ValueError(f"line {collections[-1].line}: nested deeper than {DEEPEST} levels; flatten it")
             continue
         if isinstance(event, yaml.CollectionEndEvent):
-            closed = open_ones.pop()
-            values = closed.values
-            sizes[closed.anchor] = values
+            collection = collections.pop()
+            values = collection.values
+            sizes[collection.anchor] = values
         elif isinstance(event, yaml.AliasEvent):
             values = sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.ScalarEvent):
             sizes[event.anchor] = values
         else:
             continue
-        open_ones[-1].add(event, values)
-        if open_ones[-1].values - n_events > MOST_VALUES:
+        collections[-1].add(event, values)
+        if collections[-1].values - n_events > MOST_VALUES:
             raise ValueError(f"its aliases (*name) stand for more than {MOST_VALUES} values; repeat less with them")

@@ -27,19 +27,21 @@ class Ranks(Strict):
     table compression distinguishes such models.
     """
 
-    epsilon: float | None = Field(None, gt=0, lt=1, description="ranks that keep the relative error below it")
-    budget: float | None = Field(None, gt=0, le=1, description="share of all attention parameters that is left")
-    time: float | None = Field(
-        None, gt=0, le=1, description="share of a forecast's seconds, measured; ranks may differ from run to run"
+    epsilon: float | None = Field(
+        None, gt=0, lt=1, description="largest relative error; the smallest ranks that stay below it"
     )
-    share: float | None = Field(None, gt=0, le=1, description="share of its width that every head keeps")
-    flat: int | None = Field(None, ge=1, description="dimensions of every head")
+    budget: float | None = Field(None, gt=0, le=1, description="share of all attention parameters that remains")
+    time: float | None = Field(
+        None, gt=0, le=1, description="share of a forecast's measured time; ranks may differ from run to run"
+    )
+    share: float | None = Field(None, gt=0, le=1, description="share of the width that every head keeps")
+    flat: int | None = Field(None, ge=1, description="number of dimensions that every head keeps")
     flow: FlowRanks | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> Ranks:
-        if len(given := self.model_dump(exclude_none=True)) != 1:
-            raise ValueError(f"got {sorted(given) or 'none'}, expected one of {', '.join(type(self).model_fields)}")
+        if len(keys := self.model_dump(exclude_none=True)) != 1:
+            raise ValueError(f"got {sorted(keys) or 'none'}, expected one of {', '.join(type(self).model_fields)}")
         return self
 
     @property
@@ -47,7 +49,7 @@ class Ranks(Strict):
         """Value of the column `rank` in the rows of a model; None for a tolerance."""
         first = self.flow.first if self.flow else None
         numbers = (self.share, self.budget, self.time, self.flat, first)
-        return next((float(one) for one in numbers if one is not None), None)
+        return next((float(number) for number in numbers if number is not None), None)
 
 
 class Method(Strict):
@@ -62,7 +64,7 @@ class Method(Strict):
     )
     ranks: Ranks
     univariate: bool = Field(
-        False, description="forecasts are of single series: a budget spends nothing on scores between series of a group"
+        False, description="only single series are forecast: a budget leaves out attention scores between series"
     )
 
     @model_validator(mode="after")
@@ -94,8 +96,10 @@ class Calibration(Strict):
     lie in that fifth.
     """
 
-    datasets: list[str] = Field([], description="those of the model's modality are used, others left out")
-    windows: int = Field(32, ge=1, description="of each data set")
+    datasets: list[str] = Field(
+        [], description="data sets of calibration windows; those of another modality than the model's are skipped"
+    )
+    windows: int = Field(32, ge=1, description="windows per data set")
     context: int = Field(CONTEXT, ge=MIN_CONTEXT)
     horizon: int = Field(64, ge=1)
 
@@ -103,13 +107,13 @@ class Calibration(Strict):
 class Fidelity(Strict):
     """Comparison of a compressed model with its base, on the last window of every series."""
 
-    windows: int = Field(32, ge=1, description="of a data set, at most")
-    top: int = Field(10, ge=1, description="next tokens whose overlap is taken")
+    windows: int = Field(32, ge=1, description="largest number of windows per data set")
+    top: int = Field(10, ge=1, description="number of most probable next tokens whose overlap is measured")
 
 
 class Compression(Strict):
     """Stage compression: the compressed models that studies name as BASE@METHOD."""
 
-    methods: dict[str, Method] = Field({}, description="what may stand behind the @")
+    methods: dict[str, Method] = Field({}, description="name after the @ -> method")
     calibration: Calibration = Calibration()
     fidelity: Fidelity = Fidelity()

@@ -19,17 +19,22 @@ DATA_VARIABLE = "TSFMSCOPE_DATA"
 class Model(Strict):
     """A model that studies may name."""
 
-    family: str = Field(description="a family of tasks/models/registry.py, or one that an installed package adds")
+    family: str = Field(
+        description="model family: one of tasks/models/registry.py, or one that an installed package adds"
+    )
     ref: str = Field(description="checkpoint:NAME (a recipe of this file), hub:ORG/NAME[@REVISION], or a folder")
     options: dict[str, Any] = Field(
         {},
-        description="how it is read: keywords of the family's `load` (rope_scaling: linear), precision: bfloat16",
+        description="keywords of the family's `load`, such as rope_scaling: linear, and precision: bfloat16",
     )
     base_model: str | None = Field(
-        None, description="the model that this one is made from (compressed, read otherwise); `all` leaves it out"
+        None,
+        description="original of a compressed model or of one with other options; `all` skips models that have one",
     )
-    rank: float | None = Field(None, gt=0, description="for a compressed model: the number of its ranks, see Ranks")
-    environment: str | None = Field(None, description="of `environments`, whose packages its jobs run with; null: ours")
+    rank: float | None = Field(None, gt=0, description="column `rank` in the rows of a compressed model; see Ranks")
+    environment: str | None = Field(
+        None, description="block of `environments` whose packages its jobs use; null: the project's packages"
+    )
 
     @property
     def precision(self) -> str:
@@ -51,14 +56,16 @@ class DataSet(Strict):
     horizon: int = Field(gt=0, le=1024, description="steps to forecast")
     kernel: str | None = Field(None, description="source kernelsynth: a scikit-learn kernel expression")
     signal: Literal["corpus", "sinusoid", "noise", "constant"] | None = Field(
-        None, description="source signals: a mixture that embeddings are probed with, or a single one"
+        None, description="source signals: kind of signal; corpus is a mixture of kinds"
     )
     file: str | None = Field(
-        None, description="path under the data root, no `..`: folder's Parquet file, UTF-8 text or .npz images"
+        None, description="path under the data root, without `..`: Parquet file, UTF-8 text or .npz images"
     )
     items: str | None = Field(None, description="regular expression that item ids must match")
-    paper: str | None = Field(None, description="the isotropy paper's name for it, such as finance-1")
-    stands_in_for: str | None = Field(None, description="not the paper's own: what it stands in for, how it differs")
+    paper: str | None = Field(None, description="name of the data set in Shelim et al. 2025, such as finance-1")
+    stands_in_for: str | None = Field(
+        None, description="for a substitute: the paper's data set that it replaces, and how it differs"
+    )
 
     @model_validator(mode="after")
     def _source_has_its_field(self) -> DataSet:
@@ -72,8 +79,12 @@ class DataSets(Strict):
     """Sources of the series, and how many series are used."""
 
     root: str | None = Field(None, description=f"folder with Parquet files; the variable {DATA_VARIABLE} overrides it")
-    max_series: int = Field(64, ge=1, description="series used of a data set, a seeded sample where it has more")
-    min_length: int = Field(32, ge=2, description="shorter series are skipped, counted")
+    max_series: int = Field(
+        64, ge=1, description="largest number of series per data set; a seeded sample if there are more"
+    )
+    min_length: int = Field(
+        32, ge=2, description="smallest number of steps; shorter series are skipped and counted in table `skipped`"
+    )
     sets: dict[str, DataSet]
 
     @model_validator(mode="before")
@@ -101,18 +112,24 @@ class DataSets(Strict):
 
 
 class Condition(Strict):
-    """Settings of the input with which a model sees a series."""
+    """Settings of the input: context length, noise and modality."""
 
     context: int = Field(ge=MIN_CONTEXT, description="steps of context")
-    history: int = Field(0, ge=0, description="steps before it, for models that read lags (lag-llama: 1092) alone")
-    noise: float = Field(0.0, ge=0, le=10, description="s.d. of Gaussian noise on the context, in s.d. of the series")
-    modality: Modality = Field("series", description="of the data sets that are seen so: series, text, image or table")
+    history: int = Field(
+        0, ge=0, description="steps before the context, read only by models with lags (lag-llama: 1092)"
+    )
+    noise: float = Field(
+        0.0, ge=0, le=10, description="standard deviation of Gaussian noise on the context, in those of the series"
+    )
+    modality: Modality = Field(
+        "series", description="modality of the data sets that the condition applies to: series, text, image or table"
+    )
 
 
 class KernelSynth(Strict):
     """Stage kernelsynth: the named synthetic data sets."""
 
-    series: int = Field(64, ge=1, description="series a set")
+    series: int = Field(64, ge=1, description="series per data set")
     length: int = Field(1024, ge=64, le=8192)
 
 

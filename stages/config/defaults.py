@@ -37,13 +37,13 @@ def params() -> Params | None:
 
     The path of the committed checkpoints in them is valid from any current folder.
     """
-    where = folder()
-    if where is None:
+    root = folder()
+    if root is None:
         return None
-    found = load(where / PARAMS_FILE)
-    committed = found.checkpoints.committed
-    kept = None if committed is None else str(where / committed)
-    return found.model_copy(update={"checkpoints": found.checkpoints.model_copy(update={"committed": kept})})
+    defaults = load(root / PARAMS_FILE)
+    committed = defaults.checkpoints.committed
+    absolute = None if committed is None else str(root / committed)
+    return defaults.model_copy(update={"checkpoints": defaults.checkpoints.model_copy(update={"committed": absolute})})
 
 
 def params_here() -> Params:

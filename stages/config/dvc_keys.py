@@ -18,16 +18,16 @@ from tsfmscope.tasks.regular_files import read_text
 
 
 def check(params: Params, path: str | Path = PARAMS_FILE) -> None:
-    """Raise ParamsError if the file lacks watched keys; the message lists each with its default value.
+    """Raise ParamsError if the file lacks a key of dvc.yaml; the message lists each with its default value.
 
     DVC reads the file itself and has no defaults. It reports the missing keys of one stage only, after the
     stages before it have run. params: the params that were read from the file.
     """
     block = load_yaml(read_text(Path(path), LARGEST_FILE))
-    watched = dict.fromkeys(key for stage in STAGES for key in stage.params)
+    dvc_keys = dict.fromkeys(key for stage in STAGES for key in stage.params)
     # Block ("" for the file itself) -> key -> default.
     missing: dict[str, dict[str, Any]] = {}
-    for head, _, key in (key.partition(".") for key in watched):
+    for head, _, key in (key.partition(".") for key in dvc_keys):
         default = getattr(params, head)
         if head not in block:
             whole = missing.setdefault("", {}).setdefault(head, {} if isinstance(default, BaseModel) else default)
@@ -36,11 +36,13 @@ def check(params: Params, path: str | Path = PARAMS_FILE) -> None:
         elif key and key not in block[head]:
             missing.setdefault(head, {})[key] = getattr(default, key)
     if missing:
-        parts = [f"to `{head}` {_said(keys)}" if head else _said(keys) for head, keys in sorted(missing.items())]
-        raise ParamsError(f"{path}: DVC knows no defaults of keys that dvc.yaml watches; add {', and '.join(parts)}")
+        parts = [
+            f"to `{head}` {_yaml_text(keys)}" if head else _yaml_text(keys) for head, keys in sorted(missing.items())
+        ]
+        raise ParamsError(f"{path}: DVC has no defaults for the keys that dvc.yaml lists; add {', and '.join(parts)}")
 
 
-def _said(keys: dict[str, Any]) -> str:
+def _yaml_text(keys: dict[str, Any]) -> str:
     """Return the keys and values as lines of YAML, separated by commas."""
     flow = (yaml.safe_dump({key: value}, default_flow_style=True, width=float("inf")) for key, value in keys.items())
-    return ", ".join(f"`{one.strip()[1:-1]}`" for one in flow)
+    return ", ".join(f"`{line.strip()[1:-1]}`" for line in flow)

@@ -25,7 +25,7 @@ def add_study(path: Path, name: str, block: Mapping[str, Any]) -> int:
     not written as a block.
     """
     if name in load(path).studies:
-        raise ParamsError(f"{path}: studies.{name}: there is such a study already; take another name")
+        raise ParamsError(f"{path}: studies.{name}: a study has this name already; choose another name")
     with path.open(newline="") as file:
         text = file.read()
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -34,7 +34,7 @@ def add_study(path: Path, name: str, block: Mapping[str, Any]) -> int:
     added = "".join(" " * indent + line + newline for line in _yaml(name, block))
     changed = before + added + text[at:]
     if list(parse(changed, path).studies)[-1] != name:
-        raise ParamsError(f"{path}: the end of `studies` is not where it seems; add the study by hand")
+        raise ParamsError(f"{path}: cannot tell where `studies` ends; add the study by hand")
     write_text(path, changed)
     return before.count("\n") + 1
 
@@ -45,7 +45,7 @@ def _yaml(name: str, block: Mapping[str, Any]) -> list[str]:
     for key, value in block.items():
         flat = f"{key}: {_scalar(value)}"
         if isinstance(value, list) and len(flat) > WIDTH:
-            lines += [f"{' ' * INDENT}{key}:", *(f"{' ' * 2 * INDENT}- {_scalar(one)}" for one in value)]
+            lines += [f"{' ' * INDENT}{key}:", *(f"{' ' * 2 * INDENT}- {_scalar(item)}" for item in value)]
         else:
             lines.append(" " * INDENT + flat)
     return lines

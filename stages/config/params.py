@@ -64,13 +64,13 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@=+-]{0,99}")
 
 
 class ParamsError(Exception):
-    """A params file or an argument of a command cannot be used; the message is one line."""
+    """A params file or an argument of a command is not valid; the message is one line."""
 
 
 class Params(Strict):
-    """The whole file."""
+    """All blocks of params.yaml."""
 
-    profile: str = Field("default", description="what the report calls this file")
+    profile: str = Field("default", description="name of this file in the report")
     seed: Seed = 0
     environments: dict[str, Packages] = Field({})
     models: dict[str, Model]
@@ -97,69 +97,71 @@ class Params(Strict):
         """Add a model for every BASE@METHOD that a study names; runs before _names_exist."""
         calibrated = self.compression.calibration.datasets
         for dataset in calibrated:
-            _known(dataset, self.datasets.sets, "compression.calibration.datasets")
+            _check_name(dataset, self.datasets.sets, "compression.calibration.datasets")
         for name, method in self.compression.methods.items():
             if method.reads_data and not calibrated:
                 raise ValueError(
-                    f"compression.calibration.datasets: got none, but method {name!r} looks at data; name some"
+                    f"compression.calibration.datasets: got none, but method {name!r} needs calibration data; name some"
                 )
         bases = dict(self.models)
         for name, ref in ((name, model.ref) for name, model in bases.items()):
             if ref.startswith(COMPRESSED):
                 raise ValueError(f"models.{name}.ref is {ref!r}; name BASE@METHOD in a study instead")
-        for study, wanted in self.studies.items():
-            named = {"models": [] if wanted.models == "all" else wanted.models, "x_axis": wanted.x_axis}
-            for block, names in named.items():
+        for study, spec in self.studies.items():
+            names_by_key = {"models": [] if spec.models == "all" else spec.models, "x_axis": spec.x_axis}
+            for block, names in names_by_key.items():
                 for name in names:
                     if "@" in name and name not in self.models:
-                        self.models[name] = self._compressed(name, bases, f"studies.{study}.{block}")
+                        self.models[name] = self._compressed_model(name, bases, f"studies.{study}.{block}")
         return self
 
-    def _compressed(self, name: str, bases: dict[str, Model], where: str) -> Model:
+    def _compressed_model(self, name: str, bases: dict[str, Model], location: str) -> Model:
         """Return the model of a BASE@METHOD: its base, with the same options and a reference of its own."""
         base, _, method = name.rpartition("@")
-        _known(base, bases, f"{where}: {name!r}: base model")
-        _known(method, self.compression.methods, f"{where}: {name!r}: compression.methods")
+        _check_name(base, bases, f"{location}: {name!r}: base model")
+        _check_name(method, self.compression.methods, f"{location}: {name!r}: compression.methods")
         rank = self.compression.methods[method].ranks.number
         return bases[base].model_copy(update={"ref": f"{COMPRESSED}{name}", "base_model": base, "rank": rank})
 
     @model_validator(mode="after")
     def _names_exist(self) -> Params:
-        for study, wanted in self.studies.items():
+        for study, spec in self.studies.items():
             for block in ("models", "datasets", "conditions"):
-                names = getattr(wanted, block)
+                names = getattr(spec, block)
                 for name in [] if names == "all" else names:
-                    _known(name, self._named(block), f"studies.{study}.{block}")
-            for name in wanted.x_axis:
-                _known(name, self.models, f"studies.{study}.x_axis")
+                    _check_name(name, self._names_of_block(block), f"studies.{study}.{block}")
+            for name in spec.x_axis:
+                _check_name(name, self.models, f"studies.{study}.x_axis")
         for name, model in self.models.items():
             if model.environment is not None:
-                _known(model.environment, self.environments, f"models.{name}.environment")
+                _check_name(model.environment, self.environments, f"models.{name}.environment")
             if model.base_model is not None:
-                _known(model.base_model, self.models, f"models.{name}.base_model")
+                _check_name(model.base_model, self.models, f"models.{name}.base_model")
             kind, _, recipe = model.ref.partition(":")
             if kind == "checkpoint":
-                _known(recipe, self.checkpoints.recipes, f"models.{name}.ref")
+                _check_name(recipe, self.checkpoints.recipes, f"models.{name}.ref")
                 if self.checkpoints.recipes[recipe].family != model.family:
                     raise ValueError(
                         f"models.{name}.family is {model.family!r}, but its recipe makes "
                         f"{self.checkpoints.recipes[recipe].family!r}; make them the same"
                     )
         if (searched := self.pretraining.recipe) is not None:
-            _known(searched, self.checkpoints.recipes, "pretraining.recipe")
+            _check_name(searched, self.checkpoints.recipes, "pretraining.recipe")
             grace, steps = self.pretraining.grace, self.checkpoints.recipes[searched].steps
             if grace > steps:
                 raise ValueError(f"pretraining.grace: got {grace}, expected at most {steps}, the steps of {searched!r}")
             if self.checkpoints.recipes[searched].embedding_from is not None:
                 raise ValueError(
-                    f"pretraining.recipe: {searched!r} takes over an embedding; name one that draws its own"
+                    f"pretraining.recipe: {searched!r} reuses an embedding; name a recipe without embedding_from"
                 )
         self._no_model_is_made_from_itself()
-        _known(self.report.study, self.studies, "report.study")
-        for task, placing in self.resources.tasks.items():
-            _known(task, dict.fromkeys(TASKS), "resources.tasks")
-            if placing.processes is not None and task != "pretrain":
-                raise ValueError(f"resources.tasks.{task}.processes: only pretrain shares its work; leave it out")
+        _check_name(self.report.study, self.studies, "report.study")
+        for task, task_resources in self.resources.tasks.items():
+            _check_name(task, dict.fromkeys(TASKS), "resources.tasks")
+            if task_resources.processes is not None and task != "pretrain":
+                raise ValueError(
+                    f"resources.tasks.{task}.processes: only task pretrain uses several processes; leave the key out"
+                )
         self._baselines_have_names_of_their_own()
         return self
 
@@ -187,24 +189,24 @@ class Params(Strict):
                     f"studies.{name}.measures: baselines, but forecasts.baselines is []; name some of "
                     f"{', '.join(get_args(Baseline))}"
                 )
-        if taken := sorted(set(self.models) & set(get_args(Baseline))):
-            raise ValueError(f"models.{taken[0]}: the name of a baseline (see forecasts.baselines); take another")
+        if clashes := sorted(set(self.models) & set(get_args(Baseline))):
+            raise ValueError(f"models.{clashes[0]}: the name of a baseline (see forecasts.baselines); take another")
 
-    def _named(self, block: str) -> dict[str, Any]:
-        named: dict[str, dict[str, Any]] = {
+    def _names_of_block(self, block: str) -> dict[str, Any]:
+        blocks: dict[str, dict[str, Any]] = {
             "models": self.models,
             "datasets": self.datasets.sets,
             "conditions": self.conditions,
         }
-        return named[block]
+        return blocks[block]
 
     @property
     def compressed(self) -> dict[str, Model]:
         """Models that the stage compression makes, by name."""
         return {name: model for name, model in self.models.items() if model.ref.startswith(COMPRESSED)}
 
-    def asked(self, study: str, block: Literal["models", "datasets", "conditions"]) -> list[str]:
-        """Return the names that a study asks for, with `all` expanded.
+    def expand(self, study: str, block: Literal["models", "datasets", "conditions"]) -> list[str]:
+        """Return the names in a block of a study, with `all` replaced by the names it stands for.
 
         `all` models are those without a base model. `all` data sets are the time series that are not probing
         signals.
@@ -213,17 +215,21 @@ class Params(Strict):
         if names != "all":
             return list(names)
         if block == "models":
-            return [name for name, one in self.models.items() if one.base_model is None]
+            return [name for name, model in self.models.items() if model.base_model is None]
         if block == "datasets":
             sets = self.datasets.sets
-            return [name for name, one in sets.items() if modality(one.source) == "series" and one.source != "signals"]
+            return [
+                name
+                for name, dataset in sets.items()
+                if modality(dataset.source) == "series" and dataset.source != "signals"
+            ]
         return list(self.conditions)
 
     @property
     def data_root(self) -> Path | None:
         """Folder of external data: from the environment variable, else from the params file, else None."""
-        named = os.environ.get(DATA_VARIABLE) or self.datasets.root
-        return Path(named).expanduser() if named else None
+        root = os.environ.get(DATA_VARIABLE) or self.datasets.root
+        return Path(root).expanduser() if root else None
 
 
 def load(path: str | Path = PARAMS_FILE) -> Params:
@@ -259,50 +265,51 @@ def parse(text: str, path: str | Path = PARAMS_FILE) -> Params:
 
 def _check_names(block: dict[str, Any], path: str | Path) -> None:
     """Check every name that becomes part of a path, before a message repeats it. Raises ParamsError."""
-    for where in NAMED:
+    for block_name in NAMED:
         names: Any = block
-        for key in where.split("."):
+        for key in block_name.split("."):
             names = names.get(key) if isinstance(names, dict) else None
         for name in names if isinstance(names, dict) else ():
             if isinstance(name, str) and not NAME.fullmatch(name):
                 raise ParamsError(
-                    f"{path}: {where}: invalid name {SHORT.repr(name)}: use letters, digits and . _ @ = + - only, "
+                    f"{path}: {block_name}: invalid name {SHORT.repr(name)}: use letters, digits and . _ @ = + - only, "
                     "at most 100, a letter or digit first"
                 )
 
 
-def _known(name: str, known: dict[str, Any], where: str) -> None:
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
-        raise ValueError(f"{where} names {name!r}, which is not there; {mend}")
+def _check_name(name: str, allowed: dict[str, Any], location: str) -> None:
+    if name not in allowed:
+        near = difflib.get_close_matches(name, allowed, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(allowed) or 'none'}"
+        raise ValueError(f"{location}: unknown name {name!r}; {hint}")
 
 
 def _one_line(errors: list[ErrorDetails], block: dict[str, Any]) -> str:
     # An unknown key comes first: a misspelt key explains why the right one is missing.
-    error = min(errors, key=lambda one: one["type"] != "extra_forbidden")
+    error = min(errors, key=lambda item: item["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in error["loc"])
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(error["loc"][-1]), _siblings(error["loc"]), 1)
-        mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_siblings(error['loc']))}"
-        return f"{key}: unknown key; {mend}{more}"
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_siblings(error['loc']))}"
+        return f"{key}: unknown key; {hint}{others}"
     if error["type"] == "missing":
-        return f"{key}: missing; add it{more}"
+        return f"{key}: missing; add it{others}"
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "value_error":
-        return f"{key + ': ' if key else ''}{message}{more}"
-    return f"{key}: got {SHORT.repr(error['input'])}; {message[0].lower()}{message[1:]}{more}"
+        return f"{key + ': ' if key else ''}{message}{others}"
+    return f"{key}: got {SHORT.repr(error['input'])}; {message[0].lower()}{message[1:]}{others}"
 
 
 def _siblings(location: tuple[int | str, ...]) -> list[str]:
     """Return the keys that are valid at a position in the file."""
-    at: Any = Params
+    annotation_type: Any = Params
     for part in location[:-1]:
-        fields = getattr(at, "model_fields", None)
+        fields = getattr(annotation_type, "model_fields", None)
         annotation = fields[part].annotation if fields and part in fields else None
-        # The part is a key of a mapping, whose values share one type: `at` is already that type.
+        # The part is a key of a mapping, whose values share one type: `annotation_type` is already that type.
         if fields is None or annotation is None:
             continue
-        at = next((a for a in (annotation, *get_args(annotation)) if hasattr(a, "model_fields")), annotation)
-    return list(getattr(at, "model_fields", {}))
+        alternatives = (annotation, *get_args(annotation))
+        annotation_type = next((kind for kind in alternatives if hasattr(kind, "model_fields")), annotation)
+    return list(getattr(annotation_type, "model_fields", {}))

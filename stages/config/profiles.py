@@ -29,8 +29,8 @@ def use_profile(name: str, *, force: bool = False) -> None:
     profile, target = profile_file(name), Path(PARAMS_FILE)
     if not force and has_edits(target):
         raise ParamsError(
-            f"{target} has edits that are neither in a profile nor in git's last commit; keep them with "
-            f"`cp {target} {FOLDER}/mine.yaml` and use `make profile NAME=mine` later, or give them up with "
+            f"{target} has edits that are neither in a profile nor in git's last commit; save them with "
+            f"`cp {target} {FOLDER}/mine.yaml` and use `make profile NAME=mine` later, or discard them with "
             f"`make profile NAME={name} FORCE=1`"
         )
     shutil.copyfile(profile, target)

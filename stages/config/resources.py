@@ -60,14 +60,16 @@ BUILD_OPTIONS = ("--no-binary", "--config-setting", "--no-build-isolation")
 class Packages(Strict):
     """Separate environment for models whose packages conflict with this project's (docs/environments.md)."""
 
-    packages: list[str] = Field(min_length=1, description="requirements (PEP 508) of what its families import")
+    packages: list[str] = Field(
+        min_length=1, description="requirements (PEP 508) of the packages that its families import"
+    )
     options: list[str] = Field(
-        [], description="of `uv pip install` and `uv pip compile`, each --name or --name=value: --prerelease=allow"
+        [], description="options of `uv pip install` and `uv pip compile`: --name or --name=value"
     )
     allow_builds: bool = Field(
-        False, description="also packages without a wheel, whose build runs their code while they are installed"
+        False, description="allow packages without a wheel; their build runs their code during installation"
     )
-    timeout_s: float = Field(1800, gt=0, description="for all of resolving, downloading and installing, once")
+    timeout_s: float = Field(1800, gt=0, description="time limit for resolving, downloading and installing together")
 
     @model_validator(mode="after")
     def _packages_are_requirements(self) -> Packages:
@@ -76,9 +78,9 @@ class Packages(Strict):
             try:
                 url = Requirement(text).url
             except InvalidRequirement as error:
-                why = str(error).splitlines()[0]
+                reason = str(error).splitlines()[0]
                 raise ValueError(
-                    f"packages: got {text!r}, expected a requirement such as 'six==1.16.0' ({why})"
+                    f"packages: got {text!r}, expected a requirement such as 'six==1.16.0' ({reason})"
                 ) from None
             if "\n" in text or "\r" in text:
                 raise ValueError(f"packages: got {text!r}, expected one line; write one requirement per item")
@@ -104,21 +106,23 @@ class Packages(Strict):
 
 def _is_wheel(url: str) -> bool:
     """Return True for the https or file address of a wheel; uv clones and builds an address of git."""
-    found = urlsplit(url)
-    return found.scheme in ("https", "file") and found.path.endswith(".whl")
+    parts = urlsplit(url)
+    return parts.scheme in ("https", "file") and parts.path.endswith(".whl")
 
 
-class Placing(Strict):
-    """Resources of an actor for one task's jobs; missing keys have the value for all actors."""
+class TaskResources(Strict):
+    """Resources of an actor for the jobs of one task; a missing key has the value of `resources`."""
 
-    cpus: float | None = Field(None, gt=0, description="also the threads of its libraries")
-    gpus: float | None = Field(None, ge=0, description="0: beside the GPUs; a fraction: so many share one")
-    memory_mb: int | None = Field(None, ge=1, description="host memory that Ray reserves for it")
-    custom: dict[str, float] | None = Field(None, description="custom resources, as nodes were started with")
-    labels: dict[str, str] | None = Field(None, description="labels of the nodes that may take it")
-    actors: int | None = Field(None, ge=1, description="at most so many; null: all that fit")
+    cpus: float | None = Field(None, gt=0, description="CPUs per actor, and threads of its libraries")
+    gpus: float | None = Field(
+        None, ge=0, description="GPUs per actor; 0: runs on CPUs; a fraction: several actors share one GPU"
+    )
+    memory_mb: int | None = Field(None, ge=1, description="host memory that Ray reserves for an actor")
+    custom: dict[str, float] | None = Field(None, description="custom resources of Ray nodes, per actor")
+    labels: dict[str, str] | None = Field(None, description="label selector of the nodes that may run the actors")
+    actors: int | None = Field(None, ge=1, description="largest number of actors; null: as many as fit")
     processes: int | None = Field(
-        None, ge=1, description="of pretrain: processes that share every batch; null: one a GPU, and one without"
+        None, ge=1, description="pretrain only: processes that share every batch; null: one per GPU, one without GPUs"
     )
 
     _gpus = field_validator("gpus")(whole_or_fraction)

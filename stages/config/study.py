@@ -28,34 +28,36 @@ Measure = Literal[
 Baseline = Literal["seasonal-naive", "auto-ets", "auto-theta", "auto-arima"]
 # Measures that need no data set.
 OF_WEIGHTS = {"weights", "row_angles"}
-# Measures that need no token dump.
+# Measures that need no activation file of tokens.
 WITHOUT_TOKENS = OF_WEIGHTS | {"forecasts", "fidelity", "validation", "baselines"}
 
 
 class Study(Strict):
-    """One question: every model on every data set of its modality under every condition."""
+    """Every model on every data set of its modality under every condition, for one question."""
 
     title: str
-    measures: list[Measure] = Field(["isotropy"], min_length=1, description="what is measured: see Measure")
-    figure: str | None = Field(None, description="the figure or table of a paper that it answers")
-    models: Literal["all"] | list[str] = Field(min_length=1, description="names, or BASE@METHOD for a compressed one")
-    datasets: Literal["all"] | list[str] = Field([], description="none where weights alone are measured")
-    conditions: Literal["all"] | list[str] = Field([], description="likewise")
+    measures: list[Measure] = Field(["isotropy"], min_length=1, description="measures, see Measure")
+    figure: str | None = Field(None, description="figure or table of a paper that the study reproduces")
+    models: Literal["all"] | list[str] = Field(min_length=1, description="models; BASE@METHOD names a compressed one")
+    datasets: Literal["all"] | list[str] = Field([], description="data sets; [] if only weights are measured")
+    conditions: Literal["all"] | list[str] = Field([], description="conditions; [] if only weights are measured")
     layers: Literal["all", "first", "last"] = Field(
-        "all", description="all layers, the first stack's embedding, or each stack's last state"
+        "all", description="all layers, only the embedding of the first stack, or only the last state of each stack"
     )
-    x_axis: dict[str, float] = Field({}, description="model -> x: what a grid of models varies, such as its patch size")
+    x_axis: dict[str, float] = Field(
+        {}, description="model -> x: quantity that a grid of models varies, such as the patch size"
+    )
     plot: Annotated[str, AfterValidator(check_plot_name)] = Field(
-        "domains", description="how the report draws the study: one of the plots below"
+        "domains", description="plot of the study in the report: one of the plots below"
     )
-    islands_layer: Literal["middle", "last"] = Field("last", description="layer of the islands")
+    islands_layer: Literal["middle", "last"] = Field("last", description="layer that plot islands draws")
 
     @model_validator(mode="after")
-    def _data_where_needed(self) -> Study:
-        if needing := sorted(set(self.measures) - OF_WEIGHTS):
+    def _has_data_if_needed(self) -> Study:
+        if data_measures := sorted(set(self.measures) - OF_WEIGHTS):
             for block in ("datasets", "conditions"):
                 if not getattr(self, block):
                     raise ValueError(
-                        f"{block}: got none, but data are needed for {', '.join(needing)}; name some, or all"
+                        f"{block}: got none, but data are needed for {', '.join(data_measures)}; name some, or all"
                     )
         return self

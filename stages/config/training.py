@@ -15,11 +15,11 @@ from tsfmscope.tasks.series.catalog import MODALITIES
 class FlowRanks(Strict):
     """Rank schedule: heads of first (l - 1 + origin)^growth dimensions in layer l = 1, 2, ..., rounded."""
 
-    first: float = Field(gt=0, description="the paper's d̃_0")
-    growth: float = Field(ge=0, description="the paper's α; 0: every layer the same")
-    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="power_of_two: the released code")
-    origin: int = Field(1, ge=1, description="1: the paper's i counts from 0; 2: from 1")
-    cross_offset: bool = Field(False, description="cross-attention's layers count on from the encoder's last")
+    first: float = Field(gt=0, description="rank d̃_0 of Yu et al. 2026")
+    growth: float = Field(ge=0, description="exponent α of Yu et al. 2026; 0: the same rank in every layer")
+    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="power_of_two: as in the released code")
+    origin: int = Field(1, ge=1, description="1: the layer index i of the paper counts from 0; 2: from 1")
+    cross_offset: bool = Field(False, description="cross-attention layers continue the count of the encoder")
 
 
 class GuidelineRanks(Strict):
@@ -28,9 +28,9 @@ class GuidelineRanks(Strict):
     The rank is r_1 + (r_D - r_1) x^bend, from the smallest in the first layer to the largest in the last.
     """
 
-    smallest: float = Field(16, gt=0, description="median ε-rank of a sample of inputs, 16 where it is not known")
-    largest: float | None = Field(None, gt=0, description="null: half the width")
-    bend: float = Field(0.5, gt=0)
+    smallest: float = Field(16, gt=0, description="median numerical rank of a sample of inputs; 16 if it is not known")
+    largest: float | None = Field(None, gt=0, description="rank of the last layer; null: half the width")
+    bend: float = Field(0.5, gt=0, description="exponent of the layer's relative depth x")
 
 
 # Kinds of attention layers.
@@ -42,18 +42,18 @@ class HeadRanks(Strict):
 
     flow: FlowRanks | None = None
     guideline: GuidelineRanks | None = None
-    flat: int | None = Field(None, ge=1, description="the control: the same for every layer")
+    flat: int | None = Field(None, ge=1, description="the same rank in every layer, as a control")
     factors: Literal["head", "shared"] = Field(
-        "head", description="head: narrower heads (eq. 20); shared: wide heads, a sketch that all of a layer share (19)"
+        "head", description="head: narrower heads (eq. 20); shared: wide heads with one sketch per layer (eq. 19)"
     )
     attention: Kinds | None = Field(
-        None, min_length=1, description="heads of these kinds of layers alone, the others stay whole; null: of all"
+        None, min_length=1, description="kinds of attention that get the ranks; others keep full width; null: all kinds"
     )
 
     @model_validator(mode="after")
     def _one_schedule(self) -> HeadRanks:
-        if len(said := [name for name in ("flow", "guideline", "flat") if getattr(self, name) is not None]) != 1:
-            raise ValueError(f"got {', '.join(said) or 'none'}, expected one of flow, guideline, flat")
+        if len(schedules := [name for name in ("flow", "guideline", "flat") if getattr(self, name) is not None]) != 1:
+            raise ValueError(f"got {', '.join(schedules) or 'none'}, expected one of flow, guideline, flat")
         return self
 
 
@@ -72,7 +72,7 @@ class Recipe(Strict):
     """Recipe by which a small checkpoint is pretrained; the key of a checkpoint is derived from it."""
 
     family: str
-    config: dict[str, Any] = Field(description="what the family's `new` takes")
+    config: dict[str, Any] = Field(description="arguments of the family's `new`")
     steps: int = Field(ge=1)
     batch_steps: int = Field(ge=1, description="a batch has batch_steps // (context + horizon) windows")
     learning_rate: float = Field(gt=0)
@@ -80,23 +80,27 @@ class Recipe(Strict):
     warm_up: int = Field(0, ge=0, description="steps")
     contexts: list[int] = Field(min_length=1, description="context lengths; a batch has one of them")
     horizon: int = Field(ge=1)
-    futures: list[int] = Field([], description="steps of the horizon that a batch is trained on, one of these; [] all")
-    min_past: int = Field(ge=1, description="fewest observed steps of a training context")
+    futures: list[int] = Field(
+        [], description="numbers of future steps, of which each batch uses one; []: the whole horizon"
+    )
+    min_past: int = Field(ge=1, description="smallest number of observed steps in a training context")
     mixture: dict[Literal["kernelsynth", "tsmixup", "bundled", "shards", "text", "images", "tables"], float]
-    pool: int = Field(ge=1, description="KernelSynth series drawn; other modalities draw as they go")
+    pool: int = Field(ge=1, description="number of KernelSynth series; other modalities are drawn during training")
     length: int = Field(1024, ge=64)
     seed: Seed = 0
     log_every: int = Field(50, ge=1)
-    save_every: int = Field(500, ge=1, description="steps between the states that a killed run goes on from")
+    save_every: int = Field(500, ge=1, description="steps between the saved states from which a killed run continues")
     snapshots: list[Annotated[int, Field(ge=0)]] = Field(
-        [], description="steps after which the weights are kept beside the last ones; 0: the initial weights"
+        [], description="steps whose weights are saved as well as the last ones; 0: the initial weights"
     )
-    heads: HeadRanks | None = Field(None, description="ranks of attention heads by layer; null: whole heads")
+    heads: HeadRanks | None = Field(None, description="ranks of attention heads by layer; null: full width")
     embedding_from: str | None = Field(
-        None, description="a recipe whose trained embedding of ids is taken over (Fig. 7, reuse embedding); null: drawn"
+        None, description="recipe whose trained token embedding is reused (Yu et al. 2026, Fig. 7); null: random"
     )
-    corpus: str | None = Field(None, description="mixture {shards: 1}: a folder that `tsfmscope corpus` made")
-    precision: Precision = Field("float32", description="of matrix products; weights are float32")
+    corpus: str | None = Field(
+        None, description="with mixture {shards: 1}: folder of a corpus, made by `tsfmscope corpus`"
+    )
+    precision: Precision = Field("float32", description="precision of matrix products; weights stay float32")
 
     def spec(self) -> dict[str, Any]:
         """Return the recipe as it enters a checkpoint's key, without keys of LATER that are not used."""
@@ -119,8 +123,8 @@ class Recipe(Strict):
             )
         if not math.isclose(sum(self.mixture.values()), 1.0, abs_tol=1e-9):
             raise ValueError(f"mixture sums to {sum(self.mixture.values()):g}, expected 1")
-        if len(self.mixture) > 1 and (apart := set(MODALITIES) & set(self.mixture)):
-            raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(apart)} cannot be mixed; train on one alone")
+        if len(self.mixture) > 1 and (unmixable := set(MODALITIES) & set(self.mixture)):
+            raise ValueError(f"mixture {sorted(self.mixture)}: {sorted(unmixable)} cannot be mixed; train on one alone")
         if ("shards" in self.mixture) != (self.corpus is not None) or {"shards"} < set(self.mixture):
             raise ValueError(f"mixture {sorted(self.mixture)}, corpus {self.corpus!r}: shards alone, and with a corpus")
         if self.save_every % self.log_every:
@@ -129,18 +133,20 @@ class Recipe(Strict):
 
 
 class Skill(Strict):
-    """Measurement of skill: pretrained checkpoints on unseen windows, every forecaster on a clean sine."""
+    """Measurement of skill: checkpoints pretrained here on unseen windows, every forecaster on a clean sine."""
 
-    windows: int = Field(1000, ge=100, description="unseen windows, at least")
+    windows: int = Field(1000, ge=100, description="smallest number of unseen windows")
     context: int = Field(CONTEXT, ge=MIN_CONTEXT)
     samples: int = Field(20, ge=1)
     bootstrap: int = Field(2000, ge=100)
 
 
 class Checkpoints(Strict):
-    """Stage checkpoints: every model's weights, including those that are pretrained here by a recipe."""
+    """Stage checkpoints: weights of every model; a model with a recipe is pretrained here."""
 
-    committed: str | None = Field("checkpoints", description="folder with checkpoints kept in git; null retrains")
+    committed: str | None = Field(
+        "checkpoints", description="folder with checkpoints committed to git; null: train them again"
+    )
     recipes: dict[str, Recipe] = Field({})
     skill: Skill = Skill()
 
@@ -149,12 +155,12 @@ class Checkpoints(Strict):
         for name, recipe in self.recipes.items():
             if (source := recipe.embedding_from) is None:
                 continue
-            mend = "expected a recipe of the same family that takes over none itself"
+            hint = "expected another recipe of the same family without embedding_from"
             if source not in self.recipes or source == name:
-                raise ValueError(f"recipes.{name}.embedding_from: got {source!r}, {mend}")
+                raise ValueError(f"recipes.{name}.embedding_from: got {source!r}, {hint}")
             other = self.recipes[source]
             if other.family != recipe.family or other.embedding_from is not None:
-                raise ValueError(f"recipes.{name}.embedding_from: {source!r} is of {other.family}; {mend}")
+                raise ValueError(f"recipes.{name}.embedding_from: {source!r} is of {other.family}; {hint}")
         return self
 
 
@@ -164,16 +170,20 @@ class Pretraining(Strict):
     A trial that falls behind is stopped early.
     """
 
-    recipe: str | None = Field(None, description="recipe that every trial changes the heads and seed of; null: none")
-    first: list[Annotated[float, Field(gt=0)]] = Field([], description="of flow, a grid with growth")
-    growth: list[Annotated[float, Field(ge=0)]] = Field([], description="of flow")
-    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="of flow, as in a recipe's heads")
-    origin: int = Field(1, ge=1, description="of flow")
-    cross_offset: bool = Field(False, description="of flow")
-    guideline: list[GuidelineRanks] = Field([], description="the guideline's schedules")
-    flat: list[Annotated[int, Field(ge=1)]] = Field([], description="flat ranks, the control")
+    recipe: str | None = Field(None, description="recipe whose heads and seed the trials replace; null: no search")
+    first: list[Annotated[float, Field(gt=0)]] = Field(
+        [], description="values of flow's `first`; they form a grid with `growth`"
+    )
+    growth: list[Annotated[float, Field(ge=0)]] = Field([], description="values of flow's `growth`")
+    rounding: Literal["ceiling", "power_of_two"] = Field("ceiling", description="flow's `rounding`")
+    origin: int = Field(1, ge=1, description="flow's `origin`")
+    cross_offset: bool = Field(False, description="flow's `cross_offset`")
+    guideline: list[GuidelineRanks] = Field([], description="schedules of kind guideline")
+    flat: list[Annotated[int, Field(ge=1)]] = Field([], description="flat ranks, as a control")
     factors: Literal["head", "shared"] = "head"
-    attention: Kinds | None = Field(None, min_length=1, description="kinds of layers that are narrowed; null: all")
-    seeds: list[Seed] = Field([0], min_length=1, description="trials are compared within a seed")
-    grace: int = Field(500, ge=1, description="steps before a trial may be stopped; stops fall on saved steps")
-    reduction: float = Field(3.0, gt=1, description="of a seed's trials at step grace x reduction^k, 1 / so many go on")
+    attention: Kinds | None = Field(None, min_length=1, description="kinds of attention that get the ranks; null: all")
+    seeds: list[Seed] = Field([0], min_length=1, description="seeds; trials of the same seed are compared")
+    grace: int = Field(500, ge=1, description="steps before a trial may be stopped; trials stop at saved steps only")
+    reduction: float = Field(
+        3.0, gt=1, description="at step grace x reduction^k, 1 / reduction of a seed's trials continue"
+    )

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline.model_folders import WORK, key_of, publish, set_damaged_aside
+from tsfmscope.stages.pipeline.model_folders import WORK, key_of, publish, quarantine_damaged
 from tsfmscope.stages.pipeline.training_jobs import MODELS, recipes, training_jobs
 from tsfmscope.store.files import write_text
 from tsfmscope.store.stage_store import StageStore
@@ -41,7 +41,7 @@ def install(out: StageStore, name: str, job: Job, committed: str | None) -> None
     """
     kept = Path(committed, name) if committed else None
     for folder in (MODELS / name, WORK / job.key):
-        set_damaged_aside(folder, "checkpoints")
+        quarantine_damaged(folder, "checkpoints")
     if kept:
         verify_sums(kept)
     if key_of(MODELS / name) != job.key and kept and key_of(kept) == job.key:

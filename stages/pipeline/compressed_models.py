@@ -10,7 +10,7 @@ from tsfmscope.stages import DATA
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.model_folders import key_of, recipe, set_damaged_aside, work_folder
+from tsfmscope.stages.pipeline.model_folders import key_of, quarantine_damaged, recipe, work_folder
 from tsfmscope.stages.pipeline.sweeping import environments
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.defaults import HELD_OUT
@@ -68,7 +68,7 @@ def calibration_spec(params: Params, datasets: list[str]) -> CalibrationSpec:
 def keep_or_forget(out: StageStore, folder: Path, job: Job) -> None:
     """Store the row that a whole folder contains; delete rows without a folder, which are of no use."""
     for one in (folder, work_folder(job)):
-        set_damaged_aside(one, "compression")
+        quarantine_damaged(one, "compression")
     if key_of(folder) == job.key:
         out.adopt("compression", job.key, [_recipe(folder)["row"]])
     elif key_of(work_folder(job)) != job.key:

@@ -43,8 +43,8 @@ class Observed:
         return {"n_context_min": self.minimum, "n_context_median": self.median}
 
     def __str__(self) -> str:
-        told = f"observed steps of context: minimum {self.minimum}, median {self.median:g} of {self.context}"
-        return told if self.is_filled else f"{told}; {unfilled([self.context], self.longest)}"
+        line = f"observed steps of context: minimum {self.minimum}, median {self.median:g} of {self.context}"
+        return line if self.is_filled else f"{line}; {describe_unfilled([self.context], self.longest)}"
 
 
 class PlannedContext(NamedTuple):
@@ -60,13 +60,13 @@ def longest_context(series: Sequence[Series], horizon: int) -> int:
 
     Returns 0 if there is no series.
     """
-    return max([len(one.values) - horizon for one in series], default=0)
+    return max([len(item.values) - horizon for item in series], default=0)
 
 
-def unfilled(contexts: Sequence[int], longest: int | None) -> str:
+def describe_unfilled(contexts: Sequence[int], longest: int | None) -> str:
     """Return one line that names the contexts that no series fills."""
-    named = ", ".join(map(str, contexts))
-    return f"no series fills context {named}: the longest has {longest} steps before its horizon, the rest is padding"
+    names = ", ".join(map(str, contexts))
+    return f"no series fills context {names}: the longest has {longest} steps before its horizon, the rest is padding"
 
 
 def planned_contexts(params: Params) -> tuple[list[PlannedContext], list[str]]:
@@ -75,31 +75,31 @@ def planned_contexts(params: Params) -> tuple[list[PlannedContext], list[str]]:
     Data sets are read without the network. The windows are those that are forecast: the last one of every
     series.
     """
-    found: list[PlannedContext] = []
+    planned: list[PlannedContext] = []
     absent: list[str] = []
-    for name, contexts in _asked(params).items():
+    for name, contexts in _contexts_by_dataset(params).items():
         try:
-            series = _at_hand(name, params)
+            series = _local_series(name, params)
         except DataError:
             absent.append(name)
             continue
-        found += [PlannedContext(name, context, _observed(name, context, series, params)) for context in contexts]
-    return found, absent
+        planned += [PlannedContext(name, context, _observed(name, context, series, params)) for context in contexts]
+    return planned, absent
 
 
-def _asked(params: Params) -> dict[str, list[int]]:
+def _contexts_by_dataset(params: Params) -> dict[str, list[int]]:
     """Return data set -> ascending contexts of the conditions that a study pairs it with; series only."""
-    found: dict[str, set[int]] = {}
+    by_dataset: dict[str, set[int]] = {}
     for study in params.studies:
-        conditions = [params.conditions[name] for name in params.asked(study, "conditions")]
-        contexts = {one.context for one in conditions if one.modality == "series"}
-        for name in params.asked(study, "datasets"):
+        conditions = [params.conditions[name] for name in params.expand(study, "conditions")]
+        contexts = {condition.context for condition in conditions if condition.modality == "series"}
+        for name in params.expand(study, "datasets"):
             if modality(params.datasets.sets[name].source) == "series":
-                found.setdefault(name, set()).update(contexts)
-    return {name: sorted(contexts) for name, contexts in found.items()}
+                by_dataset.setdefault(name, set()).update(contexts)
+    return {name: sorted(contexts) for name, contexts in by_dataset.items()}
 
 
-def _at_hand(name: str, params: Params) -> list[Series]:
+def _local_series(name: str, params: Params) -> list[Series]:
     """Return the usable series of a data set.
 
     A synthetic data set gives a single series, since all of its series have the same length. Raises DataError
@@ -110,10 +110,10 @@ def _at_hand(name: str, params: Params) -> list[Series]:
         return [Series(name, name, np.zeros(params.kernelsynth.length, np.float32), "", "")]
     if dataset.source == "signals":
         return draw_signal(name, "constant", params.seed)
-    found = load_data_set(name, dataset, params, offline=True).series
-    if not found:
+    series = load_data_set(name, dataset, params, offline=True).series
+    if not series:
         raise DataError(f"data set {name}: expected a usable series, found none")
-    return found
+    return series
 
 
 def _observed(name: str, context: int, series: Sequence[Series], params: Params) -> Observed | None:
@@ -127,16 +127,18 @@ def _observed(name: str, context: int, series: Sequence[Series], params: Params)
     )
     if not len(windows):
         return None
-    observed = windows.observed(context)
+    observed = windows.count_observed(context)
     longest = longest_context(series, dataset.horizon)
     return Observed(context, int(observed.min()), float(np.median(observed)), longest)
 
 
 def context_lines(contexts: Sequence[PlannedContext], absent: Sequence[str]) -> Iterator[str]:
     """Yield sentences on the contexts that no series fills, then one on the data that could not be read."""
-    for context in sorted({one.context for one in contexts}):
-        short = [one for one in contexts if one.context == context and not (one.observed and one.observed.is_filled)]
+    for context in sorted({item.context for item in contexts}):
+        short = [
+            item for item in contexts if item.context == context and not (item.observed and item.observed.is_filled)
+        ]
         if short:
-            yield f"context {context}: no series fills it in {', '.join(one.dataset for one in short)}"
+            yield f"context {context}: no series fills it in {', '.join(item.dataset for item in short)}"
     if absent:
         yield f"not at hand, so their contexts are not known: {', '.join(absent)}"

@@ -42,15 +42,15 @@ def imported_files(stage: Stage) -> set[str]:
 
     A task's entry or loader, which is a string "tsfmscope.tasks.module:function", counts as imported.
     """
-    found: set[str] = set()
+    files: set[str] = set()
     waiting = [f"{PACKAGE}stages.{stage.name}"]
     while waiting:
         path = _module_path(waiting.pop())
-        if path is None or (name := path.relative_to(ROOT).as_posix()) in found:
+        if path is None or (name := path.relative_to(ROOT).as_posix()) in files:
             continue
-        found.add(name)
+        files.add(name)
         waiting += _imports(ast.parse(path.read_text("utf-8")))
-    return found
+    return files
 
 
 def code_dependencies(stage: Stage) -> list[str]:
@@ -60,17 +60,17 @@ def code_dependencies(stage: Stage) -> list[str]:
     stages/pipeline and tasks/entries are always listed, because most stages use few of them. `store` counts
     as one folder.
     """
-    found = imported_files(stage) - LEFT_OUT
-    found |= {data for module, data in DATA_FILES.items() if module in found}
-    sizes = Counter(_folder(name) for name in found)
-    return sorted({name if sizes[_folder(name)] < FEWEST_FOR_FOLDER else _folder(name) for name in found})
+    files = imported_files(stage) - LEFT_OUT
+    files |= {data for module, data in DATA_FILES.items() if module in files}
+    sizes = Counter(_folder(name) for name in files)
+    return sorted({name if sizes[_folder(name)] < FEWEST_FOR_FOLDER else _folder(name) for name in files})
 
 
 def render(existing: str) -> str:
     """Return the text of dvc.yaml; the plots are taken from the text that exists."""
     stages = {stage.name: _block(stage) for stage in STAGES}
-    made = yaml.safe_dump({"stages": stages}, sort_keys=False, width=120, allow_unicode=True)
-    return HEADER + made + existing[existing.index(PLOTS) :]
+    text = yaml.safe_dump({"stages": stages}, sort_keys=False, width=120, allow_unicode=True)
+    return HEADER + text + existing[existing.index(PLOTS) :]
 
 
 def _block(stage: Stage) -> dict[str, Any]:
@@ -90,12 +90,12 @@ def _block(stage: Stage) -> dict[str, Any]:
 
 def _folder(name: str) -> str:
     """Return the folder that may stand for a file, or the file itself."""
-    top, *rest = name.split("/")
+    top, *inner = name.split("/")
     if top == "store":
         return top
-    if len(rest) == 1 or rest[0] in ("pipeline", "entries"):
+    if len(inner) == 1 or inner[0] in ("pipeline", "entries"):
         return name
-    return f"{top}/{rest[0]}"
+    return f"{top}/{inner[0]}"
 
 
 def _module_path(module: str) -> Path | None:
@@ -107,15 +107,15 @@ def _module_path(module: str) -> Path | None:
 
 
 def _imports(tree: ast.AST) -> list[str]:
-    found: list[str] = []
+    modules: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            modules += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.Constant) and str(node.value).startswith(f"{PACKAGE}tasks."):
-            found.append(str(node.value).partition(":")[0])
-    return found
+            modules.append(str(node.value).partition(":")[0])
+    return modules
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.stages.pipeline.system_errors import described, drop_output
+from tsfmscope.stages.pipeline.system_errors import describe, drop_output
 from tsfmscope.store.errors import QueryError, StillRunning, StoreError
 from tsfmscope.store.printable import printable
 from tsfmscope.tasks.errors import TsfmscopeError
@@ -26,7 +26,7 @@ def report_error(error: Exception, program: str = "") -> int:
         raise error
     message = str(error)
     if isinstance(error, OSError) and not isinstance(error, StoreError):
-        message = described(error)
+        message = describe(error)
         drop_output()
     prefix = f"{program}: " if program else ""
     print(printable(f"{prefix}{message}", keep="\n\t"), file=sys.stderr)

@@ -10,36 +10,36 @@ from tsfmscope.stages.config.params import Params
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.files.hub_datasets import load_hub
-from tsfmscope.tasks.series.files.parquet import Loaded, load_parquet, select
+from tsfmscope.tasks.series.files.parquet import LoadedSeries, load_parquet, select
 from tsfmscope.tasks.series.other_modalities import SOURCES
 from tsfmscope.tasks.series.synthetic.signals import draw_signal
 
 
-def load_data_set(name: str, dataset: DataSet, params: Params, *, offline: bool = False) -> Loaded:
+def load_data_set(name: str, dataset: DataSet, params: Params, *, offline: bool = False) -> LoadedSeries:
     """Return the usable series of a data set whose source is not kernelsynth.
 
     Raises DataError if the data cannot be obtained. offline: reads the hub's cache only, without the network.
     """
-    how: dict[str, Any] = {
+    selection: dict[str, Any] = {
         "min_length": params.datasets.min_length,
         "sample": (params.datasets.max_series, params.seed),
     }
     if dataset.source == "bundled":
-        return select(load_bundled(name), **how)
+        return select(load_bundled(name), **selection)
     # Signals are not filtered: a constant series, unusable elsewhere, is intended here.
     if dataset.source == "signals":
-        drawn = draw_signal(name, str(dataset.signal), params.seed)
-        return Loaded(drawn, [], len(drawn))
+        series = draw_signal(name, str(dataset.signal), params.seed)
+        return LoadedSeries(series, [], len(series))
     if dataset.source == "hub":
-        return load_hub(name, allowed=not offline, domain=dataset.domain, **how)
+        return load_hub(name, allowed=not offline, domain=dataset.domain, **selection)
     path = None if dataset.file is None else _under_root(dataset.file, params)
     if dataset.source in SOURCES:
-        return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=params.seed), **how)
-    return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **how)
+        return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=params.seed), **selection)
+    return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **selection)
 
 
 def _under_root(file: str, params: Params) -> Path:
     root = params.data_root
     if root is None:
-        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that holds {file}")
+        raise DataError(f"no data root; set {DATA_VARIABLE} or datasets.root to a folder that contains {file}")
     return root / file

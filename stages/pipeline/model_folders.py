@@ -41,21 +41,21 @@ def recipe(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        found = json.loads(read_text(path, LARGEST_RECIPE))
+        content = json.loads(read_text(path, LARGEST_RECIPE))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read ({error}); delete it, or make the folder again") from error
-    if not isinstance(found, dict):
-        raise ModelError(f"{path}: holds {type(found).__name__}, expected an object; delete it, or make it again")
-    return found
+    if not isinstance(content, dict):
+        raise ModelError(f"{path}: got {type(content).__name__}, expected an object; delete it, or make it again")
+    return content
 
 
 def key_of(folder: Path) -> str | None:
     """Return the key of the job that made a folder; None if it is incomplete or missing."""
-    found = recipe(folder)
-    return str(found["key"]) if found else None
+    content = recipe(folder)
+    return str(content["key"]) if content else None
 
 
-def set_damaged_aside(folder: Path, stage: str) -> None:
+def quarantine_damaged(folder: Path, stage: str) -> None:
     """Move a folder whose files differ from their checksums out of the store.
 
     Its job then runs again. A folder of an earlier version, which has no checksums, gets them. A folder that

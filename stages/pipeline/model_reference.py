@@ -45,10 +45,10 @@ class Source:
     rank: float | None = None
 
     def running_in(self, precision: str | None) -> Source:
-        """Return this checkpoint with another precision for running it; None keeps that of its options."""
+        """Return this checkpoint with another precision of matrix products; None keeps that of its options."""
         return self if precision is None else replace(self, options={**self.options, PRECISION: precision})
 
-    def stored(self) -> Source:
+    def with_stored_options(self) -> Source:
         """Return this checkpoint with the options of its stored weights, to be changed and saved."""
         return replace(self, options=registry.stored(self.options))
 
@@ -59,23 +59,23 @@ def resolve(params: Params, name: str, family: str | None = None) -> Source:
     family: the family of a reference or folder that does not name it. Raises ParamsError, with similar names,
     for a name that is not valid; ModelError if the checkpoint is not made yet or cannot be obtained.
     """
-    if (named := _named(params, name)) is not None:
-        if family not in (None, named.family):
-            raise ParamsError(f"--family {family}: model {name!r} is of family {named.family}; leave the option out")
-        folder, reference = _folder(params, name, named)
-        return Source(name, named.family, folder, reference, dict(named.options), named.base_model, named.rank)
-    family, reference = _split(params, name, family)
+    if (model := _params_model(params, name)) is not None:
+        if family not in (None, model.family):
+            raise ParamsError(f"family {family}: model {name!r} is of family {model.family}; leave the family out")
+        folder, reference = _folder(params, name, model)
+        return Source(name, model.family, folder, reference, dict(model.options), model.base_model, model.rank)
+    family, reference = _split_reference(params, name, family)
     try:
         if family is not None:
             registry.check_name(family)
     except ValueError as error:
         raise ParamsError(f"{name}: {error}") from error
-    found = registry.resolve(reference, allow_hub=True)
-    if family is None and (family := family_of_folder(found.folder)) is None:
+    checkpoint = registry.resolve(reference, allow_hub=True)
+    if family is None and (family := family_of_folder(checkpoint.folder)) is None:
         raise ParamsError(_unknown_family(name))
     last = reference.removeprefix(hub.PREFIX).partition("@")[0].rpartition("/")[2]
-    short = slug(found.folder.resolve().name if found.source == "folder" else last)
-    return Source(short or "model", family, found.folder, found.pinned(reference))
+    short = slug(checkpoint.folder.resolve().name if checkpoint.source == "folder" else last)
+    return Source(short or "model", family, checkpoint.folder, checkpoint.pinned(reference))
 
 
 def slug(text: str) -> str:
@@ -83,15 +83,15 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._@=+-]", "-", text).lstrip("._@=+-")
 
 
-def _split(params: Params, name: str, family: str | None) -> tuple[str | None, str]:
+def _split_reference(params: Params, name: str, family: str | None) -> tuple[str | None, str]:
     """Return the family and the reference of a name that is not a model of params.yaml.
 
     The family is None for a model of the hub, whose config.json is not here yet. Raises ParamsError if the
     name is not a reference or a folder, or if its family is not known.
     """
-    head, colon, rest = name.partition(":")
+    head, colon, reference = name.partition(":")
     if family is None and colon and head != hub.PREFIX.rstrip(":"):
-        return head, rest
+        return head, reference
     if Path(name).is_dir():
         family = family or _folder_family(Path(name))
         if family is None:
@@ -100,29 +100,32 @@ def _split(params: Params, name: str, family: str | None) -> tuple[str | None, s
     if hub.looks_like_hub(name) and (family is not None or head == hub.PREFIX.rstrip(":")):
         return family, name
     near = difflib.get_close_matches(name, params.models, 2)
-    known = f"known: {', '.join(params.models)}" if params.models else "there is none here: write FAMILY:FOLDER"
-    mend = f"did you mean {' or '.join(near)}?" if near else known
-    raise ParamsError(
-        f"{name}: neither a model of params.yaml nor a folder, nor FAMILY:FOLDER or FAMILY:hub:ORG/NAME; {mend}"
-    )
+    if hub.looks_like_hub(name):
+        hint = f"for a model of the hub write {hub.PREFIX}{name}"
+    elif near:
+        hint = f"did you mean {' or '.join(near)}?"
+    else:
+        originals = [known for known, model in params.models.items() if model.base_model is None]
+        hint = f"known: {', '.join(originals)}" if originals else "no model is known here: write FAMILY:FOLDER"
+    raise ParamsError(f"{name}: expected a model of params.yaml, a folder, FAMILY:FOLDER or hub:ORG/NAME; {hint}")
 
 
 def _unknown_family(name: str) -> str:
     known = ", ".join(registry.families())
-    return f"{name}: its config.json shows no known family; give it with --family, one of {known}"
+    return f"{name}: its config.json names no known family; pass one with --family (in Python: family=): {known}"
 
 
 def _folder_family(folder: Path) -> str | None:
-    """Return the family that the recipe file or the config.json of a folder shows; None if neither does."""
-    made = (recipe(folder) or {}).get("recipe")
-    family = made.get("family") if isinstance(made, dict) else None
+    """Return the family that the recipe file or the config.json of a folder names; None if neither does."""
+    block = (recipe(folder) or {}).get("recipe")
+    family = block.get("family") if isinstance(block, dict) else None
     return family if isinstance(family, str) else family_of_folder(folder)
 
 
-def _named(params: Params, name: str) -> Model | None:
+def _params_model(params: Params, name: str) -> Model | None:
     """Return the model of params.yaml of that name; None if there is none.
 
-    BASE@METHOD is a model if its base is one, even if no study names it any more.
+    BASE@METHOD is a model if BASE is a model, even if no study names it any more.
     """
     if name in params.models:
         return params.models[name]
@@ -138,15 +141,15 @@ def _folder(params: Params, name: str, model: Model) -> tuple[Path, str]:
     If the stage has not run, the folder is that of the committed checkpoint, which the stage would copy.
     Raises ModelError if there is no checkpoint.
     """
-    kind, _, made = model.ref.partition(":")
+    kind, _, folder_name = model.ref.partition(":")
     if kind not in STAGES:
-        found = registry.resolve(model.ref, allow_hub=True)
-        return found.folder, found.pinned(model.ref)
-    folder = Path(DATA, STAGES[kind], "models", made)
+        checkpoint = registry.resolve(model.ref, allow_hub=True)
+        return checkpoint.folder, checkpoint.pinned(model.ref)
+    folder = Path(DATA, STAGES[kind], "models", folder_name)
     if folder.is_dir():
         return folder, folder.as_posix()
     committed = params.checkpoints.committed
-    if kind == "checkpoint" and committed and Path(committed, made).is_dir():
-        return Path(committed, made), folder.as_posix()
+    if kind == "checkpoint" and committed and Path(committed, folder_name).is_dir():
+        return Path(committed, folder_name), folder.as_posix()
     first = "" if name in params.models else "name it in a study, its method under compression.methods, and "
     raise ModelError(f"{name}: no folder {folder}; {first}make it with `dvc repro {STAGES[kind]}`")

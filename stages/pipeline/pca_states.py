@@ -33,13 +33,13 @@ def answer_islands(params: Params, study: str) -> Answer:
     """
     import pandas as pd
 
-    names = {block: params.asked(study, block) for block in ("models", "datasets", "conditions")}
+    names = {block: params.expand(study, block) for block in ("models", "datasets", "conditions")}
     layer = params.studies[study].islands_layer
     query = load_queries("study")["islands"].fill(**names, layer=layer, tokens=TOKENS)
     cells = set(planning.cells(params, ["isotropy"]))
     stacks = {name: row["output_stack"] for name, row in planning.checkpoints().items()}
     frames = [
-        _cell(row, stacks[row["model"]], layer, params).assign(**_named(row))
+        _cell(row, stacks[row["model"]], layer, params).assign(**_cell_columns(row))
         for row in planning.dumps("embeddings")
         if planning.Cell(row["model"], row["dataset"], row["condition"]) in cells
         and row["model"] in names["models"]
@@ -50,29 +50,29 @@ def answer_islands(params: Params, study: str) -> Answer:
     return Answer(query.title, query.sql, rows)
 
 
-def _named(row: dict[str, Any]) -> dict[str, Any]:
+def _cell_columns(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ("model", "dataset", "condition")}
 
 
 def _cell(row: dict[str, Any], stack: str, layer_choice: str, params: Params) -> pd.DataFrame:
-    """Return the drawn tokens of one dump at one layer, a seeded sample of at most TOKENS.
+    """Return the plotted tokens of one activation file at one layer, a seeded sample of at most TOKENS.
 
     Components and clusters are computed from all rows of the layer, as in the table geometry.
     """
     path = Path(DATA, "embeddings", row["path"])
     check(Path(DATA, "embeddings"), {row["path"]: row["fingerprint"]})
-    held = layers(path)
-    ends = {place[0]: place for place in last_layers(held)}
+    layer_keys = layers(path)
+    ends = {layer_key[0]: layer_key for layer_key in last_layers(layer_keys)}
     stack, layer, normed = ends[stack]
     if layer_choice == "middle":
         layer, normed = (layer + 1) // 2, False
-    assert (stack, layer, normed) in held
+    assert (stack, layer, normed) in layer_keys
     data = layer_states(path, stack, layer, normed)
     options = ClusterOptions(**params.geometry.model_dump(include={field.name for field in fields(ClusterOptions)}))
     labels = choose_clusters(data["states"], options, seed=params.seed).labels
-    found = project(
+    points = project(
         data["states"], labels, list(data["series"]), data["position"], {"stack": stack, "layer": layer}
     ).assign(n_tokens=len(labels))
-    count = min(TOKENS, len(found))
-    kept = np.sort(np.random.default_rng(params.seed).choice(len(found), count, replace=False))
-    return found.iloc[kept]
+    count = min(TOKENS, len(points))
+    rows = np.sort(np.random.default_rng(params.seed).choice(len(points), count, replace=False))
+    return points.iloc[rows]

@@ -35,7 +35,7 @@ def cells(
     *,
     instead: Sequence[str] | None = None,
 ) -> dict[Cell, list[str]]:
-    """Return every cell that a study asks for and whose series are on this machine, with these studies.
+    """Return every cell that a study requests and whose series are on this machine, with its studies.
 
     The cells are sorted, so those of one model are together. A data set and a condition form a cell if they
     have the same modality.
@@ -44,13 +44,13 @@ def cells(
     made, and the modality of the cell. instead: names that replace the studies' models, on time series only:
     baselines.
     """
-    asked: dict[Cell, list[str]] = {}
-    for study, wanted in params.studies.items():
-        if not set(measures) & set(wanted.measures):
+    studies_by_cell: dict[Cell, list[str]] = {}
+    for study, study_params in params.studies.items():
+        if not set(measures) & set(study_params.measures):
             continue
-        asking = params.asked(study, "models") if instead is None else instead
-        names = (params.asked(study, block) for block in ("datasets", "conditions"))
-        for cell in itertools.starmap(Cell, itertools.product(asking, *names)):
+        models_of_study = params.expand(study, "models") if instead is None else instead
+        names = (params.expand(study, block) for block in ("datasets", "conditions"))
+        for cell in itertools.starmap(Cell, itertools.product(models_of_study, *names)):
             kind = params.conditions[cell.condition].modality
             if kind != modality(params.datasets.sets[cell.dataset].source):
                 continue
@@ -60,14 +60,14 @@ def cells(
                 continue
             # The stage that reads a data set counts a missing one in the table `skipped`.
             if series_file(params, cell.dataset).exists():
-                asked.setdefault(cell, []).append(study)
-    return dict(sorted(asked.items()))
+                studies_by_cell.setdefault(cell, []).append(study)
+    return dict(sorted(studies_by_cell.items()))
 
 
-def wanting(params: Params, studies: Iterable[str], place: Place, held: Sequence[Place]) -> list[str]:
-    """Return the studies, in their order, that request this layer. held: all layers of the dump."""
-    asked = {"all": True, "first": place == held[0], "last": place in last_layers(held)}
-    return [name for name in studies if asked[params.studies[name].layers]]
+def studies_of_layer(params: Params, studies: Iterable[str], layer: Place, layers: Sequence[Place]) -> list[str]:
+    """Return the studies, in their order, that request this layer. layers: all layers of the activation file."""
+    selections = {"all": True, "first": layer == layers[0], "last": layer in last_layers(layers)}
+    return [name for name in studies if selections[params.studies[name].layers]]
 
 
 def series_file(params: Params, dataset: str) -> Path:
@@ -162,7 +162,7 @@ def inputs(model: Mapping[str, Any], *files: Path) -> dict[str, str]:
 
 
 def file_inputs(*files: Path) -> dict[str, str]:
-    """Return the fingerprints of series files and dumps by path.
+    """Return the fingerprints of series files and activation files by path.
 
     Raises DamagedFile if the content of a series file (.parquet) differs from its checksum.
     """
@@ -175,7 +175,7 @@ def file_inputs(*files: Path) -> dict[str, str]:
 def dumps(stage: str) -> list[dict[str, Any]]:
     """Return the rows of `dumps` that a stage wrote, in the order of their cells.
 
-    Raises DamagedFile if a dump is damaged.
+    Raises DamagedFile if an activation file is damaged.
     """
     rows = read_dumps(Path(DATA, stage))
     return sorted(rows, key=lambda row: (row["model"], row["dataset"], row["condition"]))

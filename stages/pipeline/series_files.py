@@ -36,7 +36,7 @@ def dataset_row(name: str, dataset: DataSet, series: Sequence[Series], available
         "season": season_of(first),
         "n_series": len(series),
         "n_available": available,
-        "n_steps": sum(len(one.values) for one in series),
+        "n_steps": sum(len(item.values) for item in series),
         "provenance": first.provenance,
         "paper": dataset.paper,
         "stands_in_for": dataset.stands_in_for,

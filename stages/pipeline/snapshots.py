@@ -14,7 +14,7 @@ def studies_by_model(params: Params, measure: str) -> dict[str, list[str]]:
     """Return model -> the studies that ask for this measure of its weights."""
     asked: dict[str, list[str]] = {}
     for study, wanted in params.studies.items():
-        for model in params.asked(study, "models") if measure in wanted.measures else ():
+        for model in params.expand(study, "models") if measure in wanted.measures else ():
             asked.setdefault(model, []).append(study)
     return asked
 

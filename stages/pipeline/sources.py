@@ -42,5 +42,5 @@ def tables(names: Iterable[str]) -> dict[str, Sequence[File]]:
 
 def _files(table: str, outs: Sequence[Path]) -> list[Path]:
     """Return the files of a table: a folder of files if jobs write the table, else one file."""
-    alone = [out / f"{table}.parquet" for out in outs]
-    return [p for p in alone if p.exists()] + [p for out in outs for p in table_files(out, table)]
+    single_files = [out / f"{table}.parquet" for out in outs]
+    return [p for p in single_files if p.exists()] + [p for out in outs for p in table_files(out, table)]

@@ -53,8 +53,8 @@ def study_sizes(params: Params) -> list[StudySize]:
 
 
 def _size(params: Params, study: str) -> StudySize:
-    models, datasets = params.asked(study, "models"), params.asked(study, "datasets")
-    conditions = params.asked(study, "conditions")
+    models, datasets = params.expand(study, "models"), params.expand(study, "datasets")
+    conditions = params.expand(study, "conditions")
     kinds = (
         Counter(family_class(params.models[name].family).modality for name in models),
         Counter(modality(params.datasets.sets[name].source) for name in datasets),

@@ -42,7 +42,7 @@ RETRY_VARIABLE = "TSFMSCOPE_RETRY_FAILED"
 
 
 class Planned(NamedTuple):
-    """A job and the studies that ask for it."""
+    """A job and the studies that request it."""
 
     job: Job
     studies: Sequence[str] = ()
@@ -56,13 +56,13 @@ class TooManyFailures(TsfmscopeError):
 def open_store(stage: str, params: Params | None = None) -> Iterator[StageStore]:
     """Open the output store of a stage for the tables that the schema assigns to it, locked for this driver.
 
-    params: given by stages whose rows and dumps go to resources.store, if that is set.
+    params: given by stages whose rows and activation files go to resources.store, if that is set.
     """
     uri = params.resources.store if params else None
-    where = place(uri, stage) if uri else None
+    backend = place(uri, stage) if uri else None
     companion = Path(DATA, "timings", stage)
     tables = job_tables(stage)
-    with StageStore(Path(DATA, stage), tables=tables, companion=companion, stage=stage, place=where) as out:
+    with StageStore(Path(DATA, stage), tables=tables, companion=companion, stage=stage, place=backend) as out:
         yield out
 
 
@@ -77,16 +77,16 @@ def sweep(out: StageStore, planned: Iterable[Planned], params: Params, read: Cal
 
 
 def run_and_finish(
-    out: StageStore, planned: Iterable[Planned], where: Resources, read: Callable[[Job], Any], *, seed: int = 0
+    out: StageStore, planned: Iterable[Planned], resources: Resources, read: Callable[[Job], Any], *, seed: int = 0
 ) -> engine.Summary:
     """Call `run`, then delete rows of jobs that were not planned and compact the rest.
 
     A stage may call `run` several times; jobs of its earlier calls count as done. `reused` counts jobs with
     rows, not failures.
     """
-    asked = JobLog()
-    summary = run(out, asked.noting(planned), where, read)
-    counts = out.finish(asked.keys, asked.studies, {"seed": seed, "cpus": os.cpu_count() or 1})
+    log = JobLog()
+    summary = run(out, log.record(planned), resources, read)
+    counts = out.finish(log.keys, log.studies, {"seed": seed, "cpus": os.cpu_count() or 1})
     return replace(summary, done=counts["done"], reused=counts["reused"])
 
 
@@ -99,12 +99,12 @@ class JobLog:
         self._kinds = array("I")
         self._sets: dict[tuple[str, ...], int] = {}
 
-    def noting(self, planned: Iterable[Planned]) -> Iterator[Planned]:
+    def record(self, planned: Iterable[Planned]) -> Iterator[Planned]:
         """Yield the planned jobs unchanged and record each."""
-        for one in planned:
-            self._digests += bytes.fromhex(one.job.key)
-            self._kinds.append(self._sets.setdefault(tuple(one.studies), len(self._sets)))
-            yield one
+        for planned_job in planned:
+            self._digests += bytes.fromhex(planned_job.job.key)
+            self._kinds.append(self._sets.setdefault(tuple(planned_job.studies), len(self._sets)))
+            yield planned_job
 
     @property
     def keys(self) -> np.ndarray:
@@ -132,16 +132,18 @@ def nothing(job: Job) -> None:
     """Return None, the data of a job that reads nothing."""
 
 
-def run(out: StageStore, planned: Iterable[Planned], where: Resources, read: Callable[[Job], Any]) -> engine.Summary:
+def run(
+    out: StageStore, planned: Iterable[Planned], resources: Resources, read: Callable[[Job], Any]
+) -> engine.Summary:
     """Run the planned jobs that `out` lacks. Rows, failures and timings are stored as they arrive."""
     retry, passed_over = RETRY_VARIABLE in os.environ, 0
     latest: Status | None = None
 
     def missing(keys: Sequence[str]) -> list[str]:
         nonlocal passed_over
-        found = out.missing(keys, retry_failed=retry)
+        missing_keys = out.missing(keys, retry_failed=retry)
         passed_over += 0 if retry else out.given_up(keys)
-        return found
+        return missing_keys
 
     port = StoreCallbacks(
         missing=missing,
@@ -153,24 +155,24 @@ def run(out: StageStore, planned: Iterable[Planned], where: Resources, read: Cal
     started = time.time()
     with progress.show(out.stage) as show:
 
-        def report(now: progress.Progress) -> None:
+        def report(state: progress.Progress) -> None:
             nonlocal latest
-            show(now)
+            show(state)
             latest = Status(
                 out.stage,
-                planned=now.planned,
-                done=now.done,
-                failed=now.failed,
-                running=now.running,
-                reused=now.reused,
+                planned=state.planned,
+                done=state.done,
+                failed=state.failed,
+                running=state.running,
+                reused=state.reused,
                 passed_over=passed_over,
                 started=started,
-                finished=now.remaining == 0,
+                finished=state.remaining == 0,
             )
             write_status(latest, folder=out.status)
 
         try:
-            return engine.run(map(attrgetter("job"), planned), port, where, report=report)
+            return engine.run(map(attrgetter("job"), planned), port, resources, report=report)
         # The last status is written even if the run was interrupted; it stays until the next run.
         finally:
             if latest:
@@ -180,7 +182,7 @@ def run(out: StageStore, planned: Iterable[Planned], where: Resources, read: Cal
 def resources(params: Params) -> Resources:
     """Return the resources of a sweep from the block `resources`."""
     block = params.resources
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "cpus": block.cpus_per_actor,
         "gpus": block.gpus_per_actor,
         "memory_mb": block.memory_mb,
@@ -189,9 +191,10 @@ def resources(params: Params) -> Resources:
     return Resources(
         address=block.address or os.environ.get("RAY_ADDRESS") or None,
         actors=block.actors,
-        **usual,
+        **defaults,
         tasks={
-            name: ActorResources(**(usual | own.model_dump(exclude_none=True))) for name, own in block.tasks.items()
+            name: ActorResources(**(defaults | overrides.model_dump(exclude_none=True)))
+            for name, overrides in block.tasks.items()
         },
         environments=environments(params),
         max_attempts=block.max_attempts,
@@ -203,11 +206,11 @@ def resources(params: Params) -> Resources:
 
 def environments(params: Params) -> dict[str, Environment]:
     """Return the environments by model, for the models that run in an environment of their own."""
-    made = {
-        name: Environment(name, tuple(one.packages), tuple(one.options), one.timeout_s, one.allow_builds)
-        for name, one in params.environments.items()
+    environments = {
+        name: Environment(name, tuple(block.packages), tuple(block.options), block.timeout_s, block.allow_builds)
+        for name, block in params.environments.items()
     }
-    return {name: made[model.environment] for name, model in params.models.items() if model.environment}
+    return {name: environments[model.environment] for name, model in params.models.items() if model.environment}
 
 
 def stages_with_failures() -> list[str]:
@@ -215,14 +218,14 @@ def stages_with_failures() -> list[str]:
     import pyarrow.parquet as pq
 
     files = {stage.name: table_files(Path(DATA, stage.name), "failures") for stage in STAGES if stage.sweeps}
-    return [name for name, found in files.items() if any(pq.read_metadata(path).num_rows for path in found)]
+    return [name for name, paths in files.items() if any(pq.read_metadata(path).num_rows for path in paths)]
 
 
 def account(out: StageStore, summary: engine.Summary, max_share: float) -> None:
     """Print a summary of a run. Raises TooManyFailures if more than `max_share` of the jobs failed."""
     failures = out.failed()
-    reused = f", {summary.reused} from before" if summary.reused else ""
-    counts = f"{summary.planned} jobs, {summary.done} done{reused}, {len(failures)} failed"
+    reused_text = f", {summary.reused} from before" if summary.reused else ""
+    counts = f"{summary.planned} jobs, {summary.done} done{reused_text}, {len(failures)} failed"
     print(f"{out.stage}: {counts}, {summary.seconds:.1f} s", flush=True)
     judge(out, failures, summary.planned, max_share)
 
@@ -241,12 +244,12 @@ def judge(out: StageStore, failures: pa.Table, planned: int, max_share: float) -
     if others := len(kinds) - sum(count for _, count in common):
         print(f"{out.stage}: failed: {others} of other kinds", flush=True)
     if len(kinds) > max_share * planned:
-        again = sum(failures["transient"].to_pylist())
-        where = "" if out.root.parent == Path(DATA).absolute() else f" --data {out.root.parent}"
+        n_transient = sum(failures["transient"].to_pylist())
+        data_option = "" if out.root.parent == Path(DATA).absolute() else f" --data {out.root.parent}"
         raise TooManyFailures(
             f"{out.stage}: {len(kinds)} of {planned} jobs failed, more than resources.max_failed_share = {max_share:g} "
-            f"allows; what finished is stored. `tsfmscope failures{where}` lists them, "
-            f"with --full their tracebacks. Fix the cause: `dvc repro` then tries again the {again} that came of the "
-            "machine, and what "
-            "has other params or inputs by then; `make retry` tries all again"
+            f"allows; the finished jobs are stored. `tsfmscope failures{data_option}` lists the "
+            "failures, with --full their tracebacks. Fix the cause: `dvc repro` then runs again the "
+            f"{n_transient} jobs that failed because of the machine, and jobs whose params or inputs have changed; "
+            "`make retry` runs all failed jobs again"
         )

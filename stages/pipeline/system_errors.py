@@ -14,11 +14,11 @@ HINTS = {
 }
 
 
-def described(error: OSError) -> str:
+def describe(error: OSError) -> str:
     """Return one line with the file, the reason and what to do."""
-    where = f"{error.filename}: " if error.filename else ""
+    file_text = f"{error.filename}: " if error.filename else ""
     hint = HINTS.get(error.errno or 0, "check the path, or name another place")
-    return f"{where}{error.strerror or error}; {hint}"
+    return f"{file_text}{error.strerror or error}; {hint}"
 
 
 def drop_output() -> None:

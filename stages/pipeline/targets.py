@@ -15,10 +15,10 @@ PROBE = b"\0" * 4096
 def check_new(folder: Path) -> None:
     """Raise ParamsError for a folder that is not empty or cannot be written."""
     try:
-        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+        occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     except OSError as error:
         raise _unwritable(folder, error) from None
-    if taken:
+    if occupied:
         raise ParamsError(f"{folder}: is there already, and not empty; name a new folder")
     check_writable(folder)
 

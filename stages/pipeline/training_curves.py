@@ -30,24 +30,24 @@ logger = logging.getLogger(__name__)
 # Seconds between two readings of the trainings' logs.
 EVERY = 5.0
 # Seconds between two lines of progress.
-SAID_EVERY = 30.0
+PROGRESS_EVERY = 30.0
 # Trainings that a line of progress names: those that are nearest to their end.
 NAMED = 4
 
 
 @contextmanager
-def followed(curves: Path, jobs: Mapping[str, Job]) -> Iterator[None]:
+def follow_trainings(curves: Path, jobs: Mapping[str, Job]) -> Iterator[None]:
     """Write the jobs' logs to curves/NAME inside the context, for `dvc plots show` and editors.
 
-    A line of progress goes to standard error every SAID_EVERY seconds.
+    A line of progress goes to standard error every PROGRESS_EVERY seconds.
     """
-    over = threading.Event()
-    thread = threading.Thread(target=_follow, args=(curves, jobs, over), name="curves", daemon=True)
+    stopped = threading.Event()
+    thread = threading.Thread(target=_follow, args=(curves, jobs, stopped), name="curves", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        stopped.set()
         thread.join()
 
 
@@ -58,46 +58,47 @@ def write(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         _log(live, row)
 
 
-def _follow(curves: Path, jobs: Mapping[str, Job], over: threading.Event) -> None:
+def _follow(curves: Path, jobs: Mapping[str, Job], stopped: threading.Event) -> None:
     """Write curves until `over` is set, and once more after that.
 
     A curve that cannot be written is logged as a warning, because it is no reason to stop a training.
     """
     lives: dict[str, Live] = {}
     # The last row of each training that has advanced since the last line of progress.
-    news: dict[str, dict[str, Any]] = {}
-    said, ended = time.monotonic(), False
+    latest_rows: dict[str, dict[str, Any]] = {}
+    reported_at, ended = time.monotonic(), False
     while not ended:
-        ended = over.wait(EVERY)
+        ended = stopped.wait(EVERY)
         for name, job in jobs.items():
             try:
-                rows = logged(WORK / job.key)
+                rows = read_log(WORK / job.key)
                 if rows and name not in lives:
                     lives[name] = _live(curves / name)
                 for row in rows:
                     if row["step"] > lives[name].step:
                         _log(lives[name], row)
-                        news[name] = row
+                        latest_rows[name] = row
             # A kill can leave an incomplete line, which gives ValueError.
             except (OSError, ValueError) as error:
                 logger.warning("curve of %s: %s", name, error)
-        if news and time.monotonic() - said >= SAID_EVERY:
-            print(f"{curves.parent.name}: {_said(news)}", file=sys.stderr, flush=True)
-            news, said = {}, time.monotonic()
+        if latest_rows and time.monotonic() - reported_at >= PROGRESS_EVERY:
+            print(f"{curves.parent.name}: {_progress_line(latest_rows)}", file=sys.stderr, flush=True)
+            latest_rows, reported_at = {}, time.monotonic()
 
 
-def _said(news: Mapping[str, Mapping[str, Any]]) -> str:
+def _progress_line(latest_rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a line on the progress of the trainings."""
-    nearest = sorted(news, key=lambda name: news[name]["seconds_left"])
-    each = [
-        f"{name} at step {news[name]['step']} of {news[name]['steps']}, loss {news[name]['loss']:.4g}, "
-        f"{format_duration(news[name]['seconds_left'])} left"
-        for name in nearest[:NAMED]
-    ]
-    return "; ".join([*each, f"{len(nearest) - NAMED} more"] if len(nearest) > NAMED else each)
+    nearest = sorted(latest_rows, key=lambda name: latest_rows[name]["seconds_left"])
+    lines = [_training_line(name, latest_rows[name]) for name in nearest[:NAMED]]
+    return "; ".join([*lines, f"{len(nearest) - NAMED} more"] if len(nearest) > NAMED else lines)
 
 
-def logged(folder: Path) -> list[dict[str, Any]]:
+def _training_line(name: str, row: Mapping[str, Any]) -> str:
+    left = format_duration(row["seconds_left"])
+    return f"{name} at step {row['step']} of {row['steps']}, loss {row['loss']:.4g}, {left} left"
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
     """Return the rows that a training has logged in its folder, by step.
 
     A step that was repeated after a kill gives one row, the later one. Returns [] if there is no log.

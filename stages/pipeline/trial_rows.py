@@ -12,7 +12,7 @@ from typing import Any
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import training_curves
-from tsfmscope.stages.pipeline.model_folders import WORK, publish, set_damaged_aside, work_folder
+from tsfmscope.stages.pipeline.model_folders import WORK, publish, quarantine_damaged, work_folder
 from tsfmscope.store import files
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.entries.pretraining import PretrainSpec
@@ -36,7 +36,7 @@ def forget_lost(jobs: dict[str, Job], out: StageStore) -> None:
     """Delete the rows of finished trials whose models are lost or damaged, so that they are trained again."""
     for name, job in jobs.items():
         for folder in (MODELS / name, WORK / job.key):
-            set_damaged_aside(folder, "pretraining")
+            quarantine_damaged(folder, "pretraining")
     held = stored_curves(out)
     ended = ((name, job) for name, job in jobs.items() if job.key in held and _ended(job, held))
     out.forget([job.key for name, job in ended if not publish(MODELS / name, job)])
@@ -108,7 +108,7 @@ def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
     """Return the rows of `training` that a stopped training logged; a repeated step gives one row."""
     return [
         {"model": model, **{name: row[name] for name in ("step", "loss", "learning_rate")}}
-        for row in training_curves.logged(folder)
+        for row in training_curves.read_log(folder)
     ]
 
 

@@ -47,28 +47,28 @@ def calibration_windows(
     """
     _, steps = model.with_condition(context, 0)
     spread = partial(spread_windows, context=steps, horizon=horizon, min_context=MIN_CONTEXT)
-    found, passed = [], Counter[str]()
+    batches, skip_reasons = [], Counter[str]()
     for dataset in datasets:
-        whole = table_series(tables[dataset])
+        series = table_series(tables[dataset])
         usable: dict[int, Series] = {}
-        for index in np.random.default_rng(seed).permutation(len(whole)):
-            one = _before(whole[index], held_out)
-            if skipped := spread([one], count=1)[1]:
-                passed.update(skip.reason for skip in skipped)
+        for index in np.random.default_rng(seed).permutation(len(series)):
+            past = _before(series[index], held_out)
+            if skips := spread([past], count=1)[1]:
+                skip_reasons.update(skip.reason for skip in skips)
                 continue
-            usable[index] = one
+            usable[index] = past
             if len(usable) == windows:
                 break
         if usable:
-            found.append(spread([usable[index] for index in sorted(usable)], count=windows)[0])
-    if not found:
-        why = ", ".join(f"{reason} ({count} series)" for reason, count in passed.most_common()) or "they hold no series"
+            batches.append(spread([usable[index] for index in sorted(usable)], count=windows)[0])
+    if not batches:
+        reasons = ", ".join(f"{reason} ({count} series)" for reason, count in skip_reasons.most_common())
         raise DataError(
             f"calibration: data sets {list(datasets)} give no window before the last {held_out:.0%} of their "
-            f"series: {why}; name others, or a shorter horizon"
+            f"series: {reasons or 'they contain no series'}; name other data sets, or a shorter horizon"
         )
-    return found
+    return batches
 
 
-def _before(one: Series, held_out: float) -> Series:
-    return replace(one, values=one.values[: int(len(one.values) * (1 - held_out))])
+def _before(series: Series, held_out: float) -> Series:
+    return replace(series, values=series.values[: int(len(series.values) * (1 - held_out))])

@@ -52,10 +52,10 @@ def compress_model(
 
 def sizes(model: Family) -> dict[str, int]:
     """Return the numbers of parameters of the network (shared ones once) and of its attention layers."""
-    attention = [layer.linear(what) for layer in model.attentions() for what in NAMES]
+    attention = [layer.linear(name) for layer in model.attentions() for name in NAMES]
     return {
-        "parameters": sum(one.numel() for one in model.network.parameters()),
-        "attention_parameters": sum(one.numel() for linear in attention for one in linear.parameters()),
+        "parameters": sum(parameter.numel() for parameter in model.network.parameters()),
+        "attention_parameters": sum(parameter.numel() for linear in attention for parameter in linear.parameters()),
     }
 
 
@@ -76,6 +76,10 @@ def error_columns(parts: Sequence[Mapping[str, Any]], idle: Container[tuple[str,
     all are idle.
     """
     ranks = [part["rank"] / part["full_width"] for part in parts]
-    seen = [one for one in parts if any((one["stack"], one["attention"], what) not in idle for what in one["part"])]
-    errors = np.array([part["relative_error"] for part in seen])
-    return {"rank_ratio": float(np.mean(ranks)), "error": float(np.sqrt(np.mean(errors**2))) if seen else 0.0}
+    effective = []
+    for part in parts:
+        matrices = [(part["stack"], part["attention"], name) for name in part["part"]]
+        if any(matrix not in idle for matrix in matrices):
+            effective.append(part)
+    errors = np.array([part["relative_error"] for part in effective])
+    return {"rank_ratio": float(np.mean(ranks)), "error": float(np.sqrt(np.mean(errors**2))) if effective else 0.0}

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.series.types import Series
 
-# log perplexity in nats: below it the base is certain of every token, and a ratio to it is
-# below_noise_floor
+# Log perplexity in nats below which the base is certain of every token, so that a ratio to it is
+# rounding.
 CERTAIN = 1e-9
 NO_HEAD = "no softmax over ids: next tokens and perplexity are not defined"
 
@@ -32,7 +32,7 @@ class Pair(NamedTuple):
     base: Family
 
 
-class Copied(NamedTuple):
+class NextTokenSums(NamedTuple):
     """Sums over `n` positions of measures of both models' next tokens, with the context as decoder input.
 
     overlap: Jaccard overlap of the most likely tokens. nats, base_nats: −log p of the label under each model.
@@ -103,31 +103,31 @@ def top_overlap(
     """
     if logits.shape != others.shape or logits.shape[-1] < top:
         raise ValueError(f"top_overlap: got {logits.shape} and {others.shape}, expected one shape of {top} ids or more")
-    first, second = (np.argpartition(-one, top - 1, axis=-1)[:, :top] for one in (logits, others))
+    first, second = (np.argpartition(-array, top - 1, axis=-1)[:, :top] for array in (logits, others))
     common = (first[:, :, None] == second[:, None, :]).sum(axis=(1, 2))
     overlap: np.ndarray = common / (2 * top - common)
     return overlap
 
 
-def surprise(
+def surprisal(
     logits: Float[np.ndarray, "position id"], labels: Int[np.ndarray, " position"]
 ) -> Float[np.ndarray, " position"]:
     """Return −log p(label) in nats, one number per position; the mean is the logarithm of the perplexity."""
     high = logits.astype(np.float64)
     high -= high.max(axis=-1, keepdims=True)
-    found: np.ndarray = np.log(np.exp(high).sum(axis=-1)) - np.take_along_axis(high, labels[:, None], axis=-1)[:, 0]
-    return found
+    losses: np.ndarray = np.log(np.exp(high).sum(axis=-1)) - np.take_along_axis(high, labels[:, None], axis=-1)[:, 0]
+    return losses
 
 
-def copying(tokens: Tokens) -> tuple[Tokens, Bool[np.ndarray, "window token"]]:
+def shift_into_decoder(tokens: Tokens) -> tuple[Tokens, Bool[np.ndarray, "window token"]]:
     """Return tokens with the encoder's ids, shifted right, as decoder input, and the mask of their labels.
 
     The labels are the encoder's ids; the mask leaves out padding.
     """
     ids, mask = tokens.arrays["ids"], tokens.arrays["mask"].astype(bool)
-    shifted = np.concatenate((tokens.arrays["decoder_ids"][:, :1], ids[:, :-1]), axis=1)
+    decoder_ids = np.concatenate((tokens.arrays["decoder_ids"][:, :1], ids[:, :-1]), axis=1)
     kinds = np.where(mask, TokenKind.FUTURE, TokenKind.PADDING).astype(np.int8)
-    arrays = {**tokens.arrays, "decoder_ids": shifted}
+    arrays = {**tokens.arrays, "decoder_ids": decoder_ids}
     return replace(tokens, arrays=arrays, kinds={**tokens.kinds, "decoder": kinds}, types={}), mask
 
 
@@ -135,33 +135,35 @@ def _next_tokens(models: Pair, tokens: Tokens, top: int) -> dict[str, Any]:
     """Return the columns on next tokens; without a softmax over ids, no positions and the reason."""
     if not (models.base.softmax_head and {"ids", "mask", "decoder_ids"} <= set(tokens.arrays)):
         return {"n_positions": 0, "reason": NO_HEAD}
-    found = [Copied(*map(sum, zip(*_copied(models, tokens, top), strict=True)))][0]
-    nats, base_nats = found.nats / found.n, found.base_nats / found.n
-    row = {"n_positions": found.n, "overlap": found.overlap / found.n, "log_ppl": nats, "base_log_ppl": base_nats}
+    batches = zip(*_batch_sums(models, tokens, top), strict=True)
+    sums = NextTokenSums(*map(sum, batches))
+    nats, base_nats = sums.nats / sums.n, sums.base_nats / sums.n
+    row = {"n_positions": sums.n, "overlap": sums.overlap / sums.n, "log_ppl": nats, "base_log_ppl": base_nats}
     certain = base_nats < CERTAIN
     reason = f"the base's log perplexity is {base_nats:.1e}: no ratio" if certain else None
     return row | {"lppl": None if certain else nats / base_nats, "reason": reason}
 
 
-def _copied(models: Pair, tokens: Tokens, top: int) -> Iterator[Copied]:
+def _batch_sums(models: Pair, tokens: Tokens, top: int) -> Iterator[NextTokenSums]:
     """Yield the sums of one batch of windows at a time."""
-    fed, mask = copying(tokens)
-    labels, start = fed.arrays["ids"].astype(np.int64), 0
-    for logits, others in zip(*(model.forecast_logits(fed) for model in models), strict=True):
+    shifted, mask = shift_into_decoder(tokens)
+    labels, start = shifted.arrays["ids"].astype(np.int64), 0
+    for logits, others in zip(*(model.forecast_logits(shifted) for model in models), strict=True):
         part = mask[start : start + len(logits)]
-        kept, start = labels[start : start + len(logits)][part], start + len(logits)
-        ours, theirs = logits[part], others[part]
-        overlap = top_overlap(ours, theirs, top)
-        yield Copied(len(kept), overlap.sum(), surprise(ours, kept).sum(), surprise(theirs, kept).sum())
+        part_labels, start = labels[start : start + len(logits)][part], start + len(logits)
+        part_logits, part_others = logits[part], others[part]
+        overlap = top_overlap(part_logits, part_others, top)
+        nats, base_nats = (surprisal(values, part_labels).sum() for values in (part_logits, part_others))
+        yield NextTokenSums(len(part_labels), overlap.sum(), nats, base_nats)
 
 
-def state_error(model: Family, wanted: Float[np.ndarray, "row width"], tokens: Tokens) -> float:
-    """Return ‖X' − X‖_F / ‖X‖_F, with X' the model's `last_states` and X = `wanted` those of its base."""
-    return float(np.linalg.norm(last_states(model, tokens) - wanted) / np.linalg.norm(wanted))
+def state_error(model: Family, base_states: Float[np.ndarray, "row width"], tokens: Tokens) -> float:
+    """Return ‖X' − X‖_F / ‖X‖_F, with the last states X' of the model and X of its base."""
+    return float(np.linalg.norm(last_states(model, tokens) - base_states) / np.linalg.norm(base_states))
 
 
 def window_errors(
-    model: Family, wanted: Float[np.ndarray, "row width"], tokens: Tokens
+    model: Family, base_states: Float[np.ndarray, "row width"], tokens: Tokens
 ) -> Float[np.ndarray, " window"]:
     """Return `state_error` of every window by itself.
 
@@ -171,7 +173,7 @@ def window_errors(
     window = np.nonzero(np.isin(tokens.kinds[stack], VALUED))[0]
     difference, size = (
         np.bincount(window, np.square(states).sum(axis=1), minlength=len(tokens))
-        for states in (last_states(model, tokens) - wanted, wanted)
+        for states in (last_states(model, tokens) - base_states, base_states)
     )
     errors: np.ndarray = np.sqrt(np.divide(difference, size, out=np.full(len(tokens), np.nan), where=size > 0))
     return errors

@@ -41,4 +41,4 @@ def pretrain(job: Job, folder: Path, model: None) -> Result:
     spec = PretrainSpec.from_job(job)
     embedding = spec.embedding.to_dict() if spec.embedding else None
     result = pretraining.pretrain(spec.recipe, folder, model=spec.model, key=job.key, embedding=embedding)
-    return Result(result.rows, tokens=result.seen)
+    return Result(result.rows, tokens=result.n_values)

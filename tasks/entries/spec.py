@@ -97,7 +97,7 @@ def _layout(spec: type[Spec]) -> _Layout:
 
 
 def entry_names(spec: type[Spec]) -> tuple[str, ...]:
-    """Return the names of all entries that the plain dict of a spec may have, in the order of the fields."""
+    """Return the names of all entries of a spec's plain dict, in the order of the fields."""
     return _layout(spec).names
 
 
@@ -126,7 +126,7 @@ def _build(spec: type[S], entries: Mapping[str, Any], where: str) -> S:
 
 
 def _typed(expected: Any, value: Any, where: str) -> Any:
-    """Return a value of the plain dict as a field of this type has it; ValueError if it has another type."""
+    """Convert a value of the plain dict to a field's type; ValueError if it has another type."""
     if isinstance(expected, type) and issubclass(expected, Spec) and isinstance(value, Mapping):
         return _parse(expected, value, where)
     origin, arguments = get_origin(expected), get_args(expected)

@@ -23,16 +23,16 @@ from tsfmscope.tasks.series.types import Windows
 # AutoETS refuses longer seasons. The state of a seasonal ARIMA has the season's length: minutes per
 # series if long.
 LONGEST_SEASON = 24
-# steps up to which AutoARIMA searches by maximum likelihood, as in R's forecast::auto.arima
+# Steps up to which AutoARIMA searches by maximum likelihood, as in R's forecast::auto.arima
 EXACT = 150
 
-# a model of statsforecast
-Fitted = Any
+# A model of statsforecast.
+Model = Any
 # (module statsforecast.models, season, steps of context) -> a model
-Build = Callable[[Any, int, int], Fitted]
+Build = Callable[[Any, int, int], Model]
 
 
-def _arima(models: Any, season: int, steps: int) -> Fitted:
+def _arima(models: Any, season: int, steps: int) -> Model:
     season = season if season <= LONGEST_SEASON else 1
     return models.AutoARIMA(season_length=season, approximation=steps > EXACT or season > 12)
 
@@ -51,19 +51,19 @@ class Local:
 
     name: str
     failed: dict[str, str] = field(default_factory=dict)
-    # no sample path is drawn
-    direct: bool = True
+    # No sample path is drawn.
+    direct_quantiles: bool = True
 
-    def under(self, context: int, history: int = 0) -> tuple[Local, int]:
+    def with_condition(self, context: int, history: int = 0) -> tuple[Local, int]:
         """Return itself and the steps of its windows; the extra history for models with lags is not used."""
         return self, context
 
     def forecast(self, windows: Windows, *, levels: Sequence[float], samples: int, seeds: Sequence[int]) -> Forecast:
         """Return quantiles [W, Q, H]; zeros for series in `failed`. samples and seeds are unused."""
         values = np.zeros((len(windows), len(levels), windows.horizon))
-        for place, (series, context) in enumerate(zip(windows.series, windows.context, strict=True)):
+        for index, (series, context) in enumerate(zip(windows.series, windows.context, strict=True)):
             try:
-                values[place] = quantiles(self.name, context, windows.horizon, levels, windows.season)
+                values[index] = quantiles(self.name, context, windows.horizon, levels, windows.season)
             # Any error of a fit concerns this series only.
             except Exception as error:
                 self.failed[series] = (
@@ -86,7 +86,7 @@ def quantiles(
 
     if name not in METHODS:
         raise ValueError(f"baseline: got {name!r}, expected one of {', '.join(METHODS)}")
-    values = _filled(context)
+    values = _interpolate(context)
     if len(values) < 2 or np.ptp(values) == 0:
         raise ValueError("the context is constant")
     season = season if len(values) >= 2 * season else 1
@@ -94,20 +94,20 @@ def quantiles(
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # Candidates that a search tries and rejects cause warnings.
         warnings.simplefilter("ignore")
-        found = METHODS[name](statsforecast.models, season, len(values)).forecast(values, horizon, level=covers)
+        forecasts = METHODS[name](statsforecast.models, season, len(values)).forecast(values, horizon, level=covers)
     # [Q, H]
-    out = np.array([_at(found, level) for level in levels], dtype=np.float64)
+    out = np.array([_at(forecasts, level) for level in levels], dtype=np.float64)
     if not np.isfinite(out).all():
         raise ValueError("the forecast is not finite")
     return np.sort(out, axis=0)
 
 
-def _filled(context: np.ndarray) -> np.ndarray:
+def _interpolate(context: np.ndarray) -> np.ndarray:
     values = np.asarray(context, dtype=np.float64)
-    seen = np.flatnonzero(np.isfinite(values))
-    if not len(seen):
+    observed = np.flatnonzero(np.isfinite(values))
+    if not len(observed):
         return values[:0]
-    return np.interp(np.arange(seen[0], len(values)), seen, values[seen])
+    return np.interp(np.arange(observed[0], len(values)), observed, values[observed])
 
 
 def _percent(level: float) -> float:
@@ -116,7 +116,7 @@ def _percent(level: float) -> float:
     return int(percent) if percent == int(percent) else percent
 
 
-def _at(found: Mapping[str, np.ndarray], level: float) -> np.ndarray:
+def _at(forecasts: Mapping[str, np.ndarray], level: float) -> np.ndarray:
     if level == 0.5:
-        return found["mean"]
-    return found[f"{'lo' if level < 0.5 else 'hi'}-{_percent(level)}"]
+        return forecasts["mean"]
+    return forecasts[f"{'lo' if level < 0.5 else 'hi'}-{_percent(level)}"]

@@ -132,11 +132,11 @@ def _fixed_dates(starts: Dates, units: Int64[np.ndarray, "series step"], unit: i
     seconds, milliseconds = (part[:, None] for part in np.divmod(starts.astype(np.int64), 1000))
     if unit >= SECOND:
         length = unit // SECOND
-        found = seconds // length * length + units * length
+        steps = seconds // length * length + units * length
     else:
         per_second = SECOND // unit
-        found = seconds + (milliseconds * per_second // 1000 + units) // per_second
-    dates: Dates = found.astype("datetime64[s]")
+        steps = seconds + (milliseconds * per_second // 1000 + units) // per_second
+    dates: Dates = steps.astype("datetime64[s]")
     return dates
 
 

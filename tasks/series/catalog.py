@@ -55,10 +55,10 @@ def modality(source: str) -> Modality:
 
 def _read(path: Path) -> Mapping[str, Entry]:
     block: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    known = {field.name for field in fields(Entry)}
+    names = {field.name for field in fields(Entry)}
     for name, facts in block.items():
-        if unknown := set(facts) - known:
-            raise ValueError(f"{path.name}: {name}: unknown {sorted(unknown)}, expected some of {sorted(known)}")
+        if extra := set(facts) - names:
+            raise ValueError(f"{path.name}: {name}: unknown {sorted(extra)}, expected some of {sorted(names)}")
     return MappingProxyType({name: Entry(name=name, **facts) for name, facts in block.items()})
 
 

@@ -23,9 +23,9 @@ from tsfmscope.tasks.regular_files import check_regular, open_regular
 from tsfmscope.tasks.series.files.parquet import check_room
 from tsfmscope.tasks.series.types import Series
 
-# Share of the built-in text and photographs that checkpoints are pretrained on. The data sets are
-# made of the rest.
-SEEN = 0.8
+# Share of the built-in text and photographs that checkpoints are pretrained on; data sets use the
+# remaining share.
+TRAINING_SHARE = 0.8
 # Bytes of a document: enough for a context of 512 and a continuation, several times.
 DOCUMENT = 1024
 # Number of crops, equal to the number of CIFAR-10 images of Yu et al. 2026, section 2.
@@ -69,10 +69,10 @@ def english() -> tuple[bytes, bytes]:
     from pydoc_data.topics import topics
 
     text = "\n\n".join(topics.values()).encode()
-    return text[: int(len(text) * SEEN)], text[int(len(text) * SEEN) :]
+    return text[: int(len(text) * TRAINING_SHARE)], text[int(len(text) * TRAINING_SHARE) :]
 
 
-def pictures(name: str, path: Path | None, *, domain: str = "", seed: int = 0) -> Iterator[Series]:
+def images(name: str, path: Path | None, *, domain: str = "", seed: int = 0) -> Iterator[Series]:
     """Yield one series per image: its number of columns, then its pixels 0..255 row by row in the order RGB.
 
     path: an .npz file with `images`, uint8 [N, H, W, 3]. None: seeded crops of scikit-learn's two sample
@@ -82,7 +82,7 @@ def pictures(name: str, path: Path | None, *, domain: str = "", seed: int = 0) -
         DataError: the file cannot be read, or has no such array.
     """
     if path is None:
-        images, provenance = crops(PHOTOGRAPHS, SIDE, np.random.default_rng(seed), seen=False), _PHOTOGRAPHS
+        images, provenance = crops(PHOTOGRAPHS, SIDE, np.random.default_rng(seed), is_training=False), _PHOTOGRAPHS
     else:
         images, provenance = _read_images(path), f"file {path.name}"
     for number, image in enumerate(images):
@@ -95,23 +95,25 @@ def item(values: np.ndarray) -> Float32[np.ndarray, " value"]:
     return flat
 
 
-def crops(count: int, side: int, rng: np.random.Generator, *, seen: bool) -> UInt8[np.ndarray, "image row column 3"]:
+def crops(
+    count: int, side: int, rng: np.random.Generator, *, is_training: bool
+) -> UInt8[np.ndarray, "image row column 3"]:
     """Cut square crops out of scikit-learn's sample photographs, uint8 [count, side, side, 3].
 
-    seen: True takes the left part of each photograph (for training), False the right part (for data sets).
+    is_training: True takes the left part of each photograph (for training), False the right part (for data sets).
 
     Raises:
         ValueError: the part is smaller than `side`.
     """
-    edge = int(_photographs()[0].shape[1] * SEEN)
-    parts = [picture[:, :edge] if seen else picture[:, edge:] for picture in _photographs()]
+    edge = int(_photographs()[0].shape[1] * TRAINING_SHARE)
+    parts = [picture[:, :edge] if is_training else picture[:, edge:] for picture in _photographs()]
     height, width = parts[0].shape[:2]
     if not 1 <= side <= min(height, width):
         raise ValueError(f"side: expected 1..{min(height, width)} pixels, got {side}")
-    which = rng.integers(len(parts), size=count)
+    picks = rng.integers(len(parts), size=count)
     tops, lefts = rng.integers(height - side + 1, size=count), rng.integers(width - side + 1, size=count)
-    found = [parts[p][y : y + side, x : x + side] for p, y, x in zip(which, tops, lefts, strict=True)]
-    return np.stack(found) if found else np.empty((0, side, side, 3), np.uint8)
+    images = [parts[p][y : y + side, x : x + side] for p, y, x in zip(picks, tops, lefts, strict=True)]
+    return np.stack(images) if images else np.empty((0, side, side, 3), np.uint8)
 
 
 def synthetic_tables(name: str, path: None = None, *, domain: str = "", seed: int = 0) -> Iterator[Series]:
@@ -163,17 +165,17 @@ def draw_table(rng: np.random.Generator, rows: int, features: int) -> Float32[np
 def _photographs() -> list[np.ndarray]:
     from sklearn.datasets import load_sample_images
 
-    found: list[np.ndarray] = load_sample_images().images
-    return found
+    images: list[np.ndarray] = load_sample_images().images
+    return images
 
 
-def _rectified(values: np.ndarray) -> np.ndarray:
+def _leaky_relu(values: np.ndarray) -> np.ndarray:
     # Leaky, because a dead node would give a constant column.
     leaky: np.ndarray = np.maximum(values, 0.1 * values)
     return leaky
 
 
-_ACTIVATIONS = (np.tanh, np.sin, _rectified)
+_ACTIVATIONS = (np.tanh, np.sin, _leaky_relu)
 
 
 def _read_text(path: Path) -> bytes:
@@ -197,21 +199,21 @@ def _read_images(path: Path) -> UInt8[np.ndarray, "image row column 3"]:
             if stream.read(len(BARE)) == BARE:
                 raise DataError(f"{path.name}: expected an .npz file with an array 'images', got one bare array")
             with zipfile.ZipFile(stream) as members:
-                check_room(sum(one.file_size for one in members.infolist()), path)
+                check_room(sum(member.file_size for member in members.infolist()), path)
             stream.seek(0)
             file = np.load(stream, allow_pickle=False)
             images, names = file.get("images"), sorted(file)
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        what = " ".join(str(error).split())[:200]
-        raise DataError(f"{path.name}: expected an .npz file, got {type(error).__name__}: {what}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{path.name}: expected an .npz file, got {type(error).__name__}: {reason}") from error
     if images is None:
         raise DataError(f"{path.name}: expected an array 'images', got {names}")
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not images.size:
         raise DataError(f"{path.name}, 'images': expected uint8 [N, H, W, 3], got {images.dtype} {list(images.shape)}")
-    found: np.ndarray = images
-    return found
+    array: np.ndarray = images
+    return array
 
 
 # Called as source(name, path or None, domain=..., seed=...).
 Source = Callable[..., Iterator[Series]]
-SOURCES: Mapping[str, Source] = {"text": documents, "images": pictures, "tables": synthetic_tables}
+SOURCES: Mapping[str, Source] = {"text": documents, "images": images, "tables": synthetic_tables}

@@ -36,9 +36,9 @@ def series_table(series: Iterable[Series]) -> pa.Table:
     columns: list[pa.Array] = []
     for field in SCHEMA:
         if field.name == "values":
-            columns.append(_lists([one.values for one in rows]))
+            columns.append(_lists([item.values for item in rows]))
         else:
-            columns.append(pa.array([getattr(one, field.name) for one in rows], field.type))
+            columns.append(pa.array([getattr(item, field.name) for item in rows], field.type))
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
@@ -49,9 +49,9 @@ def table_series(table: pa.Table) -> list[Series]:
         DataError: the table lacks a column, or one has another type.
     """
     for field in SCHEMA:
-        got = table.schema.field(field.name).type if field.name in table.schema.names else None
-        if got != field.type:
-            raise DataError(f"series table, column {field.name!r}: expected {field.type}, got {got or 'none'}")
+        kind = table.schema.field(field.name).type if field.name in table.schema.names else None
+        if kind != field.type:
+            raise DataError(f"series table, column {field.name!r}: expected {field.type}, got {kind or 'none'}")
     rows = table.select([name for name in SCHEMA.names if name != "values"]).to_pylist()
     return [Series(values=values, **row) for row, values in zip(rows, list_values(table["values"]), strict=True)]
 
@@ -66,13 +66,13 @@ def list_values(column: pa.ChunkedArray) -> list[np.ndarray]:
         flat = chunk.values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
         ends = chunk.offsets.to_numpy()
         missing = chunk.is_null().to_numpy(zero_copy_only=False)
-        for row, gone in enumerate(missing):
-            lists.append(flat[0:0] if gone else flat[ends[row] : ends[row + 1]])
+        for row, is_null in enumerate(missing):
+            lists.append(flat[0:0] if is_null else flat[ends[row] : ends[row + 1]])
     return lists
 
 
 def _lists(values: list[np.ndarray]) -> pa.Array:
-    ends = np.cumsum([0, *(len(one) for one in values)])
+    ends = np.cumsum([0, *(len(item) for item in values)])
     flat = np.concatenate([np.empty(0, np.float32), *values]).astype(np.float32, copy=False)
     if ends[-1] > np.iinfo(np.int32).max:
         raise DataError(f"series table: expected at most 2^31 - 1 values in one table, got {ends[-1]}; write several")

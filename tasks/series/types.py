@@ -60,7 +60,7 @@ class Windows:
     def __len__(self) -> int:
         return len(self.series)
 
-    def observed(self, context: int) -> Int64[np.ndarray, " window"]:
+    def count_observed(self, context: int) -> Int64[np.ndarray, " window"]:
         """Count the observed steps among the last `context` steps before each window's origin."""
         return np.asarray(np.isfinite(self.context[:, -context:]).sum(axis=1))
 
@@ -71,10 +71,10 @@ class Windows:
 
     def take(self, rows: slice | Sequence[int]) -> Self:
         """Select windows, in the order given."""
-        at = np.arange(len(self))[rows]
-        picked = {name: getattr(self, name)[at] for name in ("context", "future", "origin")}
-        starts = None if self.starts is None else self.starts[at]
-        return replace(self, **picked, starts=starts, series=[self.series[row] for row in at.tolist()])
+        indices = np.arange(len(self))[rows]
+        arrays = {name: getattr(self, name)[indices] for name in ("context", "future", "origin")}
+        starts = None if self.starts is None else self.starts[indices]
+        return replace(self, **arrays, starts=starts, series=[self.series[row] for row in indices.tolist()])
 
 
 class Skip(NamedTuple):

@@ -35,15 +35,15 @@ def last_windows(
     earlier: number of steps by which the window is moved towards the beginning of the series. `held_out` is
     still a share of the whole series.
     """
-    how = _How(context, horizon, min_context, held_out)
-    picked, skipped = [], []
-    for index, one in enumerate(series):
-        origin = len(one.values) - horizon - earlier
-        if origin in how.origins(one):
-            picked.append((index, origin))
+    rule = _WindowRule(context, horizon, min_context, held_out)
+    picks, skipped = [], []
+    for index, item in enumerate(series):
+        origin = len(item.values) - horizon - earlier
+        if origin in rule.origins(item):
+            picks.append((index, origin))
         else:
-            skipped.append(Skip(one.series, how.reason(one, earlier)))
-    return _gather(series, picked, how), skipped
+            skipped.append(Skip(item.series, rule.reason(item, earlier)))
+    return _gather(series, picks, rule), skipped
 
 
 def spread_windows(
@@ -88,18 +88,18 @@ def spread_windows(
     """
     if count < 1:
         raise ValueError(f"count: expected at least 1, got {count}")
-    how = _How(context, horizon, min_context, held_out)
-    found, usable, skipped = how.sort(series)
+    rule = _WindowRule(context, horizon, min_context, held_out)
+    origins, usable, skipped = rule.usable_origins(series)
     phases = np.zeros(len(series) + 1) if seed is None else np.random.default_rng([seed, 9]).random(len(series) + 1)
     if len(usable) > count:
         usable = [usable[int((i + phases[-1]) * len(usable) / count)] for i in range(count)]
-    shares = _shares([len(found[index]) for index in usable], count)
-    return _gather(series, _picks(usable, shares, found, context, phases), how), skipped
+    shares = _shares([len(origins[index]) for index in usable], count)
+    return _gather(series, _picks(usable, shares, origins, context, phases), rule), skipped
 
 
-def season_of(one: Series) -> int:
-    """Return the season of a series in steps: its own if it has one, else the season of its frequency."""
-    return seasonality(one.freq) if one.season is None else one.season
+def season_of(series: Series) -> int:
+    """Return the season of a series in steps: `season` if it is given, else the season of its frequency."""
+    return seasonality(series.freq) if series.season is None else series.season
 
 
 @lru_cache(maxsize=64)
@@ -129,7 +129,7 @@ def seasonality(freq: str) -> int:
 
 
 @dataclass(frozen=True)
-class _How:
+class _WindowRule:
     context: int
     horizon: int
     min_context: int
@@ -137,8 +137,8 @@ class _How:
 
     def __post_init__(self) -> None:
         if self.horizon < 1 or not 1 <= self.min_context <= self.context:
-            got = f"got horizon {self.horizon}, min_context {self.min_context}, context {self.context}"
-            raise ValueError(f"windows: expected horizon >= 1 and 1 <= min_context <= context, {got}")
+            arguments = f"got horizon {self.horizon}, min_context {self.min_context}, context {self.context}"
+            raise ValueError(f"windows: expected horizon >= 1 and 1 <= min_context <= context, {arguments}")
         if self.held_out is not None and not 0 < self.held_out <= 1:
             raise ValueError(f"held_out: expected a share in (0, 1] or None, got {self.held_out}")
 
@@ -146,37 +146,37 @@ class _How:
         """Return the first origin whose future lies in the held-out part; earlier steps may be trained on."""
         return 0 if self.held_out is None else int(steps * (1 - self.held_out))
 
-    def origins(self, one: Series) -> np.ndarray:
+    def origins(self, series: Series) -> np.ndarray:
         """Return the usable origins, ascending."""
-        steps = len(one.values)
+        steps = len(series.values)
         # The seasonal error and the scale of added noise are computed from the whole series.
-        if np.isinf(one.values).any():
+        if np.isinf(series.values).any():
             return np.arange(0)
         origins = np.arange(max(1, self.first(steps)), steps - self.horizon + 1)
         # Number of observed steps before each index.
-        before = np.concatenate([[0], np.cumsum(~np.isnan(one.values))])
+        before = np.concatenate([[0], np.cumsum(~np.isnan(series.values))])
         past = before[origins] - before[np.maximum(origins - self.context, 0)]
         future = before[origins + self.horizon] - before[origins]
         return np.asarray(origins[(past >= self.min_context) & (future > 0)])
 
-    def sort(self, series: Sequence[Series]) -> tuple[list[np.ndarray], list[int], list[Skip]]:
+    def usable_origins(self, series: Sequence[Series]) -> tuple[list[np.ndarray], list[int], list[Skip]]:
         """Return each series' usable origins, the indices of series that have any, and the skipped series."""
-        found = [self.origins(one) for one in series]
-        usable = [index for index, origins in enumerate(found) if len(origins)]
-        none = [one for one, origins in zip(series, found, strict=True) if not len(origins)]
-        return found, usable, [Skip(one.series, self.reason(one)) for one in none]
+        origins_by_series = [self.origins(item) for item in series]
+        usable = [index for index, origins in enumerate(origins_by_series) if len(origins)]
+        unusable = [item for item, origins in zip(series, origins_by_series, strict=True) if not len(origins)]
+        return origins_by_series, usable, [Skip(item.series, self.reason(item)) for item in unusable]
 
-    def reason(self, one: Series, earlier: int = 0) -> str:
+    def reason(self, series: Series, earlier: int = 0) -> str:
         """Return why the series' last window, or the one `earlier` steps before it, is not usable."""
-        steps, origin = len(one.values), len(one.values) - self.horizon - earlier
+        steps, origin = len(series.values), len(series.values) - self.horizon - earlier
         before = f" {earlier} steps before the end" if earlier else ""
-        if np.isinf(one.values).any():
+        if np.isinf(series.values).any():
             return "infinite"
         if origin < self.min_context:
             return f"too short for {self.min_context} steps of context and a horizon of {self.horizon}{before}"
         if origin < self.first(steps):
             return f"the held-out part is shorter than the horizon of {self.horizon + earlier}"
-        if np.isnan(one.values[origin : origin + self.horizon]).all():
+        if np.isnan(series.values[origin : origin + self.horizon]).all():
             return "nothing is observed in the future"
         return f"fewer than {self.min_context} observed steps in the context"
 
@@ -186,14 +186,18 @@ def _shares(capacities: Sequence[int], count: int) -> list[int]:
     levels = range(max(capacities, default=0) + 1)
     level = bisect_right(levels, count, key=lambda top: sum(min(capacity, top) for capacity in capacities)) - 1
     shares = [min(capacity, level) for capacity in capacities]
-    above = [index for index, capacity in enumerate(capacities) if capacity > level]
-    for index in above[: count - sum(shares)]:
+    open_series = [index for index, capacity in enumerate(capacities) if capacity > level]
+    for index in open_series[: count - sum(shares)]:
         shares[index] += 1
     return shares
 
 
 def _picks(
-    usable: Sequence[int], shares: Sequence[int], found: Sequence[np.ndarray], context: int, phases: np.ndarray
+    usable: Sequence[int],
+    shares: Sequence[int],
+    origins_by_series: Sequence[np.ndarray],
+    context: int,
+    phases: np.ndarray,
 ) -> list[tuple[int, int]]:
     """Return pairs (series, origin), ordered by rank: all last windows, then all second windows, and so on.
 
@@ -202,25 +206,25 @@ def _picks(
     """
     ranked = []
     for index, share in zip(usable, shares, strict=True):
-        origins = found[index]
+        origins = origins_by_series[index]
         full = origins[origins >= context]
         backwards = (full if len(full) >= share else origins)[::-1]
-        moved = [0, *(int((j + phases[index]) * len(backwards) / share) for j in range(1, share))]
-        ranked += [(j, index, int(backwards[at])) for j, at in enumerate(moved)]
+        offsets = [0, *(int((j + phases[index]) * len(backwards) / share) for j in range(1, share))]
+        ranked += [(j, index, int(backwards[at])) for j, at in enumerate(offsets)]
     return [(index, origin) for _, index, origin in sorted(ranked, key=lambda pick: pick[:2])]
 
 
-def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], how: _How) -> Windows:
-    names, freqs, seasons = ({getattr(one, name) for one in series} for name in ("dataset", "freq", "season"))
+def _gather(series: Sequence[Series], picks: Sequence[tuple[int, int]], rule: _WindowRule) -> Windows:
+    names, freqs, seasons = ({getattr(item, name) for item in series} for name in ("dataset", "freq", "season"))
     if max(len(names), len(freqs), len(seasons)) > 1:
-        got = f"{sorted(names)}, {sorted(freqs)}, {sorted(seasons, key=str)}"
-        raise DataError(f"windows: expected one data set, frequency and season, got {got}")
-    contexts = np.full((len(picks), how.context), np.nan, dtype=np.float32)
-    futures = np.empty((len(picks), how.horizon), dtype=np.float32)
+        values = f"{sorted(names)}, {sorted(freqs)}, {sorted(seasons, key=str)}"
+        raise DataError(f"windows: expected one data set, frequency and season, got {values}")
+    contexts = np.full((len(picks), rule.context), np.nan, dtype=np.float32)
+    futures = np.empty((len(picks), rule.horizon), dtype=np.float32)
     for row, (index, origin) in enumerate(picks):
-        past = series[index].values[max(0, origin - how.context) : origin]
-        contexts[row, how.context - len(past) :] = past
-        futures[row] = series[index].values[origin : origin + how.horizon]
+        past = series[index].values[max(0, origin - rule.context) : origin]
+        contexts[row, rule.context - len(past) :] = past
+        futures[row] = series[index].values[origin : origin + rule.horizon]
     freq = next(iter(freqs), "")
     return Windows(
         context=contexts,

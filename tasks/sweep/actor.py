@@ -23,7 +23,7 @@ from typing import Any
 from tsfmscope.tasks import buffer_pool
 from tsfmscope.tasks.errors import SweepError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, Job, Result, StoreCallbacks
-from tsfmscope.tasks.producer_consumer import used
+from tsfmscope.tasks.producer_consumer import consume
 from tsfmscope.tasks.sweep.policy import Failure
 
 # Seconds above which a call is long: the jobs queued behind it may find a better actor.
@@ -227,7 +227,7 @@ class Worker:
             )
         if result.dump is None:
             return result
-        info = used(partial(self._callbacks.write_dump, job), result.dump)
+        info = consume(partial(self._callbacks.write_dump, job), result.dump)
         return Result(rows=[{**result.rows[0], **info}, *result.rows[1:]], tokens=result.tokens)
 
     def _context(self, divisor: int = 1) -> ExecutionContext:

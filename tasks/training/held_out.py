@@ -16,11 +16,11 @@ from tsfmscope.tasks.series.windows import spread_windows
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Forecaster
 
-# added to a recipe's seed, so that no series of the training pool is drawn again
-UNSEEN = 7_919
-# Shelim et al. 2025, Table 4
+# Added to a recipe's seed, so that no series of the training pool is drawn again
+SEED_OFFSET = 7_919
+# Steps. Source: Shelim et al. 2025, Table 4.
 SYNTHETIC_HORIZON = 64
-# share of the synthetic windows from the ten named sets; the others are of random compositions
+# Share of the synthetic windows from the ten named sets; the others are of random compositions.
 NAMED_SHARE = 0.4
 
 
@@ -50,15 +50,15 @@ def unseen_windows(count: int, *, context: int, seed: int) -> list[Windows]:
     `count` windows are synthetic, of random KernelSynth compositions and of the ten named sets. The bundled
     series add as many windows as they have with targets in the last 20 %, which was held out.
     """
-    each = -(-int(count * NAMED_SHARE) // len(SYNTHETIC))
-    series = {"kernelsynth": kernelsynth_series(count - each * len(SYNTHETIC), seed + UNSEEN)}
-    for name, one in SYNTHETIC.items():
-        series[name] = synthetic_set(name, one.kernel(), count=each, seed=seed + UNSEEN)
-    found = [_cut(one, context, SYNTHETIC_HORIZON, len(one), None) for one in series.values()]
+    per_set = -(-int(count * NAMED_SHARE) // len(SYNTHETIC))
+    series = {"kernelsynth": kernelsynth_series(count - per_set * len(SYNTHETIC), seed + SEED_OFFSET)}
+    for name, generator in SYNTHETIC.items():
+        series[name] = synthetic_set(name, generator.kernel(), count=per_set, seed=seed + SEED_OFFSET)
+    batches = [_cut(members, context, SYNTHETIC_HORIZON, len(members), None) for members in series.values()]
     for name in BUNDLED:
         bundled = load_bundled(name)
-        found.append(_cut(bundled, context, CATALOG[name].horizon, 3 * len(bundled), HELD_OUT))
-    return found
+        batches.append(_cut(bundled, context, CATALOG[name].horizon, 3 * len(bundled), HELD_OUT))
+    return batches
 
 
 def _cut(series: list[Series], context: int, horizon: int, count: int, held_out: float | None) -> Windows:

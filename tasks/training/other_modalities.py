@@ -60,7 +60,9 @@ def _images(rng: np.random.Generator, count: int, context: int, horizon: int) ->
     side = math.isqrt(context // 3)
     if context != 3 * side * side or horizon != 1:
         raise ValueError(f"images: expected contexts of 3 n^2 pixels and horizon 1, got {context} and {horizon}")
-    return np.stack([other_modalities.item(crop) for crop in other_modalities.crops(count, side, rng, seen=True)])
+    return np.stack(
+        [other_modalities.item(crop) for crop in other_modalities.crops(count, side, rng, is_training=True)]
+    )
 
 
 def _tables(rng: np.random.Generator, count: int, context: int, horizon: int) -> np.ndarray:

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from tsfmscope.tasks.models.base import Family
 
-# log of a training while it runs; it is deleted when the training ends and remains if the training
-# is stopped
+# Log of a running training. It is deleted at the end, and remains if the training is stopped.
 PROGRESS = "progress.jsonl"
 
 
@@ -37,7 +36,7 @@ class TrainingResult(NamedTuple):
     """Rows (step, loss, learning_rate) of a training, and the number of observed values of this run."""
 
     rows: list[dict[str, Any]]
-    seen: int
+    n_values: int
 
 
 def pretrain(
@@ -60,20 +59,20 @@ def pretrain(
         embedding: `folder` and `key` of the checkpoint whose embedding is copied.
     """
     with start_processes(recipe, embedding, folder) as share:
-        family, rows, seen = take_part(recipe, embedding, folder, share)
+        family, rows, n_values = take_part(recipe, embedding, folder, share)
     rows = [{"model": model, **row} for row in rows]
     _write(family, folder)
     for name in ("state.pt", PROGRESS):
         (folder / name).unlink(missing_ok=True)
     (folder / "training.json").write_text(json.dumps(rows, indent=0) + "\n")
     write_recipe(folder, {"key": key, "recipe": recipe})
-    return TrainingResult(rows, seen)
+    return TrainingResult(rows, n_values)
 
 
 def take_part(
     recipe: Mapping[str, Any], embedding: Mapping[str, str] | None, folder: Path, share: Share
 ) -> tuple[Family, list[dict[str, Any]], int]:
-    """Train as one of the processes; return the trained family, all rows and the number of values seen.
+    """Train as one of the processes; return the trained family, all rows and the number of observed values.
 
     Only the first process writes files. ValueError if the corpus and the family differ in modality.
     """
@@ -82,8 +81,8 @@ def take_part(
     if corpus.modality != family.modality:
         raise ValueError(f"mixture {recipe['mixture']}: got {corpus.modality}, {family.name} reads {family.modality}")
     family.network.to(current_context().device)
-    rows, seen = _train(family, corpus, recipe, folder, share)
-    return family, rows, seen
+    rows, n_values = _train(family, corpus, recipe, folder, share)
+    return family, rows, n_values
 
 
 def _write(family: Family, folder: Path) -> None:
@@ -125,16 +124,16 @@ def _train(
             # Reported again, since the watcher may have been killed before it recorded the first
             # report.
             report(row)
-    first, seen = rows[-1]["step"] if rows else 0, 0
+    first, n_values = rows[-1]["step"] if rows else 0, 0
     if share.first and not first:
         _snapshot(family, recipe, 0, folder)
     losses: list[float] = []
     forward, draw = share.loss(family), partial(_draw, corpus, recipe, family.dated)
-    started = time.monotonic()
+    start_time = time.monotonic()
     for step in range(first + 1, steps + 1):
         loss, values = _step(forward, draw, recipe, step, optimizer, share)
         losses.append(loss)
-        seen += values
+        n_values += values
         schedule.step()
         if not share.first:
             continue
@@ -142,15 +141,15 @@ def _train(
         if step % recipe["log_every"] == 0 or step == steps:
             rows.append({"step": step, "loss": float(np.mean(losses)), "learning_rate": schedule.get_last_lr()[0]})
             losses.clear()
-            _progress(folder, rows[-1], steps, (time.monotonic() - started) / (step - first))
+            _progress(folder, rows[-1], steps, (time.monotonic() - start_time) / (step - first))
             if step % recipe["save_every"] == 0:
                 _save(folder, network, optimizer, schedule, rows)
                 report(rows[-1])
     network.eval()
-    return rows, seen
+    return rows, n_values
 
 
-def _draw(corpus: AnyCorpus, recipe: Mapping[str, Any], dated: bool, step: int) -> list[np.ndarray]:
+def _draw(corpus: AnyCorpus, recipe: Mapping[str, Any], has_dates: bool, step: int) -> list[np.ndarray]:
     """Draw context and future of one step, and their dates if the family reads dates."""
     batch = corpus.batch(
         step,
@@ -160,7 +159,7 @@ def _draw(corpus: AnyCorpus, recipe: Mapping[str, Any], dated: bool, step: int) 
         horizon=recipe["horizon"],
         min_past=recipe["min_past"],
     )
-    return [batch.context, batch.future, *([batch.dates()] if dated else [])]
+    return [batch.context, batch.future, *([batch.dates()] if has_dates else [])]
 
 
 def _step(
@@ -178,7 +177,7 @@ def _step(
     import torch
 
     batch = draw(step)
-    seen = sum(np.count_nonzero(~np.isnan(part)) for part in batch[:2])
+    n_values = sum(np.count_nonzero(~np.isnan(part)) for part in batch[:2])
     *parts, weight = share.part(*batch)
     # Seed of dropout: a resumed run repeats an uninterrupted one, and every process drops other
     # units.
@@ -190,9 +189,10 @@ def _step(
         raise FloatingPointError(f"loss at step {step} is {mean}; lower learning_rate {recipe['learning_rate']}")
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    torch.nn.utils.clip_grad_norm_([one for group in optimizer.param_groups for one in group["params"]], 1.0)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
     optimizer.step()
-    return mean, int(seen)
+    return mean, int(n_values)
 
 
 def _precision(name: str) -> contextlib.AbstractContextManager[Any]:
@@ -213,14 +213,14 @@ def _snapshot(family: Family, recipe: Mapping[str, Any], step: int, folder: Path
     """Save the weights if the recipe lists this step; a resumed run replaces what it wrote before."""
     if step not in recipe.get("snapshots", ()):
         return
-    kept = folder / SNAPSHOTS / f"step-{step}"
-    making = kept.with_name(f"making-{kept.name}")
-    for old in (making, kept):
+    final = folder / SNAPSHOTS / f"step-{step}"
+    temporary = final.with_name(f"making-{final.name}")
+    for old in (temporary, final):
         shutil.rmtree(old, ignore_errors=True)
-    making.mkdir(parents=True)
-    _write(family, making)
+    temporary.mkdir(parents=True)
+    _write(family, temporary)
     # The rename comes last, so that a folder of the final name is always complete.
-    making.rename(kept)
+    temporary.rename(final)
 
 
 def _save(folder: Path, network: Any, optimizer: Any, schedule: Any, rows: list[dict[str, Any]]) -> None:
@@ -254,7 +254,7 @@ def _resume(folder: Path, network: Any, optimizer: Any, schedule: Any) -> list[d
 def _progress(folder: Path, row: Mapping[str, Any], steps: int, seconds_per_step: float) -> None:
     """Append a line to the progress log, which `tsfmscope status` reads during a training."""
     folder.mkdir(parents=True, exist_ok=True)
-    left = (steps - row["step"]) * seconds_per_step
-    line = {**row, "steps": steps, "steps_per_s": 1 / seconds_per_step, "seconds_left": left}
+    seconds_left = (steps - row["step"]) * seconds_per_step
+    line = {**row, "steps": steps, "steps_per_s": 1 / seconds_per_step, "seconds_left": seconds_left}
     with (folder / PROGRESS).open("a") as file:
         file.write(json.dumps(line) + "\n")

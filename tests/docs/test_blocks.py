@@ -88,7 +88,7 @@ def test_sql_of_a_page_is_answered(connection: duckdb.DuckDBPyConnection, block:
 
 
 def test_the_sql_behind_every_picture_is_answered(connection: duckdb.DuckDBPyConnection) -> None:
-    for page in studies.found(ROOT):
+    for page in studies.every_page(ROOT):
         asked = studies.sqls(page)
         assert asked, page.name
         for _, sql in asked:

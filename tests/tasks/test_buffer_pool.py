@@ -72,11 +72,11 @@ def test_a_larger_array_takes_a_smaller_ones_place_and_few_are_kept() -> None:
     arrays = [large, *(buffer_pool.empty((ROWS, 64)) for _ in range(3))]
     del large
     arrays.clear()
-    assert len(buffer_pool._free) == buffer_pool.KEPT
+    assert len(buffer_pool._free) == buffer_pool.MAX_BLOCKS
 
 
 def test_what_takes_more_than_all_that_may_be_kept_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffer_pool, "KEPT_BYTES", 3 * buffer_pool.LARGE)
+    monkeypatch.setattr(buffer_pool, "MAX_BYTES", 3 * buffer_pool.LARGE)
     arrays = [buffer_pool.empty((2 * ROWS, 64)), buffer_pool.empty((2 * ROWS, 64))]
     arrays.clear()
     assert [len(block) for block in buffer_pool._free] == [2 * buffer_pool.LARGE]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tsfmscope.tasks.producer_consumer import ProducerConsumer, used
+from tsfmscope.tasks.producer_consumer import ProducerConsumer, consume
 
 WHERE: ContextVar[str] = ContextVar("WHERE")
 
@@ -25,14 +25,14 @@ def three(give: Callable[[int], None]) -> None:
         give(n)
 
 
-@pytest.mark.parametrize("take", [list, lambda feed: used(list, feed), lambda feed: used(list, feed.then(iter))])
+@pytest.mark.parametrize("take", [list, lambda feed: consume(list, feed), lambda feed: consume(list, feed.then(iter))])
 def test_all_that_is_made_is_used_in_order(take: Callable[[ProducerConsumer[int, int]], list[int]]) -> None:
     assert take(ProducerConsumer(three, doubled)) == [0, 2, 4]
     assert take(ProducerConsumer(lambda give: None, doubled)) == []
 
 
 def test_what_is_no_feed_is_used_here() -> None:
-    assert used(lambda made: (list(made), threading.get_ident()), [1, 2]) == ([1, 2], threading.get_ident())
+    assert consume(lambda made: (list(made), threading.get_ident()), [1, 2]) == ([1, 2], threading.get_ident())
 
 
 def test_what_was_made_is_used_before_the_next_is() -> None:
@@ -50,7 +50,7 @@ def test_what_was_made_is_used_before_the_next_is() -> None:
             arrived.set()
         return threading.get_ident()
 
-    assert used(use, ProducerConsumer(work, doubled)) != threading.get_ident()
+    assert consume(use, ProducerConsumer(work, doubled)) != threading.get_ident()
     assert seen == [2, 4]
 
 
@@ -62,7 +62,7 @@ def test_the_work_is_done_in_the_callers_thread_and_both_see_its_context() -> No
         threads.append(threading.get_ident())
         give(WHERE.get())
 
-    assert used(lambda made: [*made, WHERE.get()], ProducerConsumer(work, iter)) == ["here", "here"]
+    assert consume(lambda made: [*made, WHERE.get()], ProducerConsumer(work, iter)) == ["here", "here"]
     assert threads == [threading.get_ident()]
 
 
@@ -82,7 +82,7 @@ def test_when_the_work_fails_its_user_ends_first_and_the_error_is_the_works(erro
             ended.append("cleaned up")
 
     with pytest.raises(type(error)) as raised:
-        used(use, ProducerConsumer(work, doubled))
+        consume(use, ProducerConsumer(work, doubled))
     assert raised.value is error
     assert ended == ["cleaned up"]
 
@@ -103,7 +103,7 @@ def test_when_its_user_fails_the_work_ends_early_with_the_users_error() -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        used(use, ProducerConsumer(work, doubled))
+        consume(use, ProducerConsumer(work, doubled))
     assert len(made) < 10**6
 
 
@@ -113,7 +113,7 @@ def test_an_error_after_the_last_is_raised_too() -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        used(use, ProducerConsumer(three, doubled))
+        consume(use, ProducerConsumer(three, doubled))
 
 
 def interrupted(moment: int) -> tuple[bool, list[list[int]]]:
@@ -132,7 +132,7 @@ def interrupted(moment: int) -> tuple[bool, list[list[int]]]:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        used(lambda made: whole.append(list(made)), ProducerConsumer(three, doubled))
+        consume(lambda made: whole.append(list(made)), ProducerConsumer(three, doubled))
     except KeyboardInterrupt:
         return True, whole
     finally:

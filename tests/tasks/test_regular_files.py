@@ -17,7 +17,7 @@ from tsfmscope.tasks.models.lag_llama.checkpoint import read_lightning
 from tsfmscope.tasks.regular_files import check_regular, open_regular, read_bytes, read_text
 from tsfmscope.tasks.series.files.parquet import load_parquet
 from tsfmscope.tasks.series.files.user_files import load_own
-from tsfmscope.tasks.series.other_modalities import documents, pictures
+from tsfmscope.tasks.series.other_modalities import documents, images
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(30)
@@ -66,7 +66,7 @@ def test_a_regular_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
         ("a.csv", lambda path: load_own(path, name="mine")),
         ("a.csv.gz", lambda path: load_own(path, name="mine")),
         ("a.txt", lambda path: list(documents("text", path))),
-        ("a.npz", lambda path: list(pictures("images", path))),
+        ("a.npz", lambda path: list(images("images", path))),
     ],
 )
 def test_a_file_of_data_that_is_none_is_an_error_that_names_it(

@@ -25,7 +25,7 @@ EARLIEST, LATEST = 10**8, 10**10 - 1
 CLEARLY = 2
 
 
-def parsed(column: pd.Series, where: str) -> tuple[pd.Series, str]:
+def parse_times(column: pd.Series, location: str) -> tuple[pd.Series, str]:
     """Parse times in UTC, with a note if the order of day and month is a guess.
 
     A cell without a time becomes NaT. Dates such as 13/01/2024 and 13.01.24 are all read in one order. Cells
@@ -33,7 +33,7 @@ def parsed(column: pd.Series, where: str) -> tuple[pd.Series, str]:
     or the order that is clearly more sorted or more even; else month-first. ISO dates and names of months
     are unambiguous.
 
-    where: file and column, for messages.
+    location: file and column, for messages.
 
     Raises:
         DataError: some cells have a day above 12 in the first field and others in the second.
@@ -42,15 +42,15 @@ def parsed(column: pd.Series, where: str) -> tuple[pd.Series, str]:
     first, second = (pd.to_numeric(fields[name]) for name in ("first", "second"))
     dates = first.between(1, 31) & second.between(1, 31) & ((first <= 12) | (second <= 12))
     fields = fields[dates]
-    days, months = (column[dates & (one > 12)] for one in (first, second))
+    days, months = (column[dates & (field > 12)] for field in (first, second))
     if len(days) and len(months):
         raise DataError(
-            f"{where}: expected one order of day and month, got {days.iloc[0]!r} and {months.iloc[0]!r}; "
+            f"{location}: expected one order of day and month, got {days.iloc[0]!r} and {months.iloc[0]!r}; "
             "write dates as 2024-01-31"
         )
     if len(days) or len(months) or fields.empty:
         return _read(column, fields, day_first=len(days) > 0), ""
-    day_first, month_first = (_read(column, fields, day_first=one) for one in (True, False))
+    day_first, month_first = (_read(column, fields, day_first=order) for order in (True, False))
     if day_first.equals(month_first):
         return month_first, ""
     decided = _is_day_first(day_first, month_first)
@@ -59,25 +59,25 @@ def parsed(column: pd.Series, where: str) -> tuple[pd.Series, str]:
     differs = (day_first != month_first) & dates
     value, read = column[differs].iloc[0], month_first[differs].iloc[0]
     return month_first, (
-        f"{where}: no day above 12 says which of day and month comes first; read month-first, {value} as "
-        f"{read:%Y-%m-%d}; write it so if that is wrong"
+        f"{location}: no day above 12 shows whether day or month comes first; read month-first, {value} as "
+        f"{read:%Y-%m-%d}; if that is wrong, write dates as 2024-01-31"
     )
 
 
-def of_numbers(column: pd.Series) -> pd.Series | None:
+def parse_numeric_times(column: pd.Series) -> pd.Series | None:
     """Parse times in UTC from whole numbers: 20240131, or seconds, milli-, micro- or nanoseconds since 1970.
 
     Return None where the numbers are none of these, such as years or a count of rows. A missing number
     becomes NaT.
     """
-    given = column.dropna()
-    if given.empty or (given != given.round()).any():
+    values = column.dropna()
+    if values.empty or (values != values.round()).any():
         return None
-    low, high = float(given.min()), float(given.max())
+    low, high = float(values.min()), float(values.max())
     if low >= 1800_01_01 and high <= 2200_12_31:
         text = column.astype("Int64").astype("string")
         times = pd.to_datetime(text, format="%Y%m%d", utc=True, errors="coerce")
-        return times if times.notna().sum() == len(given) else None
+        return times if times.notna().sum() == len(values) else None
     for unit, scale in SINCE.items():
         if low >= EARLIEST * scale and high <= LATEST * scale:
             return pd.to_datetime(column, unit=unit, utc=True)
@@ -99,7 +99,7 @@ def _read(column: pd.Series, fields: pd.DataFrame, *, day_first: bool) -> pd.Ser
 def _is_day_first(day_first: pd.Series, month_first: pd.Series) -> bool | None:
     """Return whether the day-first reading looks more like the times of a table; None if undecided."""
     regular = [
-        bool(frequency(pd.DatetimeIndex(one.dropna()).unique().sort_values())) for one in (day_first, month_first)
+        bool(frequency(pd.DatetimeIndex(times.dropna()).unique().sort_values())) for times in (day_first, month_first)
     ]
     if any(regular):
         return None if all(regular) else regular[0]
@@ -124,5 +124,5 @@ def _unevenness(times: pd.Series) -> float:
 
 
 def _seconds(times: pd.Series) -> Float64[np.ndarray, " time"]:
-    found: np.ndarray = pd.DatetimeIndex(times.dropna()).as_unit("ns").asi8 / 1e9
-    return found
+    seconds: np.ndarray = pd.DatetimeIndex(times.dropna()).as_unit("ns").asi8 / 1e9
+    return seconds

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.hub import download
-from tsfmscope.tasks.series.files.parquet import DAMAGED, MIN_LENGTH, Loaded, select
+from tsfmscope.tasks.series.files.parquet import DAMAGED, MIN_LENGTH, LoadedSeries, select
 from tsfmscope.tasks.series.tables import list_values
 from tsfmscope.tasks.series.types import Series
 
@@ -29,7 +29,7 @@ def load_hub(
     min_length: int = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
     cache: Path | None = None,
-) -> Loaded:
+) -> LoadedSeries:
     """Read one data set of a hub repository (a folder of Parquet shards), such as "m4_hourly".
 
     A row has an id, a list of times (timestamp) and one list of numbers per variate. Each variate is one
@@ -47,8 +47,8 @@ def load_hub(
     folder, revision = download(repository, [f"{name}/*.parquet"], allowed=allowed, kind="dataset", cache=cache)
     shards = sorted((folder / name).glob("*.parquet"))
     provenance = f"hub {repository}@{revision} {name}"
-    found = [one for shard in shards for one in _series(shard, name, domain, provenance)]
-    return select(found, min_length=min_length, sample=sample)
+    series = [item for shard in shards for item in _series(shard, name, domain, provenance)]
+    return select(series, min_length=min_length, sample=sample)
 
 
 def infer_freq(times: Sequence[datetime]) -> str:
@@ -65,17 +65,17 @@ def _series(shard: Path, name: str, domain: str, provenance: str) -> list[Series
         raise DataError(f"{name}/{shard.name}: expected a Parquet file, got {' '.join(str(error).split())}") from error
     variates = [field.name for field in table.schema if _is_number_list(field.type)]
     if "id" not in table.schema.names or "timestamp" not in table.schema.names or not variates:
-        got = ", ".join(f"{field.name} {field.type}" for field in table.schema)
-        raise DataError(f"{name}/{shard.name}: expected columns id, timestamp and lists of numbers, got {got}")
+        columns = ", ".join(f"{field.name} {field.type}" for field in table.schema)
+        raise DataError(f"{name}/{shard.name}: expected columns id, timestamp and lists of numbers, got {columns}")
     values = {variate: list_values(table[variate]) for variate in variates}
-    found = []
+    series = []
     for row, (item, first) in enumerate(zip(table["id"].to_pylist(), _first_times(table["timestamp"]), strict=True)):
         facts: dict[str, Any] = {"domain": domain, "freq": infer_freq(first), "provenance": provenance}
         facts["start"] = first[0] if len(first) else None
         for variate in variates:
             label = str(item) if len(variates) == 1 else f"{item}:{variate}"
-            found.append(Series(name, label, values[variate][row], **facts))
-    return found
+            series.append(Series(name, label, values[variate][row], **facts))
+    return series
 
 
 def _first_times(column: pa.ChunkedArray, count: int = 16) -> list[list[datetime]]:

@@ -37,7 +37,7 @@ BYTES = 16
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedSeries:
     """Series of one source, and what was left out.
 
     available: number of usable series before sampling; skipped: unusable series, with reasons; missing:
@@ -60,7 +60,7 @@ def load_parquet(
     items: str | Sequence[str] | None = None,
     min_length: int = MIN_LENGTH,
     sample: tuple[int, int] | None = None,
-) -> Loaded:
+) -> LoadedSeries:
     """Read the usable series of one file.
 
     Args:
@@ -89,7 +89,7 @@ def load_parquet(
     except OverflowError as error:
         raise DataError(f"{path.name}, column 'start': expected times of the years 1 to 9999, got {error}") from error
     name = dataset or path.stem
-    found = [
+    series = [
         Series(name, item, values, domain, freq or "", start, provenance=f"file {path.name}")
         for item, start, freq, values in zip(
             table["item_id"].to_pylist(),
@@ -99,26 +99,28 @@ def load_parquet(
             strict=True,
         )
     ]
-    return select(found, min_length=min_length, sample=sample)
+    return select(series, min_length=min_length, sample=sample)
 
 
-def select(found: Iterable[Series], *, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None) -> Loaded:
+def select(
+    series: Iterable[Series], *, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None
+) -> LoadedSeries:
     """Return the usable series and the skipped ones.
 
     sample: (max_series, seed): take a seeded sample, in the given order, where more series are usable.
     """
     usable, skipped = [], []
-    for one in found:
-        reason = unusable(one.values, min_length)
+    for item in series:
+        reason = unusable(item.values, min_length)
         if reason is None:
-            usable.append(one)
+            usable.append(item)
         else:
-            skipped.append(Skip(one.series, reason))
-    kept = usable
+            skipped.append(Skip(item.series, reason))
+    selected = usable
     if sample is not None and len(usable) > sample[0]:
         rng = np.random.default_rng(sample[1])
-        kept = [usable[i] for i in sorted(rng.choice(len(usable), size=sample[0], replace=False))]
-    return Loaded(kept, skipped, len(usable))
+        selected = [usable[i] for i in sorted(rng.choice(len(usable), size=sample[0], replace=False))]
+    return LoadedSeries(selected, skipped, len(usable))
 
 
 def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:
@@ -135,7 +137,7 @@ def unusable(values: np.ndarray, min_length: int = MIN_LENGTH) -> str | None:
     return "constant" if observed.min() == observed.max() else None
 
 
-def opened(path: Path) -> pq.ParquetFile:
+def open_series_file(path: Path) -> pq.ParquetFile:
     """Open a Parquet file of series and check its columns; only the schema is read.
 
     Raises:
@@ -152,15 +154,15 @@ def opened(path: Path) -> pq.ParquetFile:
     except DAMAGED as error:
         raise DataError(f"{path.name}: expected a Parquet file, got {_short(error)}") from error
     for column, (expected, fits) in _COLUMNS.items():
-        got = [field.type for field in schema if field.name == column]
-        if len(got) != 1 or not fits(got[0]):
-            what = ", ".join(map(str, got)) if got else f"none (columns: {', '.join(names)})"
-            raise DataError(f"{path.name}, column {column!r}: expected one of type {expected}, got {what}")
+        types = [field.type for field in schema if field.name == column]
+        if len(types) != 1 or not fits(types[0]):
+            description = ", ".join(map(str, types)) if types else f"none (columns: {', '.join(names)})"
+            raise DataError(f"{path.name}, column {column!r}: expected one of type {expected}, got {description}")
     return file
 
 
 def _read(path: Path) -> pa.Table:
-    file = opened(path)
+    file = open_series_file(path)
     try:
         check_room(numbers_of(path), path)
         table = file.read(columns=list(_COLUMNS))
@@ -187,10 +189,10 @@ def numbers_of(path: Path) -> int:
     pyarrow 26 ends the process where a footer's histograms do not fit (found by tests/fuzz.py).
     """
     with duckdb.connect() as connection:
-        counted = connection.execute(
+        relation = connection.execute(
             "select sum(num_values)::hugeint from parquet_metadata(?)", [glob.escape(str(path))]
         )
-        return int(counted.fetchall()[0][0] or 0)
+        return int(relation.fetchall()[0][0] or 0)
 
 
 def check_room(numbers: int, path: Path) -> None:
@@ -211,12 +213,12 @@ def _matches(ids: Sequence[str], items: str | Sequence[str] | None, path: Path) 
             pattern = re.compile(items)
         except re.error as error:
             raise DataError(f"items: expected a regular expression, got {items!r} ({error})") from error
-        matches = [pattern.fullmatch(one) is not None for one in ids]
+        matches = [pattern.fullmatch(item) is not None for item in ids]
     else:
-        unknown = sorted(set(items) - set(ids))
-        if unknown:
-            raise DataError(f"{path.name}: item ids {unknown[:5]} are not in the file; it has {', '.join(ids[:5])} ...")
-        matches = [one in set(items) for one in ids]
+        absent = sorted(set(items) - set(ids))
+        if absent:
+            raise DataError(f"{path.name}: item ids {absent[:5]} are not in the file; it has {', '.join(ids[:5])} ...")
+        matches = [item in set(items) for item in ids]
     if ids and not any(matches):
         raise DataError(f"{path.name}: no item id matches {items!r}; it has {', '.join(ids[:5])} ...")
     return matches

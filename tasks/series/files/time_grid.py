@@ -46,15 +46,15 @@ def frequency(times: pd.DatetimeIndex) -> str:
     return next((freq for view in _views(times) if (freq := infer_freq(view[:FREQ_STEPS].to_list()))), "")
 
 
-def grid(times: pd.DatetimeIndex, known: Iterable[str] = ()) -> Grid | None:
+def grid(times: pd.DatetimeIndex, similar: Iterable[str] = ()) -> Grid | None:
     """Fit the grid with the fewest missing times to ascending, unique times; None where none fits.
 
     Hours are regular in UTC, days in local time: both are tried. known: aliases of similar series, for a
     series that is too short to show its own.
     """
-    shown = ((view, freq) for view in _views(times) for freq in dict.fromkeys([*known, *_shown(view)]))
-    found = [one for view, freq in shown if (one := _fitting(view, freq)) is not None]
-    return min(found, key=lambda one: one.steps, default=None)
+    candidates = ((view, freq) for view in _views(times) for freq in dict.fromkeys([*similar, *_inferred_freqs(view)]))
+    grids = [fit for view, freq in candidates if (fit := _fit_grid(view, freq)) is not None]
+    return min(grids, key=lambda fit: fit.steps, default=None)
 
 
 def missing_times(missing: Mapping[str, int]) -> str:
@@ -79,29 +79,29 @@ def _views(times: pd.DatetimeIndex) -> Iterator[pd.DatetimeIndex]:
         yield wall
 
 
-def _shown(times: pd.DatetimeIndex) -> Iterator[str]:
+def _inferred_freqs(times: pd.DatetimeIndex) -> Iterator[str]:
     """Yield the aliases inferred from the first times, then from short windows spread over the series."""
     yield infer_freq(times[:FREQ_STEPS].to_list())
     for at in np.unique(np.linspace(0, max(len(times) - WINDOW, 0), WINDOWS, dtype=int)):
         yield infer_freq(times[at : at + WINDOW].to_list())
 
 
-def _fitting(times: pd.DatetimeIndex, freq: str) -> Grid | None:
+def _fit_grid(times: pd.DatetimeIndex, freq: str) -> Grid | None:
     """Return the grid of the given frequency, or None.
 
     A grid fits if it contains every time, and enough of its times are the series' own.
     """
     if not freq:
         return None
-    first, last, most = times[0], times[-1], len(times) / LEAST
+    first, last, longest = times[0], times[-1], len(times) / LEAST
     try:
         start = pd.date_range(first, periods=2, freq=freq)
         # A rough bound before the grid is built: months and business days differ in length.
-        if (last - first) / (start[1] - start[0]) > 2 * most:
+        if (last - first) / (start[1] - start[0]) > 2 * longest:
             return None
         regular = pd.date_range(first, last, freq=freq)
     # The dates lie outside the years that pandas supports.
     except (ValueError, OverflowError):
         return None
     at = regular.get_indexer(times)
-    return None if (at < 0).any() or len(regular) > most else Grid(freq, len(regular), at.astype(np.int64))
+    return None if (at < 0).any() or len(regular) > longest else Grid(freq, len(regular), at.astype(np.int64))

@@ -20,12 +20,12 @@ from pandas.api import types
 
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.regular_files import check_regular
-from tsfmscope.tasks.series.files.date_columns import of_numbers, parsed
-from tsfmscope.tasks.series.files.number_columns import fractions, is_text, numbers, row_of
+from tsfmscope.tasks.series.files.date_columns import parse_numeric_times, parse_times
+from tsfmscope.tasks.series.files.number_columns import decimal_sign, is_text, row_of, to_numbers
 from tsfmscope.tasks.series.files.parquet import (
     DAMAGED,
     MIN_LENGTH,
-    Loaded,
+    LoadedSeries,
     check_room,
     load_parquet,
     numbers_of,
@@ -65,7 +65,9 @@ NAMED = 5
 TIMELY = {False: 0.9, True: 0.5}
 
 
-def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None) -> Loaded:
+def load_own(
+    path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None
+) -> LoadedSeries:
     """Read the usable series of a file, or of all files of a folder, in their order.
 
     Parquet with the columns item_id, start, freq, target is read as the pipeline reads it. Any other table
@@ -97,50 +99,55 @@ def load_own(path: Path, *, name: str, min_length: int = MIN_LENGTH, sample: tup
             ids and several columns of values, and series of several frequencies also raise it.
     """
     if path.is_dir():
-        files = sorted(one for one in path.iterdir() if one.is_file() and one.name.endswith(SUFFIXES))
+        files = sorted(file for file in path.iterdir() if file.is_file() and file.name.endswith(SUFFIXES))
         if not files:
-            raise DataError(f"{path}: the folder holds no file of {', '.join(SUFFIXES)}; put some there, or name one")
+            raise DataError(f"{path}: the folder contains no file of {', '.join(SUFFIXES)}; add one, or name a file")
     else:
         try:
             check_regular(path)
         except OSError as error:
             raise DataError(f"{path}: {error.strerror}; name a file or a folder of files") from error
         files = [path]
-    found: list[Series] = []
+    series_of_files: list[Series] = []
     skipped: list[Skip] = []
     missing: dict[str, int] = {}
     notes: list[str] = []
     for file in files:
-        series, unusable, said = _of_file(file, name)
-        notes += said
+        series, unusable, file_notes = _of_file(file, name)
+        notes += file_notes
         prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
-        found += [dataclasses.replace(one, series=prefix + one.series) for one, _ in series]
-        missing |= {prefix + one.series: n for one, n in series if n}
-        skipped += [Skip(prefix + one.series, one.reason) for one in unusable]
-    freqs = sorted({one.freq for one in found} - {""})
+        series_of_files += [dataclasses.replace(item, series=prefix + item.series) for item, _ in series]
+        missing |= {prefix + item.series: n for item, n in series if n}
+        skipped += [Skip(prefix + skip.series, skip.reason) for skip in unusable]
+    freqs = sorted({item.freq for item in series_of_files} - {""})
     if len(freqs) > 1:
-        raise DataError(f"{path}: series of several frequencies, {', '.join(freqs)}; look at those of one at a time")
+        raise DataError(
+            f"{path}: series of several frequencies, {', '.join(freqs)}; use the series of one frequency at a time"
+        )
     # A short series, or one with gaps, has no frequency of its own.
     common = freqs[0] if freqs else ""
-    kept = select((dataclasses.replace(one, freq=common) for one in found), min_length=min_length, sample=sample)
-    missing = {one.series: missing[one.series] for one in kept.series if one.series in missing}
-    if len(kept.series) < kept.available:
-        notes.append(f"{path}: {len(kept.series)} of {kept.available} series, a seeded sample; --max-series takes more")
-    return Loaded(kept.series, skipped + kept.skipped, kept.available, missing, notes)
+    same_freq = (dataclasses.replace(item, freq=common) for item in series_of_files)
+    selected = select(same_freq, min_length=min_length, sample=sample)
+    missing = {item.series: missing[item.series] for item in selected.series if item.series in missing}
+    if len(selected.series) < selected.available:
+        notes.append(
+            f"{path}: {len(selected.series)} of {selected.available} series, a seeded sample; --max-series takes more"
+        )
+    return LoadedSeries(selected.series, skipped + selected.skipped, selected.available, missing, notes)
 
 
 def load_frame(
     frame: pd.DataFrame, *, name: str, min_length: int = MIN_LENGTH, sample: tuple[int, int] | None = None
-) -> Loaded:
+) -> LoadedSeries:
     """Read the usable series of a table with one row per time, in the layouts of `load_own`.
 
     Raises DataError, naming the column, for a table that is not in one of these layouts.
     """
     pairs, notes = _of_frame(frame, Path("DataFrame"), name)
-    kept = select((one for one, _ in pairs), min_length=min_length, sample=sample)
-    names = {one.series for one in kept.series}
-    missing = {one.series: n for one, n in pairs if n and one.series in names}
-    return Loaded(kept.series, kept.skipped, kept.available, missing, notes)
+    selected = select((item for item, _ in pairs), min_length=min_length, sample=sample)
+    names = {item.series for item in selected.series}
+    missing = {item.series: n for item, n in pairs if n and item.series in names}
+    return LoadedSeries(selected.series, selected.skipped, selected.available, missing, notes)
 
 
 def _of_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip], list[str]]:
@@ -158,7 +165,7 @@ def _of_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip
     try:
         if set(pq.read_schema(path).names) >= OURS:
             loaded = load_parquet(path, dataset=name, min_length=1)
-            return [(one, 0) for one in loaded.series], loaded.skipped, []
+            return [(item, 0) for item in loaded.series], loaded.skipped, []
         check_room(numbers_of(path), path)
         frame = pq.ParquetFile(path).read().to_pandas()
     except DAMAGED as error:
@@ -176,7 +183,7 @@ def _csv(path: Path) -> tuple[pd.DataFrame, str]:
             header, sample = file.readline(HEADER), file.read(SAMPLE)
         delimiter = max(DELIMITERS, key=header.count)
         _check_header(next(csv.reader([header], delimiter=delimiter), []), path)
-        decimal = fractions(sample, delimiter, cut=len(sample) == SAMPLE)
+        decimal = decimal_sign(sample, delimiter, is_cut=len(sample) == SAMPLE)
         return pd.read_csv(path, sep=delimiter, decimal=decimal, encoding=UTF8, low_memory=False), decimal
     except (
         OSError,
@@ -190,22 +197,22 @@ def _csv(path: Path) -> tuple[pd.DataFrame, str]:
 
 
 def _check_header(cells: list[str], path: Path) -> None:
-    """Refuse a first row that contains values: it would be read as names, and its values lost.
+    """Raise DataError for a first row that contains values: it would be read as names, and its values lost.
 
     A row contains values if any cell is a date, a time of day or a fraction, if all cells are numbers, or if
     all cells but the first are numbers and the first is no known name of times, steps or ids. A row whose
     first cell is empty is accepted: pandas writes such a header for an index.
     """
-    names = [one.strip() for one in cells]
+    names = [cell.strip() for cell in cells]
     if not names or not names[0]:
         return
-    numbers = [bool(NUMBER.fullmatch(one)) for one in names if one]
-    is_value = any(NO_NAME.search(one) for one in names) or all(numbers)
+    numbers = [bool(NUMBER.fullmatch(cell)) for cell in names if cell]
+    is_value = any(NO_NAME.search(cell) for cell in names) or all(numbers)
     if is_value or (len(numbers) > 1 and all(numbers[1:]) and names[0].lower() not in TIMES | STEPS | IDS):
-        shown = ", ".join(repr(one) for one in cells[:NAMED])
+        listed = ", ".join(repr(cell) for cell in cells[:NAMED])
         raise DataError(
-            f"{path}: expected a header with the names of the columns, got values in the first row ({shown}); "
-            "add a line of names, none a date or a fraction and at least one no number"
+            f"{path}: expected a header with the names of the columns, got values in the first row ({listed}); "
+            "add a line of column names; no name may be a date or a fraction, and not all may be numbers"
         )
 
 
@@ -235,23 +242,25 @@ def _of_frame(
     # Any other index may contain a label twice.
     frame = frame.reset_index(drop=True)
     if duplicated := sorted(frame.columns[frame.columns.duplicated()]):
-        raise DataError(f"{path}: column {duplicated[0]!r} stands twice; rename one")
+        raise DataError(f"{path}: column {duplicated[0]!r} occurs twice; rename one of them")
     frame, notes = _with_numbers(frame, decimal, path)
-    named: list[str] = frame.columns.tolist()
-    columns = [c for c in named if _is_number(frame[c]) and c.lower() not in STEPS | TIMES | IDS]
+    names: list[str] = frame.columns.tolist()
+    columns = [c for c in names if _is_number(frame[c]) and c.lower() not in STEPS | TIMES | IDS]
     if not columns:
         kinds = ", ".join(f"{c} ({frame[c].dtype})" for c in frame) or "none"
         raise DataError(f"{path}: expected at least one column of numbers, got {kinds}; check delimiter and header")
-    others = [c for c in named if c not in columns and c.lower() not in STEPS]
-    times, said = _times(frame, [c for c in others if c.lower() not in IDS], path)
-    others = [c for c in others if times is None or c != times.name]
-    ids = _ids(frame, others, times)
-    notes += said
+    candidates = [c for c in names if c not in columns and c.lower() not in STEPS]
+    times, time_notes = _times(frame, [c for c in candidates if c.lower() not in IDS], path)
+    candidates = [c for c in candidates if times is None or c != times.name]
+    ids = _ids(frame, candidates, times)
+    notes += time_notes
     if times is not None:
         times = times.sort_values(kind="stable")
         frame = frame.loc[times.index]
     if ids is not None and frame[ids].isna().any():
-        raise DataError(f"{path}, column {ids!r}: expected an id a row, got {frame[ids].isna().sum()} rows without")
+        raise DataError(
+            f"{path}, column {ids!r}: expected one id per row, got {frame[ids].isna().sum()} rows without an id"
+        )
     if ids is not None and len(columns) > 1 and ids.lower() not in IDS and frame[ids].nunique() == 1:
         # A single label for the whole table, such as a country, is no id: each numeric column is a
         # series.
@@ -272,7 +281,7 @@ def _series(
         clock = clocks.get(item, _Clock())
         for column in columns:
             series = column if item is None else str(item)
-            values = clock.spread(rows[column].to_numpy(dtype=np.float32, na_value=np.nan))
+            values = clock.to_grid(rows[column].to_numpy(dtype=np.float32, na_value=np.nan))
             yield (
                 Series(name, series, values, freq=clock.freq, start=clock.start, provenance=f"file {path.name}"),
                 clock.grid.missing if clock.grid else 0,
@@ -285,22 +294,22 @@ def _is_number(column: pd.Series) -> bool:
 
 def _with_numbers(frame: pd.DataFrame, decimal: str, path: Path) -> tuple[pd.DataFrame, list[str]]:
     """Convert text columns with mostly numbers; return the table and notes on the cells read as missing."""
-    found: dict[str, pd.Series] = {}
+    numeric: dict[str, pd.Series] = {}
     notes: list[str] = []
     for column in frame.columns:
         if column.lower() in STEPS | TIMES | IDS or not is_text(frame[column]):
             continue
-        if (read := numbers(frame[column], decimal, f"{path}, column {column!r}")) is not None:
-            found[column] = read[0]
-            notes += [read[1]] if read[1] else []
-    return frame.assign(**found), notes
+        if (conversion := to_numbers(frame[column], decimal, f"{path}, column {column!r}")) is not None:
+            numeric[column] = conversion[0]
+            notes += [conversion[1]] if conversion[1] else []
+    return frame.assign(**numeric), notes
 
 
 def _times(frame: pd.DataFrame, among: list[str], path: Path) -> tuple[pd.Series | None, list[str]]:
     """Return the column of times, or None, and notes.
 
     Columns with a name from TIMES are tried first, then columns of a datetime type, then text columns whose
-    cells parse as times. A numeric column counts only if it has a name from TIMES and `of_numbers` can read
+    cells parse as times. A numeric column counts only if it has a name from TIMES and `parse_numeric_times` can read
     it.
 
     Raises:
@@ -308,18 +317,18 @@ def _times(frame: pd.DataFrame, among: list[str], path: Path) -> tuple[pd.Series
             ids.
     """
     dated = {c: types.is_datetime64_any_dtype(frame[c]) for c in among}
-    for column in sorted(among, key=lambda one: (one.lower() not in TIMES, not dated[one])):
-        values, said = frame[column], ""
+    for column in sorted(among, key=lambda column: (column.lower() not in TIMES, not dated[column])):
+        values, note = frame[column], ""
         if not dated[column]:
             if values.empty or values.isna().all():
                 continue
             if _is_number(values):
-                if column.lower() in TIMES and (found := of_numbers(values)) is not None:
-                    return found.rename(column), []
+                if column.lower() in TIMES and (numeric_times := parse_numeric_times(values)) is not None:
+                    return numeric_times.rename(column), []
                 continue
-            where = f"{path}, column {column!r}"
+            location = f"{path}, column {column!r}"
             try:
-                times, said = parsed(values, where)
+                times, note = parse_times(values, location)
             except (ValueError, TypeError, OverflowError):
                 continue
             wrong = times.isna() & values.notna()
@@ -327,11 +336,11 @@ def _times(frame: pd.DataFrame, among: list[str], path: Path) -> tuple[pd.Series
                 continue
             if wrong.any():
                 raise DataError(
-                    f"{where}, {row_of(wrong)}: expected a time, as in its other rows, got {values[wrong].iloc[0]!r}; "
-                    "mend the cell, or take the row out if it is a total"
+                    f"{location}, {row_of(wrong)}: expected a time as in other rows, got {values[wrong].iloc[0]!r}; "
+                    "correct the cell, or remove the row if it is a total"
                 )
             values = times
-        return values.rename(column), [said] if said else []
+        return values.rename(column), [note] if note else []
     return None, []
 
 
@@ -343,9 +352,9 @@ def _ids(frame: pd.DataFrame, among: list[str], times: pd.Series | None) -> str 
     time count. Without times, it qualifies if equal ids stand in adjacent rows and there are at least two
     rows per id on average. A column of weekday names does not qualify.
     """
-    named = [c for c in among if c.lower() in IDS]
-    if named:
-        return named[0]
+    known = [c for c in among if c.lower() in IDS]
+    if known:
+        return known[0]
     text = [c for c in among if c.lower() not in TIMES and is_text(frame[c])]
     if times is not None and times.duplicated().any() and len(text) > 1:
         text = [c for c in text if not pd.DataFrame({"time": times, "id": frame[c]}).duplicated().any()]
@@ -366,32 +375,32 @@ def _value_column(columns: list[str], ids: str, path: Path) -> str:
     Raises:
         DataError: several columns could be it.
     """
-    named = [c for c in columns if c.lower() in VALUES]
-    if len(columns) > 1 and len(named) != 1:
-        shown = ", ".join(map(repr, columns))
+    known = [c for c in columns if c.lower() in VALUES]
+    if len(columns) > 1 and len(known) != 1:
+        listed = ", ".join(map(repr, columns))
         raise DataError(
-            f"{path}: expected one column of values beside the ids in {ids!r}, got {len(columns)} of numbers "
-            f"({shown}); rename the one to read to 'target', and no other to 'value' or 'y'"
+            f"{path}: expected one column of values next to the ids in {ids!r}, got {len(columns)} of numbers "
+            f"({listed}); rename the one to read to 'target', and no other to 'value' or 'y'"
         )
-    return (named or columns)[0]
+    return (known or columns)[0]
 
 
 def _columns_note(frame: pd.DataFrame, path: Path, columns: list[str], times: str | None, ids: str | None) -> str:
     """Write the note on which columns were read as times, ids and values, and which were not read."""
-    taken = [f"{role} from {column!r}" for role, column in (("times", times), ("ids", ids)) if column is not None]
+    roles = [f"{role} from {column!r}" for role, column in (("times", times), ("ids", ids)) if column is not None]
     if ids is not None:
-        taken.append(f"values from {columns[0]!r}")
+        roles.append(f"values from {columns[0]!r}")
     else:
-        taken.append(f"a series from each of {len(columns)} of {frame.shape[1]} columns ({_listed(columns)})")
-    rest = [column for column in frame.columns if column not in {*columns, times, ids}]
-    unread = f"; not read: {_listed(rest)}" if rest else ""
-    return f"{path}: {', '.join(taken)}{unread}"
+        roles.append(f"a series from each of {len(columns)} of {frame.shape[1]} columns ({_join_names(columns)})")
+    unread_columns = [column for column in frame.columns if column not in {*columns, times, ids}]
+    unread = f"; not read: {_join_names(unread_columns)}" if unread_columns else ""
+    return f"{path}: {', '.join(roles)}{unread}"
 
 
-def _listed(columns: list[str]) -> str:
+def _join_names(columns: list[str]) -> str:
     """List column names, at most NAMED of them."""
-    more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
-    return ", ".join(map(repr, columns[:NAMED])) + more
+    others = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
+    return ", ".join(map(repr, columns[:NAMED])) + others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -406,13 +415,13 @@ class _Clock:
     freq: str = ""
     grid: Grid | None = None
 
-    def spread(self, values: Float32[np.ndarray, " time"]) -> Float32[np.ndarray, " step"]:
+    def to_grid(self, values: Float32[np.ndarray, " time"]) -> Float32[np.ndarray, " step"]:
         """Return one value per step of the grid, NaN where the time is missing."""
         if self.grid is None:
             return values
-        spread = np.full(self.grid.steps, np.nan, dtype=np.float32)
-        spread[self.grid.at] = values
-        return spread
+        on_grid = np.full(self.grid.steps, np.nan, dtype=np.float32)
+        on_grid[self.grid.at] = values
+        return on_grid
 
 
 def _clocks(times: pd.Series, ids: pd.Series | None, path: Path) -> dict[Any, _Clock]:
@@ -421,26 +430,26 @@ def _clocks(times: pd.Series, ids: pd.Series | None, path: Path) -> dict[Any, _C
     times: ascending. Raises DataError where a time of a series is missing or occurs twice.
     """
     parts: Iterable[tuple[Any, pd.Series]] = [(None, times)] if ids is None else times.groupby(ids, sort=False)
-    found = {item: _checked(part, path) for item, part in parts}
-    freqs = {item: frequency(part) for item, part in found.items()}
-    known = sorted(set(freqs.values()) - {""})
+    times_by_id = {item: _check_times(part, path) for item, part in parts}
+    freqs = {item: frequency(part) for item, part in times_by_id.items()}
+    known_freqs = sorted(set(freqs.values()) - {""})
     clocks = {}
-    for item, part in found.items():
+    for item, part in times_by_id.items():
         freq = freqs[item]
         regular = freq and len(part) <= FREQ_STEPS
-        fitted = None if regular else grid(part, [freq] if freq else known)
+        fit = None if regular else grid(part, [freq] if freq else known_freqs)
         start = part[0].tz_localize(None).to_pydatetime()
-        clocks[item] = _Clock(start, fitted.freq if fitted else freq, fitted)
+        clocks[item] = _Clock(start, fit.freq if fit else freq, fit)
     return clocks
 
 
-def _checked(times: pd.Series, path: Path) -> pd.DatetimeIndex:
+def _check_times(times: pd.Series, path: Path) -> pd.DatetimeIndex:
     """Return the times of one series. Raises DataError where one is missing or occurs twice."""
     if (absent := times.isna()).any() or times.duplicated().any():
-        worst = "one is missing" if absent.any() else f"{times[times.duplicated()].iloc[0]} stands twice"
+        worst = "one is missing" if absent.any() else f"{times[times.duplicated()].iloc[0]} occurs twice"
         raise DataError(
-            f"{path}, column {times.name!r}: expected a time a row of each series, but {worst}; call a column that "
-            "says whose value a row holds item_id"
+            f"{path}, column {times.name!r}: expected one time per row of each series, but {worst}; name the column "
+            "that identifies the series item_id"
         )
     return pd.DatetimeIndex(times)
 

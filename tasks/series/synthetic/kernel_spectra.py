@@ -82,10 +82,10 @@ def spectrum(leaves: tuple[Leaf, ...]) -> Spectrum:
         return CONSTANT
     if len(leaves) == 1:
         return _leaf(leaves[0])
-    one, other = spectrum(leaves[:-1]), spectrum(leaves[-1:])
-    lines = _merged(*_convolve(one.frequency, one.weight, other.frequency, other.weight, PRODUCT_ERROR))
+    first, last = spectrum(leaves[:-1]), spectrum(leaves[-1:])
+    lines = _merge(*_convolve(first.frequency, first.weight, last.frequency, last.weight, PRODUCT_ERROR))
     highest = lines.frequency[-1]
-    return _thinned(lines, LEAF_ERROR) if highest < _SLOW and len(lines.weight) > 2 * highest + 30 else lines
+    return _thin(lines, LEAF_ERROR) if highest < _SLOW and len(lines.weight) > 2 * highest + 30 else lines
 
 
 def order(leaf: Leaf) -> tuple[int, float]:
@@ -107,10 +107,11 @@ def _leaf(leaf: Leaf) -> Spectrum:
     lags = np.arange(0.0, 1.0 + _LAG, _LAG)
     exact = leaf.kernel()(np.zeros((1, 1)), lags[:, None])[0]
     # In parts, because a leaf may have many lines.
-    found = sum(Spectrum(f, w).at(lags) for f, w in zip(*(_parts(part) for part in lines), strict=True))
-    if not np.abs(found - exact).max() <= 3 * LEAF_ERROR:
+    approximation = sum(Spectrum(f, w).at(lags) for f, w in zip(*(_parts(part) for part in lines), strict=True))
+    error = np.abs(approximation - exact).max()
+    if not error <= 3 * LEAF_ERROR:
         raise DataError(
-            f"kernel {leaf.expression}: its lines miss it by {np.abs(found - exact).max():.1e}, expected at most "
+            f"kernel {leaf.expression}: its lines have an error of {error:.1e}, expected at most "
             f"{3 * LEAF_ERROR:.0e}; give longer length scales or periods"
         )
     return lines
@@ -129,13 +130,13 @@ def _exp_sine_squared(length_scale: float, periodicity: float) -> Spectrum:
     from scipy.special import ive
 
     z = length_scale**-2
-    orders = np.arange(_few(12 + 8 * math.sqrt(z)))
+    orders = np.arange(_check_lines(12 + 8 * math.sqrt(z)))
     weight = ive(orders, z) * np.where(orders > 0, 2, 1)
-    return _merged(orders / periodicity, weight, LEAF_ERROR)
+    return _merge(orders / periodicity, weight, LEAF_ERROR)
 
 
 def _rbf(length_scale: float) -> Spectrum:
-    return _thinned(_gaussians(np.array([1 / length_scale]), np.ones(1)), LEAF_ERROR)
+    return _thin(_gaussians(np.array([1 / length_scale]), np.ones(1)), LEAF_ERROR)
 
 
 def _rational_quadratic(alpha: float, length_scale: float) -> Spectrum:
@@ -149,10 +150,10 @@ def _rational_quadratic(alpha: float, length_scale: float) -> Spectrum:
     step = min(0.2, 0.6 / math.sqrt(alpha))
     logs = np.arange(math.log(1e-10), math.log(1 + 60 / alpha) + 1, step)
     weight = step * np.exp(alpha * (math.log(alpha) + logs) - alpha * np.exp(logs) - gammaln(alpha))
-    kept = weight > 1e-14
-    lines = _gaussians(np.exp(logs[kept] / 2) / length_scale, weight[kept])
-    rest = max(0.0, 1.0 - weight[kept].sum())
-    return _thinned(_merged(np.append(lines.frequency, 0.0), np.append(lines.weight, rest)), LEAF_ERROR)
+    is_heavy = weight > 1e-14
+    lines = _gaussians(np.exp(logs[is_heavy] / 2) / length_scale, weight[is_heavy])
+    remainder = max(0.0, 1.0 - weight[is_heavy].sum())
+    return _thin(_merge(np.append(lines.frequency, 0.0), np.append(lines.weight, remainder)), LEAF_ERROR)
 
 
 def _gaussians(sharpness: np.ndarray, weight: np.ndarray) -> Spectrum:
@@ -163,21 +164,21 @@ def _gaussians(sharpness: np.ndarray, weight: np.ndarray) -> Spectrum:
     frequencies, weights = [], []
     for s, w in zip(sharpness.tolist(), weight.tolist(), strict=True):
         period = 2.0 ** max(1, math.ceil(math.log2(1 + _TAIL / s)))
-        frequency = np.arange(_few(_TAIL * s / (2 * math.pi) * period) + 1) / period
+        frequency = np.arange(_check_lines(_TAIL * s / (2 * math.pi) * period) + 1) / period
         density = np.exp(-2 * (np.pi * frequency / s) ** 2) * math.sqrt(2 * math.pi) / (s * period)
         frequencies.append(frequency)
         weights.append(w * density * np.where(frequency > 0, 2, 1))
-    return _merged(np.concatenate(frequencies), np.concatenate(weights))
+    return _merge(np.concatenate(frequencies), np.concatenate(weights))
 
 
-def _few(lines: float) -> int:
+def _check_lines(lines: float) -> int:
     """Return the number of lines as an integer. Raises DataError above _MOST_LINES."""
     if lines > _MOST_LINES:
         raise DataError(f"a kernel has {lines:.1e} lines, expected at most {_MOST_LINES}; give a longer length scale")
     return math.ceil(lines)
 
 
-def _merged(frequency: np.ndarray, weight: np.ndarray, error: float = 0.0) -> Spectrum:
+def _merge(frequency: np.ndarray, weight: np.ndarray, error: float = 0.0) -> Spectrum:
     """Sort lines by frequency and merge equal frequencies.
 
     The weakest lines are dropped as long as their weights sum to at most `error`.
@@ -189,11 +190,11 @@ def _merged(frequency: np.ndarray, weight: np.ndarray, error: float = 0.0) -> Sp
     if not error:
         return Spectrum(frequency, weight)
     weakest = np.argsort(weight, kind="stable")
-    kept = np.sort(weakest[np.cumsum(weight[weakest]) > error])
-    return Spectrum(frequency[kept], weight[kept])
+    heaviest = np.sort(weakest[np.cumsum(weight[weakest]) > error])
+    return Spectrum(frequency[heaviest], weight[heaviest])
 
 
-def _thinned(lines: Spectrum, error: float) -> Spectrum:
+def _thin(lines: Spectrum, error: float) -> Spectrum:
     """Return the Gauss rule of fewest nodes whose kernel is within `error` on [-1, 1], else the given lines.
 
     cos(2 pi f d) is an entire function of f^2, so a rule for the measure of f^2 converges faster than
@@ -220,12 +221,12 @@ def _thinned(lines: Spectrum, error: float) -> Spectrum:
     return best
 
 
-def _lanczos(atoms: np.ndarray, weight: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+def _lanczos(atoms: np.ndarray, weight: np.ndarray, max_steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the diagonal and off-diagonal of the Jacobi matrix of a discrete measure.
 
     Each vector is orthogonalised twice against all earlier ones.
     """
-    steps = min(most, len(atoms))
+    steps = min(max_steps, len(atoms))
     basis = np.zeros((steps, len(atoms)))
     basis[0] = np.sqrt(weight / weight.sum())
     diagonal, off = [], []

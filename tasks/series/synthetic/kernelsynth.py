@@ -119,8 +119,8 @@ def draw_at(indices: Sequence[int], seed: int, length: int = LENGTH, max_kernels
 
     seeds = series_seeds(seed, indices)
     kernels = compositions(seeds, max_kernels, length)
-    expressions = [one.expression for one in kernels]
-    terms = [[term(leaves) for leaves in one.multiplied_out()] for one in kernels]
+    expressions = [composition.expression for composition in kernels]
+    terms = [[term(leaves) for leaves in composition.multiplied_out()] for composition in kernels]
     return list(map(Drawn, expressions, seeds, _float32(terms, expressions, seeds, length)))
 
 
@@ -131,8 +131,8 @@ def draw_many(count: int, seed: int, length: int = LENGTH, max_kernels: int = MA
 
 def kernelsynth_series(count: int, seed: int, length: int = LENGTH, max_kernels: int = MAX_KERNELS) -> list[Series]:
     """Return `draw_many` as Series of the data set "kernelsynth"."""
-    drawn = draw_many(count, seed, length, max_kernels)
-    return [as_series("kernelsynth", "synthetic", index, one) for index, one in enumerate(drawn)]
+    draws = draw_many(count, seed, length, max_kernels)
+    return [as_series("kernelsynth", "synthetic", index, draw) for index, draw in enumerate(draws)]
 
 
 def synthetic_set(
@@ -144,14 +144,14 @@ def synthetic_set(
     """
     expression, season = kernel_expression(kernel), kernel_season(kernel, length)
     seeds = series_seeds(seed, range(count), name)
-    drawn = map(Drawn, [expression] * count, seeds, draw_batch(kernel, seeds, length))
-    return [replace(as_series(name, domain, index, one), season=season) for index, one in enumerate(drawn)]
+    draws = map(Drawn, [expression] * count, seeds, draw_batch(kernel, seeds, length))
+    return [replace(as_series(name, domain, index, draw), season=season) for index, draw in enumerate(draws)]
 
 
-def as_series(dataset: str, domain: str, index: int, drawn: Drawn) -> Series:
+def as_series(dataset: str, domain: str, index: int, draw: Drawn) -> Series:
     """Return the draw as series `index` of a data set."""
     return Series(
-        dataset, f"{dataset}-{index:06d}", drawn.values, domain, kernel=drawn.expression, seed=drawn.seed,
+        dataset, f"{dataset}-{index:06d}", draw.values, domain, kernel=draw.expression, seed=draw.seed,
         provenance="KernelSynth, bank of the Chronos release",
     )  # fmt: skip
 

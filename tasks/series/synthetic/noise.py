@@ -29,11 +29,13 @@ def with_noise(windows: Windows, series: Sequence[Series], *, noise: float, seed
         raise ValueError(f"noise: expected a finite number of at least 0, got {noise}")
     if noise == 0:
         return windows
-    found = {one.series: one for one in series}
-    missing = sorted(set(windows.series) - set(found))
+    series_by_name = {item.series: item for item in series}
+    missing = sorted(set(windows.series) - set(series_by_name))
     if missing:
         raise ValueError(f"noise: expected every window's series, {missing[0]!r} of {windows.dataset!r} is missing")
-    deviations = {name: float(np.nanstd(found[name].values.astype(np.float64))) for name in set(windows.series)}
+    deviations = {
+        name: float(np.nanstd(series_by_name[name].values.astype(np.float64))) for name in set(windows.series)
+    }
     context = windows.context.astype(np.float64)
     for row, (name, origin) in enumerate(zip(windows.series, windows.origin.tolist(), strict=True)):
         rng = np.random.default_rng(_seed(seed, windows.dataset, name, origin))

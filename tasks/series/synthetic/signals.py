@@ -33,12 +33,12 @@ def draw_signal(dataset: str, signal: str, seed: int, length: int = 1024) -> lis
     if signal not in SIGNALS:
         raise ValueError(f"signal: expected one of {', '.join(SIGNALS)}, got {signal!r}")
     rng, steps = np.random.default_rng([seed, SIGNALS.index(signal)]), np.arange(length, dtype=np.float64)
-    alone = {
+    single = {
         "sinusoid": np.sin(2 * np.pi * steps / PERIOD),
         "noise": rng.standard_normal(length),
         "constant": np.zeros(length),
     }
-    found = {signal: alone[signal]} if signal in alone else _corpus(rng, steps, seed)
+    signals = {signal: single[signal]} if signal in single else _corpus(rng, steps, seed)
     return [
         Series(
             dataset,
@@ -48,16 +48,16 @@ def draw_signal(dataset: str, signal: str, seed: int, length: int = 1024) -> lis
             # Part of the fingerprints of stored rows: the module's name when these were first stored.
             provenance=f"tasks.series.signals, {signal}",
         )
-        for name, values in found.items()
+        for name, values in signals.items()
     ]
 
 
 def _corpus(rng: np.random.Generator, steps: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
+    signals: dict[str, np.ndarray] = {}
     for n in range(EACH):
         period = np.exp(rng.uniform(*np.log(PERIODS)))
-        found[f"sinusoid-{n}"] = np.sin(2 * np.pi * (steps / period + rng.random()))
-        found[f"exponential-{n}"] = np.exp(rng.uniform(*RATES) * steps / len(steps))
-        found[f"noise-{n}"] = rng.standard_normal(len(steps))
-    drawn = draw_many(EACH, seed=seed, length=len(steps))
-    return found | {f"kernelsynth-{n}": one.values for n, one in enumerate(drawn)}
+        signals[f"sinusoid-{n}"] = np.sin(2 * np.pi * (steps / period + rng.random()))
+        signals[f"exponential-{n}"] = np.exp(rng.uniform(*RATES) * steps / len(steps))
+        signals[f"noise-{n}"] = rng.standard_normal(len(steps))
+    draws = draw_many(EACH, seed=seed, length=len(steps))
+    return signals | {f"kernelsynth-{n}": draw.values for n, draw in enumerate(draws)}

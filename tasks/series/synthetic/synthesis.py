@@ -80,23 +80,23 @@ def synthesise(
         ValueError: length below 2.
         DataError: `kernel_spectra` cannot write a leaf as lines.
     """
-    grid = np.linspace(0.0, 1.0, _checked(length))
+    grid = np.linspace(0.0, 1.0, _check_length(length))
     streams, size = Streams(), max(1, _STEPS_AT_ONCE // length)
     values = np.empty((len(kernels), length))
     for start in range(0, len(kernels), size):
         part = kernels[start : start + size]
         waves = _waves(part)
         noise, white = np.empty(2 * int(waves.width.sum())), np.empty(length)
-        at, rest = 0, {}
+        at, white_parts = 0, {}
         for row, (terms, seed) in enumerate(zip(part, seeds[start : start + size], strict=True)):
             stream, until = streams.values(seed), at + 2 * int(waves.width[row])
             stream.standard_normal(out=noise[at:until])
             at = until
-            if variance := [one.diagonal(grid) for one in terms if one.white]:
-                rest[row] = np.sqrt(sum(variance)) * stream.standard_normal(out=white)
+            if variance := [product.diagonal(grid) for product in terms if product.white]:
+                white_parts[row] = np.sqrt(sum(variance)) * stream.standard_normal(out=white)
         values[start : start + size] = _add_up(waves, noise, grid)
-        for row, more in rest.items():
-            values[start + row] += more
+        for row, white_values in white_parts.items():
+            values[start + row] += white_values
     return values
 
 
@@ -105,9 +105,9 @@ def sampled_covariance(terms: Sequence[Term], length: int) -> Float64[np.ndarray
 
     The linear map from noise to values is applied to unit vectors, so the result is exact, not an estimate.
     """
-    grid = np.linspace(0.0, 1.0, _checked(length))
+    grid = np.linspace(0.0, 1.0, _check_length(length))
     size = 2 * int(_waves([terms]).width[0])
-    total = np.diag(sum((one.diagonal(grid) for one in terms if one.white), start=np.zeros(length)))
+    total = np.diag(sum((product.diagonal(grid) for product in terms if product.white), start=np.zeros(length)))
     for start in range(0, size, 512):
         rows = min(512, size - start)
         values = _add_up(_waves([terms] * rows), np.eye(rows, size, start).ravel(), grid)
@@ -115,7 +115,7 @@ def sampled_covariance(terms: Sequence[Term], length: int) -> Float64[np.ndarray
     return total
 
 
-def _checked(length: int) -> int:
+def _check_length(length: int) -> int:
     if length < 2:
         raise ValueError(f"length: expected at least 2, got {length}")
     return length
@@ -151,13 +151,13 @@ def _waves(kernels: Sequence[Sequence[Term]]) -> _Waves:
     width = np.zeros(len(kernels), dtype=np.int64)
     for series, terms in enumerate(kernels):
         row_of: dict[int, int] = {}
-        for one in terms:
-            if one.white:
+        for product in terms:
+            if product.white:
                 continue
-            number = numbers.setdefault(one.leaves, len(lines))
+            number = numbers.setdefault(product.leaves, len(lines))
             if number == len(lines):
-                lines.append(spectrum(one.leaves))
-            for degree, coefficient in enumerate(one.polynomial):
+                lines.append(spectrum(product.leaves))
+            for degree, coefficient in enumerate(product.polynomial):
                 if coefficient:
                     row = row_of.setdefault(degree, len(rows))
                     if row == len(rows):
@@ -174,9 +174,9 @@ def _waves(kernels: Sequence[Sequence[Term]]) -> _Waves:
         row=of_entries[:, 0],
         spectrum=of_entries[:, 1],
         scale=np.array([entry[2] for entry in entries]),
-        first=np.cumsum([0, *(len(one.weight) for one in lines)]),
-        frequency=np.concatenate([nothing, *(one.frequency for one in lines)]),
-        amplitude=np.sqrt(np.concatenate([nothing, *(one.weight for one in lines)])),
+        first=np.cumsum([0, *(len(product.weight) for product in lines)]),
+        frequency=np.concatenate([nothing, *(product.frequency for product in lines)]),
+        amplitude=np.sqrt(np.concatenate([nothing, *(product.weight for product in lines)])),
     )
 
 
@@ -222,9 +222,9 @@ def _window() -> np.ndarray:
     first neighbour.
     """
     share = (1 - np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))) / 2
-    place = (np.arange(WIDTH)[:, None] - WIDTH / 2 + share) * (2 / WIDTH)
-    values = np.exp(_BETA * (np.sqrt(np.maximum(1 - place**2, 0)) - 1))
-    fits = [np.polynomial.Polynomial.fit(share, one, _DEGREE, domain=[0, 1], window=[0, 1]).coef for one in values]
+    position = (np.arange(WIDTH)[:, None] - WIDTH / 2 + share) * (2 / WIDTH)
+    values = np.exp(_BETA * (np.sqrt(np.maximum(1 - position**2, 0)) - 1))
+    fits = [np.polynomial.Polynomial.fit(share, row, _DEGREE, domain=[0, 1], window=[0, 1]).coef for row in values]
     return np.ascontiguousarray(np.transpose(fits))
 
 
@@ -251,10 +251,10 @@ def _spread(  # type: ignore[no-untyped-def]
             if position[line] == 0:
                 level[row[entry]] += cosine
                 continue
-            place = position[line] % (2 * last)
-            place = min(place, 2 * last - place)
-            start = math.ceil(place - WIDTH / 2)
-            share = start + WIDTH / 2 - place
+            grid_position = position[line] % (2 * last)
+            grid_position = min(grid_position, 2 * last - grid_position)
+            start = math.ceil(grid_position - WIDTH / 2)
+            share = start + WIDTH / 2 - grid_position
             weight[:] = window[_DEGREE]
             for degree in range(_DEGREE - 1, -1, -1):
                 for j in range(WIDTH):

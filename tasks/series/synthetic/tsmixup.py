@@ -34,7 +34,7 @@ class Mixture(NamedTuple):
         """
         mixed = np.zeros(self.length)
         for values, start, weight in zip(series, self.starts, self.weights, strict=True):
-            mixed += weight * mean_scaled(values[start : start + self.length])
+            mixed += weight * scale_by_mean(values[start : start + self.length])
         return mixed.astype(np.float32)
 
 
@@ -59,8 +59,8 @@ class MixtureLaw:
         lengths: tuple[int, int] = LENGTHS,
     ) -> None:
         if most_series < 1 or alpha <= 0 or not 1 <= lengths[0] <= lengths[1]:
-            got = f"got {most_series}, {alpha}, {lengths}"
-            raise ValueError(f"tsmixup: expected most_series >= 1, alpha > 0, 1 <= shortest <= longest, {got}")
+            values = f"got {most_series}, {alpha}, {lengths}"
+            raise ValueError(f"tsmixup: expected most_series >= 1, alpha > 0, 1 <= shortest <= longest, {values}")
         steps = np.asarray(sizes, dtype=np.int64)
         longest = int(steps.max(initial=0))
         if longest < lengths[0]:
@@ -73,10 +73,10 @@ class MixtureLaw:
         """Draw one mixture."""
         count = int(rng.integers(1, self.most_series + 1))
         length = int(rng.integers(self.lengths[0], self.lengths[1] + 1))
-        places = rng.integers(int(np.searchsorted(self._sizes, length)), len(self._sizes), size=count)
+        ranks = rng.integers(int(np.searchsorted(self._sizes, length)), len(self._sizes), size=count)
         weights = rng.dirichlet(np.full(count, self.alpha))
-        starts = [int(rng.integers(steps - length + 1)) for steps in self._sizes[places]]
-        return Mixture(length, self._by_size[places], starts, weights)
+        starts = [int(rng.integers(steps - length + 1)) for steps in self._sizes[ranks]]
+        return Mixture(length, self._by_size[ranks], starts, weights)
 
 
 def tsmixup(series: Sequence[np.ndarray], rng: np.random.Generator) -> Iterator[Float32[np.ndarray, " step"]]:
@@ -85,10 +85,10 @@ def tsmixup(series: Sequence[np.ndarray], rng: np.random.Generator) -> Iterator[
     Raises:
         ValueError: no series has LENGTHS[0] steps. Raised at the call.
     """
-    return _stream(series, MixtureLaw([len(one) for one in series]), rng)
+    return _stream(series, MixtureLaw([len(values) for values in series]), rng)
 
 
-def mean_scaled(values: np.ndarray) -> Float64[np.ndarray, " step"]:
+def scale_by_mean(values: np.ndarray) -> Float64[np.ndarray, " step"]:
     """Divide values by their mean absolute value (NaN left out).
 
     Unscaled where that mean is 0 or nothing is observed.

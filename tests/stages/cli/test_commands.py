@@ -305,5 +305,5 @@ def test_the_module_is_the_command_in_a_process_of_its_own(folder: Path) -> None
     assert json.loads(done.stdout)["study"] == "mine"
     again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert again.returncode == 2
-    assert again.stderr.startswith("tsfmscope: params.yaml: studies.mine: there is such a study already")
+    assert again.stderr.startswith("tsfmscope: params.yaml: studies.mine: a study has this name already")
     assert len(again.stderr.splitlines()) == 1

@@ -37,10 +37,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (
             ("inspect", "nothing", "nile", "--family", "patchtst"),
             2,
-            "nothing: neither a model of params.yaml nor a folder",
+            "nothing: expected a model of params.yaml, a folder",
         ),
-        (("inspect", "empty", "nile"), 2, "empty: its config.json shows no known family; give it with --family"),
-        (("inspect", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the option out"),
+        (("inspect", "empty", "nile"), 2, "empty: its config.json names no known family; pass one with --family"),
+        (("inspect", BOLT, "nile", "--family", "moirai"), 2, "is of family chronos-bolt; leave the family out"),
         (("inspect", BOLT, "nille"), 2, "got 'nille', which is no file, no folder and no data set; did you mean nile"),
         (("inspect", BOLT, "missing.csv"), 2, "got 'missing.csv', which is no file"),
         (("inspect", BOLT, "english"), 2, "english: text data, but model chronos-bolt-nano reads series"),
@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", BOLT, "short.csv"), 1, "short.csv: no usable series: 1 too short: under 32 steps"),
         (("inspect", BOLT, "long.csv", "--horizon", "40"), 1, "too short for 16 steps of context and a horizon of 40"),
         (("inspect", BOLT, "dull.csv"), 1, "1 constant"),
-        (("inspect", BOLT, "empty"), 1, "the folder holds no file of .csv"),
+        (("inspect", BOLT, "empty"), 1, "the folder contains no file of .csv"),
         (("inspect", BOLT, "no.txt"), 1, "expected a file that ends in .csv"),
         (
             ("recommend", "nile", "--models", BOLT, "--contexts", "64,abc"),
@@ -71,7 +71,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (
             ("recommend", "nile", "--models", f"{BOLT},nothing"),
             2,
-            "nothing: neither a model of params.yaml nor a folder",
+            "nothing: expected a model of params.yaml, a folder",
         ),
         (("recommend", "nile", "--models", BOLT, "--results", "no.duckdb"), 2, "--results no.duckdb: no such file"),
         (
@@ -133,7 +133,7 @@ def test_a_folder_without_params_yaml_takes_the_packages_own_or_says_how_a_model
     monkeypatch.setattr(defaults, "params", lambda: None)  # a wheel that was built without them
     done = CliRunner().invoke(app, ["inspect", "chronos-bolt-nano", "nile"])
     assert done.exit_code == 2
-    assert "there is none here: write FAMILY:FOLDER" in done.stderr
+    assert "no model is known here: write FAMILY:FOLDER" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

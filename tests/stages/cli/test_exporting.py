@@ -100,10 +100,10 @@ def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
     ("name", "family", "wrong"),
     [
         ("chronos-t5-nanno", None, "did you mean chronos-t5-"),
-        ("nothing/of/the/kind", None, "neither a model of params.yaml nor a folder"),
+        ("nothing/of/the/kind", None, "expected a model of params.yaml, a folder"),
         (".", None, "shows no known family; give it with --family, one of chronos"),
         (".", "chronos-9", "unknown family 'chronos-9'"),
-        ("chronos-t5-nano", "moirai", "is of family chronos-t5; leave the option out"),
+        ("chronos-t5-nano", "moirai", "is of family chronos-t5; leave the family out"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_named(

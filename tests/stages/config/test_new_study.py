@@ -80,9 +80,9 @@ def test_our_own_profiles_take_a_study_after_another(tmp_path: Path, profile: st
     ("studies", "name", "block", "wrong"),
     [
         ("studies: {one: {title: One, models: all, measures: [weights]}}\n", "mine", BLOCK, "not written as a block"),
-        (STUDIES["a list in lines"][0], "one", BLOCK, "studies.one: there is such a study already"),
+        (STUDIES["a list in lines"][0], "one", BLOCK, "studies.one: a study has this name already"),
         (STUDIES["a list in lines"][0], "a/b", BLOCK, "invalid name 'a/b'"),
-        (STUDIES["a list in lines"][0], "mine", BLOCK | {"models": ["n"]}, "studies.mine.models names 'n'"),
+        (STUDIES["a list in lines"][0], "mine", BLOCK | {"models": ["n"]}, "studies.mine.models: unknown name 'n'"),
         (STUDIES["a list in lines"][0], "mine", BLOCK | {"pictures": "none"}, "studies.mine.pictures: unknown key"),
         (STUDIES["a list in lines"][0], "mine", BLOCK | {"measures": []}, "studies.mine.measures"),
     ],

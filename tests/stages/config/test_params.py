@@ -140,8 +140,8 @@ def test_every_profile_loads_and_has_each_key_that_dvc_tracks(name: str) -> None
             ["chronos-t5-nano@joint-0.55"],
             ["studies.grid.models", "'chronos-t5-nano@joint-0.55'", "compression.methods", "did you mean 'joint-0.5'"],
         ),
-        ("studies/grid/models", ["@joint-0.5"], ["studies.grid.models", "base model names ''"]),
-        ("studies/grid/models", ["chronos-t5-nano@"], ["studies.grid.models", "compression.methods names ''"]),
+        ("studies/grid/models", ["@joint-0.5"], ["studies.grid.models", "base model: unknown name ''"]),
+        ("studies/grid/models", ["chronos-t5-nano@"], ["studies.grid.models", "compression.methods: unknown name ''"]),
         ("studies/isotropy/x_axis", {"moirai@joint-0.5": 1}, ["studies.isotropy.x_axis", "did you mean 'moirai-nano'"]),
         ("models/moirai-nano/ref", "compressed:x@y", ["models.moirai-nano.ref", "BASE@METHOD in a study"]),
         (
@@ -335,19 +335,19 @@ def test_all_data_sets_are_the_time_series_but_for_probing_signals() -> None:
     params = load(ROOT / "params.yaml")
     kinds = {name: one.source for name, one in params.datasets.sets.items()}
     series = [name for name, source in kinds.items() if source in ("kernelsynth", "bundled", "folder", "hub")]
-    assert params.asked("isotropy", "datasets") == series
+    assert params.expand("isotropy", "datasets") == series
     assert {"signals", "constant"} <= set(kinds) - set(series)
-    assert params.asked("isotropy-table1", "datasets") == ["exchange_rate"]
+    assert params.expand("isotropy-table1", "datasets") == ["exchange_rate"]
 
 
 def test_all_models_are_those_that_are_made_from_no_other() -> None:
     params = load(ROOT / "params.yaml")
     variants = {name for name, model in params.models.items() if model.base_model is not None}
     assert variants - set(params.compressed) == {"lag-llama-nano-rope"}
-    assert set(params.asked("ranks-flow", "models")) == set(params.models) - variants
-    assert "lag-llama-nano-rope" in params.asked("isotropy-fig8", "models")
+    assert set(params.expand("ranks-flow", "models")) == set(params.models) - variants
+    assert "lag-llama-nano-rope" in params.expand("isotropy-fig8", "models")
     assert set(params.compressed) == {name for name in variants if "@" in name}
-    assert set(params.compressed) <= {*params.asked("grid", "models"), *params.asked("compression-table2", "models")}
+    assert set(params.compressed) <= {*params.expand("grid", "models"), *params.expand("compression-table2", "models")}
 
 
 def test_a_committed_checkpoint_has_the_key_of_its_recipe_and_snapshots_count_where_there_are_some() -> None:
@@ -415,7 +415,7 @@ def test_a_compressed_model_is_its_base_under_another_reference_and_has_the_numb
     assert (made.family, made.options) == (base.family, base.options)
     assert (made.base_model, made.rank) == ("lag-llama-nano-rope", number)
     assert made.ref == "compressed:lag-llama-nano-rope@mine"
-    assert "lag-llama-nano-rope@mine" not in params.asked("ranks-flow", "models")
+    assert "lag-llama-nano-rope@mine" not in params.expand("ranks-flow", "models")
     assert params.compression.methods["mine"].plain()["method"] == "joint"
 
 

@@ -38,7 +38,7 @@ asked_for = st.lists(st.tuples(st.integers(0, 20), st.lists(st.sampled_from("abc
 def test_what_was_asked_for_is_noted_as_the_jobs_pass(numbers: list[tuple[int, list[str]]]) -> None:
     planned = [Planned(Job(TASK, {"n": n}), studies) for n, studies in numbers]
     asked = JobLog()
-    assert list(asked.noting(iter(planned))) == planned
+    assert list(asked.record(iter(planned))) == planned
     assert [key.decode() for key in asked.keys.tolist()] == sorted(one.job.key for one in planned)
     pairs = [(study, key.decode()) for study, keys in asked.studies for key in keys.tolist()]
     assert pairs == sorted({(study, one.job.key) for one in planned for study in one.studies})
@@ -47,7 +47,7 @@ def test_what_was_asked_for_is_noted_as_the_jobs_pass(numbers: list[tuple[int, l
 def test_keys_by_study_and_pairs_of_study_and_key_give_the_same_bytes(tmp_path: Path) -> None:
     planned = [Planned(Job(TASK, {"n": n % 7}), ("b", "a") if n % 3 else ("b",)) for n in range(20)]
     asked = JobLog()
-    list(asked.noting(planned))
+    list(asked.record(planned))
     pairs = [(study, one.job.key) for one in reversed(planned) for study in one.studies]
     prints = set()
     for name, keys, studies in (("x", asked.keys, asked.studies), ("y", [one.job.key for one in planned], pairs)):
@@ -150,5 +150,5 @@ def test_a_stage_that_failed_tells_of_each_kind_and_how_to_read_all_and_what_is_
     told = capsys.readouterr().out.splitlines()[1:]
     assert told[0] == "s: failed: 2 TimeoutError: late" and told[1] == "s: failed: 1 KeyError: 'x'"
     assert told[5:] == ["s: failed: 2 of other kinds"]
-    assert f"`tsfmscope failures --data {tmp_path}` lists them" in str(caught.value)
-    assert "`dvc repro` then tries again the 2 that came of the machine" in str(caught.value)
+    assert f"`tsfmscope failures --data {tmp_path}` lists the failures" in str(caught.value)
+    assert "`dvc repro` then runs again the 2 jobs that failed because of the machine" in str(caught.value)

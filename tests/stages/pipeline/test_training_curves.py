@@ -77,8 +77,8 @@ def test_a_loss_that_is_no_number_is_kept_as_it_is() -> None:
 def test_how_far_trainings_are_is_said_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(training_curves, "SAID_EVERY", 0.0)
-    with training_curves.followed(Path("data/checkpoints/curves"), {"nano": JOB}):
+    monkeypatch.setattr(training_curves, "PROGRESS_EVERY", 0.0)
+    with training_curves.follow_trainings(Path("data/checkpoints/curves"), {"nano": JOB}):
         log(*ROWS[:3])
         wait(lambda: len(read(Path("data/checkpoints/curves/nano"))) == 3)
     assert capsys.readouterr().err == "checkpoints: nano at step 30 of 40, loss 0.3333, 0:01 left\n"
@@ -86,25 +86,25 @@ def test_how_far_trainings_are_is_said_now_and_then(
 
 def test_of_many_trainings_those_nearest_to_their_end_are_named() -> None:
     news = {f"m{n}": {"step": n, "steps": 9, "loss": 1.0, "seconds_left": 60.0 * (9 - n)} for n in range(1, 7)}
-    said = training_curves._said(news)
+    said = training_curves._progress_line(news)
     assert said.startswith("m6 at step 6 of 9, loss 1, 3:00 left; m5 at") and said.endswith("; 2 more")
 
 
 def test_a_curve_grows_while_its_training_runs_and_steps_done_twice_stand_once() -> None:
-    with training_curves.followed(Path("live"), {"nano": JOB}):
+    with training_curves.follow_trainings(Path("live"), {"nano": JOB}):
         log(*ROWS[:2])
         wait(lambda: len(read(Path("live/nano"))) == 2)
         log({"step": 30, "loss": 0.5, "learning_rate": 0.1}, end='\n{"step": 40, "lo')  # a line half written
         wait(lambda: len(read(Path("live/nano"))) == 3)
     (WORK / JOB.key / PROGRESS).unlink()
     log(*ROWS[1:])  # the next driver, after a kill: steps 20 and 30 are done again
-    with training_curves.followed(Path("live"), {"nano": JOB}):
+    with training_curves.follow_trainings(Path("live"), {"nano": JOB}):
         wait(lambda: [step for step, _ in read(Path("live/nano"))] == [20, 30, 40])
 
 
 def test_the_last_rows_are_there_when_a_training_fails() -> None:
     def fail() -> None:
-        with training_curves.followed(Path("live"), {"nano": JOB}):
+        with training_curves.follow_trainings(Path("live"), {"nano": JOB}):
             log(*ROWS)
             raise FloatingPointError("loss is nan")
 
@@ -115,23 +115,23 @@ def test_the_last_rows_are_there_when_a_training_fails() -> None:
 
 def test_a_curve_that_cannot_be_written_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
     Path("live").write_text("a file where the folder should be")
-    with training_curves.followed(Path("live"), {"nano": JOB}):
+    with training_curves.follow_trainings(Path("live"), {"nano": JOB}):
         log(*ROWS)
         wait(lambda: "curve of nano" in caplog.text)
 
 
 def test_without_a_training_nothing_is_written_and_nothing_waited_for() -> None:
     started = time.monotonic()
-    with training_curves.followed(Path("live"), {"nano": JOB}):
+    with training_curves.follow_trainings(Path("live"), {"nano": JOB}):
         pass
     assert time.monotonic() - started < 5
     assert not Path("live").exists()
-    assert training_curves.logged(WORK / JOB.key) == []
+    assert training_curves.read_log(WORK / JOB.key) == []
 
 
 def test_logged_rows_stand_once_and_in_order_whatever_a_kill_did() -> None:
     log(*ROWS[:3])
     log(ROWS[1] | {"loss": 7.0}, *ROWS[2:])
-    assert [(row["step"], row["loss"]) for row in training_curves.logged(WORK / JOB.key)] == [
+    assert [(row["step"], row["loss"]) for row in training_curves.read_log(WORK / JOB.key)] == [
         (10, 1.0), (20, 7.0), (30, 1 / 3), (40, 0.25),
     ]  # fmt: skip

@@ -63,7 +63,7 @@ def set_to_zero(layer: Any) -> None:
 def windows_of(name: str) -> Windows:
     values = stock.context().numpy()
     if name == "vit":
-        crops = other_modalities.crops(3, 16, np.random.default_rng(0), seen=True)
+        crops = other_modalities.crops(3, 16, np.random.default_rng(0), is_training=True)
         values = np.stack([other_modalities.item(crop) for crop in crops]).astype(np.float32)
     steps = 1 if name == "vit" else stock.HORIZON
     origin = np.full(3, values.shape[1] - steps)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tsfmscope.tasks.compression import fidelity
-from tsfmscope.tasks.compression.fidelity import Pair, copying, surprise, top_overlap
+from tsfmscope.tasks.compression.fidelity import Pair, shift_into_decoder, surprisal, top_overlap
 from tsfmscope.tasks.compression.truncation import compress
 from tsfmscope.tasks.entries.compression import measure_fidelity
 from tsfmscope.tasks.job import Job, Task
@@ -82,7 +82,7 @@ def test_surprise_is_torch_cross_entropy_at_any_scale(logits: np.ndarray, label:
     expected = torch.nn.functional.cross_entropy(
         torch.from_numpy(logits).double(), torch.from_numpy(labels), reduction="none"
     )
-    assert surprise(logits, labels) == pytest.approx(expected.numpy(), abs=1e-9)
+    assert surprisal(logits, labels) == pytest.approx(expected.numpy(), abs=1e-9)
 
 
 @pytest.mark.parametrize("family", ["chronos-t5", "t5-text"])
@@ -153,6 +153,6 @@ def test_padding_is_no_label() -> None:
     context = np.full((1, 32), np.nan, np.float32)
     context[0, 12:] = np.arange(20)
     cut = Windows(context, np.ones((1, 8), np.float32), ["s"], np.zeros(1, np.int64), "d", "D", 1)
-    tokens, counted = copying(model.tokenize(cut))
-    assert counted.sum() == 21  # 20 steps and EOS
-    assert tokens.arrays["decoder_ids"].shape == counted.shape == tokens.kinds["decoder"].shape
+    tokens, mask = shift_into_decoder(model.tokenize(cut))
+    assert mask.sum() == 21  # 20 steps and EOS
+    assert tokens.arrays["decoder_ids"].shape == mask.shape == tokens.kinds["decoder"].shape

@@ -24,7 +24,7 @@ from tsfmscope.tasks.series.files.bundled import BUNDLED, load_bundled
 from tsfmscope.tasks.series.synthetic.kernelsynth import draw_many
 from tsfmscope.tasks.training import pretraining
 from tsfmscope.tasks.training.corpora import Corpus
-from tsfmscope.tasks.training.held_out import UNSEEN, unseen_windows
+from tsfmscope.tasks.training.held_out import SEED_OFFSET, unseen_windows
 
 SHAPE = {"d_model": 16, "d_ff": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
 COMMON = {"context_length": 64, "prediction_length": 16, "dropout_rate": 0.1}
@@ -230,7 +230,7 @@ def test_the_corpus_holds_no_step_of_the_bundled_series_that_skill_is_measured_o
 
 def test_unseen_series_are_drawn_from_other_seeds_than_the_pool() -> None:
     pool = {drawn.seed for drawn in draw_many(200, 0, 64)}
-    unseen = {drawn.seed for drawn in draw_many(200, UNSEEN, 64)}
+    unseen = {drawn.seed for drawn in draw_many(200, SEED_OFFSET, 64)}
     assert not pool & unseen
 
 

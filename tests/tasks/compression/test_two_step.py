@@ -177,7 +177,7 @@ def test_every_family_keeps_its_function_through_a_folder(
     model = family_class(family).new((CONFIGS | OWN)[family], seed=1)
     values = stock.context().numpy()
     if family == "vit":
-        crops = other_modalities.crops(3, 16, np.random.default_rng(0), seen=True)
+        crops = other_modalities.crops(3, 16, np.random.default_rng(0), is_training=True)
         values = np.stack([other_modalities.item(crop) for crop in crops]).astype(np.float32)
     steps = 1 if family == "vit" else stock.HORIZON
     origin = np.full(3, values.shape[1] - steps)

@@ -48,7 +48,7 @@ def test_config_and_safetensors_are_fetched_and_nothing_else(server: Hub, tmp_pa
 @pytest.mark.parametrize(
     ("mood", "text"),
     [
-        ("401", "status 401; it is private, gated or not there.*log in"),
+        ("401", "status 401; it is private, gated or missing.*log in"),
         ("gated", "status 403; it is private, gated"),
         ("404", "status 404; check the name and the revision"),
         ("altered", "model.safetensors has hash .*cuts the file short"),
@@ -90,7 +90,7 @@ def test_no_network_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_hub_is_not_asked_unless_allowed(server: Hub, tmp_path: Path) -> None:
-    with pytest.raises(HubError, match=re.escape("the hub is not allowed; allow it")):
+    with pytest.raises(HubError, match=re.escape("downloads are not allowed; allow them")):
         registry.resolve("hub:org/tiny", cache=tmp_path)
     assert server.asked == []
 

@@ -47,7 +47,7 @@ def test_the_english_of_python_is_cut_in_two_and_the_data_set_is_of_the_second_p
     seen, rest = other_modalities.english()
     found = b"".join(one.values.astype(np.uint8).tobytes() for one in other_modalities.documents("english", None))
     assert found == rest
-    assert len(seen) / len(seen + rest) == pytest.approx(other_modalities.SEEN, abs=1e-5)
+    assert len(seen) / len(seen + rest) == pytest.approx(other_modalities.TRAINING_SHARE, abs=1e-5)
     assert len(rest) > 64 * other_modalities.DOCUMENT
     assert b" the " in seen and b" the " in rest
 
@@ -56,7 +56,7 @@ def test_the_english_of_python_is_cut_in_two_and_the_data_set_is_of_the_second_p
 def test_the_pixels_of_an_image_come_back(tmp_path: Path, shape: tuple[int, int]) -> None:
     images = np.random.default_rng(1).integers(0, 256, (2, *shape, 3)).astype(np.uint8)
     path = npz(tmp_path / "some.npz", images=images, labels=np.arange(2))
-    found = list(other_modalities.pictures("mine", path))
+    found = list(other_modalities.images("mine", path))
     assert [one.values[0] for one in found] == [shape[1]] * 2
     np.testing.assert_array_equal(np.stack([one.values[1:].reshape(*shape, 3) for one in found]), images)
 
@@ -69,15 +69,17 @@ def stands_in(crop: np.ndarray, part: np.ndarray) -> bool:
 
 def test_crops_are_of_the_photographs_and_those_of_the_data_set_of_a_part_that_is_never_trained_on() -> None:
     pictures = load_sample_images().images
-    edge = int(pictures[0].shape[1] * other_modalities.SEEN)
-    for seen in (True, False):
-        found = other_modalities.crops(2, 32, np.random.default_rng(3), seen=seen)
-        parts = [picture[:, :edge] if seen else picture[:, edge:] for picture in pictures]
+    edge = int(pictures[0].shape[1] * other_modalities.TRAINING_SHARE)
+    for is_training in (True, False):
+        found = other_modalities.crops(2, 32, np.random.default_rng(3), is_training=is_training)
+        parts = [picture[:, :edge] if is_training else picture[:, edge:] for picture in pictures]
         for crop in found:
             assert any(stands_in(crop, part) for part in parts)
-    assert not np.array_equal(*(other_modalities.crops(6, 32, np.random.default_rng(s), seen=True) for s in (1, 2)))
+    assert not np.array_equal(
+        *(other_modalities.crops(6, 32, np.random.default_rng(s), is_training=True) for s in (1, 2))
+    )
     with pytest.raises(ValueError, match=r"side: expected 1\.\.128 pixels, got 129"):
-        other_modalities.crops(1, 129, np.random.default_rng(0), seen=False)
+        other_modalities.crops(1, 129, np.random.default_rng(0), is_training=False)
 
 
 @pytest.mark.parametrize("source", sorted(other_modalities.SOURCES))
@@ -180,7 +182,7 @@ def test_a_file_that_holds_no_images_says_what_it_holds(
 ) -> None:
     write(tmp_path / "some.npz")
     with pytest.raises(DataError, match=text):
-        list(other_modalities.pictures("mine", tmp_path / "some.npz"))
+        list(other_modalities.images("mine", tmp_path / "some.npz"))
 
 
 @pytest.mark.parametrize(

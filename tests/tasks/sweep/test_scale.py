@@ -36,7 +36,7 @@ def plan():
         yield Planned(Job(TASK, spec, {"data/embeddings/some-file.parquet": "0" * 64}), ("one", "two"))
 
 with StageStore(Path("out"), tables=["training"], companion=Path("timings"), stage="s") as out:
-    jobs = (one.job for one in asked.noting(plan()))
+    jobs = (one.job for one in asked.record(plan()))
     queue = JobQueue(jobs, out.missing, 2000, lambda job: where.for_task(job.task.name))
     while not queue.complete:
         queue.plan_ahead()

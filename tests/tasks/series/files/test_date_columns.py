@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.files.date_columns import of_numbers, parsed
+from tsfmscope.tasks.series.files.date_columns import parse_numeric_times, parse_times
 
 DAYS = pd.date_range("2024-01-01", periods=120, freq="D")
 MONTHS = pd.date_range("2018-01-01", periods=60, freq="MS")
@@ -15,7 +15,7 @@ FORMS = ["%d/%m/%Y", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%y", "%m/%d/%Y", "%m/%d/%Y %
 
 
 def read(text: pd.Series) -> tuple[list[pd.Timestamp], str]:
-    times, said = parsed(text, "a.csv, column 'date'")
+    times, said = parse_times(text, "a.csv, column 'date'")
     return times.dt.tz_localize(None).to_list(), said
 
 
@@ -31,22 +31,22 @@ def test_times_are_those_that_were_written_in_whatever_order(times: pd.DatetimeI
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_numbers_since_1970_are_times_by_their_size(times: pd.DatetimeIndex, unit: str) -> None:
     numbers = pd.Series(times.as_unit("ns").asi8 // 10 ** {"s": 9, "ms": 6, "us": 3, "ns": 0}[unit])
-    found = of_numbers(numbers)
+    found = parse_numeric_times(numbers)
     assert found is not None and found.dt.tz_localize(None).to_list() == times.to_list()
 
 
 def test_eight_digits_are_a_date_where_all_of_them_are_and_a_missing_one_stays_missing() -> None:
-    found = of_numbers(pd.Series([20240131.0, None, 20240229.0]))
+    found = parse_numeric_times(pd.Series([20240131.0, None, 20240229.0]))
     assert found is not None and found.isna().to_list() == [False, True, False]
     assert found.dropna().dt.strftime("%Y-%m-%d").to_list() == ["2024-01-31", "2024-02-29"]
-    assert of_numbers(pd.Series([20240131, 20240230])) is None
+    assert parse_numeric_times(pd.Series([20240131, 20240230])) is None
 
 
 @pytest.mark.parametrize(
     "numbers", [[], [None], [1, 2, 3], [1990, 1991], [20240131.5, 20240201.0], [1e300, 2e300], [-5, 5]]
 )
 def test_years_counts_and_fractions_are_no_times(numbers: list[float | None]) -> None:
-    assert of_numbers(pd.Series(numbers, dtype=float)) is None
+    assert parse_numeric_times(pd.Series(numbers, dtype=float)) is None
 
 
 def test_one_day_above_twelve_settles_the_order_of_all_rows() -> None:
@@ -79,7 +79,7 @@ def test_an_order_that_nothing_settles_is_month_first_with_a_word() -> None:
 
 
 def test_what_is_no_date_is_no_time() -> None:
-    times, said = parsed(pd.Series(["13/14/2024", "31/02/2024", "Total", None, "2024-01-02"]), "a.csv")
+    times, said = parse_times(pd.Series(["13/14/2024", "31/02/2024", "Total", None, "2024-01-02"]), "a.csv")
     assert times.notna().tolist() == [False, False, False, False, True] and not said
 
 

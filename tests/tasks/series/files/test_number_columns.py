@@ -9,42 +9,42 @@ import pandas as pd
 import pytest
 
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.files.number_columns import fractions, is_text, numbers
+from tsfmscope.tasks.series.files.number_columns import decimal_sign, is_text, to_numbers
 
 WHERE = "a.csv, column 'sold'"
 
 
 @pytest.mark.parametrize("empty", ["-", "–", "n/a", "N/A", "..", " - ", "?"])
 def test_cells_that_stand_for_none_are_missing_and_counted(empty: str) -> None:
-    found = numbers(pd.Series(["1.5", empty, "2", empty, None]), ".", WHERE)
+    found = to_numbers(pd.Series(["1.5", empty, "2", empty, None]), ".", WHERE)
     assert found is not None
     np.testing.assert_array_equal(found[0], [1.5, np.nan, 2, np.nan, np.nan])
     assert found[1] == f"{WHERE}: 2 cells such as {empty!r} read as missing"
 
 
 def test_fractions_are_as_the_file_writes_them() -> None:
-    found = numbers(pd.Series(["1,5", "-", "-2"]), ",", WHERE)
+    found = to_numbers(pd.Series(["1,5", "-", "-2"]), ",", WHERE)
     assert found is not None and found[0].tolist()[::2] == [1.5, -2]
     with pytest.raises(DataError, match=r"row 3 below the header: .* got '1\.500'"):
-        numbers(pd.Series(["1,5", "2,5", "1.500"]), ",", WHERE)
+        to_numbers(pd.Series(["1,5", "2,5", "1.500"]), ",", WHERE)
 
 
 @pytest.mark.parametrize("cell", ["1,100.5", "1,100", "1 100", "$5", "5 %", "closed"])
 def test_another_cell_of_mostly_numbers_is_refused_by_row(cell: str) -> None:
     with pytest.raises(DataError, match=f"a.csv, column 'sold', row 2 below the header: .*'{re.escape(cell)}'"):
-        numbers(pd.Series(["1", cell, "3", "4"]), ".", WHERE)
+        to_numbers(pd.Series(["1", cell, "3", "4"]), ".", WHERE)
 
 
 def test_a_column_whose_thousands_are_all_grouped_is_refused_and_not_left_out() -> None:
-    with pytest.raises(DataError, match=r"row 1 below the header: .*'1,100\.5'; write it plainly, as 1100\.5"):
-        numbers(pd.Series(["1,100.5", "2,200.5"]), ".", WHERE)
+    with pytest.raises(DataError, match=r"row 1 below the header: .*'1,100\.5'; write it as 1100\.5"):
+        to_numbers(pd.Series(["1,100.5", "2,200.5"]), ".", WHERE)
 
 
 @pytest.mark.parametrize(
     "cells", [["n", "s"], ["01.01.2024", "02.01.2024"], ["10:00", "11:00"], ["-", "-"], ["a1", "7"] * 2 + ["b"]]
 )
 def test_other_text_is_no_number(cells: list[str]) -> None:
-    assert numbers(pd.Series(cells), ".", WHERE) is None
+    assert to_numbers(pd.Series(cells), ".", WHERE) is None
 
 
 def test_lists_and_dates_are_no_text() -> None:
@@ -69,4 +69,4 @@ def test_lists_and_dates_are_no_text() -> None:
     ],
 )
 def test_fields_say_how_fractions_are_written(sample: str, delimiter: str, cut: bool, expected: str) -> None:
-    assert fractions(sample, delimiter, cut=cut) == expected
+    assert decimal_sign(sample, delimiter, is_cut=cut) == expected

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.series.files.parquet import Loaded
+from tsfmscope.tasks.series.files.parquet import LoadedSeries
 from tsfmscope.tasks.series.files.time_grid import FREQ_STEPS
 from tsfmscope.tasks.series.files.user_files import load_own
 
@@ -27,7 +27,7 @@ WIDE = pd.DataFrame({"date": TIMES, "a": A, "b": B})
 LONG = pd.DataFrame({"unique_id": list("xxxxyyyy"), "ds": [*TIMES, *TIMES], "y": [*A, *B]})
 
 
-def load(path: Path) -> Loaded:
+def load(path: Path) -> LoadedSeries:
     return load_own(path, name="mine", min_length=2)
 
 
@@ -243,9 +243,9 @@ def test_what_cannot_be_used_is_counted_and_a_sample_is_seeded(tmp_path: Path) -
         (
             "a.csv",
             b"item_id,date,sales,price,promo\nx,2024-01-01,5,9,0\nx,2024-01-02,6,9,1\n",
-            r"one column of values beside the ids in 'item_id', got 3 of numbers \('sales', 'price', 'promo'\); rename",
+            r"one column of values next to the ids in 'item_id', got 3 of numbers \('sales', 'price', 'promo'\)",
         ),
-        ("a.csv", b"id,value,y\nx,5,9\nx,6,9\n", r"expected one column of values beside the ids in 'id'"),
+        ("a.csv", b"id,value,y\nx,5,9\nx,6,9\n", r"expected one column of values next to the ids in 'id'"),
         ("a.csv", b"2024-01-01,5.5\n2024-01-02,6\n", r"expected a header .*first row \('2024-01-01', '5.5'\)"),
         ("a.csv", b"01.02.2024 10:00;5,5\n02.02.2024 10:00;6\n", "expected a header with the names of the columns"),
         ("a.csv", b"store-1,2024-01-01,0.126\nstore-1,2024-01-02,0.2\n", "expected a header with the names"),
@@ -256,9 +256,9 @@ def test_what_cannot_be_used_is_counted_and_a_sample_is_seeded(tmp_path: Path) -
         ("a.csv", b"x,5.25\nx,6\n", "expected a header with the names of the columns"),
         ("a.csv", b"5\n6\n7\n", "expected a header with the names of the columns"),
         ("a.csv", b"a,b\nx,y\n", r"at least one column of numbers, got a \("),
-        ("a.csv", b"date,a\n2024-01-01,1\n2024-01-01,2\n", "column 'date': .* stands twice"),
+        ("a.csv", b"date,a\n2024-01-01,1\n2024-01-01,2\n", "column 'date': .* occurs twice"),
         ("a.csv", b"date,a\n2024-01-01,1\n,2\n", "column 'date': .* one is missing"),
-        ("a.csv", b"item_id,a\nx,1\n,2\n", "column 'item_id': expected an id a row, got 1 rows without"),
+        ("a.csv", b"item_id,a\nx,1\n,2\n", "column 'item_id': expected one id per row, got 1 rows without"),
         (
             "a.csv",
             b"day,a\n13/01/2024,1\n01/14/2024,2\n",
@@ -267,17 +267,17 @@ def test_what_cannot_be_used_is_counted_and_a_sample_is_seeded(tmp_path: Path) -
         ("a.csv", b"ds,a,b\n2024-01-01,1,1\n2024-01-02,2,shut\n", "'b', row 2 below the header: .* a number.*'shut'"),
         ("a.csv", b'ds,a,b\n2024-01-01,1,"1,100.5"\n', "'b', row 1 below the header: .* a number.*'1,100.5'"),
         ("a.tsv", b"a\tb\n1\t1,100\n2\t2,100\n", "'b', row 1 below the header: .* a number.*'1,100'"),
-        ("a.csv", b"date,a\n2024-01-01,1\n2024-01-02,2\nTotal,3\n", "'date', row 3 below.* a time, .* got 'Total'"),
+        ("a.csv", b"date,a\n2024-01-01,1\n2024-01-02,2\nTotal,3\n", "'date', row 3 below.* a time .* got 'Total'"),
         (
             "a.csv",
             b"day,a\n" + b"".join(b"2024-01-%02d,1\n" % day for day in range(1, 20)) + b"Sum,19\n",
-            "'day', row 20 below the header: expected a time.*take the row out if it is a total",
+            "'day', row 20 below the header: expected a time.*remove the row if it is a total",
         ),
         ("a.csv.gz", b"no gzip", "expected a CSV table"),
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:10] + bytes(range(200, 240)), "expected a CSV table"),
         ("a.parquet", b"PAR1 not at all", "expected a Parquet file"),
         ("a.json", b"{}", "expected a file that ends in"),
-        ("folder/none.txt", b"", "the folder holds no file of"),
+        ("folder/none.txt", b"", "the folder contains no file of"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_what_was_expected(

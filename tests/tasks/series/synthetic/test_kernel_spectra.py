@@ -68,7 +68,7 @@ def test_a_product_of_equal_periods_has_the_lines_of_one_of_them() -> None:
 
 def test_thinning_keeps_the_kernel_with_few_lines() -> None:
     dense = kernel_spectra._gaussians(np.array([10.0]), np.ones(1))  # RBF(0.1)
-    thin = kernel_spectra._thinned(dense, 1e-8)
+    thin = kernel_spectra._thin(dense, 1e-8)
     assert len(thin.weight) < len(dense.weight)
     assert np.abs(thin.at(LAGS) - _exact(Leaf("RBF", (0.1,)))).max() <= 2e-8
     # slow kernels: two or three waves are all that a window can tell
@@ -77,7 +77,7 @@ def test_thinning_keeps_the_kernel_with_few_lines() -> None:
 
 def test_a_gauss_rule_is_exact_for_as_many_lines_as_it_has_nodes() -> None:
     lines = kernel_spectra.Spectrum(np.array([0.0, 1.5, 4.0]), np.array([0.2, 0.5, 0.3]))
-    thin = kernel_spectra._thinned(lines, 1e-12)
+    thin = kernel_spectra._thin(lines, 1e-12)
     np.testing.assert_allclose(thin.frequency, lines.frequency, atol=1e-6)
     np.testing.assert_allclose(thin.weight, lines.weight, atol=1e-9)
 
@@ -118,6 +118,6 @@ def test_a_leaf_that_lines_cannot_give_is_refused_with_the_mend(leaf: Leaf, mess
 
 def test_a_leaf_is_held_to_scikit_learn_s_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_spectra, "_rbf", lambda scale: kernel_spectra.Spectrum(np.zeros(1), np.ones(1)))
-    with pytest.raises(DataError, match=r"RBF\(length_scale=0.7\): its lines miss it by"):
+    with pytest.raises(DataError, match=r"RBF\(length_scale=0.7\): its lines have an error of"):
         kernel_spectra._leaf(Leaf("RBF", (0.7,)))
     assert np.abs(sk.RBF(0.7)(np.zeros((1, 1)), LAGS[:, None])[0] - 1).max() > 1e-3

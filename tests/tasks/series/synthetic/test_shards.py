@@ -15,7 +15,7 @@ from tsfmscope.tasks.series.files.bundled import load_bundled
 from tsfmscope.tasks.series.synthetic import shards
 from tsfmscope.tasks.series.synthetic.kernels import parse_kernel
 from tsfmscope.tasks.series.synthetic.kernelsynth import draw, draw_at
-from tsfmscope.tasks.series.synthetic.tsmixup import mean_scaled
+from tsfmscope.tasks.series.synthetic.tsmixup import scale_by_mean
 from tsfmscope.tasks.series.tables import table_series
 from tsfmscope.tasks.series.types import Series
 
@@ -68,7 +68,7 @@ def test_a_mixture_is_the_sum_that_its_provenance_tells() -> None:
         parts = re.findall(r"([\d.]+) [\w]+/([\w-]+)\[(\d+):(\d+)\]", one.provenance)
         assert 1 <= len(parts) <= 3
         assert sum(float(weight) for weight, *_ in parts) == pytest.approx(1, abs=2e-4)
-        expected = sum(float(w) * mean_scaled(pool[name][int(a) : int(b)]) for w, name, a, b in parts)
+        expected = sum(float(w) * scale_by_mean(pool[name][int(a) : int(b)]) for w, name, a, b in parts)
         np.testing.assert_allclose(one.values, expected, atol=5e-4 * np.nanmax(np.abs(expected)))
         used |= {name for _, name, *_ in parts}
     assert used == set(pool)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsfmscope.tasks.series.synthetic.tsmixup import MixtureLaw, mean_scaled, tsmixup
+from tsfmscope.tasks.series.synthetic.tsmixup import MixtureLaw, scale_by_mean, tsmixup
 
 
 def test_a_mixture_of_one_series_is_a_scaled_window_of_it() -> None:
     line = np.arange(1.0, 401.0)
     rng, law = np.random.default_rng(0), MixtureLaw([400], most_series=1)
     for mixed in (law.draw(rng).of([line]) for _ in range(20)):
-        start = next(s for s in range(400) if np.allclose(mixed, mean_scaled(line[s : s + len(mixed)]), rtol=1e-5))
+        start = next(s for s in range(400) if np.allclose(mixed, scale_by_mean(line[s : s + len(mixed)]), rtol=1e-5))
         assert start + len(mixed) <= 400
 
 
@@ -47,7 +47,7 @@ def test_the_stream_is_repeatable_finite_and_float32(seed: int) -> None:
 
 
 def test_missing_steps_stay_missing_and_do_not_enter_the_scale() -> None:
-    np.testing.assert_array_equal(mean_scaled(np.array([1.0, np.nan, -3.0])), [0.5, np.nan, -1.5])
+    np.testing.assert_array_equal(scale_by_mean(np.array([1.0, np.nan, -3.0])), [0.5, np.nan, -1.5])
     values = np.ones(130)
     values[64] = np.nan
     assert np.isnan(next(tsmixup([values], np.random.default_rng(0)))).sum() == 1
@@ -55,7 +55,7 @@ def test_missing_steps_stay_missing_and_do_not_enter_the_scale() -> None:
 
 @pytest.mark.parametrize("values", [np.zeros(4), np.full(4, np.nan)])
 def test_a_window_without_a_scale_is_left_as_it_is(values: np.ndarray) -> None:
-    np.testing.assert_array_equal(mean_scaled(values), values)
+    np.testing.assert_array_equal(scale_by_mean(values), values)
 
 
 @pytest.mark.parametrize(
