@@ -10,7 +10,7 @@ from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
-from tsfmscope.store.dumps import Place, last_layers, layers, read_states
+from tsfmscope.store.dumps import LayerKey, last_layers, layers, read_states
 from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions
 from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
 from tsfmscope.tasks.geometry import measures
@@ -35,14 +35,14 @@ def plan(params: Params) -> Iterator[Planned]:
         studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
         path = Path(DATA, "embeddings", row["path"])
         held = layers(path)
-        last = last_layers(held)
+        cell, last = CellIdentity.part_of(row), last_layers(held)
         for place in held:
             if wanting := planning.studies_of_layer(params, studies, place, held):
-                of_layer = spec(params, CellIdentity.part_of(row), place, is_last=place in last)
+                of_layer = spec(params, cell, place, is_last=place in last)
                 yield Planned(Job(TASK, of_layer.to_dict(), {path.as_posix(): row["fingerprint"]}), wanting)
 
 
-def spec(params: Params, cell: CellIdentity, place: Place, *, is_last: bool) -> GeometrySpec:
+def spec(params: Params, cell: CellIdentity, place: LayerKey, *, is_last: bool) -> GeometrySpec:
     """Return the spec of a layer's job; is_last: whether the layer is the last state of its stack."""
     block = params.geometry
     stack, layer, normed = place

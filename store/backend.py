@@ -77,7 +77,7 @@ class TableFiles(ABC):
         """Return whether there are exactly n files, all written by `replace`."""
 
     @abstractmethod
-    def set_aside(self, file: File, target: Path) -> None:
+    def quarantine(self, file: File, target: Path) -> None:
         """Move a damaged file out of the store to a local path."""
 
     def each(self, do: Callable[[File], T]) -> list[T]:
@@ -97,7 +97,7 @@ class StorageBackend(ABC):
     def acquire(self) -> None:
         """Take the store for this driver.
 
-        Raises StoreBusy if another driver has it, and PlaceError if it cannot be used.
+        Raises StoreBusy if another driver has it, and LocationError if it cannot be used.
         """
 
     @abstractmethod
@@ -132,7 +132,7 @@ class StorageBackend(ABC):
         """Force dumps to the disk before rows name them."""
 
     @abstractmethod
-    def prune(self, named: Collection[str]) -> None:
+    def prune(self, paths_in_rows: Collection[str]) -> None:
         """Delete dumps that no row names."""
 
 
@@ -177,7 +177,7 @@ class FileSystemBackend(StorageBackend):
         Raises StoreFull if the disk is full or not writable.
         """
         for folder in (self.root, self.companion):
-            with files.space(folder):
+            with files.translate_full_disk(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 files.remove_temporary(folder)
 
@@ -187,8 +187,8 @@ class FileSystemBackend(StorageBackend):
 
     def entries(self, name: str, *, companion: bool = False) -> list[Entry]:
         """Return the files of the table, sorted by name. DamagedFile if a checksum differs."""
-        found = sorted(self.folder(name, companion=companion).glob("[!.]*.parquet"))
-        return [Entry(p.name, p.stat().st_size, files.metadata(p).num_rows, files.fingerprint(p)) for p in found]
+        paths = sorted(self.folder(name, companion=companion).glob("[!.]*.parquet"))
+        return [Entry(p.name, p.stat().st_size, files.metadata(p).num_rows, files.fingerprint(p)) for p in paths]
 
     def fault(self, path: str, size: int, fingerprint: str) -> str:
         """Compare the size first, then the BLAKE3."""
@@ -199,11 +199,11 @@ class FileSystemBackend(StorageBackend):
 
     def sync(self, paths: Sequence[str]) -> None:
         """Sync the files that exist, then their folders."""
-        there = [path for path in (self.root / path for path in paths) if path.is_file()]
-        for path in [*there, *sorted({path.parent for path in there})]:
+        existing = [path for path in (self.root / path for path in paths) if path.is_file()]
+        for path in [*existing, *sorted({path.parent for path in existing})]:
             files.sync(path)
 
-    def prune(self, named: Collection[str]) -> None:
+    def prune(self, paths_in_rows: Collection[str]) -> None:
         """Delete dumps that no row names, and folders that become empty.
 
         The Parquet files directly in `dumps` are the rows of the table `dumps`, so they stay.
@@ -215,5 +215,5 @@ class FileSystemBackend(StorageBackend):
             if path.is_dir():
                 if not any(path.iterdir()):
                     path.rmdir()
-            elif path not in rows and path.relative_to(self.root).as_posix() not in named:
+            elif path not in rows and path.relative_to(self.root).as_posix() not in paths_in_rows:
                 path.unlink()

@@ -75,7 +75,7 @@ def build(path: Path, sources: Mapping[str, Sequence[File]], *, sql: Traversable
     sql = sql or resources("tsfmscope.store") / "sql"
     checks += queries(sql / "checks")
     _verify(sources)
-    with files.space(path):
+    with files.translate_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f"{files.TEMPORARY}*-{path.name}*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -116,7 +116,7 @@ def _verify(sources: Mapping[str, Sequence[File]]) -> None:
 
     This reads each file completely.
     """
-    rows = [file for table, found in sources.items() if table != "embeddings" for file in found]
+    rows = [file for table, paths in sources.items() if table != "embeddings" for file in paths]
     with ThreadPoolExecutor() as pool:
         list(pool.map(files.verify, rows))
 
@@ -126,16 +126,16 @@ def _fill(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sequence[
     for table in sorted((t for t in TABLES.values() if t.in_catalogue), key=lambda t: t.by_study):
         _create(connection, table)
         if table.name == "embeddings_sample":
-            if found := sources.get("embeddings"):
-                connection.register("sampled", sample.embeddings(found, seed=seed))
+            if paths := sources.get("embeddings"):
+                connection.register("sampled", sample.embeddings(paths, seed=seed))
                 connection.execute("insert into embeddings_sample by name select * from sampled")
                 connection.unregister("sampled")
         elif table.is_printed:
             connection.register("printed", read_printed(table))
             connection.execute(f"insert into {table.name} by name select * from printed")
             connection.unregister("printed")
-        elif found := sources.get(table.name):
-            _insert(connection, table, found)
+        elif paths := sources.get(table.name):
+            _insert(connection, table, paths)
 
 
 def read_printed(table: Table) -> pa.Table:
@@ -170,12 +170,12 @@ def describe_rows(table: Table) -> str:
     return f"A row is {table.row}." + (f" Key: {', '.join(table.full_key)}." if table.key else "")
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence[File]) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[File]) -> None:
     """Insert all rows of the files.
 
     In a table with a study column, insert one row per study that requested it.
     """
-    names = ", ".join(_text(path) for path in found)
+    names = ", ".join(_text(path) for path in paths)
     rows = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
     query = f"select * from {rows}"
     if table.by_study:
@@ -185,8 +185,8 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, found: Sequence
             inner join study_jobs
                 on study_jobs.job_key = found.job_key and study_jobs.stage = '{table.stages[0]}'
         """
-    held = {column.name for column in table.columns} | ({"study"} if table.by_study else set())
-    order = ", ".join(name for name in ORDER if name in held)
+    columns = {column.name for column in table.columns} | ({"study"} if table.by_study else set())
+    order = ", ".join(name for name in ORDER if name in columns)
     connection.execute(f"insert into {table.name} by name {query}" + (f" order by {order}" if order else ""))
 
 
@@ -231,30 +231,30 @@ def _describe(
     def made_of(view: str) -> set[str]:
         return set(tables[view]).union(*map(made_of, views[view]))
 
-    held = "select table_name, column_name from duckdb_columns() where not internal order by table_name, column_index"
+    query = "select table_name, column_name from duckdb_columns() where not internal order by table_name, column_index"
     tables_of = {view: made_of(view) for view in views}
     connection.execute(
         ";\n".join(
-            f'comment on column {view}."{column}" is {_text(said)}'
-            for view, column in connection.execute(held).fetchall()
-            if view in views and (said := answers.meaning(view, column, tables_of[view]))
+            f'comment on column {view}."{column}" is {_text(meaning)}'
+            for view, column in connection.execute(query).fetchall()
+            if view in views and (meaning := answers.meaning(view, column, tables_of[view]))
         )
     )
 
 
-def _comment_rest(connection: duckdb.DuckDBPyConnection, name: str, asked: str) -> None:
+def _comment_rest(connection: duckdb.DuckDBPyConnection, name: str, first_line: str) -> None:
     """Set the comment of each column of a materialized table that has none yet to the table's question."""
-    rest = "select column_name from duckdb_columns() where table_name = $1 and comment is null order by column_index"
-    for (column,) in connection.execute(rest, [name]).fetchall():
-        connection.execute(f'comment on column {name}."{column}" is {_text(f"answers: {asked}")}')
+    query = "select column_name from duckdb_columns() where table_name = $1 and comment is null order by column_index"
+    for (column,) in connection.execute(query, [name]).fetchall():
+        connection.execute(f'comment on column {name}."{column}" is {_text(f"answers: {first_line}")}')
 
 
 def _run_checks(connection: duckdb.DuckDBPyConnection, checks: Iterable[tuple[str, str]]) -> None:
     for name, text in checks:
         rows = connection.sql(text).limit(SHOWN).to_arrow_table().to_pylist()
         if rows:
-            shown = "\n".join(f"  {row}" for row in rows)
-            raise CheckFailed(f"check {name} must find nothing ({question(text)}), but found, at least:\n{shown}")
+            lines = "\n".join(f"  {row}" for row in rows)
+            raise CheckFailed(f"check {name} must find nothing ({question(text)}), but found, at least:\n{lines}")
         logger.debug("check %s: nothing found", name)
 
 
@@ -262,7 +262,7 @@ def question(text: str) -> str:
     """Return the question in the first line of a query. ValueError if that line is not an SQL comment."""
     first = text.split("\n", 1)[0]
     if not first.startswith("-- "):
-        raise ValueError(f"expected a query to open with a comment that says what it asks, got {first!r}")
+        raise ValueError(f"expected a comment with the question as first line of the query, found {first!r}")
     return first.removeprefix("-- ").strip()
 
 

@@ -40,9 +40,9 @@ def reserve(writer: pq.ParquetWriter) -> None:
 
 def seal(content: bytearray | mmap.mmap) -> None:
     """Replace the placeholder of `reserve` by the checksum of the whole file."""
-    place = content.rfind(BEFORE) + len(BEFORE)
-    assert bytes(content[place : place + WIDTH]) == BLANK
-    content[place : place + WIDTH] = _digest(content, place).encode()
+    offset = content.rfind(BEFORE) + len(BEFORE)
+    assert bytes(content[offset : offset + WIDTH]) == BLANK
+    content[offset : offset + WIDTH] = _digest(content, offset).encode()
 
 
 def seal_file(path: Path) -> None:
@@ -57,11 +57,11 @@ def verify(path: Path) -> None:
     A process reads a file once, and again only if its inode, modification time or size has changed.
     """
     with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        known = (str(path.absolute()), found.st_ino, found.st_mtime_ns, found.st_size)
+        actual = os.fstat(file.fileno())
+        known = (str(path.absolute()), actual.st_ino, actual.st_mtime_ns, actual.st_size)
         if known in _verified:
             return
-        if not found.st_size:
+        if not actual.st_size:
             raise damaged(path, "an empty file")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             verify_content(content, path)
@@ -70,25 +70,25 @@ def verify(path: Path) -> None:
 
 def verify_content(content: bytes | mmap.mmap, name: File) -> None:
     """Raise DamagedFile unless the bytes of a file of rows are as they were written."""
-    place = content.rfind(BEFORE) + len(BEFORE)
-    if place < len(BEFORE):
+    offset = content.rfind(BEFORE) + len(BEFORE)
+    if offset < len(BEFORE):
         raise damaged(name, "no checksum, so it is damaged or was written by an earlier version")
-    expected, found = content[place : place + WIDTH], _digest(content, place)
-    if expected != found.encode():
-        raise damaged(name, f"BLAKE3 {found}", f"BLAKE3 {expected.decode(errors='replace')}")
+    expected, actual = content[offset : offset + WIDTH], _digest(content, offset)
+    if expected != actual.encode():
+        raise damaged(name, f"BLAKE3 {actual}", f"BLAKE3 {expected.decode(errors='replace')}")
 
 
-def _digest(content: bytes | bytearray | mmap.mmap, place: int) -> str:
+def _digest(content: bytes | bytearray | mmap.mmap, offset: int) -> str:
     """Return the BLAKE3 (hex) of a file whose checksum at offset `place` is replaced by zeros."""
     with memoryview(content) as view:
-        digest = blake3(view[:place])
+        digest = blake3(view[:offset])
         digest.update(BLANK)
-        digest.update(view[place + WIDTH :])
+        digest.update(view[offset + WIDTH :])
     return str(digest.hexdigest())
 
 
-def damaged(name: File, found: str, expected: str = "a file of rows with its checksum") -> DamagedFile:
+def damaged(name: File, actual: str, expected: str = "a file of rows with its checksum") -> DamagedFile:
     """Return the exception that names a damaged file of an out and explains how to restore it."""
     return DamagedFile(
-        f"{name}: damaged: expected {expected}, found {found}; delete this file, then `dvc repro` makes it again"
+        f"{name}: damaged: expected {expected}, found {actual}; delete this file, then `dvc repro` writes it again"
     )

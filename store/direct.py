@@ -59,15 +59,15 @@ class DirectFile(io.RawIOBase):
     def write(self, data: Buffer) -> int:
         """Write all bytes of `data` and return their number."""
         view = memoryview(data).cast("B")
-        done = 0
-        while done < len(view):
-            count = min(STAGE - self._filled, len(view) - done)
-            self._view[self._filled : self._filled + count] = view[done : done + count]
+        written = 0
+        while written < len(view):
+            count = min(STAGE - self._filled, len(view) - written)
+            self._view[self._filled : self._filled + count] = view[written : written + count]
             self._filled += count
-            done += count
+            written += count
             if self._filled == STAGE:
                 self._drain()
-        return done
+        return written
 
     def close(self) -> None:
         """Write the buffered bytes, compute the fingerprint and close the file."""
@@ -84,12 +84,12 @@ class DirectFile(io.RawIOBase):
 
     def _drain(self) -> None:
         self._hash.update(self._view[: self._filled])
-        whole = self._filled - self._filled % ALIGNED
-        self._write(0, whole)
-        if whole < self._filled:
+        aligned = self._filled - self._filled % ALIGNED
+        self._write(0, aligned)
+        if aligned < self._filled:
             if self._direct:
                 self._direct = not _set_direct(self._handle, False)
-            self._write(whole, self._filled)
+            self._write(aligned, self._filled)
         self.size += self._filled
         self._filled = 0
 

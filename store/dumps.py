@@ -21,7 +21,7 @@ from tsfmscope.store.objects import Remote
 from tsfmscope.store.uploads import Upload
 
 # (stack, layer, normed): identifies a record batch of an embedding dump.
-Place = tuple[str, int, bool]
+LayerKey = tuple[str, int, bool]
 
 # Part of a path: no separators and no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_@=+-][A-Za-z0-9._@=+-]*")
@@ -112,13 +112,13 @@ def _write(sink: Any, path: str, tables: Iterable[pa.Table]) -> int:
     writer = None
     try:
         for table in tables:
-            whole = table.combine_chunks()
+            combined = table.combine_chunks()
             if writer is None:
-                writer = (pa.ipc.new_file if path.endswith(".arrow") else files.parquet_writer)(sink, whole.schema)
+                writer = (pa.ipc.new_file if path.endswith(".arrow") else files.parquet_writer)(sink, combined.schema)
             if isinstance(writer, pq.ParquetWriter):
-                writer.write_table(whole, row_group_size=max(1, len(whole)))
+                writer.write_table(combined, row_group_size=max(1, len(combined)))
             else:
-                writer.write_table(whole)
+                writer.write_table(combined)
             rows += len(table)
     finally:
         if writer is not None:
@@ -138,10 +138,10 @@ def read_table(root: Path, job: JobLike) -> pa.Table:
 
     A local Arrow file is memory-mapped.
     """
-    found = _input(root, job, ".parquet", ".arrow")
-    if found.suffix == ".arrow":
-        return _reader(found).read_all()
-    with pq.ParquetFile(_opened(found), page_checksum_verification=True) as file:
+    path = _input(root, job, ".parquet", ".arrow")
+    if path.suffix == ".arrow":
+        return _reader(path).read_all()
+    with pq.ParquetFile(_opened(path), page_checksum_verification=True) as file:
         return file.read(use_threads=False)
 
 
@@ -190,33 +190,33 @@ def batch_states(batch: pa.RecordBatch) -> States:
     }
 
 
-def layer_batch(path: File, wanted: Place) -> pa.RecordBatch:
+def layer_batch(path: File, layer: LayerKey) -> pa.RecordBatch:
     """Return the record batch of one layer of an embedding dump.
 
     Raises ValueError, with the layers that the dump contains, if there is no such batch.
     """
-    found = layer_rows(path)
-    if wanted not in found:
-        raise ValueError(f"dump {path.name}: no (stack, layer, normed) {wanted}, expected one of {sorted(found)}")
-    return _reader(path).get_batch(list(found).index(wanted))
+    rows = layer_rows(path)
+    if layer not in rows:
+        raise ValueError(f"dump {path.name}: no (stack, layer, normed) {layer}, expected one of {sorted(rows)}")
+    return _reader(path).get_batch(list(rows).index(layer))
 
 
-def layer_rows(path: File) -> dict[Place, int]:
+def layer_rows(path: File) -> dict[LayerKey, int]:
     """Return the rows per record batch of an embedding dump, by (stack, layer, normed), in file order.
 
     No state is read: a local file is memory-mapped, and of an object only these three columns are fetched.
     """
     names = ("stack", "layer", "normed")
     reader = _reader(path, names)
-    found = {}
+    rows = {}
     for n in range(reader.num_record_batches):
         batch = reader.get_batch(n)
         stack, layer, normed = (batch[name][0].as_py() for name in names)
-        found[stack, layer, normed] = len(batch)
-    return found
+        rows[stack, layer, normed] = len(batch)
+    return rows
 
 
-def layers(path: File) -> list[Place]:
+def layers(path: File) -> list[LayerKey]:
     """Return (stack, layer, normed) of each record batch of an embedding dump, in file order."""
     return list(layer_rows(path))
 
@@ -234,23 +234,23 @@ def _reader(path: File, columns: Sequence[str] | None = None) -> pa.ipc.RecordBa
     reader = pa.ipc.open_file(source)
     if columns is None:
         return reader
-    wanted = [reader.schema.get_field_index(name) for name in columns]
-    return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
+    indices = [reader.schema.get_field_index(name) for name in columns]
+    return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=indices))
 
 
-def last_layers(places: Iterable[Place]) -> set[Place]:
+def last_layers(layers_of_dump: Iterable[LayerKey]) -> set[LayerKey]:
     """Return (stack, layer, normed) of each stack's last state.
 
     That is the state after the final norm, or the output of the last block if the stack has no final norm.
     """
-    return set({stack: (stack, layer, normed) for stack, layer, normed in sorted(places)}.values())
+    return set({stack: (stack, layer, normed) for stack, layer, normed in sorted(layers_of_dump)}.values())
 
 
 def _input(root: Path, job: JobLike, *suffixes: str) -> File:
     """Return the job's only input file with one of these suffixes. ValueError if there is not exactly one."""
-    found = [name for name in job.inputs if name.endswith(suffixes) and not name.startswith(files.NOT_FILES)]
-    if len(found) != 1:
+    names = [name for name in job.inputs if name.endswith(suffixes) and not name.startswith(files.NOT_FILES)]
+    if len(names) != 1:
         raise ValueError(
-            f"job {dict(job.spec)}: expected one {' or '.join(suffixes)} file among its inputs, got {found}"
+            f"job {dict(job.spec)}: expected one {' or '.join(suffixes)} file among its inputs, got {names}"
         )
-    return locate(Path(root) / found[0])
+    return locate(Path(root) / names[0])

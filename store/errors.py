@@ -3,7 +3,7 @@
 StoreError
 ├── StaleInput      an input of a job has changed since the job was planned
 ├── StoreBusy       another driver holds the store, or has taken it over
-├── PlaceError      the bucket or folder of a store cannot be used
+├── LocationError      the bucket or folder of a store cannot be used
 ├── StoreFull       the disk of a store is full or not writable
 ├── DamagedFile     a file is not as it was written: its checksum differs
 ├── DamagedPart     a part could not be read at the end of a run and was moved out of the store
@@ -37,7 +37,7 @@ class StoreFull(StoreError, OSError):
         return str(self.args[-1])
 
 
-class PlaceError(StoreError):
+class LocationError(StoreError):
     """The location of a store cannot be used: no bucket, no credentials, no response, or unexpected rows."""
 
 

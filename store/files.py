@@ -46,7 +46,7 @@ def atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
     Raises StoreFull if the disk is full or not writable.
     """
     temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
-    with space(path):
+    with translate_full_disk(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
@@ -60,7 +60,7 @@ def atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 
 @contextmanager
-def space(path: Path) -> Iterator[None]:
+def translate_full_disk(path: Path) -> Iterator[None]:
     """Raise StoreFull if the block fails because the disk is full or not writable.
 
     The message contains the path and a hint.
@@ -70,12 +70,12 @@ def space(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL | READ_ONLY or isinstance(error, StoreFull):
             raise
-        folder = next(one for one in path.absolute().parents if one.is_dir())
-        mend = f"Make {folder} writable, or work in a copy of the project" if error.errno in READ_ONLY else FREE
+        folder = next(parent for parent in path.absolute().parents if parent.is_dir())
+        hint = f"Make {folder} writable, or work in a copy of the project" if error.errno in READ_ONLY else FREE
         raise StoreFull(
             error.errno,
-            f"cannot write {path}: {os.strerror(error.errno)}. {mend}, then run the same command again: "
-            "it goes on from what is stored",
+            f"cannot write {path}: {os.strerror(error.errno)}. {hint}, then run the same command again: "
+            "it continues from the stored results",
         ) from error
 
 
@@ -226,8 +226,8 @@ def fingerprint(path: File) -> str:
         files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(TEMPORARY))
         lines = sorted(f"{p.relative_to(path).as_posix()} {fingerprint(p)}\n" for p in files)
         return blake3("".join(lines).encode()).hexdigest()
-    if not path.exists() and (there := locate(path)) != path:
-        return fingerprint(there)
+    if not path.exists() and (located := locate(path)) != path:
+        return fingerprint(located)
     stat = path.stat()
     key = (str(path.absolute()), stat.st_ino, stat.st_mtime_ns, stat.st_size)
     if key not in _fingerprints:
@@ -244,10 +244,11 @@ def check(root: Path, inputs: Mapping[str, str]) -> None:
         if name.startswith(NOT_FILES):
             continue
         try:
-            got = fingerprint(root / name)
+            actual = fingerprint(root / name)
         except FileNotFoundError:
-            got = "nothing there"
-        if got != expected:
+            actual = "nothing there"
+        if actual != expected:
             raise StaleInput(
-                f"input {name}: expected BLAKE3 {expected}, got {got}; it changed after planning: run the stage again"
+                f"input {name}: expected BLAKE3 {expected}, found {actual}; "
+                "it changed after planning: run the stage again"
             )

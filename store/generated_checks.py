@@ -44,11 +44,11 @@ def _range(table: Table, columns: list[Column]) -> str:
 
 def _reason(table: Table, columns: list[Column]) -> str:
     names = ", ".join(column.name for column in columns)
-    lacking = " or ".join(_is_null(column) for column in columns)
-    shown = _names(dict.fromkeys([*table.full_key, *(column.name for column in columns)]))
+    is_null = " or ".join(_is_null(column) for column in columns)
+    columns_shown = _names(dict.fromkeys([*table.full_key, *(column.name for column in columns)]))
     return (
         f"-- A row of {table.name} has a reason if one of these is null: {names}.\n"
-        f"select {shown}\nfrom {table.name}\nwhere reason is null and ({lacking})"
+        f"select {columns_shown}\nfrom {table.name}\nwhere reason is null and ({is_null})"
     )
 
 
@@ -72,8 +72,8 @@ def _unknown(table: Table, column: Column) -> str:
 
 def _identity(table: Table, column: Column) -> str:
     """Columns that identify a row: the key, or all other columns with short values if the table has no key."""
-    named = table.full_key or tuple(c.name for c in table.columns if c is not column and not pa.types.is_list(c.type))
-    return _names(named)
+    names = table.full_key or tuple(c.name for c in table.columns if c is not column and not pa.types.is_list(c.type))
+    return _names(names)
 
 
 def _value(column: Column) -> str:

@@ -88,22 +88,22 @@ class KeySet:
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove keys; keys that the set does not contain are ignored."""
-        gone = as_bytes(list(keys))
-        self._fresh.difference_update(gone.tolist())
-        self._sorted = self._sorted[~np.isin(self._sorted, gone)]
+        removed = as_bytes(list(keys))
+        self._fresh.difference_update(removed.tolist())
+        self._sorted = self._sorted[~np.isin(self._sorted, removed)]
 
     def holds(self, keys: Asked) -> np.ndarray:
         """Return a boolean array: for each key, whether the set contains it."""
-        asked = as_bytes(keys)
-        held = np.zeros(len(asked), bool)
-        for start in range(0, len(asked) if len(self._sorted) else 0, SLICE):
-            some = asked[start : start + SLICE]
+        keys_array = as_bytes(keys)
+        is_held = np.zeros(len(keys_array), bool)
+        for start in range(0, len(keys_array) if len(self._sorted) else 0, SLICE):
+            some = keys_array[start : start + SLICE]
             # Sorted keys are looked up at neighbouring places, which is faster because of the
             # processor's cache.
             order = np.argsort(some, kind="stable")
             some = some[order]
-            places = np.minimum(np.searchsorted(self._sorted, some), len(self._sorted) - 1)
-            held[start + order] = self._sorted[places] == some
+            indices = np.minimum(np.searchsorted(self._sorted, some), len(self._sorted) - 1)
+            is_held[start + order] = self._sorted[indices] == some
         if self._fresh:
-            held |= np.fromiter((key in self._fresh for key in asked.tolist()), bool, len(asked))
-        return held
+            is_held |= np.fromiter((key in self._fresh for key in keys_array.tolist()), bool, len(keys_array))
+        return is_held

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tsfmscope.store.errors import PlaceError, StoreBusy, StoreError
+from tsfmscope.store.errors import LocationError, StoreBusy, StoreError
 from tsfmscope.store.objects import Remote
 from tsfmscope.store.shared_file import SharedFile
 
@@ -58,23 +58,23 @@ class Lease:
     def acquire(self) -> None:
         """Take the lease, or raise StoreBusy with its holder.
 
-        Raises PlaceError if the store ignores conditions (If-Match).
+        Raises LocationError if the store ignores conditions (If-Match).
         """
-        held, etag = self._held()
-        if held and not held.get("released") and (left := self._left(held)) > 0:
-            who = f"pid {held.get('pid')} on {held.get('host')} since {held.get('since')}"
+        current, etag = self._held()
+        if current and not current.get("released") and (left := self._left(current)) > 0:
+            holder = f"pid {current.get('pid')} on {current.get('host')} since {current.get('since')}"
             raise StoreBusy(
-                f"{self.stage}: another driver holds the store {self.store}: {who}; wait for it, or end it "
+                f"{self.stage}: another driver holds the store {self.store}: {holder}; wait for it, or end it "
                 f"(its lease runs out in {left:.0f} s if it is dead)"
             )
-        self.epoch = int(held.get("epoch", 0)) + 1
+        self.epoch = int(current.get("epoch", 0)) + 1
         self._holder["since"] = datetime.now(UTC).isoformat("T", "seconds")
         self._renewed = _clock()
-        self._etag = self.at.swap(self._body(), etag)
+        self._etag = self.at.put_if_match(self._body(), etag)
         if self._etag is None:
             raise StoreBusy(f"{self.stage}: another driver took the store {self.store} at this moment; try again later")
-        if self.at.swap(b"{}", '"0"') is not None:
-            raise PlaceError(f"{self.store}: this store ignores If-Match, so that two drivers could write at once")
+        if self.at.put_if_match(b"{}", '"0"') is not None:
+            raise LocationError(f"{self.store}: this store ignores If-Match, so that two drivers could write at once")
         self._stop.clear()
         self._thread = threading.Thread(target=self._beat, name=f"lease of {self.stage}", daemon=True)
         self._thread.start()
@@ -82,7 +82,7 @@ class Lease:
     def check(self) -> None:
         """Raise StoreBusy if another driver has taken the store over.
 
-        If the last heartbeat is older than the lease, a new one is sent first; PlaceError or OSError if the
+        If the last heartbeat is older than the lease, a new one is sent first; LocationError or OSError if the
         store does not respond.
         """
         if self._thread and not self._lost and _clock() - self._renewed > self.seconds:
@@ -102,7 +102,7 @@ class Lease:
                 self._renew(released=True)
             except (StoreError, OSError) as error:
                 # No error, because the lease expires by itself.
-                logger.warning("%s: could not give back the lease: %s", self.stage, error)
+                logger.warning("%s: could not release the lease: %s", self.stage, error)
 
     def _held(self) -> tuple[dict[str, Any], str | None]:
         try:
@@ -110,21 +110,21 @@ class Lease:
         except FileNotFoundError:
             return {}, None
         try:
-            held = json.loads(body)
+            facts = json.loads(body)
         except ValueError:
-            held = {}
-        return (held if isinstance(held, dict) else {}), etag
+            facts = {}
+        return (facts if isinstance(facts, dict) else {}), etag
 
-    def _left(self, held: dict[str, Any]) -> float:
+    def _left(self, lease: dict[str, Any]) -> float:
         """Return the seconds until a lease expires, by the store's clock.
 
         The result is 0 if the lease's process is known to be dead.
         """
         here = machine()
-        if here["boot"] and {name: held.get(name) for name in here} == here and not _alive(int(held["pid"])):
+        if here["boot"] and {name: lease.get(name) for name in here} == here and not _alive(int(lease["pid"])):
             return 0.0
-        age = self.at.now() - self.at.look().modified
-        return float(held.get("seconds", self.seconds)) - age
+        age = self.at.now() - self.at.head().modified
+        return float(lease.get("seconds", self.seconds)) - age
 
     def _body(self, *, released: bool = False) -> bytes:
         self._beats += 1
@@ -147,20 +147,22 @@ class Lease:
 
         If the store has another heartbeat than the last known one, it is either this driver's own, whose
         response was lost, or another driver's. In the first case, write again; in the second, set `_lost`.
-        Raises PlaceError if the second attempt fails too.
+        Raises LocationError if the second attempt fails too.
         """
         with self._renewing:
             began = _clock()
-            etag = self.at.swap(self._body(released=released), self._etag)
+            etag = self.at.put_if_match(self._body(released=released), self._etag)
             if etag is None:
-                held, now = self._held()
-                if held.get("token") != self.token:
-                    self._lost = f"{self.stage}: another driver has taken over {self.store}: this one was not heard of"
+                current, now = self._held()
+                if current.get("token") != self.token:
+                    self._lost = (
+                        f"{self.stage}: another driver has taken over {self.store}, because this one sent no heartbeat"
+                    )
                     logger.error(self._lost)
                     return
-                etag = self.at.swap(self._body(released=released), now)
+                etag = self.at.put_if_match(self._body(released=released), now)
                 if etag is None:
-                    raise PlaceError(f"{self.at}: could not be written, though the lease is held")
+                    raise LocationError(f"{self.at}: could not be written, although this driver has the lease")
             self._etag, self._renewed = etag, began
 
 

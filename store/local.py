@@ -77,9 +77,9 @@ class LocalFolder(TableFiles):
 
     def is_compacted(self, n: int) -> bool:
         """Return whether the files have exactly the names of n compacted files."""
-        return [path.name for path in self._paths()] == [f"{one:05d}.parquet" for one in range(n)]
+        return [path.name for path in self._paths()] == [f"{number:05d}.parquet" for number in range(n)]
 
-    def set_aside(self, file: File, target: Path) -> None:
+    def quarantine(self, file: File, target: Path) -> None:
         """Move a file to `target`; between file systems, this copies it."""
         shutil.move(str(file), target)
 

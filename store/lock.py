@@ -32,25 +32,29 @@ class Lock:
         Raises StoreBusy, with pid, host and start time of the holder, if another process holds it, and
         StoreFull if the lock file cannot be written.
         """
-        with files.space(self.path):
+        with files.translate_full_disk(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         deadline = time.monotonic() + PATIENCE
         while not _try(handle, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 os.close(handle)
-                who = read_holder(self.path)
+                holder = read_holder(self.path)
                 raise StoreBusy(
-                    f"{self.path.stem}: another driver holds the store: pid {who.get('pid', '?')} on "
-                    f"{who.get('host', '?')} since {who.get('since', '?')}; wait for it, or end it"
+                    f"{self.path.stem}: another driver holds the store: pid {holder.get('pid', '?')} on "
+                    f"{holder.get('host', '?')} since {holder.get('since', '?')}; wait for it, or end it"
                 )
             time.sleep(0.05)
-        who = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat("T", "seconds")}
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": datetime.now(UTC).isoformat("T", "seconds"),
+        }
         self._handle = handle
         try:
-            with files.space(self.path):
+            with files.translate_full_disk(self.path):
                 os.ftruncate(handle, 0)
-                os.pwrite(handle, json.dumps(who).encode(), 0)
+                os.pwrite(handle, json.dumps(holder).encode(), 0)
         except OSError:
             self.release()
             raise

@@ -55,16 +55,16 @@ def read(out: Path) -> dict[str, Any] | None:
     if b'"store"' not in content and b'"blake3"' not in content:
         return None
     try:
-        found: dict[str, Any] = json.loads(content)
-        sound = found.pop("blake3", None) == _digest(found)
+        facts: dict[str, Any] = json.loads(content)
+        sound = facts.pop("blake3", None) == _digest(facts)
     except (ValueError, TypeError, AttributeError):
         sound = False
     if not sound:
         raise DamagedFile(
             f"{path}: damaged: expected a manifest with its checksum, found another text; delete this file, then "
-            "`dvc repro` makes it again"
+            "`dvc repro` writes it again"
         )
-    return found
+    return facts
 
 
 def _digest(facts: Mapping[str, Any]) -> str:
@@ -80,7 +80,7 @@ def locate(path: Path) -> File:
     if path.exists():
         return path
     for folder in path.parents:
-        if found := read(folder):
-            at = address(found["store"])
+        if manifest := read(folder):
+            at = address(manifest["store"])
             return at / path.relative_to(folder).as_posix()
     return path

@@ -6,7 +6,7 @@ PREFIX/manifest.json         epoch, driver, each table's files, and the number (
 PREFIX/rows/TABLE/part-E-N.parquet, mixed-E-N.parquet, E-N.parquet
                              parts, merged or rewritten files, and compacted files of epoch E;
                              each name is written once
-PREFIX/dumps/...             dump files, each with a small .print object, which contains its BLAKE3 and
+PREFIX/dumps/...             dump files, each with a small .checksum object, which contains its BLAKE3 and
                              the ETag for which this is valid
 
 An object store has no rename. A later part of the manifest's own epoch counts as soon as its PUT is complete;
@@ -35,7 +35,7 @@ from tsfmscope.store.errors import StoreBusy
 from tsfmscope.store.lease import SECONDS, Lease
 from tsfmscope.store.lock import Lock
 from tsfmscope.store.manifests import File, address
-from tsfmscope.store.objects import PRINT, Found, Remote
+from tsfmscope.store.objects import CHECKSUM, ObjectEntry, Remote
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class ObjectStoreBackend(StorageBackend):
         self._doubtful = False
 
     def acquire(self) -> None:
-        """Take the lease. PlaceError if there is no such bucket, no credentials or no response."""
+        """Take the lease. LocationError if there is no such bucket, no credentials or no response."""
         self.at.ready()
         self.lease.acquire()
 
@@ -82,14 +82,16 @@ class ObjectStoreBackend(StorageBackend):
         """
         former, self._etag = manifest(self.at)
         self.lease.epoch = max(self.lease.epoch, former["epoch"] + 1)
-        found = list((self.at / "rows").list())
-        self.tables = counted(self.at, former, found)
+        objects = list((self.at / "rows").list())
+        self.tables = active_files(self.at, former, objects)
         self._next = 0
         self.commit()
-        named = {(self.at / "rows" / table / one.name).key for table, held in self.tables.items() for one in held}
-        self.at.delete(one.key for one in found if one.key not in named)
+        active_keys = {
+            (self.at / "rows" / table / entry.name).key for table, entries in self.tables.items() for entry in entries
+        }
+        self.at.delete(entry.key for entry in objects if entry.key not in active_keys)
         if n := self.at.abort_uploads():
-            logger.info("%s: ended %d uploads that nobody completed", self.stage, n)
+            logger.info("%s: aborted %d incomplete uploads", self.stage, n)
 
     def folder(self, name: str, *, companion: bool = False) -> ObjectStoreFolder:
         """Return the files of a table."""
@@ -108,14 +110,14 @@ class ObjectStoreBackend(StorageBackend):
         since = self._next + self._doubtful
         facts = {"epoch": self.lease.epoch, "driver": self.lease.token, "since": since, "tables": self.tables}
         body = json.dumps(facts, sort_keys=True).encode()
-        etag = self._manifest.swap(body, self._etag)
+        etag = self._manifest.put_if_match(body, self._etag)
         if etag is None:
             # This driver may have written the other manifest itself, in a commit whose response was
             # lost.
-            held, now = manifest(self.at)
-            etag = self._manifest.swap(body, now) if held.get("driver") == self.lease.token else None
+            current, now = manifest(self.at)
+            etag = self._manifest.put_if_match(body, now) if current.get("driver") == self.lease.token else None
         if etag is None:
-            raise StoreBusy(f"{self.stage}: another driver has taken over {self.at}; what this one wrote since is lost")
+            raise StoreBusy(f"{self.stage}: another driver has taken over {self.at}; later rows of this one are lost")
         self._etag, self._next, self._doubtful = etag, since, False
 
     def write(self, table: str, rows: pa.Table, kind: Literal["part-", "mixed-", ""]) -> Entry:
@@ -136,18 +138,18 @@ class ObjectStoreBackend(StorageBackend):
         """Compare size and BLAKE3. The bytes are read only if no BLAKE3 is stored for the current ETag."""
         at = self.at / path
         try:
-            return "" if at.look().size == size and at.fingerprint() == fingerprint else "damaged"
+            return "" if at.head().size == size and at.fingerprint() == fingerprint else "damaged"
         except FileNotFoundError:
             return "gone"
 
     def sync(self, paths: Sequence[str]) -> None:
         """Do nothing, because an object is durable once it exists."""
 
-    def prune(self, named: Collection[str]) -> None:
-        """Delete dumps that no row names, and .print objects without a dump."""
+    def prune(self, paths_in_rows: Collection[str]) -> None:
+        """Delete dumps that no row names, and .checksum objects without a dump."""
         self.lease.check()
-        keep = {key for path in named for key in ((self.at / path).key, (self.at / path).beside(PRINT).key)}
-        self.at.delete([one.key for one in (self.at / "dumps").list() if one.key not in keep])
+        keep = {key for path in paths_in_rows for key in ((self.at / path).key, (self.at / path).sibling(CHECKSUM).key)}
+        self.at.delete([entry.key for entry in (self.at / "dumps").list() if entry.key not in keep])
 
 
 class ObjectStoreFolder(TableFiles):
@@ -156,54 +158,54 @@ class ObjectStoreFolder(TableFiles):
     Only the driver uses this class. The list of files is in memory, in the backend.
     """
 
-    def __init__(self, shelf: ObjectStoreBackend, name: str) -> None:
+    def __init__(self, backend: ObjectStoreBackend, name: str) -> None:
         self.name = name
-        self._shelf = shelf
+        self._backend = backend
 
     def files(self) -> list[File]:
         """Return the files in the order in which they were written."""
-        return [self._shelf.at / "rows" / self.name / one.name for one in self._held]
+        return [self._backend.at / "rows" / self.name / entry.name for entry in self._held]
 
     def recover(self) -> None:
         """Do nothing, because `ObjectStoreBackend.open` recovers all tables."""
 
     def append(self, table: pa.Table) -> None:
         """Store rows as one part; they count as soon as its PUT is complete."""
-        entry = self._shelf.write(self.name, table, "part-")
-        self._shelf.tables[self.name] = [*self._held, entry]
+        entry = self._backend.write(self.name, table, "part-")
+        self._backend.tables[self.name] = [*self._held, entry]
 
     def newest(self) -> Iterator[tuple[File, int]]:
         """Return parts and their sizes in bytes, newest first, back to the last compacted file."""
-        parts = itertools.takewhile(lambda one: not COMPACTED.fullmatch(one.name), reversed(self._held))
-        return ((self._shelf.at / "rows" / self.name / one.name, one.bytes) for one in parts)
+        parts = itertools.takewhile(lambda entry: not COMPACTED.fullmatch(entry.name), reversed(self._held))
+        return ((self._backend.at / "rows" / self.name / entry.name, entry.bytes) for entry in parts)
 
     def join(self, parts: Sequence[File], table: pa.Table) -> None:
         """Write the merged file, commit the manifest, then delete the old parts."""
-        assert [file.name for file in parts] == [one.name for one in self._held[-len(parts) :]]
-        self._commit([*self._held[: -len(parts)], self._shelf.write(self.name, table, "mixed-")])
+        assert [file.name for file in parts] == [other.name for other in self._held[-len(parts) :]]
+        self._commit([*self._held[: -len(parts)], self._backend.write(self.name, table, "mixed-")])
 
     def rewrite(self, file: File, table: pa.Table | None) -> None:
         """Write the new file, commit the manifest, then delete the old file."""
-        entry = [] if table is None else [self._shelf.write(self.name, table, "mixed-")]
-        place = [one.name for one in self._held].index(file.name)
-        self._commit([*self._held[:place], *entry, *self._held[place + 1 :]])
+        entry = [] if table is None else [self._backend.write(self.name, table, "mixed-")]
+        index = [other.name for other in self._held].index(file.name)
+        self._commit([*self._held[:index], *entry, *self._held[index + 1 :]])
 
     def replace(self, tables: Iterable[pa.Table]) -> None:
         """Write the new files, commit the manifest, then delete the old files."""
-        self._commit([self._shelf.write(self.name, table, "") for table in tables])
+        self._commit([self._backend.write(self.name, table, "") for table in tables])
 
     def is_compacted(self, n: int) -> bool:
         """Return whether there are exactly n files, all with names of compacted files."""
-        return len(self._held) == n and all(COMPACTED.fullmatch(one.name) for one in self._held)
+        return len(self._held) == n and all(COMPACTED.fullmatch(entry.name) for entry in self._held)
 
-    def set_aside(self, file: File, target: Path) -> None:
+    def quarantine(self, file: File, target: Path) -> None:
         """Download what is left of the file to `target`, then remove it from the manifest and delete it."""
         assert isinstance(file, Remote)
         try:
             target.write_bytes(file.read()[0])
         except FileNotFoundError:
             target.write_bytes(b"")
-        self._commit([one for one in self._held if one.name != file.name])
+        self._commit([entry for entry in self._held if entry.name != file.name])
 
     def each(self, do: Callable[[File], T]) -> list[T]:
         """Call `do` with every file, in parallel because each call waits for the network."""
@@ -212,16 +214,16 @@ class ObjectStoreFolder(TableFiles):
 
     @property
     def _held(self) -> list[Entry]:
-        return self._shelf.tables.get(self.name, [])
+        return self._backend.tables.get(self.name, [])
 
-    def _commit(self, held: list[Entry]) -> None:
+    def _commit(self, entries: list[Entry]) -> None:
         before = {file.key for file in self.files() if isinstance(file, Remote)}
-        self._shelf.tables[self.name] = held
-        self._shelf.commit()
-        self._shelf.at.delete(before - {file.key for file in self.files() if isinstance(file, Remote)})
+        self._backend.tables[self.name] = entries
+        self._backend.commit()
+        self._backend.at.delete(before - {file.key for file in self.files() if isinstance(file, Remote)})
 
 
-def place(uri: str, stage: str, *, lease: float = SECONDS) -> StorageBackend:
+def backend_at(uri: str, stage: str, *, lease: float = SECONDS) -> StorageBackend:
     """Return the storage of a stage below s3://BUCKET/PREFIX or file:///FOLDER. ValueError for any other URI.
 
     lease: seconds without a heartbeat after which another driver may take the store over.
@@ -229,8 +231,10 @@ def place(uri: str, stage: str, *, lease: float = SECONDS) -> StorageBackend:
     at = address(uri)
     if isinstance(at, Remote):
         return ObjectStoreBackend(at / stage, stage, lease=lease)
-    lock, held = Lock(at / stage / ".status" / f"{stage}.lock"), Lease(at / stage, stage, seconds=lease)
-    return FileSystemBackend(at / stage, at / "timings" / stage, lock, uri=(at / stage).as_uri(), lease=held)
+    root = at / stage
+    lock = Lock(root / ".status" / f"{stage}.lock")
+    shared = Lease(root, stage, seconds=lease)
+    return FileSystemBackend(root, at / "timings" / stage, lock, uri=root.as_uri(), lease=shared)
 
 
 def manifest(at: Remote) -> tuple[dict[str, Any], str | None]:
@@ -245,13 +249,13 @@ def manifest(at: Remote) -> tuple[dict[str, Any], str | None]:
     return json.loads(body), etag
 
 
-def counted(at: Remote, written: dict[str, Any], found: Iterable[Found]) -> dict[str, list[Entry]]:
+def active_files(at: Remote, former: dict[str, Any], objects: Iterable[ObjectEntry]) -> dict[str, list[Entry]]:
     """Return each table's files that count: files that the manifest names, and later parts of its epoch."""
-    tables = {name: [Entry(*one) for one in held] for name, held in written["tables"].items()}
-    for one in found:
-        table, name = Remote(at.bucket, one.key).parts[-2:]
+    tables = {name: [Entry(*entry) for entry in entries] for name, entries in former["tables"].items()}
+    for entry in objects:
+        table, name = Remote(at.bucket, entry.key).parts[-2:]
         if match := PART.fullmatch(name):
             epoch, number = map(int, match.groups())
-            if epoch == written["epoch"] and number >= written["since"]:
-                tables.setdefault(table, []).append(Entry(name, one.size, None, ""))
+            if epoch == former["epoch"] and number >= former["since"]:
+                tables.setdefault(table, []).append(Entry(name, entry.size, None, ""))
     return tables

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from blake3 import blake3
 
-from tsfmscope.store.errors import PlaceError
+from tsfmscope.store.errors import LocationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,14 +33,14 @@ SCHEME = "s3://"
 BLOCK = 32 * 2**20
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 60, 4
 # Suffix of the object that contains the BLAKE3 of another object and the ETag for which it is valid.
-PRINT = ".print"
+CHECKSUM = ".checksum"
 # Maximum number of objects that S3 deletes in one request.
 AT_ONCE = 1_000
 MISSING = {"404", "NoSuchKey", "NotFound"}
 LOST = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 
 
-class Found(NamedTuple):
+class ObjectEntry(NamedTuple):
     """Entry of an object in a listing.
 
     size: bytes. etag: changes whenever the bytes change. modified: seconds since the epoch by the store's
@@ -97,7 +97,7 @@ class Remote:
     def open(self) -> pa.NativeFile:
         """Open the object for random access by ranged GETs.
 
-        Raises FileNotFoundError if it is absent, and PlaceError if the store does not respond or refuses.
+        Raises FileNotFoundError if it is absent, and LocationError if the store does not respond or refuses.
         """
         import pyarrow as pa
 
@@ -105,15 +105,15 @@ class Remote:
 
     def read(self) -> tuple[bytes, str]:
         """Return all bytes and the ETag. FileNotFoundError if there is no such object."""
-        with explained(self):
+        with translate_errors(self):
             answer = client().get_object(Bucket=self.bucket, Key=self.key)
             return answer["Body"].read(), answer["ETag"]
 
-    def look(self) -> Found:
+    def head(self) -> ObjectEntry:
         """Return key, size, ETag and modification time. FileNotFoundError if there is no such object."""
-        with explained(self):
+        with translate_errors(self):
             head = client().head_object(Bucket=self.bucket, Key=self.key)
-        return Found(self.key, head["ContentLength"], head["ETag"], head["LastModified"].timestamp())
+        return ObjectEntry(self.key, head["ContentLength"], head["ETag"], head["LastModified"].timestamp())
 
     def now(self) -> float:
         """Return the seconds since the epoch by the store's clock."""
@@ -122,28 +122,28 @@ class Remote:
     def ready(self) -> dict[str, str]:
         """Return the headers of a HEAD request for the bucket.
 
-        Raises PlaceError if the bucket is missing, access is denied, or the store does not respond.
+        Raises LocationError if the bucket is missing, access is denied, or the store does not respond.
         """
         try:
-            with explained(self):
+            with translate_errors(self):
                 return dict(client().head_bucket(Bucket=self.bucket)["ResponseMetadata"]["HTTPHeaders"])
         except FileNotFoundError:
-            raise PlaceError(_no_bucket(self)) from None
+            raise LocationError(_no_bucket(self)) from None
 
     def exists(self) -> bool:
         """Return whether the object exists."""
         try:
-            self.look()
+            self.head()
         except FileNotFoundError:
             return False
         return True
 
     def put(self, body: bytes) -> str:
         """Write the object, completely or not at all, and return its ETag."""
-        with explained(self):
+        with translate_errors(self):
             return str(client().put_object(Bucket=self.bucket, Key=self.key, Body=body)["ETag"])
 
-    def swap(self, body: bytes, etag: str | None) -> str | None:
+    def put_if_match(self, body: bytes, etag: str | None) -> str | None:
         """Write the object only if it still has this ETag (None: only if it does not exist).
 
         Return the new ETag, or None if the condition does not hold. If a response was lost and the request
@@ -152,35 +152,35 @@ class Remote:
         """
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         try:
-            with explained(self):
+            with translate_errors(self):
                 answer = client().put_object(Bucket=self.bucket, Key=self.key, Body=body, **condition)
                 return str(answer["ETag"])
-        except Refused:
+        except ConditionFailed:
             try:
-                held, now = self.read()
+                content, now = self.read()
             except FileNotFoundError:
                 return None
-            return now if held == body else None
+            return now if content == body else None
 
-    def list(self) -> Iterator[Found]:
+    def list(self) -> Iterator[ObjectEntry]:
         """Return every object whose key begins with this key and a slash, sorted by key."""
-        with explained(self):
+        with translate_errors(self):
             for page in client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{self.key}/"):
-                for one in page.get("Contents", ()):
-                    yield Found(one["Key"], one["Size"], one["ETag"], one["LastModified"].timestamp())
+                for entry in page.get("Contents", ()):
+                    yield ObjectEntry(entry["Key"], entry["Size"], entry["ETag"], entry["LastModified"].timestamp())
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects of this bucket by their full keys; objects that do not exist are ignored.
 
-        Raises PlaceError if the store cannot delete one of them.
+        Raises LocationError if the store cannot delete one of them.
         """
-        wanted = list(keys)
-        for start in range(0, len(wanted), AT_ONCE):
-            named = [{"Key": key} for key in wanted[start : start + AT_ONCE]]
-            with explained(self):
-                answer = client().delete_objects(Bucket=self.bucket, Delete={"Objects": named, "Quiet": True})
+        all_keys = list(keys)
+        for start in range(0, len(all_keys), AT_ONCE):
+            batch = [{"Key": key} for key in all_keys[start : start + AT_ONCE]]
+            with translate_errors(self):
+                answer = client().delete_objects(Bucket=self.bucket, Delete={"Objects": batch, "Quiet": True})
             if errors := answer.get("Errors"):
-                raise PlaceError(f"{self}: could not delete {errors[0].get('Key')}: {errors[0].get('Message')}")
+                raise LocationError(f"{self}: could not delete {errors[0].get('Key')}: {errors[0].get('Message')}")
 
     def abort_uploads(self) -> int:
         """Abort the incomplete multipart uploads below this key, which frees their storage.
@@ -190,27 +190,29 @@ class Remote:
         All uploads of the bucket are listed, because MinIO treats a prefix as a full key (minio/minio#20989).
         """
         n = 0
-        with explained(self):
+        with translate_errors(self):
             pages = client().get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket)
             for page in pages:
-                for one in page.get("Uploads", ()):
-                    if one["Key"].startswith(f"{self.key}/"):
-                        client().abort_multipart_upload(Bucket=self.bucket, Key=one["Key"], UploadId=one["UploadId"])
+                for upload in page.get("Uploads", ()):
+                    if upload["Key"].startswith(f"{self.key}/"):
+                        client().abort_multipart_upload(
+                            Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                        )
                         n += 1
         return n
 
     def fingerprint(self) -> str:
         """Return the BLAKE3 (hex) of the object.
 
-        It is read from the .print object next to it if that is valid for the current ETag, else computed.
+        It is read from the .checksum object next to it if that is valid for the current ETag, else computed.
         """
-        etag = self.look().etag
+        etag = self.head().etag
         try:
-            written = json.loads(self.beside(PRINT).read()[0])
-            if written["etag"] == etag:
-                return str(written["fingerprint"])
+            checksum = json.loads(self.sibling(CHECKSUM).read()[0])
+            if checksum["etag"] == etag:
+                return str(checksum["fingerprint"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
-            # The writer died before it wrote the .print object, so the BLAKE3 is computed below.
+            # The writer died before it wrote the .checksum object, so the BLAKE3 is computed below.
             pass
         digest = blake3()
         with self.open() as file:
@@ -218,13 +220,13 @@ class Remote:
                 digest.update(block)
         return digest.hexdigest()
 
-    def beside(self, suffix: str) -> Remote:
+    def sibling(self, suffix: str) -> Remote:
         """Return the address of the object with this key plus a suffix."""
         return Remote(self.bucket, self.key + suffix)
 
 
 class _Reads:
-    """Wrapper of Arrow's file of an object that raises PlaceError instead of OSError.
+    """Wrapper of Arrow's file of an object that raises LocationError instead of OSError.
 
     FileNotFoundError is raised unchanged. Arrow's own OSErrors do not distinguish a store that is temporarily
     unavailable from damaged bytes.
@@ -235,25 +237,25 @@ class _Reads:
 
     def __init__(self, at: Remote) -> None:
         self._at = at
-        self._file = self._asked(lambda: filesystem().open_input_file(f"{at.bucket}/{at.key}"))
+        self._file = self._call(lambda: filesystem().open_input_file(f"{at.bucket}/{at.key}"))
         self.seek, self.tell, self.close = self._file.seek, self._file.tell, self._file.close
 
     def read(self, n: int | None = None) -> bytes:
-        return bytes(self._asked(lambda: self._file.read(n)))
+        return bytes(self._call(lambda: self._file.read(n)))
 
     def read_buffer(self, n: int | None = None) -> pa.Buffer:
-        return self._asked(lambda: self._file.read_buffer(n))
+        return self._call(lambda: self._file.read_buffer(n))
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _call(self, read: Callable[[], T]) -> T:
         try:
-            return ask()
+            return read()
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise PlaceError(f"{self._at}: {error}") from None
+            raise LocationError(f"{self._at}: {error}") from None
 
 
-class Refused(Exception):
+class ConditionFailed(Exception):
     """The condition of a conditional write did not hold."""
 
 
@@ -261,13 +263,13 @@ class Refused(Exception):
 def client() -> Any:
     """Return boto3's S3 client for the endpoint and credentials of the environment; it is thread-safe.
 
-    Raises PlaceError if boto3 is not installed.
+    Raises LocationError if boto3 is not installed.
     """
     try:
         import boto3  # type: ignore[import-untyped]
         from botocore.config import Config  # type: ignore[import-untyped]
     except ModuleNotFoundError:
-        raise PlaceError("a store under s3:// needs boto3; install the extra: tsfmscope[s3]") from None
+        raise LocationError("a store under s3:// needs boto3; install the extra: tsfmscope[s3]") from None
     limits = Config(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
@@ -297,11 +299,11 @@ def filesystem() -> pafs.S3FileSystem:
 
 
 @contextmanager
-def explained(at: Remote) -> Iterator[None]:
+def translate_errors(at: Remote) -> Iterator[None]:
     """Translate botocore's errors.
 
-    FileNotFoundError: the object is missing. Refused: a condition did not hold. PlaceError: all other errors,
-    with a hint.
+    FileNotFoundError: the object is missing. ConditionFailed: a condition did not hold. LocationError: all
+    other errors, with a hint.
     """
     from botocore import exceptions as failed  # type: ignore[import-untyped]
 
@@ -310,26 +312,28 @@ def explained(at: Remote) -> Iterator[None]:
     except failed.ClientError as error:
         code, status = error.response["Error"].get("Code", ""), error.response["ResponseMetadata"]["HTTPStatusCode"]
         if code == "NoSuchBucket":
-            raise PlaceError(_no_bucket(at)) from None
+            raise LocationError(_no_bucket(at)) from None
         if code in MISSING or status == 404:
             raise FileNotFoundError(f"{at}: no such object") from None
         if code in LOST:
-            raise Refused(str(at)) from None
+            raise ConditionFailed(str(at)) from None
         if status in (401, 403):
-            raise PlaceError(f"{at}: {_endpoint()} refused the credentials ({code}); see AWS_ACCESS_KEY_ID") from None
-        raise PlaceError(f"{at}: {error}") from None
+            raise LocationError(
+                f"{at}: {_endpoint()} refused the credentials ({code}); see AWS_ACCESS_KEY_ID"
+            ) from None
+        raise LocationError(f"{at}: {error}") from None
     except failed.NoCredentialsError:
-        raise PlaceError(
+        raise LocationError(
             f"{at}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or a profile"
         ) from None
     except failed.EndpointConnectionError:
-        raise PlaceError(f"{at}: {_endpoint()} does not answer; see AWS_ENDPOINT_URL") from None
+        raise LocationError(f"{at}: {_endpoint()} does not respond; see AWS_ENDPOINT_URL") from None
     except failed.BotoCoreError as error:
-        raise PlaceError(f"{at}: {error}") from None
+        raise LocationError(f"{at}: {error}") from None
 
 
 def _no_bucket(at: Remote) -> str:
-    return f"{at}: no bucket {at.bucket!r} at {_endpoint()}; make it, or mend resources.store"
+    return f"{at}: no bucket {at.bucket!r} at {_endpoint()}; create it, or correct resources.store"
 
 
 def _endpoint() -> str:

@@ -26,13 +26,13 @@ PACKAGES = [
 
 def versions() -> str:
     """Return the versions of Python and of the packages that affect results, as canonical JSON."""
-    found = {"python": platform.python_version()}
+    versions_by_name = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions_by_name[name] = version(name)
         except PackageNotFoundError:
             continue
-    return json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return json.dumps(versions_by_name, sort_keys=True, separators=(",", ":"))
 
 
 def commit(folder: Path) -> str:
@@ -60,5 +60,5 @@ def hardware() -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=30)
-    return done.stdout.strip()
+    process = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=30)
+    return process.stdout.strip()

@@ -57,7 +57,7 @@ def connect(path: Path | str = DATABASE, *, threads: int | None = None) -> duckd
     """
     path = Path(path)
     if not path.is_file():
-        raise QueryError(f"no database at {path}; `make repro` (or `dvc repro`) makes it, `dvc pull` brings it")
+        raise QueryError(f"no database at {path}; `make repro` (or `dvc repro`) creates it, `dvc pull` fetches it")
     config = LOCKED if threads is None else LOCKED | {"threads": str(threads)}
     try:
         connection = duckdb.connect(str(path), read_only=True, config=config)
@@ -152,23 +152,23 @@ def near(name: str, names: Iterable[str], n: int = 3) -> list[str]:
     At most 2 n names are returned.
     """
     known = list(names)
-    alike = difflib.get_close_matches(name.lower(), known, n=n, cutoff=0.6)
+    similar = difflib.get_close_matches(name.lower(), known, n=n, cutoff=0.6)
     stem = name.lower().removesuffix("s")
-    return list(dict.fromkeys([*alike, *sorted(one for one in known if stem in one)]))[: 2 * n]
+    return list(dict.fromkeys([*similar, *sorted(known_name for known_name in known if stem in known_name)]))[: 2 * n]
 
 
 def _advice(connection: duckdb.DuckDBPyConnection, message: str) -> Iterator[str]:
     """Yield hints that DuckDB's message lacks: similar table names, or tables with the missing column."""
     # A separate cursor, because the failed statement may have been part of a transaction.
-    aside = connection.cursor()
-    if found := NO_TABLE.search(message):
-        names = [row[0] for row in aside.execute(f"select name from ({RELATIONS})").fetchall()]
-        if alike := near(found[1], names):
-            yield f"Near: {', '.join(alike)}"
+    cursor = connection.cursor()
+    if match := NO_TABLE.search(message):
+        names = [row[0] for row in cursor.execute(f"select name from ({RELATIONS})").fetchall()]
+        if similar := near(match[1], names):
+            yield f"Near: {', '.join(similar)}"
         yield "All names: `show tables`"
-    elif found := NO_COLUMN.search(message):
-        holding = "select distinct table_name from duckdb_columns() where not internal and column_name = lower($1)"
-        if tables := sorted(row[0] for row in aside.execute(holding, [found[1] or found[2]]).fetchall()):
+    elif match := NO_COLUMN.search(message):
+        sql = "select distinct table_name from duckdb_columns() where not internal and column_name = lower($1)"
+        if tables := sorted(row[0] for row in cursor.execute(sql, [match[1] or match[2]]).fetchall()):
             more = f" and {len(tables) - MANY} more" if len(tables) > MANY else ""
             yield f"There is a column of that name in: {', '.join(tables[:MANY])}{more}"
 
@@ -179,10 +179,10 @@ def statements(connection: duckdb.DuckDBPyConnection, text: str) -> Iterator[pa.
     Raises QueryError at the first statement that fails, or if the text contains none.
     """
     try:
-        found = connection.extract_statements(text)
+        parsed = connection.extract_statements(text)
     except duckdb.Error as error:
         raise QueryError(str(error)) from error
-    if not found:
+    if not parsed:
         raise QueryError("no statement: expected SQL, such as: select * from correlation")
-    for one in found:
-        yield query(connection, one.query)
+    for statement in parsed:
+        yield query(connection, statement.query)

@@ -20,7 +20,7 @@ HEADINGS = ("column", "type", "unit", "range", "meaning", "source")
 STUDY = ("study", "string", "", "", "study that requested the row, by its name in params", "")
 FOLDERS = {
     "answers": "Answers",
-    "views": "Views that answers are made of",
+    "views": "Views that answers read",
     "materialized": "Queries that take long, stored as tables",
     "checks": "Checks",
 }
@@ -40,10 +40,10 @@ def about(table: Table) -> str:
 
 def columns(table: Table) -> list[tuple[str, ...]]:
     """Return one tuple per column of the table, in the order of HEADINGS."""
-    found: list[tuple[str, ...]] = [
+    rows: list[tuple[str, ...]] = [
         (c.name, _type(c.type), c.unit, c.limits, c.meaning, c.source) for c in table.columns
     ]
-    return [STUDY, *found] if table.by_study else found
+    return [STUDY, *rows] if table.by_study else rows
 
 
 def describe(table: Table) -> dict[str, Any]:
@@ -76,19 +76,19 @@ def _type(kind: pa.DataType) -> str:
     return f"list of {_type(kind.value_type)}" if listed else str(kind)
 
 
-def tables(asked: Sequence[Table]) -> str:
+def tables(chosen: Sequence[Table]) -> str:
     """Return tables in Markdown.
 
     If all tables are requested, return the whole page, with views and checks.
     """
-    parts = [f"## {table.name}\n\n{_sentence(about(table))}\n\n{_table(HEADINGS, columns(table))}" for table in asked]
-    if len(asked) < len(TABLES):
+    parts = [f"## {table.name}\n\n{_sentence(about(table))}\n\n{_table(HEADINGS, columns(table))}" for table in chosen]
+    if len(chosen) < len(TABLES):
         return "\n".join(parts)
     sql = resources("tsfmscope.store") / "sql"
     for folder, title in FOLDERS.items():
         checks = list(generate(TABLES.values())) if folder == "checks" else []
         rows = [(f"`{name}`", question(text)) for name, text in sorted([*checks, *queries(sql / folder)])]
-        parts.append(f"## {title}\n\n{_table(('query', 'what it asks'), rows)}")
+        parts.append(f"## {title}\n\n{_table(('query', 'question or rule'), rows)}")
     return "\n".join([HEAD, *parts])
 
 

@@ -92,9 +92,9 @@ def cell_text(value: Any) -> str:
 def _rows(table: pa.Table, *, finite: bool = True) -> Iterator[tuple[Any, ...]]:
     """Return rows of Python values. finite: whether NaN and infinity become None, as JSON requires."""
     columns = [_python_values(column) for column in table.columns]
-    if unknown := [place for place, column in enumerate(columns) if column is None]:
-        for place, texts in zip(unknown, _duckdb_texts(table, unknown), strict=True):
-            columns[place] = texts
+    if unknown := [index for index, column in enumerate(columns) if column is None]:
+        for index, texts in zip(unknown, _duckdb_texts(table, unknown), strict=True):
+            columns[index] = texts
     if finite:
         columns = [[_plain(value) for value in column or ()] for column in columns]
     return zip(*(column or () for column in columns), strict=True)
@@ -113,13 +113,13 @@ def _python_values(column: pa.ChunkedArray) -> list[Any] | None:
         return None
 
 
-def _duckdb_texts(table: pa.Table, places: Sequence[int]) -> list[list[Any]]:
+def _duckdb_texts(table: pa.Table, indices: Sequence[int]) -> list[list[Any]]:
     """Return the columns at these positions as DuckDB's own text."""
-    names = [f"c{place}" for place in places]
-    some = pa.table([table.column(place) for place in places], names)
+    names = [f"c{index}" for index in indices]
+    some = pa.table([table.column(index) for index in indices], names)
     with duckdb.connect() as connection:
         lines = connection.from_arrow(some).project(", ".join(f"{name}::varchar" for name in names)).fetchall()
-    return [[line[place] for line in lines] for place in range(len(places))]
+    return [[line[index] for line in lines] for index in range(len(indices))]
 
 
 def _has_python_type(kind: pa.DataType) -> bool:

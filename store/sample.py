@@ -17,14 +17,14 @@ TOKENS_PER_MODEL = 1_000
 GROUPS_PER_MODEL = 64
 
 
-def embeddings(found: Sequence[File], *, seed: int, tokens: int = TOKENS_PER_MODEL) -> pa.Table:
+def embeddings(files: Sequence[File], *, seed: int, tokens: int = TOKENS_PER_MODEL) -> pa.Table:
     """Sample rows of `embeddings_sample` from dump files named .../model/dataset/condition.arrow.
 
     tokens: number of tokens per model. They come in equal shares from the last states of the model's dumps,
     from at most GROUPS_PER_MODEL record batches; if these have fewer tokens, all of them are taken.
     """
     models: dict[str, list[File]] = defaultdict(list)
-    for path in sorted(found, key=str):
+    for path in sorted(files, key=str):
         models[path.parts[-3]].append(path)
     tables = [_of_model(paths, seed, tokens) for _, paths in sorted(models.items())]
     return pa.concat_tables([arrow_schema("embeddings_sample").empty_table(), *tables])
@@ -32,19 +32,19 @@ def embeddings(found: Sequence[File], *, seed: int, tokens: int = TOKENS_PER_MOD
 
 def _of_model(paths: list[File], seed: int, tokens: int) -> pa.Table:
     generator = np.random.default_rng(seed)
-    groups: list[tuple[File, dumps.Place, int]] = []
+    groups: list[tuple[File, dumps.LayerKey, int]] = []
     for path in paths:
-        found = dumps.layer_rows(path)
-        last = dumps.last_layers(found)
-        groups += [(path, place, rows) for place, rows in found.items() if place in last]
+        layers = dumps.layer_rows(path)
+        last = dumps.last_layers(layers)
+        groups += [(path, layer, rows) for layer, rows in layers.items() if layer in last]
     if len(groups) > GROUPS_PER_MODEL:
         chosen = np.sort(generator.choice(len(groups), GROUPS_PER_MODEL, replace=False))
         groups = [groups[n] for n in chosen]
     shares = _shares([rows for _, _, rows in groups], tokens)
     tables = []
-    for (path, place, rows), share in zip(groups, shares, strict=True):
-        places = np.sort(generator.choice(rows, share, replace=False))
-        tables.append(_conform(dumps.layer_batch(path, place).take(pa.array(places)), path))
+    for (path, layer, rows), share in zip(groups, shares, strict=True):
+        indices = np.sort(generator.choice(rows, share, replace=False))
+        tables.append(_conform(dumps.layer_batch(path, layer).take(pa.array(indices)), path))
     return pa.concat_tables([arrow_schema("embeddings_sample").empty_table(), *tables])
 
 
@@ -55,8 +55,8 @@ def _shares(rows: list[int], tokens: int) -> list[int]:
     """
     shares = [0] * len(rows)
     left = tokens
-    for place, n in enumerate(sorted(range(len(rows)), key=lambda n: rows[n])):
-        shares[n] = min(rows[n], left // (len(rows) - place))
+    for index, n in enumerate(sorted(range(len(rows)), key=lambda n: rows[n])):
+        shares[n] = min(rows[n], left // (len(rows) - index))
         left -= shares[n]
     return shares
 

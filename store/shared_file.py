@@ -14,7 +14,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from tsfmscope.store import files
-from tsfmscope.store.objects import Found
+from tsfmscope.store.objects import ObjectEntry
 
 # Seconds. A claim is held only during a write, so an older claim belongs to a writer that died.
 CLAIM_SECONDS = 30.0
@@ -37,10 +37,10 @@ class SharedFile:
         body = self.path.read_bytes()
         return body, blake3(body).hexdigest()
 
-    def look(self) -> Found:
+    def head(self) -> ObjectEntry:
         """Return path, size, ETag, and the time of the last write by the file server's clock."""
         stat = self.path.stat()
-        return Found(str(self.path), stat.st_size, self.read()[1], stat.st_mtime)
+        return ObjectEntry(str(self.path), stat.st_size, self.read()[1], stat.st_mtime)
 
     def now(self) -> float:
         """Return the seconds since the epoch by the file server's clock."""
@@ -51,7 +51,7 @@ class SharedFile:
         finally:
             probe.unlink(missing_ok=True)
 
-    def swap(self, body: bytes, etag: str | None) -> str | None:
+    def put_if_match(self, body: bytes, etag: str | None) -> str | None:
         """Write the file only if its ETag is still `etag` (None: only if there is no file).
 
         Return the new ETag. Return None if the content differs or another writer's claim did not end in time.
@@ -60,8 +60,8 @@ class SharedFile:
         if not self._claimed():
             return None
         try:
-            held = self.read()[1] if self.path.exists() else None
-            if held != etag:
+            current = self.read()[1] if self.path.exists() else None
+            if current != etag:
                 return None
             with files.atomic(self.path) as temporary:
                 temporary.write_bytes(body)
@@ -85,15 +85,15 @@ class SharedFile:
         try:
             seen = self._claim.stat()
             if self.now() - seen.st_mtime > CLAIM_SECONDS:
-                aside = self._claim.with_name(f"{files.TEMPORARY}{secrets.token_hex(4)}")
-                self._claim.rename(aside)
-                moved = aside.stat()
+                renamed = self._claim.with_name(f"{files.TEMPORARY}{secrets.token_hex(4)}")
+                self._claim.rename(renamed)
+                moved = renamed.stat()
                 if (moved.st_ino, moved.st_mtime_ns) == (seen.st_ino, seen.st_mtime_ns):
-                    aside.unlink()
+                    renamed.unlink()
                 else:
                     # Another process was faster, and the renamed file is the claim of the next
                     # writer.
-                    aside.rename(self._claim)
+                    renamed.rename(self._claim)
         except FileNotFoundError:
             # The claim was released meanwhile.
             pass

@@ -12,8 +12,8 @@ from blake3 import blake3
 
 from tsfmscope.store import checksums, files, manifests
 from tsfmscope.store.backend import StorageBackend
-from tsfmscope.store.errors import PlaceError
-from tsfmscope.store.job_rows import in_a_line
+from tsfmscope.store.errors import LocationError
+from tsfmscope.store.job_rows import summarize_error
 from tsfmscope.store.key_set import KeySet
 from tsfmscope.store.manifests import File
 from tsfmscope.store.object_store import manifest
@@ -28,34 +28,34 @@ READS = 8
 CACHE = ".rows"
 
 
-def expect(out: Path, uri: str | None, tables: Collection[str]) -> None:
-    """Raise PlaceError if an earlier run stored the rows of this out at another location than `uri`.
+def check_location(out: Path, uri: str | None, tables: Collection[str]) -> None:
+    """Raise LocationError if an earlier run stored the rows of this out at another location than `uri`.
 
     uri: None means the out itself. tables: names of the tables of the out.
     """
-    found = manifests.read(out)
-    if found and found["store"] != uri:
-        raise PlaceError(
-            f"{out / manifests.NAME}: the rows of {out.name} are at {found['store']}, but resources.store asks for "
-            f"{uri or out}; mend that, or delete the manifest to make all rows again"
+    manifest = manifests.read(out)
+    if manifest and manifest["store"] != uri:
+        raise LocationError(
+            f"{out / manifests.NAME}: the rows of {out.name} are at {manifest['store']}, but resources.store requests "
+            f"{uri or out}; correct resources.store, or delete the manifest to compute all rows again"
         )
     own = [name for name in tables if (out / name).is_dir()]
     if uri and own:
-        raise PlaceError(
-            f"{out}: holds rows of {own}, but resources.store asks for {uri}; take that out, or delete the folder "
-            "to make all rows again"
+        raise LocationError(
+            f"{out}: contains rows of {own}, but resources.store requests {uri}; remove resources.store, or delete the "
+            "folder to compute all rows again"
         )
 
 
-def publish(out: Path, place: StorageBackend, tables: Collection[str], keys: KeySet | None = None) -> None:
+def publish(out: Path, backend: StorageBackend, tables: Collection[str], keys: KeySet | None = None) -> None:
     """Write the manifest of the tables that a finished stage has stored.
 
     keys: keys of all jobs with rows. If None, `out` is the companion folder with the wall-clock times.
     """
-    facts: dict[str, Any] = {"store": place.uri, "tables": {}}
+    facts: dict[str, Any] = {"store": backend.uri, "tables": {}}
     for name in sorted(tables):
-        held = place.entries(name, companion=keys is None)
-        facts["tables"][name] = [{"bytes": e.bytes, "fingerprint": e.fingerprint, "rows": e.rows} for e in held]
+        entries = backend.entries(name, companion=keys is None)
+        facts["tables"][name] = [{"bytes": e.bytes, "fingerprint": e.fingerprint, "rows": e.rows} for e in entries]
     if keys is not None:
         facts["keys"] = {"count": len(keys), "blake3": blake3(keys.sorted.tobytes()).hexdigest()}
     files.write_text(out / manifests.NAME, manifests.text_of(facts))
@@ -65,29 +65,29 @@ def table_files(out: Path, name: str) -> list[Path]:
     """Return the paths of a table's Parquet files, in the out or from the store that its manifest names.
 
     Files of an object store are fetched once into a local cache. Files of a store are compared with the
-    fingerprints in the manifest; PlaceError if the store no longer contains them.
+    fingerprints in the manifest; LocationError if the store no longer contains them.
     """
-    written = manifests.read(out)
-    if written is None:
+    manifest = manifests.read(out)
+    if manifest is None:
         return sorted((out / name).glob("[!.]*.parquet"))
-    wanted = written["tables"].get(name, [])
-    at = manifests.address(written["store"])
+    entries = manifest["tables"].get(name, [])
+    at = manifests.address(manifest["store"])
     if isinstance(at, Path):
         at = at if (at / name).is_dir() else _companion(at)
-        found = [at / name / f"{n:05d}.parquet" for n in range(len(wanted))]
+        paths = [at / name / f"{n:05d}.parquet" for n in range(len(entries))]
     else:
-        found = _fetched(out.parent / CACHE, at, name, wanted)
-    for path, one in zip(found, wanted, strict=True):
-        if not path.is_file() or files.fingerprint(path) != one["fingerprint"]:
-            raise PlaceError(_changed(out, written["store"], name))
-    return found
+        paths = _fetched(out.parent / CACHE, at, name, entries)
+    for path, entry in zip(paths, entries, strict=True):
+        if not path.is_file() or files.fingerprint(path) != entry["fingerprint"]:
+            raise LocationError(_changed(out, manifest["store"], name))
+    return paths
 
 
 def read_rows(out: Path, name: str) -> pa.Table:
     """Read all rows of a table of a stage's out, compacted or not; none if it does not exist."""
     schema = arrow_schema(name)
-    found = [conform(files.read_parquet(path), schema) for path in table_files(Path(out), name)]
-    return pa.concat_tables(found or [schema.empty_table()])
+    tables = [conform(files.read_parquet(path), schema) for path in table_files(Path(out), name)]
+    return pa.concat_tables(tables or [schema.empty_table()])
 
 
 def read_failures(data: Path) -> pa.Table:
@@ -107,7 +107,7 @@ def list_failures(data: Path, *, full: bool = False) -> pa.Table:
     if full:
         return rows.select(["stage", "task", "error", "message", "spec", "attempts", "transient", "traceback"])
     texts = zip(rows["message"].to_pylist(), rows["traceback"].to_pylist(), strict=True)
-    lines = pa.array([in_a_line(message, traceback) for message, traceback in texts], pa.string())
+    lines = pa.array([summarize_error(message, traceback) for message, traceback in texts], pa.string())
     return rows.select(["stage", "task", "error", "spec"]).add_column(3, "message", lines)
 
 
@@ -133,33 +133,33 @@ def dump_files(out: Path, suffix: str) -> list[File]:
 
 def _check_dump(file: File, expected: str) -> None:
     try:
-        found = f"BLAKE3 {files.fingerprint(file)}"
+        actual = f"BLAKE3 {files.fingerprint(file)}"
     except FileNotFoundError:
-        found = "no such file"
-    if found != f"BLAKE3 {expected}":
-        raise checksums.damaged(file, found, f"BLAKE3 {expected}")
+        actual = "no such file"
+    if actual != f"BLAKE3 {expected}":
+        raise checksums.damaged(file, actual, f"BLAKE3 {expected}")
 
 
-def _fetched(cache: Path, at: Remote, name: str, wanted: Sequence[Mapping[str, Any]]) -> list[Path]:
+def _fetched(cache: Path, at: Remote, name: str, entries: Sequence[Mapping[str, Any]]) -> list[Path]:
     """Return paths in the cache for a table's files, after fetching those that are absent or damaged.
 
     A file that the store no longer contains is not fetched.
     """
-    found = [cache / f"{one['fingerprint']}.parquet" for one in wanted]
-    held = {path: path.is_file() and files.fingerprint(path) == path.stem for path in found}
-    if all(held.values()):
-        return found
-    there = {fingerprint: file for file, _, _, fingerprint in manifest(at)[0]["tables"].get(name, ())}
-    for path, one in zip(found, wanted, strict=True):
-        if not held[path] and one["fingerprint"] in there:
+    paths = [cache / f"{entry['fingerprint']}.parquet" for entry in entries]
+    is_cached = {path: path.is_file() and files.fingerprint(path) == path.stem for path in paths}
+    if all(is_cached.values()):
+        return paths
+    stored = {fingerprint: file for file, _, _, fingerprint in manifest(at)[0]["tables"].get(name, ())}
+    for path, entry in zip(paths, entries, strict=True):
+        if not is_cached[path] and entry["fingerprint"] in stored:
             with files.atomic(path, durable=False) as temporary:
-                temporary.write_bytes((at / "rows" / name / there[one["fingerprint"]]).read()[0])
-    return found
+                temporary.write_bytes((at / "rows" / name / stored[entry["fingerprint"]]).read()[0])
+    return paths
 
 
 def _changed(out: Path, uri: str, name: str) -> str:
     return (
-        f"{out / manifests.NAME}: {uri} no longer holds the rows of {name} that it names; "
+        f"{out / manifests.NAME}: {uri} no longer contains the rows of {name} that it names; "
         f"check out the manifest of its last run, or run the stage {out.name} again"
     )
 

@@ -7,7 +7,7 @@ It contains rows and dump files by job. A run can be resumed, and its end prunes
 <root>/failures, <root>/study_jobs tables of the same form
 <companion>/timings, runs       wall-clock times, for which the same content need not give the same bytes
 
-If a `place` is given, all of this lies there, and root and companion each contain a manifest of it
+If a `backend` is given, all of this is stored there, and root and companion each contain a manifest of it
 (`tsfmscope.store.manifests`).
 """
 
@@ -44,10 +44,10 @@ Record = Mapping[str, Any]
 
 
 class StageStore:
-    """Out of one stage, held by one driver: `with StageStore(...) as store`.
+    """Output store of one stage, held by one driver: `with StageStore(...) as store`.
 
     root: the DVC out. tables: names of its tables with a job_key. companion: folder of timings and runs.
-    status: folder of locks and damaged files, by default `.status` next to the root. place: storage of rows
+    status: folder of locks and damaged files, by default `.status` next to the root. backend: storage of rows
     and dumps if it is not the root.
 
     Raises ValueError if `tables` is empty or contains a table without job_key. Entering raises StoreBusy if
@@ -62,7 +62,7 @@ class StageStore:
         companion: Path,
         stage: str,
         status: Path | None = None,
-        place: StorageBackend | None = None,
+        backend: StorageBackend | None = None,
     ) -> None:
         if not tables or any(not table(name).keyed for name in tables):
             raise ValueError(
@@ -71,34 +71,34 @@ class StageStore:
         self.root, self.companion, self.stage = Path(root).absolute(), Path(companion).absolute(), stage
         self.status = Path(status).absolute() if status else self.root.parent / ".status"
         self._lock = Lock(self.status / f"{stage}.lock")
-        self._place = place or FileSystemBackend(self.root, self.companion, self._lock)
-        self.tables = {name: TableParts(self._place.folder(name), arrow_schema(name)) for name in tables}
-        self.failures = TableParts(self._place.folder("failures"), arrow_schema("failures"), key="key", latest=True)
-        timings, runs = (self._place.folder(name, companion=True) for name in ("timings", "runs"))
+        self._backend = backend or FileSystemBackend(self.root, self.companion, self._lock)
+        self.tables = {name: TableParts(self._backend.folder(name), arrow_schema(name)) for name in tables}
+        self.failures = TableParts(self._backend.folder("failures"), arrow_schema("failures"), key="key", latest=True)
+        timings, runs = (self._backend.folder(name, companion=True) for name in ("timings", "runs"))
         self.timings = TableParts(timings, arrow_schema("timings"), key="key", latest=True)
         self.runs = TableParts(runs, arrow_schema("runs"), key="stage")
         self._damaged = self.status / "damaged" / stage
-        self._stored, self._given_up = KeySet(), KeySet()
+        self._stored, self._permanent = KeySet(), KeySet()
         # Job key -> path, bytes and fingerprint of its dump.
         self._dumps: dict[str, tuple[str, int, str]] = {}
         self._started = datetime.now(UTC)
         self._clock = time.monotonic()
         self._done = 0
         # Tables that belong to no job and that this run has written.
-        self._beside: set[str] = set()
+        self._other_tables: set[str] = set()
         self._finished = False
 
     def __enter__(self) -> Self:
-        stage_outputs.expect(self.root, self._place.uri, self.tables)
-        with ExitStack() as held:
+        stage_outputs.check_location(self.root, self._backend.uri, self.tables)
+        with ExitStack() as resources:
             # `tsfmscope status` checks this lock, also if the rows are stored elsewhere.
-            if self._place.uri:
+            if self._backend.uri:
                 self._lock.acquire()
-                held.callback(self._lock.release)
-            self._place.acquire()
-            held.callback(self._place.release)
+                resources.callback(self._lock.release)
+            self._backend.acquire()
+            resources.callback(self._backend.release)
             self._open()
-            self._held = held.pop_all()
+            self._held = resources.pop_all()
         return self
 
     def __exit__(
@@ -114,14 +114,14 @@ class StageStore:
         unless the failure was caused by the machine (column `transient`) or `retry_failed` is set.
         """
         self._verify_dumps(keys)
-        done = self._stored.holds(keys)
+        is_done = self._stored.holds(keys)
         if not retry_failed:
-            done |= self._given_up.holds(keys)
-        return [key for key, has in zip(keys, done, strict=True) if not has]
+            is_done |= self._permanent.holds(keys)
+        return [key for key, has in zip(keys, is_done, strict=True) if not has]
 
-    def given_up(self, keys: Sequence[str]) -> int:
+    def permanent_failures(self, keys: Sequence[str]) -> int:
         """Return how many of the keys have no rows and a failure that is not transient."""
-        return int((self._given_up.holds(keys) & ~self._stored.holds(keys)).sum())
+        return int((self._permanent.holds(keys) & ~self._stored.holds(keys)).sum())
 
     def append(self, records: Sequence[Record]) -> None:
         """Store the results of jobs as one atomic part per table, after syncing their dumps to the disk.
@@ -130,11 +130,11 @@ class StageStore:
         table). Records whose keys have stored rows are ignored. Rows that do not fit the schema are stored as
         a failure of their job. Raises ValueError if a record has both rows and an error, or neither.
         """
-        self._place.check()
+        self._backend.check()
         unique = {record["key"]: record for record in records}
-        held = self._stored.holds(list(unique))
-        fresh = [record for record, has in zip(unique.values(), held, strict=True) if not has]
-        found: dict[str, list[Record]] = defaultdict(list)
+        is_stored = self._stored.holds(list(unique))
+        fresh = [record for record, has in zip(unique.values(), is_stored, strict=True) if not has]
+        by_table: dict[str, list[Record]] = defaultdict(list)
         failed: list[Record] = []
         for record in fresh:
             if bool(record["rows"]) == bool(record["error"]):
@@ -142,18 +142,18 @@ class StageStore:
             if record["error"]:
                 failed.append(job_rows.failure_row(self.stage, record, record["error"]))
                 continue
-            found[self._table_of(record)].append(record)
-        tables = {name: job_rows.fitting(self.stage, name, some, failed) for name, some in found.items()}
+            by_table[self._table_of(record)].append(record)
+        tables = {name: job_rows.convert_rows(self.stage, name, some, failed) for name, some in by_table.items()}
         if fresh:
             self.timings.append(to_arrow("timings", [job_rows.timing_row(self.stage, record) for record in fresh]))
         if failed:
             self.failures.append(to_arrow("failures", failed))
-            self._given_up.add(row["key"] for row in failed if not row["transient"])
+            self._permanent.add(row["key"] for row in failed if not row["transient"])
         for name, rows in tables.items():
             if len(rows):
                 self._store(name, rows)
         for parts in (self.timings, self.failures):
-            parts.tidy()
+            parts.merge_small()
 
     @property
     def check(self) -> Callable[[Mapping[str, str]], None]:
@@ -163,7 +163,7 @@ class StageStore:
     @property
     def write_dump(self) -> Callable[[dumps.JobLike, Iterable[pa.Table]], dict[str, Any]]:
         """Function `dumps.write_job_dump` for this out; picklable."""
-        return partial(dumps.write_job_dump, self._place.dumps)
+        return partial(dumps.write_job_dump, self._backend.dumps)
 
     # -- rows from other sources --------------------------------------------------------------------------------------
     def adopt(self, name: str, key: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -183,8 +183,8 @@ class StageStore:
     # -- the end of a run ---------------------------------------------------------------------------------------------
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace all rows of a table that belongs to no job (such as skipped); rows keep the given order."""
-        TableParts(self._place.folder(name), arrow_schema(name)).replace([to_arrow(name, rows)])
-        self._beside.add(name)
+        TableParts(self._backend.folder(name), arrow_schema(name)).replace([to_arrow(name, rows)])
+        self._other_tables.add(name)
         if self._finished:
             self._publish()
 
@@ -203,7 +203,7 @@ class StageStore:
         Returns the numbers of jobs: jobs, done, failed, reused. Raises DamagedPart if a stored part cannot be
         read; the next run repeats its jobs.
         """
-        self._place.check()
+        self._backend.check()
         keys = KeySet(current)
         del current
         # Freed here and read again below, to have fewer copies of a million keys in memory.
@@ -233,39 +233,41 @@ class StageStore:
     # -- inside -------------------------------------------------------------------------------------------------------
     def _open(self) -> None:
         """Recover from a killed run, then read which jobs are stored."""
-        self._place.open()
+        self._backend.open()
         for parts in (*self.tables.values(), self.failures, self.timings, self.runs):
             parts.recover(self._damaged)
-        self._learn()
+        self._read_keys()
 
-    def _learn(self) -> None:
+    def _read_keys(self) -> None:
         """Read the keys of jobs with stored rows or permanent failures, and the list of dumps."""
         self._stored = self._keys_of_tables()
         rows = self.failed()
-        self._given_up = KeySet(rows.filter(pc.invert(rows["transient"]))["key"].to_pylist())
+        self._permanent = KeySet(rows.filter(pc.invert(rows["transient"]))["key"].to_pylist())
         if "dumps" in self.tables:
             self._remember_dumps(self.tables["dumps"].read())
 
     def _publish(self) -> None:
         """If rows are stored elsewhere, write the manifests that DVC versions and later stages follow."""
-        if self._place.uri:
-            stage_outputs.publish(self.root, self._place, (*self.tables, "failures", *self._beside), self._stored)
-            stage_outputs.publish(self.companion, self._place, ("timings", "runs"))
+        if self._backend.uri:
+            stage_outputs.publish(
+                self.root, self._backend, (*self.tables, "failures", *self._other_tables), self._stored
+            )
+            stage_outputs.publish(self.companion, self._backend, ("timings", "runs"))
 
     def _keys_of_tables(self) -> KeySet:
-        found = [parts.keys() for parts in self.tables.values()]
-        return KeySet(found[0] if len(found) == 1 else np.concatenate(found))
+        keys = [parts.keys() for parts in self.tables.values()]
+        return KeySet(keys[0] if len(keys) == 1 else np.concatenate(keys))
 
     def _store(self, name: str, rows: pa.Table) -> None:
         if name == "dumps":
-            self._place.sync(rows["path"].to_pylist())
+            self._backend.sync(rows["path"].to_pylist())
         self.tables[name].append(rows)
         keys = set(rows["job_key"].to_pylist())
         self._stored.add(keys)
         self._done += len(keys)
         if name == "dumps":
             self._remember_dumps(rows)
-        self.tables[name].tidy()
+        self.tables[name].merge_small()
 
     def _table_of(self, record: Record) -> str:
         if len(self.tables) == 1:
@@ -280,19 +282,19 @@ class StageStore:
 
     def _verify_dumps(self, keys: Iterable[str]) -> None:
         """Delete the rows of dumps that are gone or damaged, so that their jobs run again."""
-        held = [key for key in keys if key in self._dumps]
+        with_dump = [key for key in keys if key in self._dumps]
         # In parallel, because each dump is read completely or requires requests to the object
         # store.
         with ThreadPoolExecutor(CHECKS) as pool:
-            faulty = list(pool.map(lambda key: self._is_faulty(*self._dumps[key]), held))
-        if bad := [key for key, is_faulty in zip(held, faulty, strict=True) if is_faulty]:
+            faulty = list(pool.map(lambda key: self._is_faulty(*self._dumps[key]), with_dump))
+        if bad := [key for key, is_faulty in zip(with_dump, faulty, strict=True) if is_faulty]:
             self.tables["dumps"].drop(bad)
             self._stored.remove(bad)
             for key in bad:
                 del self._dumps[key]
 
     def _is_faulty(self, path: str, size: int, fingerprint: str) -> bool:
-        fault, file = self._place.fault(path, size, fingerprint), self._place.dumps / path
+        fault, file = self._backend.fault(path, size, fingerprint), self._backend.dumps / path
         if fault == "gone":
             logger.warning("dump %s is gone; its job runs again", file)
         elif fault:
@@ -304,16 +306,18 @@ class StageStore:
     def _compact(self, parts: TableParts, keep: KeySet) -> None:
         if bad := parts.compact(keep, self._damaged):
             names = ", ".join(map(str, bad))
-            raise DamagedPart(f"{self.stage}: parts could not be read and were set aside: {names}; run the stage again")
+            raise DamagedPart(
+                f"{self.stage}: parts could not be read and were quarantined: {names}; run the stage again"
+            )
 
     def _prune_dumps(self) -> None:
         """Delete dump files that no row names."""
-        self._place.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
+        self._backend.prune(set(self.tables["dumps"].read()["path"].to_pylist()) if "dumps" in self.tables else set())
 
     def _write_studies(self, studies: Iterable[tuple[str, str | np.ndarray]]) -> None:
-        self._beside.add("study_jobs")
-        TableParts(self._place.folder("study_jobs"), arrow_schema("study_jobs")).replace(
-            job_rows.of_studies(self.stage, studies)
+        self._other_tables.add("study_jobs")
+        TableParts(self._backend.folder("study_jobs"), arrow_schema("study_jobs")).replace(
+            job_rows.study_tables(self.stage, studies)
         )
 
     def _write_run(self, facts: Mapping[str, Any]) -> None:

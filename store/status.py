@@ -87,14 +87,14 @@ def read_statuses(folder: Path = FOLDER) -> list[tuple[Status, bool]]:
 
     Raises StoreError if a file is not a status of this version.
     """
-    found = []
+    statuses = []
     for path in sorted(folder.glob("[!.]*.json")):
         try:
             status = Status(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise StoreError(f"{path}: not a status that this version writes ({error}); delete it") from error
-        found.append((status, is_held(path.with_suffix(".lock"))))
-    return found
+        statuses.append((status, is_held(path.with_suffix(".lock"))))
+    return statuses
 
 
 def state(status: Status, *, alive: bool) -> str:

@@ -44,21 +44,21 @@ class TableParts:
     def __init__(
         self, folder: Path | TableFiles, schema: pa.Schema, *, key: str = "job_key", latest: bool = False
     ) -> None:
-        self._place = folder if isinstance(folder, TableFiles) else LocalFolder(folder)
+        self._storage = folder if isinstance(folder, TableFiles) else LocalFolder(folder)
         self.schema = schema
         self.key = key
         self.latest = latest
-        self._tidies = True
+        self._merges = True
 
     @property
     def folder(self) -> Path:
         """Path of the folder, for a table in a local folder."""
-        assert isinstance(self._place, LocalFolder)
-        return self._place.path
+        assert isinstance(self._storage, LocalFolder)
+        return self._storage.path
 
     def files(self) -> list[File]:
         """Return the compacted files, then the parts in the order in which they were written."""
-        return self._place.files()
+        return self._storage.files()
 
     def recover(self, damaged: Path) -> list[Path]:
         """Finish an interrupted replacement, delete temporary files, and move damaged files to `damaged`.
@@ -66,21 +66,21 @@ class TableParts:
         Returns the new paths of the damaged files. The driver calls this before any other method, with the
         store's lock held. Every byte of every file is read to compare its checksum.
         """
-        self._place.recover()
-        return self._set_aside(damaged)
+        self._storage.recover()
+        return self._quarantine(damaged)
 
     def append(self, table: pa.Table) -> None:
         """Store rows as one atomic part."""
-        self._place.append(table)
+        self._storage.append(table)
 
-    def tidy(self) -> None:
+    def merge_small(self) -> None:
         """Merge the newest small parts into one if there are more than MANY.
 
         This is separate from `append`, so that the caller can record rows as stored before a merge can fail.
         """
-        if not self._tidies:
+        if not self._merges:
             return
-        small = [file for file, _ in itertools.takewhile(lambda one: one[1] < SMALL, self._place.newest())][::-1]
+        small = [file for file, _ in itertools.takewhile(lambda part: part[1] < SMALL, self._storage.newest())][::-1]
         if len(small) <= MANY:
             return
         try:
@@ -90,37 +90,37 @@ class TableParts:
             self._leave(error)
             return
         try:
-            self._place.join(small, table)
+            self._storage.join(small, table)
         except StoreFull as error:
             self._leave(error)
 
     def keys(self) -> np.ndarray:
         """Return the key of every row, dtype S64, file after file."""
-        counts = [one.num_rows for one in self._place.each(files.metadata)]
+        counts = [footer.num_rows for footer in self._storage.each(files.metadata)]
         starts = dict(zip(self.files(), np.cumsum([0, *counts]).tolist(), strict=False))
-        found = np.empty(sum(counts), f"S{WIDTH}")
+        all_keys = np.empty(sum(counts), f"S{WIDTH}")
 
         def fill(file: File) -> None:
             keys = as_bytes(files.read_parquet(file, columns=[self.key])[self.key])
-            found[starts[file] : starts[file] + len(keys)] = keys
+            all_keys[starts[file] : starts[file] + len(keys)] = keys
 
-        self._place.each(fill)
-        return found
+        self._storage.each(fill)
+        return all_keys
 
     def read(self) -> pa.Table:
         """Read all rows; only for tables that fit in memory."""
-        found = self._place.each(lambda file: conform(files.read_parquet(file), self.schema))
-        return pa.concat_tables(found or [self.schema.empty_table()])
+        tables = self._storage.each(lambda file: conform(files.read_parquet(file), self.schema))
+        return pa.concat_tables(tables or [self.schema.empty_table()])
 
     def drop(self, keys: Iterable[str]) -> None:
         """Delete the rows of these keys; each file that contains such rows is rewritten atomically."""
-        gone = KeySet(keys)
+        dropped = KeySet(keys)
         for path in self.files():
-            held = gone.holds(files.read_parquet(path, columns=[self.key])[self.key])
-            if held.all():
-                self._place.rewrite(path, None)
-            elif held.any():
-                self._place.rewrite(path, files.read_parquet(path).filter(pa.array(~held)))
+            is_dropped = dropped.holds(files.read_parquet(path, columns=[self.key])[self.key])
+            if is_dropped.all():
+                self._storage.rewrite(path, None)
+            elif is_dropped.any():
+                self._storage.rewrite(path, files.read_parquet(path).filter(pa.array(~is_dropped)))
 
     def compact(self, keep: KeySet, damaged: Path) -> list[Path]:
         """Replace all files by files that are sorted by key and contain only rows with a key in `keep`.
@@ -133,12 +133,12 @@ class TableParts:
             mask = keep.holds(keys)
             kept = keys if mask.all() else keys[mask]
             runs = list(_runs(unique(kept) if self.latest else ascending(kept)))
-            done = self._is_compact(keys, runs)
+            is_compact = self._is_compact(keys, runs)
             del keys, kept
-            if not done:
+            if not is_compact:
                 self.replace(self._sorted(runs, keep))
         except (DamagedFile, pa.ArrowInvalid, OSError):
-            if bad := self._set_aside(damaged):
+            if bad := self._quarantine(damaged):
                 return bad
             raise
         return []
@@ -148,26 +148,28 @@ class TableParts:
 
         No tables give one file without rows.
         """
-        given = iter(tables)
-        first = next(given, None)
-        self._place.replace(itertools.chain([self.schema.empty_table() if first is None else first], given))
+        remaining = iter(tables)
+        first = next(remaining, None)
+        self._storage.replace(itertools.chain([self.schema.empty_table() if first is None else first], remaining))
 
     def _leave(self, error: Exception) -> None:
-        self._tidies = False
-        logger.warning("parts of %s are left as they are: %s", self._place.name, error)
+        self._merges = False
+        logger.warning("parts of %s are not merged: %s", self._storage.name, error)
 
     def _is_compact(self, keys: np.ndarray, runs: list[tuple[bytes, bytes, int]]) -> bool:
         """Return whether the files are what `replace` would write: its names, sorted rows, current schema."""
-        if not self._place.is_compacted(max(len(runs), 1)):
+        if not self._storage.is_compacted(max(len(runs), 1)):
             return False
-        found = self._place.each(files.metadata)
-        if [one.num_rows for one in found] != ([n for _, _, n in runs] or [0]):
+        footers = self._storage.each(files.metadata)
+        if [footer.num_rows for footer in footers] != ([n for _, _, n in runs] or [0]):
             return False
-        return ascending(keys) is keys and all(one.schema.to_arrow_schema().equals(self.schema) for one in found)
+        return ascending(keys) is keys and all(
+            footer.schema.to_arrow_schema().equals(self.schema) for footer in footers
+        )
 
     def _sorted(self, runs: list[tuple[bytes, bytes, int]], keep: KeySet) -> Iterator[pa.Table]:
         """Yield the rows of each file to write, reading for as many files at once as BYTES_AT_ONCE allows."""
-        passes = math.ceil(sum(self._place.each(_size)) / BYTES_AT_ONCE)
+        passes = math.ceil(sum(self._storage.each(_size)) / BYTES_AT_ONCE)
         for some in np.array_split(np.arange(len(runs)), min(max(passes, 1), len(runs) or 1)):
             yield from self._cut([runs[n] for n in some], keep)
             pa.default_memory_pool().release_unused()
@@ -186,7 +188,7 @@ class TableParts:
             table = conform(files.read_parquet(file, filters=inside), self.schema)
             return table.filter(pa.array(keep.holds(table[self.key])))
 
-        table = pa.concat_tables(self._place.each(read))
+        table = pa.concat_tables(self._storage.each(read))
         keys = as_bytes(table[self.key])
         order = np.argsort(keys, kind="stable")
         if self.latest:
@@ -195,19 +197,19 @@ class TableParts:
         for rows in np.split(order, np.cumsum([rows for _, _, rows in runs])[:-1]):
             yield table.take(pa.array(rows))
 
-    def _set_aside(self, damaged: Path) -> list[Path]:
+    def _quarantine(self, damaged: Path) -> list[Path]:
         """Move damaged files out of the store for inspection; their jobs are missing from then on."""
-        faults = self._place.each(self._fault)
+        faults = self._storage.each(self._fault)
         moved = []
         for file, fault in zip(self.files(), faults, strict=True):
             if not fault:
                 continue
             damaged.mkdir(parents=True, exist_ok=True)
-            target, n = damaged / f"{self._place.name}-{file.stem}.damaged", 1
+            target, n = damaged / f"{self._storage.name}-{file.stem}.damaged", 1
             while target.exists():
-                target, n = damaged / f"{self._place.name}-{file.stem}-{n}.damaged", n + 1
-            self._place.set_aside(file, target)
-            logger.warning("%s %s; set aside as %s, its jobs run again", file, fault, target)
+                target, n = damaged / f"{self._storage.name}-{file.stem}-{n}.damaged", n + 1
+            self._storage.quarantine(file, target)
+            logger.warning("%s %s; quarantined as %s, its jobs run again", file, fault, target)
             moved.append(target)
         return moved
 
@@ -224,8 +226,8 @@ class TableParts:
             if error.errno not in (None, errno.EIO):
                 raise
             return "cannot be read"
-        lacking = [field.name for field in self.schema if not field.nullable and field.name not in names]
-        return f"lacks columns {lacking}" if lacking else ""
+        missing = [field.name for field in self.schema if not field.nullable and field.name not in names]
+        return f"lacks columns {missing}" if missing else ""
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

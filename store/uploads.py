@@ -14,7 +14,7 @@ from typing import Any
 from blake3 import blake3
 
 from tsfmscope.store.errors import StoreError
-from tsfmscope.store.objects import PRINT, Refused, Remote, client, explained
+from tsfmscope.store.objects import CHECKSUM, ConditionFailed, Remote, client, translate_errors
 
 logger = logging.getLogger(__name__)
 # Bytes per part of a multipart upload. S3 allows 10,000 parts, so an object can have 312 GiB.
@@ -78,24 +78,24 @@ class Upload(io.RawIOBase):
         return len(block)
 
     def sign(self) -> None:
-        """Write the .print object: the BLAKE3 of this object and the ETag for which it is valid."""
+        """Write the .checksum object: the BLAKE3 of this object and the ETag for which it is valid."""
         facts = {"fingerprint": self.fingerprint, "etag": self.etag}
-        self.target.beside(PRINT).put(json.dumps(facts).encode())
+        self.target.sibling(CHECKSUM).put(json.dumps(facts).encode())
 
     def _send(self, body: bytes) -> None:
-        where = {"Bucket": self.target.bucket, "Key": self.target.key}
+        address = {"Bucket": self.target.bucket, "Key": self.target.key}
         if self._id is None:
-            with explained(self.target):
-                self._id = client().create_multipart_upload(**where)["UploadId"]
+            with translate_errors(self.target):
+                self._id = client().create_multipart_upload(**address)["UploadId"]
         if len(self._parts) >= IN_FLIGHT:
             # Waiting here limits the memory and raises errors early.
             self._parts[-IN_FLIGHT].result()
         number = len(self._parts) + 1
 
         def send() -> dict[str, Any]:
-            with explained(self.target):
-                done = client().upload_part(**where, UploadId=self._id, PartNumber=number, Body=body)
-            return {"ETag": done["ETag"], "PartNumber": number}
+            with translate_errors(self.target):
+                response = client().upload_part(**address, UploadId=self._id, PartNumber=number, Body=body)
+            return {"ETag": response["ETag"], "PartNumber": number}
 
         self._parts.append(self._pool.submit(send))
 
@@ -107,9 +107,9 @@ class Upload(io.RawIOBase):
             if self._buffer:
                 self._send(bytes(self._buffer))
             parts = {"Parts": [part.result() for part in self._parts]}
-            where = {"Bucket": self.target.bucket, "Key": self.target.key, "UploadId": self._id}
-            with explained(self.target):
-                self.etag = str(client().complete_multipart_upload(**where, MultipartUpload=parts)["ETag"])
+            address = {"Bucket": self.target.bucket, "Key": self.target.key, "UploadId": self._id}
+            with translate_errors(self.target):
+                self.etag = str(client().complete_multipart_upload(**address, MultipartUpload=parts)["ETag"])
         except BaseException:
             self._abort()
             raise
@@ -124,7 +124,7 @@ class Upload(io.RawIOBase):
         if self._id is None:
             return
         try:
-            with explained(self.target):
+            with translate_errors(self.target):
                 client().abort_multipart_upload(Bucket=self.target.bucket, Key=self.target.key, UploadId=self._id)
-        except (StoreError, OSError, Refused) as error:
+        except (StoreError, OSError, ConditionFailed) as error:
             logger.warning("could not abort the upload of %s: %s", self.target, error)

@@ -1,7 +1,7 @@
 """Compare the tables of two results databases value by value, or one with a recorded summary.
 
     python -m tests.golden compare BEFORE.duckdb AFTER.duckdb [--renamed OLD=NEW ...]
-    python -m tests.golden record RESULTS.duckdb
+    python -m tests.golden record RESULTS.duckdb smoke|default
 
 `compare` prints one line for each table or column that differs, and ends with exit code 1 where there is one. It is for
 two runs on one machine: rounding differs between CPUs. `record` writes the summary that a slow test compares with.
@@ -14,6 +14,8 @@ import argparse
 import hashlib
 import json
 import math
+import platform
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +24,8 @@ from typing import Any
 import duckdb
 import torch
 
-RECORD = Path(__file__).with_name("golden.json")
+# Profile of params -> the summary of its tables.
+RECORDS = {profile: Path(__file__).with_name(f"golden_{profile}.json") for profile in ("smoke", "default")}
 # Tables that hold times, versions and keys and nothing else.
 LEFT_OUT_TABLES = {
     *("timings", "runs", "study_jobs", "failures", "timeline", "timeline_bars", "idle_share", "warm_forecasts")
@@ -31,7 +34,7 @@ LEFT_OUT_TABLES = {
 LEFT_OUT_COLUMNS = {
     *("job_key", "path", "bytes", "fingerprint", "commit", "versions", "host", "time_ratio", "tokens_per_s", "ended")
 }
-# Relative to a number's scale; two machines with the same CPU capability differ by less.
+# Relative to a number's scale; two machines with the same CPU differ by less.
 TOLERANCE = 1e-6
 Summary = dict[str, dict[str, Any]]
 
@@ -84,10 +87,19 @@ def summarize(database: Path) -> Summary:
         return {name: _summary(connection, name) for name in table_names(connection)}
 
 
-def write_record(tables: Summary) -> None:
+def write_record(tables: Summary, profile: str) -> None:
     """Write the record: one line per table, so that a diff names the tables that changed."""
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(tables[name], sort_keys=True)}" for name in sorted(tables))
-    RECORD.write_text(f'{{"capability": {json.dumps(capability())}, "tables": {{\n{lines}\n}}}}\n')
+    RECORDS[profile].write_text(f'{{"cpu": {json.dumps(cpu())}, "tables": {{\n{lines}\n}}}}\n')
+
+
+def record_differences(database: Path, profile: str) -> list[str]:
+    """Return one sentence per difference between a database and the record of a profile.
+
+    Other CPUs round otherwise, which can move a row from one cluster to another: there only shapes are compared.
+    """
+    record = json.loads(RECORDS[profile].read_text())
+    return list(summary_differences(record["tables"], summarize(database), numbers=record["cpu"] == cpu()))
 
 
 def summary_differences(expected: Summary, found: Summary, *, numbers: bool) -> Iterator[str]:
@@ -104,9 +116,11 @@ def summary_differences(expected: Summary, found: Summary, *, numbers: bool) -> 
                 yield f"{name}.{column}: {old} recorded, {new} found"
 
 
-def capability() -> str:
-    """Return the vector instructions that torch uses here; machines with the same ones give equal results."""
-    return str(torch.backends.cpu.get_cpu_capability())
+def cpu() -> str:
+    """Return the CPU's model and torch's vector instructions; machines with both alike give equal results."""
+    info = Path("/proc/cpuinfo")
+    models = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
+    return f"{next(iter(models), platform.processor())}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _view_floats(connection: duckdb.DuckDBPyConnection, name: str) -> set[str]:
@@ -169,9 +183,10 @@ def main() -> int:
     comparing.add_argument("--renamed", nargs="*", default=[], metavar="OLD=NEW", help="tables and columns renamed")
     recording = commands.add_parser("record", help="write the summary that the slow test compares with")
     recording.add_argument("database", type=Path)
+    recording.add_argument("profile", choices=RECORDS)
     options = parser.parse_args()
     if options.command == "record":
-        write_record(summarize(options.database))
+        write_record(summarize(options.database), options.profile)
         return 0
     found = list(differences(options.before, options.after, dict(pair.split("=") for pair in options.renamed)))
     print("\n".join(found) or "equal: every table, value by value")

@@ -98,7 +98,7 @@ class Copy:
 
     def generate(self) -> None:
         """Run the commands of CONTRIBUTING.md that write files."""
-        tables = self.run("-m", "tsfmscope.store", "tables", "--markdown")
+        tables = self.run("-m", "tsfmscope", "tables", "--markdown")
         (self.folder / "docs/tables.md").write_text(tables)
         self.run("-m", "tests.task_versions", "--write")
         self.run("-m", "tsfmscope.stages.pipeline.dvc_file")
@@ -149,7 +149,7 @@ def test_a_family_is_its_module_one_line_and_one_example(repository: Copy) -> No
     repository.insert("tasks/models/registry.py", indented(line, 4), '    "patchtst"')
     repository.insert("tasks/conformance/examples.py", indented(example, 8), '        "patchtst"')
     repository.generate()
-    repository.run("-m", "tsfmscope.tasks.conformance", "patch-line")
+    repository.run("-m", "tsfmscope", "check-family", "patch-line")
     files = [f"tests/tasks/models/test_{name}.py" for name in SHARED]
     said = repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", "patch-line")
     found = re.search(r"(\d+) passed", said)

@@ -74,6 +74,7 @@ def test_the_sdist_is_the_checkout(built: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple[Path, Path], tmp_path: Path) -> None:
     python, here = tmp_path / "venv" / "bin" / "python", tmp_path / "here"
     (here / "store").mkdir(parents=True)
@@ -89,7 +90,7 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
     assert "pip install --no-deps uni2ts" in call(lens, "inspect", "moirai-nano", "nile", at=here, code=1)
     call(*install, "--no-deps", "uni2ts", at=here)
 
-    found = {one["what"]: one["state"] for one in json.loads(call(lens, "doctor", "--json", at=here))}
+    found = {one["name"]: one["state"] for one in json.loads(call(lens, "doctor", "--json", at=here))}
     assert found["family moirai"] == found["packages"] == "ok"
     assert "missing" not in found.values()
     for model in ("chronos-bolt-nano", "moirai-nano"):

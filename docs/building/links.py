@@ -26,7 +26,7 @@ PAGES = {origin: page for page, origin in ORIGINS.items()} | {
 }
 # Folders whose page lists their files.
 LISTED = ("deploy", "docs/plugin", "store/published", "store/sql")
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".sql": "sql", ".cff": "yaml"}
+LANGUAGES = {".py": "python", ".csv": "text", ".yaml": "yaml", ".toml": "toml", ".sql": "sql", ".cff": "yaml"}
 # Folder of the pages that show a file of the repository.
 SOURCES = "files/"
 

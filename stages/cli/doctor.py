@@ -26,8 +26,8 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         print_json(results)
     else:
-        rows = [(check["state"], check["what"], check["found"], check["fix"]) for check in results]
-        print_table("", ["", "check", "found", "how to fix it"], rows)
+        rows = [(check["state"], check["name"], check["value"], check["fix"]) for check in results]
+        print_table("", ["", "check", "value", "how to fix it"], rows)
         typer.echo(f"{states.count('ok')} ok, {states.count('note')} notes, {states.count('missing')} missing")
     if "missing" in states:
         raise typer.Exit(1)

@@ -39,9 +39,9 @@ class Check(NamedTuple):
     parts that are not there. fix: what the user can do about it.
     """
 
-    what: str
+    name: str
     state: Literal["ok", "note", "missing"]
-    found: str
+    value: str
     fix: str = ""
 
 
@@ -49,31 +49,31 @@ def checks() -> Iterator[Check]:
     """Yield every check; packages and families come first."""
     yield Check(PACKAGE, "ok", version())
     yield Check("python", "ok", sys.version.split()[0])
-    yield from packages()
-    yield from families()
-    yield from devices()
-    yield from tools()
-    yield from place()
+    yield from check_packages()
+    yield from check_families()
+    yield from check_devices()
+    yield from check_tools()
+    yield from check_workspace()
 
 
-def packages() -> Iterator[Check]:
+def check_packages() -> Iterator[Check]:
     """Yield one check per requirement that is not met, or a single check if all are met."""
     from packaging.requirements import Requirement
 
-    wanted = [Requirement(text) for text in _requirements()]
-    wanted = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
+    requirements = [Requirement(text) for text in _requirements()]
+    requirements = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
     wrong = 0
-    for one in wanted:
+    for requirement in requirements:
         try:
-            version = importlib.metadata.version(one.name)
+            version = importlib.metadata.version(requirement.name)
         except importlib.metadata.PackageNotFoundError:
             version = None
-        if version is None or not one.specifier.contains(version, prereleases=True):
+        if version is None or not requirement.specifier.contains(version, prereleases=True):
             wrong += 1
-            needs = f"{one.name}{one.specifier}"
-            yield Check(f"package {one.name}", "missing", version or "not installed", f"uv pip install '{needs}'")
+            fix = f"uv pip install '{requirement.name}{requirement.specifier}'"
+            yield Check(f"package {requirement.name}", "missing", version or "not installed", fix)
     if not wrong:
-        yield Check("packages", "ok", f"all {len(wanted)} that {PACKAGE} needs")
+        yield Check("packages", "ok", f"all {len(requirements)} that {PACKAGE} needs")
 
 
 def _requirements() -> list[str]:
@@ -84,7 +84,7 @@ def _requirements() -> list[str]:
     return importlib.metadata.requires(PACKAGE) or []
 
 
-def families() -> Iterator[Check]:
+def check_families() -> Iterator[Check]:
     """Yield one check per family, ours or an installed package's: whether its class can be imported."""
     for name, module in sorted(registry.families().items()):
         whose = "" if name in registry.FAMILIES else f" of {module.partition(':')[0].partition('.')[0]}"
@@ -100,7 +100,7 @@ def families() -> Iterator[Check]:
             yield Check(f"family {name}", "note", f"{type(error).__name__}: {error}", "fix or uninstall its package")
 
 
-def devices() -> Iterator[Check]:
+def check_devices() -> Iterator[Check]:
     """Yield checks of the GPUs that torch finds, of the cores, and of bfloat16 on the CPU."""
     import torch
 
@@ -111,7 +111,7 @@ def devices() -> Iterator[Check]:
         built = torch.version.cuda
         fix = "check its driver" if built else "for one, install a torch built for CUDA"
         how = f"built for CUDA {built}" if built else "built for CPUs alone"
-        yield Check("GPU", "note", f"none; torch {torch.__version__} is {how}", f"the CPU does; {fix}")
+        yield Check("GPU", "note", f"none; torch {torch.__version__} is {how}", f"models run on the CPU; {fix}")
     yield Check("cores", "ok", f"{len(os.sched_getaffinity(0))}, torch uses {torch.get_num_threads()}")
     # torch 2.8 does not have this function.
     if hasattr(torch.cpu, "get_capabilities"):
@@ -121,16 +121,16 @@ def devices() -> Iterator[Check]:
         yield Check("bfloat16", "ok" if known else "note", known or "the CPU has no instructions for it", slow)
 
 
-def tools() -> Iterator[Check]:
+def check_tools() -> Iterator[Check]:
     """Yield checks of Ray and its cluster, git and DVC."""
     yield _cluster(os.environ.get("RAY_ADDRESS", ""))
     if shutil.which("git") is None:
         yield Check("git", "missing", "not on PATH", "install git: DVC and the record of runs need it")
     else:
-        yield Check("git", "ok", _said("git", "--version").removeprefix("git version "))
+        yield Check("git", "ok", _output_of("git", "--version").removeprefix("git version "))
     dvc = shutil.which("dvc", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if dvc is None:
-        yield Check("dvc", "missing", "no such command beside python or on PATH", "uv pip install dvc")
+        yield Check("dvc", "missing", "no such command next to python or on PATH", "uv pip install dvc")
     elif not Path(".dvc").is_dir():
         yield Check("dvc", "note", "this folder is no DVC repository", "run in a checkout for `dvc repro`")
     else:
@@ -140,17 +140,19 @@ def tools() -> Iterator[Check]:
 def _cluster(address: str) -> Check:
     """Return the check of Ray: whether the cluster that RAY_ADDRESS names listens, if one is named."""
     if not address:
-        return Check("ray", "ok", f"{_version('ray')}; sweeps start their own, unless resources.address says where")
+        return Check(
+            "ray", "ok", f"{_version('ray')}; jobs run on a cluster of their own, unless resources.address names one"
+        )
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
     except (OSError, ValueError) as error:
         fix = "`ray start --head`, or unset RAY_ADDRESS"
-        return Check("ray", "note", f"RAY_ADDRESS {address}: nobody listens ({error})", fix)
+        return Check("ray", "note", f"RAY_ADDRESS {address}: nothing listens there ({error})", fix)
     return Check("ray", "ok", f"{_version('ray')}; a cluster listens at {address}")
 
 
-def place() -> Iterator[Check]:
+def check_workspace() -> Iterator[Check]:
     """Yield checks of this folder's params, data and results, and of the free memory and disk."""
     import psutil
 
@@ -171,18 +173,18 @@ def place() -> Iterator[Check]:
             yield Check(PARAMS_FILE, "ok", f"{len(params.models)} models, {len(params.studies)} studies")
             root = params.data_root
             if root is None or not root.is_dir():
-                said = "not set" if root is None else f"{root} is no folder"
-                yield Check("data root", "note", said, f"set {DATA_VARIABLE} or datasets.root for series of your own")
+                why = "not set" if root is None else f"{root} is no folder"
+                yield Check("data root", "note", why, f"set {DATA_VARIABLE} or datasets.root for series of your own")
             else:
                 yield Check("data root", "ok", str(root))
             there = RESULTS.exists()
-            yield Check("results", "ok" if there else "note", str(RESULTS) if there else "none yet",
+            yield Check("results", "ok" if there else "note", str(RESULTS) if there else "none",
                         "" if there else "`dvc repro` makes them")  # fmt: skip
-    for what, free in (("memory", psutil.virtual_memory().available), ("disk", shutil.disk_usage(".").free)):
+    for name, free in (("memory", psutil.virtual_memory().available), ("disk", shutil.disk_usage(".").free)):
         gigabytes = free / 1e9
         low = gigabytes < LEAST_GB
-        fix = f"the default run wants about {LEAST_GB:g} GB" if low else ""
-        yield Check(what, "note" if low else "ok", f"{gigabytes:.0f} GB free", fix)
+        fix = f"the default run needs about {LEAST_GB:g} GB" if low else ""
+        yield Check(name, "note" if low else "ok", f"{gigabytes:.0f} GB free", fix)
 
 
 def _version(name: str) -> str:
@@ -192,5 +194,5 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _said(*command: str) -> str:
+def _output_of(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -25,10 +25,11 @@ COLUMNS = {
     "d({share:g})": "effective_dimension", "rank({epsilon:g})": "numerical_rank", "width": "width",
 }  # fmt: skip
 MEANING = (
-    "ζ: mean cosine between tokens (0: every direction alike, 1: all one way); ζ′: the same inside K clusters; "
+    "ζ: mean cosine between tokens (0: isotropic, 1: all parallel); ζ′: mean cosine inside K clusters; "
     "ζ′ − null: ζ′ less its mean for isotropic states; "
-    "d({share:g}): directions that hold {percent:g} % of the variance; rank({epsilon:g}): singular values above "
-    "{epsilon:g} of the largest, of what the next layer is given; n′: after the final norm; –: none, --json says why."
+    "d({share:g}): number of directions that hold {percent:g} % of the variance; rank({epsilon:g}): number of singular "
+    "values above {epsilon:g} times the largest, of the next layer's input; n′: layer n after the final norm; –: no "
+    "value, --json has the reason."
 )
 
 SPREAD = "±: standard deviation over token samples and cluster starts, from {repeats} random halves of the tokens."

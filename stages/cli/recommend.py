@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 COLUMNS = {
     "": "rank", "model": "model", "context": "context", "steps, min": "n_context_min",
     "steps, median": "n_context_median", "ζ′ − null": "zeta_adjusted_corrected", "ζ′": "zeta_adjusted", "ζ": "zeta",
-    "K": "k", "s.d. log Z": "log_partition_spread", "tokens": "n_tokens", "why none": "reason",
+    "K": "k", "s.d. log Z": "log_partition_spread", "tokens": "n_tokens", "reason": "reason",
 }  # fmt: skip
 MEANING = (
     "Rank 1 is the most isotropic by {by}. ζ′: mean cosine between tokens of the last layer inside K clusters; "
-    "ζ′ − null: ζ′ less its mean for isotropic states (0: every direction alike); ζ: mean cosine without clusters; "
+    "ζ′ − null: ζ′ less its mean for isotropic states (0: isotropic); ζ: mean cosine without clusters; "
     "s.d. log Z: spread of a softmax head's log-partition; steps: observed steps of context. "
     "Measured on {tokens} tokens."
 )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import Condition, DataSet
 from tsfmscope.stages.config.params import Params
-from tsfmscope.store.dumps import Place, last_layers
+from tsfmscope.store.dumps import LayerKey, last_layers
 from tsfmscope.store.files import fingerprint, verify
 from tsfmscope.store.stage_outputs import read_dumps, read_rows
 from tsfmscope.tasks.defaults import HELD_OUT, PRECISION
@@ -64,7 +64,7 @@ def cells(
     return dict(sorted(studies_by_cell.items()))
 
 
-def studies_of_layer(params: Params, studies: Iterable[str], layer: Place, layers: Sequence[Place]) -> list[str]:
+def studies_of_layer(params: Params, studies: Iterable[str], layer: LayerKey, layers: Sequence[LayerKey]) -> list[str]:
     """Return the studies, in their order, that request this layer. layers: all layers of the activation file."""
     selections = {"all": True, "first": layer == layers[0], "last": layer in last_layers(layers)}
     return [name for name in studies if selections[params.studies[name].layers]]

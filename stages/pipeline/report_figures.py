@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tsfmscope.stages import DATA
-from tsfmscope.store.files import atomic, space
+from tsfmscope.store.files import atomic, translate_full_disk
 from tsfmscope.tasks.report import theory
 from tsfmscope.tasks.report.page import studies
 from tsfmscope.tasks.report.page.page import order_models
@@ -26,7 +26,7 @@ def write_figures(tables: ReportTables) -> dict[str, bytes]:
 
     The folder is made even if there is nothing to draw.
     """
-    with space(FIGURES):
+    with translate_full_disk(FIGURES):
         FIGURES.mkdir(parents=True, exist_ok=True)
     # Spawn, because forked processes would inherit the state of this process' threads.
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:

@@ -18,9 +18,9 @@ import numpy as np
 
 from tsfmscope.stages import DATA, STAGES
 from tsfmscope.stages.config.params import Params
-from tsfmscope.store.job_rows import in_a_line
+from tsfmscope.store.job_rows import summarize_error
 from tsfmscope.store.key_set import SLICE, unique
-from tsfmscope.store.object_store import place
+from tsfmscope.store.object_store import backend_at
 from tsfmscope.store.schema import job_tables
 from tsfmscope.store.stage_outputs import table_files
 from tsfmscope.store.stage_store import StageStore
@@ -59,10 +59,10 @@ def open_store(stage: str, params: Params | None = None) -> Iterator[StageStore]
     params: given by stages whose rows and activation files go to resources.store, if that is set.
     """
     uri = params.resources.store if params else None
-    backend = place(uri, stage) if uri else None
+    backend = backend_at(uri, stage) if uri else None
     companion = Path(DATA, "timings", stage)
     tables = job_tables(stage)
-    with StageStore(Path(DATA, stage), tables=tables, companion=companion, stage=stage, place=backend) as out:
+    with StageStore(Path(DATA, stage), tables=tables, companion=companion, stage=stage, backend=backend) as out:
         yield out
 
 
@@ -142,7 +142,7 @@ def run(
     def missing(keys: Sequence[str]) -> list[str]:
         nonlocal passed_over
         missing_keys = out.missing(keys, retry_failed=retry)
-        passed_over += 0 if retry else out.given_up(keys)
+        passed_over += 0 if retry else out.permanent_failures(keys)
         return missing_keys
 
     port = StoreCallbacks(
@@ -239,7 +239,7 @@ def judge(out: StageStore, failures: pa.Table, planned: int, max_share: float) -
     kinds, messages, traces = (failures[name].to_pylist() for name in ("error", "message", "traceback"))
     common = Counter(kinds).most_common(KINDS)
     for kind, count in common:
-        first = in_a_line(messages[at := kinds.index(kind)], traces[at])
+        first = summarize_error(messages[at := kinds.index(kind)], traces[at])
         print(f"{out.stage}: failed: {count} {kind}{first and ': '}{first}", flush=True)
     if others := len(kinds) - sum(count for _, count in common):
         print(f"{out.stage}: failed: {others} of other kinds", flush=True)

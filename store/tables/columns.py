@@ -87,26 +87,26 @@ class Table:
         return ("study", *self.key) if self.by_study and self.key else self.key
 
 
-KEY = Column("job_key", TEXT, "SHA-256 of task, version, spec and inputs of the job that made the row")
+KEY = Column("job_key", TEXT, "key of the job that wrote the row: SHA-256 of its task, version, spec and inputs")
 # Models of measurements: checkpoints, and local baselines, which have no checkpoint.
 KNOWN = ("checkpoints.model", "baselines.model")
 MODEL = Column("model", TEXT, "model, by its name in params")
 DATASET = Column("dataset", TEXT, "data set, by its name in params")
 CONDITION = Column("condition", TEXT, "condition (context length and noise), by its name in params")
 SERIES = Column("series", TEXT, "series id, unique in its data set")
-STACK = Column("stack", TEXT, "run of Transformer layers: encoder or decoder")
-LAYER = Column("layer", I16, "0 is the output of the input embedding, l the output of block l", source="science.md 1")
+STACK = Column("stack", TEXT, "stack of Transformer layers: encoder or decoder")
+LAYER = Column("layer", I16, "layer: 0 is the output of the input embedding, l the output of block l")
 NORMED = Column("normed", FLAG, "whether the stack's final norm was applied (the last layer only)")
-DOMAIN = Column("domain", TEXT, "field that the series come from")
-REASON = Column("reason", TEXT, "why a measure or score of the row is null", null=True)
-SEED = Column("seed", I64, "seed that the numbers follow from")
+DOMAIN = Column("domain", TEXT, "subject area of the series, such as finance")
+REASON = Column("reason", TEXT, "reason for each null measure or score of the row", null=True)
+SEED = Column("seed", I64, "random seed of the numbers")
 STAGE = Column("stage", TEXT, "stage of the pipeline")
 IDENTITY = (
     MODEL,
     Column(
         "base_model",
         TEXT,
-        "model that a compressed one was made from",
+        "original of a compressed model",
         null=True,
         references=KNOWN,
         if_null="model",
@@ -114,6 +114,6 @@ IDENTITY = (
     Column("rank", F64, "rank ratio of a compressed model", null=True),
     DATASET,
     CONDITION,
-    Column("context", I32, "steps of context asked for", "steps"),
+    Column("context", I32, "requested context length", "steps"),
     Column("noise", F64, "standard deviation of the noise added to the context", "s.d. of the series"),
 )

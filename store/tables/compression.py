@@ -7,10 +7,10 @@ from dataclasses import replace
 from tsfmscope.store.tables.columns import F64, I16, I32, I64, IDENTITY, KEY, REASON, STACK, TEXT, Table
 from tsfmscope.store.tables.columns import Column as C
 
-TABLE_2, DATA_AWARE = "rank_structure.md Table 2", "science.md 6"
+TABLE_2, DATA_AWARE = "Yu et al. 2026, Table 2", "docs/science.md, Compression"
 _WHICH = (
     C("model", TEXT, "compressed model, BASE@METHOD"),
-    C("base_model", TEXT, "model that it was made from"),
+    C("base_model", TEXT, "original model"),
 )
 
 TABLES = (
@@ -19,21 +19,26 @@ TABLES = (
         "one compressed model",
         (
             *(replace(column, references=("checkpoints.model",)) for column in _WHICH),
-            C("rank", F64, "share, budget, time, flat rank or first dimension; null of a tolerance", null=True),
+            C(
+                "rank",
+                F64,
+                "requested share, budget, time, flat rank or first dimension; null for a tolerance",
+                null=True,
+            ),
             C(
                 "method",
                 TEXT,
                 "svd, joint, activation-aware, activation-aware-svd, activation-aware-2step or project",
             ),
-            C("ranks", TEXT, "how ranks were chosen (JSON): epsilon, budget, time, share, flat or flow"),
-            C("parameters", I64, "parameters of the network, shared ones once", "parameters"),
-            C("base_parameters", I64, "those of the base", "parameters"),
-            C("attention_parameters", I64, "parameters of its attention layers", "parameters"),
-            C("base_attention_parameters", I64, "those of the base", "parameters"),
-            C("size_ratio", F64, "parameters over base_parameters", "ratio"),
-            C("attention_ratio", F64, "attention_parameters over base_attention_parameters", "ratio"),
-            C("rank_ratio", F64, "mean of rank over full width of its heads' parts", "ratio", TABLE_2),
-            C("error", F64, "root mean square of the relative errors of its parts that have an effect", "", DATA_AWARE),
+            C("ranks", TEXT, "rule that chose the ranks (JSON): epsilon, budget, time, share, flat or flow"),
+            C("parameters", I64, "parameters of the model; shared ones count once", "parameters"),
+            C("base_parameters", I64, "parameters of the original", "parameters"),
+            C("attention_parameters", I64, "parameters of the attention layers", "parameters"),
+            C("base_attention_parameters", I64, "parameters of the attention layers of the original", "parameters"),
+            C("size_ratio", F64, "parameters divided by base_parameters", "ratio"),
+            C("attention_ratio", F64, "attention_parameters divided by base_attention_parameters", "ratio"),
+            C("rank_ratio", F64, "mean over parts of heads of rank divided by full width", "ratio", TABLE_2),
+            C("error", F64, "root mean square of the relative errors of the parts with an effect", "", DATA_AWARE),
             KEY,
         ),
         stages=("compression",),
@@ -41,32 +46,32 @@ TABLES = (
     ),
     Table(
         "compressed_heads",
-        "one attention layer of a compressed model, and the part of it that was cut to a rank",
+        "one truncated part of one attention layer of a compressed model",
         (
             *_WHICH,
             STACK,
             C("layer", I16, "block, from 1"),
-            C("attention", TEXT, "self, cross, group or time"),
-            C("part", TEXT, "product qk or vo of heads, or matrix q, k, v, o"),
-            C("full_width", I32, "largest rank that it could have", "dimensions"),
-            C("rank", I32, "rank that it has, of every head", "dimensions", range=(0, None)),
-            C("relative_error", F64, "of the cut, in the norm of the method", "", DATA_AWARE),
+            C("attention", TEXT, "kind of attention: self, cross, group or time"),
+            C("part", TEXT, "truncated part: product qk or vo of heads, or matrix q, k, v or o"),
+            C("full_width", I32, "largest possible rank", "dimensions"),
+            C("rank", I32, "rank after truncation, of every head", "dimensions", range=(0, None)),
+            C("relative_error", F64, "relative error of the truncation, in the norm of the method", "", DATA_AWARE),
         ),
         stages=("compression",),
         key=("model", "stack", "layer", "attention", "part"),
     ),
     Table(
         "fidelity",
-        "one compressed model beside its base on one (data set, condition)",
+        "one compressed model compared with its original on one (data set, condition)",
         (
             *IDENTITY,
-            C("n_windows", I32, "last windows of series with a whole context", "windows"),
-            C("n_positions", I64, "next tokens compared", "positions"),
-            C("top", I32, "next tokens that each model names", "tokens"),
+            C("n_windows", I32, "last windows of the series with a full context", "windows"),
+            C("n_positions", I64, "compared next tokens", "positions"),
+            C("top", I32, "most probable next tokens per model in the overlap", "tokens"),
             C(
                 "overlap",
                 F64,
-                "mean Jaccard overlap of the top next tokens",
+                "mean Jaccard overlap of the most probable next tokens",
                 "share",
                 TABLE_2,
                 True,
@@ -76,17 +81,17 @@ TABLES = (
             C(
                 "log_ppl",
                 F64,
-                "log perplexity of the compressed model, decoder fed the context",
+                "log perplexity of the compressed model, whose decoder reads the context",
                 "nats",
                 null=True,
                 range=(0, None),
             ),
-            C("base_log_ppl", F64, "log perplexity of the base", "nats", null=True, range=(0, None)),
-            C("lppl", F64, "log_ppl over base_log_ppl", "ratio", TABLE_2, True, needs_reason=True),
+            C("base_log_ppl", F64, "log perplexity of the original", "nats", null=True, range=(0, None)),
+            C("lppl", F64, "log_ppl divided by base_log_ppl", "ratio", TABLE_2, True, needs_reason=True),
             C(
                 "state_error",
                 F64,
-                "relative L2 error of the last hidden states, to the base's",
+                "relative L2 error of the last hidden states, against the original",
                 null=True,
                 needs_reason=True,
                 range=(0, None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tsfmscope.store.tables.columns import F64, FLAG, I16, I32, KEY, SEED, TEXT, Table
 from tsfmscope.store.tables.columns import Column as C
 
-RANK = "rank_structure.md"
+RANK = "Yu et al. 2026"
 
 TABLES = (
     Table(
@@ -13,31 +13,37 @@ TABLES = (
         "one point of a numerical experiment, or one instance of a theorem with both sides of its bound",
         (
             C("experiment", TEXT, "experiment (J.1 rank, J.2 sparse ...) or statement (Theorem 2 ...)", "", RANK),
-            C("kind", TEXT, "point (of an experiment) or instance (of a statement)"),
+            C("kind", TEXT, "kind of row: point (of an experiment) or instance (of a statement)"),
             C(
                 "form",
                 TEXT,
-                "of a bound: printed (the paper's words or construction) or repaired (with what its proof lacks)",
+                "bounds only: printed (as in the paper) or repaired (with the term that its proof lacks)",
                 null=True,
             ),
             SEED,
             C(
                 "instance",
                 I32,
-                "of an instance: its number; seed and statement make it again",
+                "instances only: index; seed, statement and index reproduce the instance",
                 null=True,
             ),
-            C("heads", I16, "heads, where there are several; 0 of a spectrum: that of the input", "heads", null=True),
-            C("setting", TEXT, "sizes, spectrum and parameters that were drawn or given, as JSON"),
-            C("x", F64, "what is changed, or the index or parameter at which a bound is tightest"),
-            C("y", F64, "what is measured: error, singular value, count or effective rank"),
-            C("side", TEXT, "of a bound: upper (y at most) or lower (y at least)", null=True),
-            C("bound", F64, "the other side of the inequality, in y's unit", null=True),
-            C("floor", F64, "what rounding leaves unsure of y, in y's unit", null=True),
-            C("holds", FLAG, "whether the bound holds, beyond a relative 1e-9 and the floor", null=True),
-            C("fitted", FLAG, "whether the point takes part in a slope"),
-            C("scale", TEXT, "of a slope: log-log (ln y against ln x) or log-linear (ln y against x)", null=True),
-            C("claimed", F64, "slope that the paper says or implies", "", RANK + " J", null=True),
+            C(
+                "heads",
+                I16,
+                "number of heads, if there are several; 0 for the spectrum of the input",
+                "heads",
+                null=True,
+            ),
+            C("setting", TEXT, "sizes, spectrum and parameters, sampled or given (JSON)"),
+            C("x", F64, "variable of the experiment, or index or parameter at which the bound is tightest"),
+            C("y", F64, "measured quantity: error, singular value, count or effective rank"),
+            C("side", TEXT, "bounds only: upper (y is at most bound) or lower (y is at least bound)", null=True),
+            C("bound", F64, "other side of the inequality, in the unit of y", null=True),
+            C("floor", F64, "rounding error of y, in the unit of y", null=True),
+            C("holds", FLAG, "whether the bound holds up to a relative error of 1e-9 and the floor", null=True),
+            C("fitted", FLAG, "whether the point is used in the fit of a slope"),
+            C("scale", TEXT, "slopes only: log-log (ln y against ln x) or log-linear (ln y against x)", null=True),
+            C("claimed", F64, "slope that the paper states or implies", "", f"{RANK}, Appendix J", null=True),
             KEY,
         ),
         stages=("theory",),

@@ -28,7 +28,7 @@ TRANSIENT = frozenset(
         # A package index does not answer, or lacks a version that may appear later.
         "EnvironmentFailed",
         # tsfmscope.store.errors: an object store does not answer, but may do so later.
-        "PlaceError",
+        "LocationError",
     }
 )
 FATAL = frozenset({"SweepError", "OutOfDiskError"})

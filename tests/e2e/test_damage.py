@@ -68,7 +68,7 @@ def test_a_damaged_file_of_rows_is_set_aside_and_its_jobs_run_again(smoke: Check
     sound = digest(path)
     flip(path, random.Random(0))
     done = made.run("dvc", "repro", "tables")
-    assert "data/geometry/geometry/00000.parquet is damaged; set aside as" in done.stdout + done.stderr
+    assert "data/geometry/geometry/00000.parquet is damaged; quarantined as" in done.stdout + done.stderr
     assert digest(path) == sound
 
 

@@ -8,20 +8,38 @@ from pathlib import Path
 
 import duckdb
 import pytest
+import yaml
 
 from tests import golden
 from tests.e2e.checkout import Checkout
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 
 def test_the_smoke_run_gives_the_recorded_tables(smoke: Checkout) -> None:
-    record = json.loads(golden.RECORD.read_text())
-    found = golden.summarize(smoke.folder / "data/results.duckdb")
-    # Other vector instructions round otherwise, which can move a cluster: then only shapes are compared.
-    numbers = record["capability"] == golden.capability()
-    different = list(golden.summary_differences(record["tables"], found, numbers=numbers))
-    assert different == [], "if the change is meant: python -m tests.golden record data/results.duckdb"
+    different = golden.record_differences(smoke.folder / "data/results.duckdb", "smoke")
+    assert different == [], "if the change is meant: python -m tests.golden record data/results.duckdb smoke"
+
+
+def test_the_default_run_gives_the_recorded_tables() -> None:
+    database = ROOT / "data" / "results.duckdb"
+    if not database.is_file():
+        pytest.skip("no data/results.duckdb; `make repro` makes it")
+    profile, datasets = _study(database)
+    recorded = json.loads(golden.RECORDS["default"].read_text())["tables"]["datasets"]["rows"]
+    if (profile, datasets) != ("default", recorded):
+        pytest.skip(f"data/results.duckdb has profile {profile} and {datasets} data sets, the record {recorded}")
+    different = golden.record_differences(database, "default")
+    assert different == [], "if the change is meant: python -m tests.golden record data/results.duckdb default"
+
+
+def _study(database: Path) -> tuple[str, int]:
+    """Return the profile of params.yaml, and the number of data sets in the results."""
+    profile = str(yaml.safe_load((ROOT / "params.yaml").read_text())["profile"])
+    with duckdb.connect(str(database), read_only=True) as connection:
+        ((datasets,),) = connection.sql("select count(*) from datasets").fetchall()
+    return profile, int(datasets)
 
 
 def test_a_changed_value_a_missing_row_and_a_renamed_column_are_found(smoke: Checkout, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tsfmscope.stages.pipeline.sweeping import Planned, nothing, run_and_finish
-from tsfmscope.store.object_store import place
+from tsfmscope.store.object_store import backend_at
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.job import Job, Result, Task
 from tsfmscope.tasks.sweep.cluster import Resources
@@ -42,7 +42,7 @@ def main(uri: str, folder: str, count: str, sleep: str) -> None:
     """Drive all jobs; a part every half second."""
     data = Path(folder, "data")
     out = StageStore(
-        data / "toy", tables=["dumps"], companion=data / "timings" / "toy", stage="toy", place=place(uri, "toy")
+        data / "toy", tables=["dumps"], companion=data / "timings" / "toy", stage="toy", backend=backend_at(uri, "toy")
     )
     with out:
         planned = jobs(Path(folder, "log"), int(count), float(sleep))

@@ -121,7 +121,7 @@ def test_no_statistic_and_no_count_of_models_takes_a_baseline_in(tmp_path: Path)
     told, scored = [], []
     for name, one in (("without", made), ("with", _with_baselines(made))):
         (tmp_path / name).mkdir()
-        with opened(tmp_path / name, one) as connection:  # its checks hold too, among them unknown_model
+        with opened(tmp_path / name, one) as connection:  # its checks hold too, among them forecasts_references
             told.append([repr(connection.sql(sql).fetchall()) for sql in asked])
             scored.append({row[0] for row in connection.sql("select model from scores").fetchall()})
     assert told[0] == told[1]
@@ -131,5 +131,5 @@ def test_no_statistic_and_no_count_of_models_takes_a_baseline_in(tmp_path: Path)
 def test_a_model_that_is_neither_listed_nor_a_baseline_is_still_found(tmp_path: Path) -> None:
     made = tables(["one-unit"])
     made["forecasts"][0] |= {"model": "auto-arima-2"}
-    with pytest.raises(CheckFailed, match="unknown_model"), opened(tmp_path, made):
+    with pytest.raises(CheckFailed, match="forecasts_references"), opened(tmp_path, made):
         pass

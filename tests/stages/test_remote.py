@@ -56,7 +56,7 @@ def test_a_sweep_whose_driver_is_killed_goes_on_from_what_the_object_store_has(s
     for path, size, fingerprint in zip(
         *(rows[c].to_pylist()[:5] for c in ("path", "bytes", "fingerprint")), strict=True
     ):
-        assert ((at / path).look().size, (at / path).fingerprint()) == (size, fingerprint)
+        assert ((at / path).head().size, (at / path).fingerprint()) == (size, fingerprint)
     held = [p.name for p in (tmp_path / "data" / "toy").rglob("*") if p.is_file()]
     assert held == ["manifest.json"], "no dump went through this machine's disk"
 

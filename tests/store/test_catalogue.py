@@ -54,7 +54,8 @@ def test_the_catalogue_holds_every_table_and_view_with_its_comment(build) -> Non
     assert {name for name, _ in tables} == {name for name, table in TABLES.items() if table.in_catalogue} | materialized
     assert dict(tables)["training"] == "A row is one logged step of one pretraining run. Key: model, step."
     assert dict(tables)["scores"].startswith("How well does each model forecast") and len(materialized) == 12
-    assert columns == [("inter-token cosine, every type weighing the same [cosine, -1 to 1] (isotropy.md eq. 1)",)]
+    meaning = "inter-token cosine, in which every token type has equal weight"
+    assert columns == [(f"{meaning} [cosine, -1 to 1] (Shelim et al. 2025, eq. 1)",)]
     assert study == ("study",)
     assert {"correlation", "correlation_by_model", "effective_dimension"} <= set(views)
     assert all(comment.endswith("?") for comment in views.values())
@@ -284,7 +285,7 @@ def test_a_view_of_something_unknown_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"views read each other in a circle: a reads b reads a|b reads a reads b"):
         catalogue.build(tmp_path / "r.duckdb", {}, sql=tmp_path / "sql")
     (tmp_path / "sql" / "views" / "a.sql").write_text("select 1")
-    with pytest.raises(ValueError, match="open with a comment that says what it asks, got 'select 1'"):
+    with pytest.raises(ValueError, match="as first line of the query, found 'select 1'"):
         catalogue.build(tmp_path / "r.duckdb", {}, sql=tmp_path / "sql")
 
 

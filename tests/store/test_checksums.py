@@ -48,7 +48,7 @@ def test_the_error_names_file_expected_found_and_what_to_do(path: Path) -> None:
         files.verify(path)
     said = str(raised.value).removeprefix(f"{path}: damaged: ")
     digest = "BLAKE3 [0-9a-f]{64}"
-    assert re.fullmatch(f"expected {digest}, found {digest}; delete this file, then `dvc repro` makes it again", said)
+    assert re.fullmatch(f"expected {digest}, found {digest}; delete this file, then `dvc repro` writes it again", said)
 
 
 def test_a_file_without_a_checksum_is_refused(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_full_disk_is_named_with_what_to_do_and_crosses_processes_as_such(tmp_
     assert isinstance(again, OSError) and again.errno == errno.ENOSPC
     assert str(again) == (
         f"cannot write {path}: No space left on device. Free some of that disk, then run the same command again: "
-        "it goes on from what is stored"
+        "it continues from the stored results"
     )
     assert not list(tmp_path.iterdir())
 
@@ -118,7 +118,7 @@ def test_check_passes_what_is_as_planned_and_skips_what_is_no_file(tmp_path: Pat
     check({"a": files.fingerprint(tmp_path / "a"), "hub:x/y": "1", "model:m": "2", "param:p": "3"})
 
 
-@pytest.mark.parametrize(("name", "got"), [("a", "got [0-9a-f]{64}"), ("gone", "got nothing there")])
+@pytest.mark.parametrize(("name", "got"), [("a", "found [0-9a-f]{64}"), ("gone", "found nothing there")])
 def test_check_names_what_changed(tmp_path: Path, name: str, got: str) -> None:
     (tmp_path / "a").write_text("x")
     with pytest.raises(StaleInput, match=f"input {name}: expected BLAKE3 old, {got}.*run the stage again") as caught:

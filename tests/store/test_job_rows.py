@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from tsfmscope.store.job_rows import in_a_line
+from tsfmscope.store.job_rows import summarize_error
 
 
 def raised(error: Exception) -> str:
@@ -30,9 +30,9 @@ def raised(error: Exception) -> str:
     ],
 )
 def test_it_is_the_first_line_of_the_message_and_what_a_colon_promises(message: str, line: str) -> None:
-    assert in_a_line(message, "whatever") == line
+    assert summarize_error(message, "whatever") == line
 
 
 def test_an_error_without_a_word_is_told_by_the_code_that_raised_it() -> None:
-    assert in_a_line("", raised(ValueError())) == "at `assert isinstance(error, KeyError), error.args or None`"
-    assert in_a_line("", "") == ""
+    assert summarize_error("", raised(ValueError())) == "at `assert isinstance(error, KeyError), error.args or None`"
+    assert summarize_error("", "") == ""

@@ -16,9 +16,9 @@ import pytest
 
 from tests.store.damage import spoilt
 from tsfmscope.store import files, shared_file
-from tsfmscope.store.errors import PlaceError, StoreBusy
+from tsfmscope.store.errors import LocationError, StoreBusy
 from tsfmscope.store.lease import Lease
-from tsfmscope.store.object_store import place
+from tsfmscope.store.object_store import backend_at
 from tsfmscope.store.shared_file import SharedFile
 from tsfmscope.store.stage_store import StageStore
 
@@ -34,18 +34,18 @@ def hold(shared: Path, **changes: Any) -> None:
     while written is None:  # a heartbeat may come between
         body, etag = cell.read()
         held = json.loads(body) | {"host": "elsewhere", "released": False, "token": "theirs"} | changes
-        written = cell.swap(json.dumps(held).encode(), etag)
+        written = cell.put_if_match(json.dumps(held).encode(), etag)
 
 
 def test_of_many_writers_that_saw_the_same_one_alone_writes(tmp_path: Path) -> None:
     cell = SharedFile(tmp_path / "cell")
-    etag = cell.swap(b"first", None)
+    etag = cell.put_if_match(b"first", None)
     won: list[int] = []
     start = threading.Barrier(8)
 
     def write(n: int) -> None:
         start.wait()
-        if SharedFile(tmp_path / "cell").swap(b"%d" % n, etag) is not None:
+        if SharedFile(tmp_path / "cell").put_if_match(b"%d" % n, etag) is not None:
             won.append(n)
 
     threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
@@ -63,9 +63,9 @@ def test_a_dead_writers_claim_is_broken_and_a_living_ones_is_not(tmp_path: Path,
     cell = SharedFile(tmp_path / "cell")
     claim = tmp_path / "cell.claim"
     claim.touch()
-    assert cell.swap(b"x", None) is None
+    assert cell.put_if_match(b"x", None) is None
     os.utime(claim, (time.time() - 60, time.time() - 60))
-    assert cell.swap(b"x", None) is not None
+    assert cell.put_if_match(b"x", None) is not None
     assert not claim.exists()
 
 
@@ -85,7 +85,7 @@ def test_a_claim_that_took_a_dead_ones_place_meanwhile_stays(tmp_path: Path, mon
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", late)
-    assert SharedFile(tmp_path / "cell").swap(b"x", None) is None
+    assert SharedFile(tmp_path / "cell").put_if_match(b"x", None) is None
     assert [path.name for path in tmp_path.iterdir()] == ["cell.claim"]
 
 
@@ -95,8 +95,8 @@ def test_a_lease_of_another_machine_keeps_a_driver_out_where_flock_does_not(shar
     first.acquire()
     first.release()
     hold(shared)
-    where = place(shared.parent.as_uri(), "stage")
-    refused = StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where)
+    where = backend_at(shared.parent.as_uri(), "stage")
+    refused = StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", backend=where)
     with pytest.raises(StoreBusy, match=r"pid \d+ on elsewhere since .*its lease runs out in \d+ s if it is dead"):
         refused.__enter__()
     os.utime(shared / ".status" / "lease.json", (time.time() - 61, time.time() - 61))
@@ -105,8 +105,8 @@ def test_a_lease_of_another_machine_keeps_a_driver_out_where_flock_does_not(shar
 
 
 def test_a_driver_that_was_taken_over_stores_no_more(shared: Path, tmp_path: Path, record, row) -> None:
-    where = place(shared.parent.as_uri(), "stage", lease=0.4)
-    with StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where) as out:
+    where = backend_at(shared.parent.as_uri(), "stage", lease=0.4)
+    with StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", backend=where) as out:
         out.append([record("a", [row("training")])])
         hold(shared)
         deadline = time.monotonic() + 20
@@ -117,9 +117,9 @@ def test_a_driver_that_was_taken_over_stores_no_more(shared: Path, tmp_path: Pat
                 break
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        with pytest.raises(StoreBusy, match=r"has taken over .* was not heard of"):
+        with pytest.raises(StoreBusy, match=r"has taken over .* sent no heartbeat"):
             out.append([record("b", [row("training")])])
-        with pytest.raises(StoreBusy, match=r"has taken over .* was not heard of"):
+        with pytest.raises(StoreBusy, match=r"has taken over .* sent no heartbeat"):
             out.finish("ab")
         assert out.tables["training"].keys().tolist() == [b"a"]
 
@@ -158,7 +158,7 @@ def test_a_driver_asks_after_a_stall_before_it_writes(shared: Path, taken: bool)
         before = lease.at.read()
     time.sleep(0.3)
     if taken:
-        with pytest.raises(StoreBusy, match=r"has taken over .* was not heard of"):
+        with pytest.raises(StoreBusy, match=r"has taken over .* sent no heartbeat"):
             lease.check()
     else:
         lease.check()
@@ -181,8 +181,8 @@ def test_a_clock_that_runs_wrong_on_a_driver_does_not_matter(shared: Path, monke
 
 
 def test_a_store_that_ignores_conditions_is_refused(shared: Path, monkeypatch) -> None:
-    monkeypatch.setattr(SharedFile, "swap", lambda self, body, etag: "always")
-    with pytest.raises(PlaceError, match="ignores If-Match"):
+    monkeypatch.setattr(SharedFile, "put_if_match", lambda self, body, etag: "always")
+    with pytest.raises(LocationError, match="ignores If-Match"):
         Lease(shared, "stage").acquire()
 
 
@@ -191,8 +191,8 @@ def test_a_spoilt_part_is_set_aside_and_one_that_could_not_be_read_is_not(
     shared: Path, tmp_path: Path, monkeypatch, record, row, fails: bool
 ) -> None:
     """What a file server does not answer for now is not damaged."""
-    where = place(shared.parent.as_uri(), "stage")
-    out = StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", place=where)
+    where = backend_at(shared.parent.as_uri(), "stage")
+    out = StageStore(tmp_path / "d", tables=["training"], companion=tmp_path / "c", stage="stage", backend=where)
     with out:
         out.append([record("a", [row("training")])])
         out.append([record("b", [row("training")])])

@@ -73,5 +73,5 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_mend(
         Lock(path).acquire()
     assert str(caught.value) == (
         f"cannot write {path}: {os.strerror(number)}. Make {tmp_path} writable, or work in a copy of the project, "
-        "then run the same command again: it goes on from what is stored"
+        "then run the same command again: it continues from the stored results"
     )

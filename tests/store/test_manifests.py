@@ -18,8 +18,8 @@ from tests.store.s3 import s3  # noqa: F401  the fixture
 from tests.store.test_dumps import LAYERS, layer_table
 from tsfmscope.store import catalogue, dumps, files, manifests, sample
 from tsfmscope.store.dumps import layer_states, layers, read_states, read_table
-from tsfmscope.store.errors import PlaceError, StaleInput, StoreBusy
-from tsfmscope.store.object_store import place
+from tsfmscope.store.errors import LocationError, StaleInput, StoreBusy
+from tsfmscope.store.object_store import backend_at
 from tsfmscope.store.objects import Remote, filesystem
 from tsfmscope.store.query import connect
 from tsfmscope.store.stage_outputs import dump_files, read_rows, table_files
@@ -38,8 +38,8 @@ def out(uri: str, tmp_path: Path) -> Callable[..., StageStore]:
     """`out()`: the out of a stage whose one table is `training`, or another's, kept at the URI."""
 
     def make(table: str = "training", data: Path = tmp_path / "data", stage: str = "stage") -> StageStore:
-        where = place(uri, stage)
-        return StageStore(data / stage, tables=[table], companion=data / "timings" / stage, stage=stage, place=where)
+        where = backend_at(uri, stage)
+        return StageStore(data / stage, tables=[table], companion=data / "timings" / stage, stage=stage, backend=where)
 
     return make
 
@@ -93,7 +93,7 @@ def test_rows_that_a_later_run_changed_are_named_by_an_older_manifest(out, recor
         store.append([record("b", [row("training")])])
         store.finish("ab")
     with pytest.raises(
-        PlaceError, match=r"no longer holds the rows of training that it names; check out .* run the stage"
+        LocationError, match=r"no longer contains the rows of training that it names; check out .* run the stage"
     ):
         read_rows(tmp_path / "old" / "stage", "training")
     assert len(read_rows(tmp_path / "data" / "stage", "training")) == 2
@@ -104,11 +104,11 @@ def test_a_store_is_not_left_behind_unnoticed(out, record, row, tmp_path, uri) -
         store.append([record("a", [row("training")])])
         store.finish("a")
     data = tmp_path / "data"
-    with pytest.raises(PlaceError, match=r"the rows of stage are at .*, but resources.store asks for"):
+    with pytest.raises(LocationError, match=r"the rows of stage are at .*, but resources.store requests"):
         StageStore(data / "stage", tables=["training"], companion=data / "c", stage="stage").__enter__()
     with StageStore(data / "other", tables=["training"], companion=data / "c", stage="other") as store:
         store.append([record("a", [row("training")])])
-    with pytest.raises(PlaceError, match=r"holds rows of \['training'\], but resources.store asks for"):
+    with pytest.raises(LocationError, match=r"contains rows of \['training'\], but resources.store requests"):
         out(stage="other").__enter__()
 
 
@@ -142,9 +142,9 @@ def test_later_stages_read_dumps_through_the_manifest(out, record, row, tmp_path
     np.testing.assert_array_equal(read_states(tmp_path, job)["states"], expected)
     with pytest.raises(ValueError, match=r"dump c.arrow: no \(stack, layer, normed\) \('encoder', 7, False\)"):
         layer_states(path, "encoder", 7, False)
-    with pytest.raises(StaleInput, match="expected BLAKE3 other, got"):
+    with pytest.raises(StaleInput, match="expected BLAKE3 other, found"):
         files.check(tmp_path, {path.as_posix(): "other"})
-    with pytest.raises(StaleInput, match="got nothing there"):
+    with pytest.raises(StaleInput, match="found nothing there"):
         files.check(tmp_path, {"data/embeddings/dumps/m/d/x.arrow": "other"})
 
 

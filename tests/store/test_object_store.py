@@ -26,11 +26,11 @@ from blake3 import blake3
 from tests.store.damage import spoilt
 from tests.store.s3 import BUCKET, forget, s3  # noqa: F401  the fixture
 from tsfmscope.store import dumps, files, objects, table_parts, uploads
-from tsfmscope.store.errors import DamagedPart, PlaceError, StoreBusy
+from tsfmscope.store.errors import DamagedPart, LocationError, StoreBusy
 from tsfmscope.store.key_set import KeySet
 from tsfmscope.store.lease import Lease
-from tsfmscope.store.object_store import ObjectStoreBackend, counted, manifest
-from tsfmscope.store.objects import PRINT, Remote, client
+from tsfmscope.store.object_store import ObjectStoreBackend, active_files, manifest
+from tsfmscope.store.objects import CHECKSUM, Remote, client
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.table_parts import TableParts
 
@@ -50,14 +50,14 @@ def out(at: Remote, tmp_path: Path) -> Callable[..., StageStore]:
     def make(table: str = "training", lease: float = 60.0, checkout: str = "one") -> StageStore:
         data = tmp_path / checkout
         shelf = ObjectStoreBackend(at, table, lease=lease)
-        return StageStore(data / table, tables=[table], companion=data / "timings" / table, stage=table, place=shelf)
+        return StageStore(data / table, tables=[table], companion=data / "timings" / table, stage=table, backend=shelf)
 
     return make
 
 
 def stored(at: Remote, table: str) -> list[dict[str, Any]]:
     """What a reader finds who knows the manifest and the listing alone."""
-    held = counted(at, manifest(at)[0], (at / "rows").list()).get(table, [])
+    held = active_files(at, manifest(at)[0], (at / "rows").list()).get(table, [])
     return [row for one in held for row in files.read_parquet(at / "rows" / table / one.name).to_pylist()]
 
 
@@ -119,7 +119,7 @@ def drive(uri, folder, jobs):
     keys = [f"{n:04d}" for n in range(jobs)]
     timing = dict(seconds=1.0, load_seconds=0.0, actor="a", node="n", device="cpu", started=0.0)
     place = ObjectStoreBackend(Remote.parse(uri), "tokens")
-    where = dict(tables=["dumps"], companion=folder / "timings", stage="tokens", place=place)
+    where = dict(tables=["dumps"], companion=folder / "timings", stage="tokens", backend=place)
     with StageStore(folder / "tokens", **where) as out:
         print("open", flush=True)
         for n, key in enumerate(out.missing(keys)):
@@ -213,7 +213,7 @@ CHANGES: dict[
 ] = {  # what is done, and requests that change the store
     "compact": (lambda table, folder: table.compact(KeySet("abc"), folder), 4),
     "drop": (lambda table, folder: table.drop("x"), 3),
-    "merge": (lambda table, folder: (table.append(one_row("d")), table.tidy()), 4),
+    "merge": (lambda table, folder: (table.append(one_row("d")), table.merge_small()), 4),
 }
 
 
@@ -265,7 +265,7 @@ def test_many_small_parts_become_one_while_a_run_goes_on(at, monkeypatch) -> Non
     with held(at) as table:
         for n in range(23):
             table.append(one_row(f"{n:02d}"))
-            table.tidy()
+            table.merge_small()
         assert len(table.files()) <= 5
         assert [key.decode() for key in table.keys().tolist()] == [f"{n:02d}" for n in range(23)]
     assert [row["job_key"] for row in stored(at, "t")] == [f"{n:02d}" for n in range(23)]
@@ -281,7 +281,7 @@ def test_a_merge_leaves_compacted_files_alone_whatever_stands_between_them(at, t
         monkeypatch.setattr(table_parts, "MANY", 2)
         for key in "efg":
             table.append(one_row(key))
-            table.tidy()
+            table.merge_small()
         assert [key.decode() for key in table.keys().tolist()] == list("bcdefg")
         assert len(table.files()) == 3
 
@@ -319,7 +319,7 @@ def test_rows_stand_once_where_the_merge_after_them_fails(out, at, record, row, 
     with out() as store:
         for name in "ab":
             store.adopt("training", name, [row("training")])
-        with unanswered(operation, key), pytest.raises(PlaceError, match="Read timeout"):
+        with unanswered(operation, key), pytest.raises(LocationError, match="Read timeout"):
             store.append([record("c", [row("training")])])
         store.append([record("c", [row("training")])])
     with out() as store:
@@ -403,10 +403,10 @@ def test_a_driver_that_lost_its_lease_learns_so_from_its_heartbeat(out, at, reco
     store.__enter__()
     hold(at, seconds=60.0)
     deadline = time.monotonic() + 20
-    while not store._place.lease._lost:
+    while not store._backend.lease._lost:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    with pytest.raises(StoreBusy, match=r"has taken over .* was not heard of"):
+    with pytest.raises(StoreBusy, match=r"has taken over .* sent no heartbeat"):
         store.append([record("a", [row("training")])])
     store.__exit__(None, None, None)
     assert json.loads((at / "lease.json").read()[0])["host"] == "elsewhere", "what is another's is not given back"
@@ -417,7 +417,7 @@ def test_a_write_whose_answer_is_lost_is_tried_again_and_stands_once(out, at, re
     """The request arrives, its answer does not; the driver hands the same records over again, then dies."""
     with out() as store:
         store.append([record("a", [row("training")])])
-        with unanswered("PutObject", key, arrives=True), pytest.raises(PlaceError, match="Read timeout"):
+        with unanswered("PutObject", key, arrives=True), pytest.raises(LocationError, match="Read timeout"):
             store.append([record("b", [row("training")])])
         store.append([record("b", [row("training")])])
     assert [r["job_key"] for r in stored(at, "training")] == ["a", "b"]
@@ -427,9 +427,9 @@ def test_a_write_whose_answer_is_lost_is_tried_again_and_stands_once(out, at, re
 
 def test_a_write_whose_answer_is_lost_counts_where_nothing_follows(out, at, record, row) -> None:
     with out() as store:
-        with unanswered("PutObject", "/training/", arrives=True), pytest.raises(PlaceError, match="Read timeout"):
+        with unanswered("PutObject", "/training/", arrives=True), pytest.raises(LocationError, match="Read timeout"):
             store.append([record("a", [row("training")])])
-        with unanswered("PutObject", "/manifest.json"), pytest.raises(PlaceError, match="Read timeout"):
+        with unanswered("PutObject", "/manifest.json"), pytest.raises(LocationError, match="Read timeout"):
             store.append([record("a", [row("training")])])
     assert [r["job_key"] for r in stored(at, "training")] == ["a"]
 
@@ -437,7 +437,10 @@ def test_a_write_whose_answer_is_lost_counts_where_nothing_follows(out, at, reco
 def test_a_manifest_whose_answer_is_lost_is_not_another_drivers(out, at, record, row) -> None:
     with out() as store:
         store.append([record(key, [row("training")]) for key in "ab"])
-        with unanswered("PutObject", "/manifest.json", arrives=True), pytest.raises(PlaceError, match="Read timeout"):
+        with (
+            unanswered("PutObject", "/manifest.json", arrives=True),
+            pytest.raises(LocationError, match="Read timeout"),
+        ):
             store.forget("a")
         store.forget("b")
         store.append([record("c", [row("training")])])
@@ -471,7 +474,7 @@ def test_a_damaged_or_missing_part_is_set_aside_and_costs_its_jobs_only(out, at,
     else:
         part.put(part.read()[0][:cut])
     with out() as store:
-        assert f"{part} {'cannot be read' if cut is None else 'is damaged'}; set aside as" in caplog.text
+        assert f"{part} {'cannot be read' if cut is None else 'is damaged'}; quarantined as" in caplog.text
         assert store.missing(["a", "b"]) == ["a"]
         assert len(list((store.status / "damaged" / "training").glob("training-part-*.damaged"))) == 1
 
@@ -496,7 +499,7 @@ def test_a_part_that_rots_while_the_stage_runs_is_named_at_its_end(out, at, reco
         content = bytearray(part.read()[0])
         content[400] ^= 0xFF
         part.put(bytes(content))
-        with pytest.raises(DamagedPart, match=r"set aside: .*part-\d+-\d+\.damaged; run the stage again"):
+        with pytest.raises(DamagedPart, match=r"quarantined: .*part-\d+-\d+\.damaged; run the stage again"):
             store.finish(["a", "b"])
     with out() as store:
         assert store.missing(["a", "b"]) == ["a"]
@@ -506,13 +509,13 @@ def dump(store: StageStore, record, row, key: str) -> Remote:
     job = SimpleNamespace(spec={"model": "m", "dataset": "d", "condition": key}, inputs={})
     facts = store.write_dump(job, [pa.table({"x": [1, 2]})])
     store.append([record(key, [row("dumps", condition=key, **facts)])])
-    return store._place.dumps / facts["path"]
+    return store._backend.dumps / facts["path"]
 
 
 def test_dumps_that_are_gone_or_damaged_are_named_and_made_again(out, at, record, row, caplog) -> None:
     with out("dumps") as store:
         gone, torn, other, unsigned, whole = (dump(store, record, row, key) for key in "abcde")
-    at.delete([gone.key, unsigned.beside(PRINT).key])
+    at.delete([gone.key, unsigned.sibling(CHECKSUM).key])
     torn.put(torn.read()[0][:-1])
     content = bytearray(other.read()[0])
     content[20] ^= 1
@@ -527,7 +530,9 @@ def test_dumps_that_are_gone_or_damaged_are_named_and_made_again(out, at, record
         store.write_dump(JOB, [pa.table({"x": [1]})])
         store.finish("ade")
     left = {name for name in names(at) if name.startswith("dumps/")}
-    assert left == {f"dumps/m/d/{k}.parquet{s}" for k in "ade" for s in ("", PRINT)} - {f"dumps/m/d/d.parquet{PRINT}"}
+    assert left == {f"dumps/m/d/{k}.parquet{s}" for k in "ade" for s in ("", CHECKSUM)} - {
+        f"dumps/m/d/d.parquet{CHECKSUM}"
+    }
     assert whole.exists()
 
 
@@ -537,7 +542,7 @@ def test_a_large_dump_goes_up_in_parts_and_is_what_a_disk_would_hold(at, tmp_pat
     facts = dumps.write_dump(at, "dumps/m/d/c.arrow", [table, table, table])
     assert facts == dumps.write_dump(tmp_path, "dumps/m/d/c.arrow", [table, table, table])
     there = at / facts["path"]
-    assert there.look().etag.strip('"').endswith("-3"), "three parts"
+    assert there.head().etag.strip('"').endswith("-3"), "three parts"
     assert blake3(there.read()[0]).hexdigest() == facts["fingerprint"] == there.fingerprint()
     with pa.ipc.open_file(there.open()) as file:
         assert file.num_record_batches == 3
@@ -559,7 +564,7 @@ def test_a_store_that_is_away_while_an_object_is_read_is_a_place_error(at, monke
             (at / "absent").open()
         server.stop()
         for read, one in zip([*reads, arrow.open], [parquet, arrow, arrow], strict=True):
-            with pytest.raises(PlaceError, match=f"^{one}: "):
+            with pytest.raises(LocationError, match=f"^{one}: "):
                 read()
     finally:
         forget()
@@ -596,7 +601,7 @@ def test_what_cut_a_dump_off_is_said_though_its_upload_cannot_be_aborted(at, mon
 
 
 def test_the_uploads_of_a_killed_worker_are_ended_by_the_next_driver_and_no_others(out, at) -> None:
-    other = at.beside("-other") / "dumps/x"
+    other = at.sibling("-other") / "dumps/x"
     for key in ((at / "dumps/m/d/c.arrow").key, other.key):
         client().create_multipart_upload(Bucket=BUCKET, Key=key)
     with out():
@@ -607,14 +612,14 @@ def test_the_uploads_of_a_killed_worker_are_ended_by_the_next_driver_and_no_othe
 
 def test_a_bucket_that_is_missing_is_said_at_once(s3: str, tmp_path) -> None:  # noqa: F811
     shelf = ObjectStoreBackend(Remote.parse("s3://nowhere/x"), "s")
-    with pytest.raises(PlaceError, match=r"s3://nowhere/x: no bucket 'nowhere' at http://127\.0\.0\.1"):
+    with pytest.raises(LocationError, match=r"s3://nowhere/x: no bucket 'nowhere' at http://127\.0\.0\.1"):
         shelf.acquire()
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("AWS_ENDPOINT_URL", "http://127.0.0.1:9", r"http://127\.0\.0\.1:9 does not answer; see AWS_ENDPOINT_URL"),
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:9", r"http://127\.0\.0\.1:9 does not respond; see AWS_ENDPOINT_URL"),
         ("AWS_ACCESS_KEY_ID", None, "no credentials; set AWS_ACCESS_KEY_ID"),
     ],
 )
@@ -627,7 +632,7 @@ def test_an_endpoint_without_an_answer_and_absent_credentials_are_said_at_once(
     forget()
     started = time.monotonic()
     try:
-        with pytest.raises(PlaceError, match=message):
+        with pytest.raises(LocationError, match=message):
             ObjectStoreBackend(at, "s").acquire()
     finally:
         forget()
@@ -641,7 +646,7 @@ def test_a_store_that_ignores_conditions_is_refused(at) -> None:
 
     client().meta.events.register("before-call.s3.PutObject", strip, unique_id="strip")
     try:
-        with pytest.raises(PlaceError, match="ignores If-Match, so that two drivers could write at once"):
+        with pytest.raises(LocationError, match="ignores If-Match, so that two drivers could write at once"):
             ObjectStoreBackend(at, "s").acquire()
     finally:
         client().meta.events.unregister("before-call.s3.PutObject", unique_id="strip")

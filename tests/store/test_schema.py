@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from tsfmscope.store.schema import TABLES, arrow_schema, table, to_arrow
+from tsfmscope.store.tables import answers
 from tsfmscope.store.tables.columns import IDENTITY, LAYER, NORMED, STACK
 from tsfmscope.tasks import job
+
+SCIENCE = Path(__file__).parents[2] / "docs" / "science.md"
 
 
 def test_every_column_has_a_meaning_and_stands_once() -> None:
@@ -15,6 +20,15 @@ def test_every_column_has_a_meaning_and_stands_once() -> None:
         names = [column.name for column in one.columns]
         assert len(names) == len(set(names)), one.name
         assert all(column.meaning for column in one.columns)
+
+
+def test_sources_name_papers_or_sections_of_the_page_science() -> None:
+    headings = set(re.findall(r"^#+ (.+)$", SCIENCE.read_text(), re.MULTILINE))
+    texts = [column.source for entry in TABLES.values() for column in entry.columns]
+    texts += [*answers.MEANINGS.values(), *(text for own in answers.OWN.values() for text in own.values())]
+    sections = {title for text in texts for title in re.findall(r"docs/science\.md, ([^)]+)", text)}
+    assert sections and sections <= headings
+    assert not [text for text in texts if re.search(r"\.md\b(?<!docs/science\.md)", text)]
 
 
 def test_the_columns_of_a_cell_are_those_that_jobs_write() -> None:

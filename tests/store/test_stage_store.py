@@ -195,7 +195,7 @@ def test_a_part_that_rots_while_the_stage_runs_is_named_at_its_end(out, record, 
         content = bytearray(part.read_bytes())
         content[400] ^= 0xFF
         part.write_bytes(content)
-        with pytest.raises(DamagedPart, match=r"set aside: .*part-00000000\.damaged; run the stage again"):
+        with pytest.raises(DamagedPart, match=r"quarantined: .*part-00000000\.damaged; run the stage again"):
             store.finish(["a", "b"])
     with out() as store:
         assert store.missing(["a", "b"]) == ["a"]

@@ -147,7 +147,7 @@ def test_a_truncated_part_is_set_aside_and_named(
     bad.write_bytes(bad.read_bytes()[:cut])
     aside = table.recover(tmp_path / "damaged")
     assert aside == [tmp_path / "damaged" / "table-part-00000000.damaged"]
-    assert "is damaged; set aside" in caplog.text
+    assert "is damaged; quarantined" in caplog.text
     assert table.keys().tolist() == [b"b"]
 
 
@@ -203,7 +203,7 @@ def test_dropping_keys_rewrites_only_the_files_that_hold_them(table: TableParts)
 
 def store(table: TableParts, key: str, x: int) -> None:
     table.append(rows((key, x)))
-    table.tidy()
+    table.merge_small()
 
 
 def test_many_small_parts_become_one_in_the_order_of_writing(
@@ -234,7 +234,7 @@ def test_a_damaged_part_is_left_for_the_end_of_the_run_to_name(
     bad.write_bytes(bad.read_bytes()[:-5])
     for n in range(3, 6):
         store(table, "k", n)
-    assert len(table.files()) == 6 and caplog.text.count("are left as they are") == 1
+    assert len(table.files()) == 6 and caplog.text.count("are not merged") == 1
     assert len(table.compact(KeySet(["k"]), tmp_path / "damaged")) == 1
     assert table.read()["x"].to_pylist() == [0, 2, 3, 4, 5]
 

@@ -1,4 +1,4 @@
--- What does choosing by isotropy cost, and is that less than a validation window, the largest context or chance would?
+-- How much error does choosing by isotropy cost, compared with a validation window, the largest context or chance?
 -- regret: log NMSE of the choice minus that of the best in hindsight, as a mean over data sets.
 -- ratio: exp(regret), a geometric mean.
 -- advised_less: regret of the advice minus regret of the rule; below 0 the advice is better.

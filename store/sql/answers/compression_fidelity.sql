@@ -1,4 +1,4 @@
--- How far are the next tokens and the perplexity of a cut model from the original's, over data sets?
+-- How much do next tokens and perplexity of a compressed model differ from the original, as a mean over data sets?
 -- overlap: mean Jaccard overlap of the ten likeliest next tokens. LPPL: log perplexity divided by
 -- the original's, as a geometric mean.
 -- The interval and p are Student's t over data sets. p tests the hypothesis that the value is 1 (no

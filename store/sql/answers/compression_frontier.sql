@@ -1,4 +1,4 @@
--- What does each compressed model save, and what does it lose, as ratios to its base?
+-- How much does each compressed model save, and how much accuracy does it lose, as ratios to the original?
 -- wql_ratio (WQL pooled over series) and mase_ratio (MASE averaged over series): geometric means
 -- over the n_cells data sets and conditions with scores of both models.
 -- overlap, lppl, state_error: means over the rows of table fidelity.

@@ -1,4 +1,4 @@
--- Does cutting the attention of a trained model cost accuracy, by method and by the share that is left?
+-- Does truncating the attention of a trained model cost accuracy, by method and by remaining share?
 -- For a mean, estimate is the ratio of the score to the original's, as a geometric mean over data
 -- sets; p tests the hypothesis that it is 1.05.
 -- For the overlap, estimate is the slope against the log2 of the share.

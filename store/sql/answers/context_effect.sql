@@ -1,4 +1,4 @@
--- With a shorter context, are states more isotropic, is the error larger, and do the two go against each other?
+-- With a shorter context, are states more isotropic, is the error larger, and are the two changes opposite?
 -- Shares of units (model, data set) for which the statement holds; p counts all 2^C flips of the
 -- signs of whole data sets.
 -- changes_spearman: correlation of the two changes over data sets, as a mean over models; p

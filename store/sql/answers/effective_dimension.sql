@@ -1,4 +1,4 @@
--- How many dimensions hold a share epsilon of the variance at each layer (isotropy.md 4.1; reached to 1e-12)?
+-- How many dimensions hold a share epsilon of the variance at each layer (Shelim et al. 2025, section 4.1)?
 with shares (epsilon, place) as (
     values (0.5::double, 1), (0.8, 2), (0.9, 3), (0.95, 4), (0.99, 5)
 ),

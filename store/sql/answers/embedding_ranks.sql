@@ -1,4 +1,4 @@
--- What is the numerical rank of the embedded tokens, the input of the first block (rank_structure.md section 2)?
+-- What is the numerical rank of the embedded tokens, the input of the first block (Yu et al. 2026, section 2)?
 -- For a model with several stacks, the row is that of the stack that reads the tokenised series.
 with final as (
     select flow_of_ranks.* exclude (layer, depth, tokens)

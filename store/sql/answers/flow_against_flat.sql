@@ -1,4 +1,4 @@
--- Do heads that widen with depth forecast better than heads of one width, pretrained at equal size, over seeds?
+-- At equal size, do models pretrained with widening heads forecast better than models with heads of one width?
 -- ratio: score of the first model divided by that of the second model with the same seed, as a
 -- geometric mean over data sets and then seeds; below 1 the first is better.
 -- The interval and p are Student's paired t over seeds, of the logarithms.

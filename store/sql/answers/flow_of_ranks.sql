@@ -1,4 +1,4 @@
--- How does the numerical rank of what a layer is given grow with depth (rank_structure.md section 4)?
+-- How does the numerical rank of the layer input grow with depth (Yu et al. 2026, section 4)?
 -- depth: 0 is the embedding, 1 the last block's output; states after the final norm are left out.
 with stacks as (
     select

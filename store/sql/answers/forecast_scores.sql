@@ -1,4 +1,4 @@
--- How well does each model forecast against probabilistic seasonal naive, over windows that all of its study have scores of?
+-- How well does each model forecast, relative to seasonal naive, over windows that all models of the study have scored?
 -- Ratios of WQL (pooled over series) and of MASE (averaged over series): geometric means over data
 -- sets and conditions, as in the Chronos evaluation; below 1 the model is better.
 -- Only studies that measure local baselines have rows. The ratios are to the baseline

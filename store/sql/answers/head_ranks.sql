@@ -1,4 +1,4 @@
--- What is the numerical rank of the heads of each projection, beside that of the whole matrix (rank_structure.md Fig. 9)?
+-- What is the numerical rank of each projection's heads, and of the whole matrix (Yu et al. 2026, Fig. 9)?
 with heads as (
     select
         study,

@@ -1,4 +1,4 @@
--- Which share of a run's time were its actors idle: together (actor null) and each from its first job to its last?
+-- For what share of a run's time were its actors idle: all together (actor null), and each actor on its own?
 -- idle_share = 1 - busy / (actors x span). Time spent loading a model counts as busy; loading_share
 -- is its share.
 -- In a row of all actors (actor null), span is the time between the start of the run's first job

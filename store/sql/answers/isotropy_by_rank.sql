@@ -1,4 +1,4 @@
--- How isotropic is each layer of a model and of those compressed from it, and how many dimensions hold its variance?
+-- How isotropic is each layer of a model and of its compressed models, and how many dimensions hold its variance?
 -- Values are means over the study's data sets and conditions. The base has a row next to its
 -- compressed models, with a rank_ratio of 1.
 with layers as (

@@ -1,4 +1,4 @@
--- How often does Lemma 1's bound on attention's Jacobian fail on real heads and real inputs, as printed and as proved?
+-- How often does the bound of Lemma 1 on the Jacobian of attention fail for real heads, as printed and as proved?
 -- The largest share of the right side that a norm reaches is in the columns *_largest_share. A
 -- check verifies that the safe bound never fails.
 with final as (

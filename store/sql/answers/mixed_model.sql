@@ -1,4 +1,4 @@
--- By how many nats does log NMSE change with one s.d. of isotropy, data sets and models held apart (sensitivity check)?
+-- By how many nats does log NMSE change per s.d. of isotropy, with effects of data sets and models (sensitivity check)?
 -- DuckDB cannot compute the slope from these tables; the statistics stage estimates it with
 -- statsmodels.
 with counts as (

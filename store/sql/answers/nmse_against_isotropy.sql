@@ -1,4 +1,4 @@
--- Where does each (model, data set, condition) stand: isotropy (larger is more isotropic) against NMSE?
+-- What are the isotropy (larger is more isotropic) and the NMSE of each (model, data set, condition)?
 with scored as (
     select distinct study
     from scores

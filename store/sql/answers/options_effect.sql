@@ -1,4 +1,4 @@
--- What does it change to read the same weights otherwise than another model does: in bfloat16, with other positions?
+-- How do results change if the same weights are loaded with other options, such as bfloat16 or other positions?
 -- The base is a model of the same files with other `options`. The ratios of WQL (pooled over
 -- series) and of MASE (averaged over series) are geometric means over the data sets and conditions
 -- with scores of both models.

@@ -1,4 +1,4 @@
--- Is the softmax head's partition function stable where states are isotropic, and is the error then smaller?
+-- Is the partition function of the softmax head stable if states are isotropic, and is the error then smaller?
 -- log Z is that of the logits as the model emits them, over teacher-forced forecast positions.
 -- Isotropy is that of the last layer (view last_layer).
 with cells as (

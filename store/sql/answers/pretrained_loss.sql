@@ -1,4 +1,4 @@
--- What does pretraining with narrow heads cost, as ratios of scores to those of the dense model of the same seed?
+-- How much accuracy does pretraining with narrow heads cost, as a ratio to the dense model of the same seed?
 -- ratio: geometric mean over data sets and conditions, and then over seeds.
 -- The interval and p are Student's t of the logarithms over the n seeds, or over data sets and
 -- conditions if a line has one seed. p tests the hypothesis that the ratio is 1.

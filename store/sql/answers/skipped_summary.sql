@@ -1,4 +1,4 @@
--- Which model on which data set was left out, at which stage, and why?
+-- Which model was left out on which data set, at which stage, and for which reason?
 with final as (
     select
         stage,

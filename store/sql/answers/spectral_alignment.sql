@@ -1,4 +1,4 @@
--- Do heads look along the leading directions of what they read, more than chance would?
+-- Do heads align with the leading directions of their input more than chance?
 -- Values per block, over heads, data sets and conditions: the mean overlap, the mean of
 -- z = (overlap - chance) / chance_sd, and the share of overlaps with z above 2. chance and chance_sd
 -- are the mean and the standard deviation of the overlap of a random space.

@@ -1,4 +1,4 @@
--- Do the errors and ranks of Appendix J grow at the rates that the paper says?
+-- Do the errors and ranks of Appendix J grow at the rates that the paper states?
 -- There is one slope per seed. The 95 % t interval of their mean uses the quantile by Cornish and
 -- Fisher's expansion, which a test verifies to 2e-4 for 9 seeds or more. With fewer than six seeds
 -- there is no interval.

@@ -1,4 +1,4 @@
--- At how many random instances does each theorem's bound fail, as printed and as repaired, and which is the worst?
+-- For how many random instances does each theorem's bound fail, as printed and as repaired, and which is the worst?
 -- ratio: share of the bound that is used up; above 1 the bound fails. worst: the instance with the
 -- largest ratio.
 -- tsfmscope.tasks.theory.statements.instance(statement, seed, instance) computes that instance

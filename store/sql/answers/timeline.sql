@@ -1,4 +1,4 @@
--- Which actor did what when, in each run of a stage, and for how long was it busy?
+-- Which actor ran which job when, in each run of a stage, and for how long was it busy?
 -- A row is a job together with the load before it. began, ended: seconds since the start of the
 -- run's first job or of the load before it. busy_seconds: seconds of the row that no earlier job of
 -- the actor covers.

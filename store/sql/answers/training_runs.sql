@@ -1,4 +1,4 @@
--- How did every training end, with which heads, and how many tokens (observed values of series) a second did it see?
+-- How did each training end, with which heads, and how many tokens (observed values of series) did it read per second?
 -- A trial of a search that was stopped early has the values of its last logged step. The tokens per
 -- second are those of the last run of a training.
 with ends as (

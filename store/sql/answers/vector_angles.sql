@@ -1,4 +1,4 @@
--- What angles do embedded tokens make with each other, and rows of W_Q within a head and between heads (ranks Fig. 3, 12)?
+-- What angles do embedded tokens have with each other, and rows of W_Q within and between heads (Yu et al. 2026, Fig. 3)?
 -- Angles are those of eq. 2, arccos |cos|, so they lie between 0 and 90 degrees. They are over all
 -- pairs of one set; gaussian is a set of random vectors of the same dimension.
 -- pairs: for rows of a weight, whether the two rows belong to one head or to two.

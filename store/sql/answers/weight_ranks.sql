@@ -1,4 +1,4 @@
--- What is the numerical rank of each attention and MLP matrix, whole, and how does it grow with depth?
+-- What is the numerical rank of each attention and MLP matrix, and how does it grow with depth?
 -- depth: 0 is the first block, 1 the last. Matrices without effect at their position (column
 -- reason) are left out.
 with models as (

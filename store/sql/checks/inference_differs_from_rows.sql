@@ -1,4 +1,4 @@
--- The stage's estimates are those that SQL makes from the rows, to 1e-9, and of as many units.
+-- Estimates of the stage `statistics` and of SQL differ by at most 1e-9, and have the same number of units.
 with final as (
     select
         inference.study,

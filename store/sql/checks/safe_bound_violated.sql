@@ -1,4 +1,4 @@
--- No Jacobian's norm passes the right side of Lemma 1 that is proved.
+-- No Jacobian's norm exceeds the right side of Lemma 1 that we prove.
 with final as (
     select
         model,

@@ -1,4 +1,4 @@
--- Singular values descend, are no less than 0, and are as many as the matrix allows.
+-- Singular values are descending and not negative, and there are as many as the shape of the matrix allows.
 with final as (
     select
         study,

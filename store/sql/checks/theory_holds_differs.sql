@@ -1,4 +1,4 @@
--- Whether a bound holds is the same when both sides are compared again.
+-- The column `holds` agrees with a second comparison of both sides.
 with final as (
     select
         experiment,

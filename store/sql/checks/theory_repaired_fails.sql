@@ -1,4 +1,4 @@
--- No bound fails whose proof we have mended: what the paper prints may fail, and is counted.
+-- No bound with a repaired proof fails; bounds as printed may fail, and are counted.
 with final as (
     select
         experiment,

@@ -1,4 +1,4 @@
--- On each data set, how much worse than the best in hindsight are the most isotropic candidate and other choices [nats]?
+-- On each data set, how much worse than the best candidate are the most isotropic candidate and other choices [nats]?
 -- A context that no series fills is not a candidate. Each value is a mean over the choices of a data
 -- set. Among tied candidates, the choice is random, so their errors are averaged. A rule's value is
 -- null if the rule is undefined for one of the choices.

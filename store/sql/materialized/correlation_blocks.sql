@@ -1,4 +1,4 @@
--- In each block of units, how do isotropy and log NMSE go together (null under three units or without spread)?
+-- In each block of units, how do isotropy and log NMSE correlate (null with fewer than three units or without spread)?
 with blocks as (
     select
         'within_dataset' as "grouping",

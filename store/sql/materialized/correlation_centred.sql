@@ -1,4 +1,4 @@
--- How do isotropy and log NMSE go together once data set and (model, condition) means are taken out of both?
+-- How do isotropy and log NMSE correlate after subtracting the means of data sets and of (model, condition)?
 -- Only (model, condition) columns with values in at least half of the data sets are used, and then
 -- only data sets that have all of these columns.
 with units as (

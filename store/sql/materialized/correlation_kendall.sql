@@ -1,4 +1,4 @@
--- What is Kendall's tau-b in each block of one model or one data set (Kendall 1945; null where Spearman's rho is)?
+-- What is Kendall's tau-b in each block of one model or data set (Kendall 1945; null if Spearman's rho is null)?
 with units as (
     select
         study,

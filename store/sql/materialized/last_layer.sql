@@ -1,4 +1,4 @@
--- How isotropic is the layer that stands for each model in the isotropy studies (science.md, section 1)?
+-- How isotropic is the layer that represents each model in the isotropy studies (docs/science.md, Isotropy)?
 -- The stack is the output stack of the model's family. The state is the last block's, after the final norm if the family has one.
 with models as (
     select

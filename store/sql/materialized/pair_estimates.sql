@@ -1,4 +1,4 @@
--- In what share of pairs has b more isotropy or more error, are the two opposite, and do changes of the two go together?
+-- In what share of pairs has b more isotropy or more error, are the two opposite, and do their changes correlate?
 -- A tie counts one half in a share. changes_spearman: mean over models of the correlation in
 -- pair_changes.
 with shares as (

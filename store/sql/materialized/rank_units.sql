@@ -1,4 +1,4 @@
--- Which numbers does each test on ranks compare, one a unit (a model, matrix or data set)?
+-- Which numbers does each test on ranks compare, one per unit (a model, matrix or data set)?
 -- A share is the numerical rank divided by the largest rank that the matrix allows. The number after
 -- the @ in a measure is the tolerance epsilon. sample: group of the unit, if the statistic is a
 -- difference of two groups. x: regressor, if the statistic is a trend.

@@ -1,4 +1,4 @@
--- Which model and context could have been chosen for each data set, how isotropic was it, and how did it err, then and before?
+-- Which models and contexts could have been chosen for each data set, with their isotropy and both errors?
 -- Compressed models and conditions with noise are not candidates. For a model with a softmax head,
 -- log_partition_spread is a further measure: a small spread of its log-partition counts as isotropic.
 with measured as (

@@ -1,4 +1,4 @@
--- What does each rule of choosing cost over the best in hindsight, and the advice less each, as a mean over data sets [nats]?
+-- What is the regret of each rule of choice, and of the advice minus each rule, as a mean over data sets [nats]?
 with rules as (
     select
         study,

@@ -1,4 +1,4 @@
--- Which names in forecasts are no models but local baselines, fitted anew on every series?
+-- Which names in forecasts are local baselines, which are fitted to each series, and not models?
 -- All baselines come from statsforecast and are probabilistic. seasonal-naive has prediction
 -- intervals, unlike the point forecast in the column `skill`.
 with named (model) as (

@@ -1,4 +1,4 @@
--- What does each model score on a data set under a condition, whatever studies ask for it?
+-- What is the score of each model on a data set under a condition, whichever studies request it?
 with final as (
     select
         model,

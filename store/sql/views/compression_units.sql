@@ -1,4 +1,4 @@
--- Which numbers do the tests on cut models compare: by data set, the log of a score over the original's, less log 1.05?
+-- Which numbers do tests on compressed models compare: per data set, log of score / original's score, minus log 1.05?
 -- A value below 0 means a loss of less than 5 %, which counts as no loss. The number after the @ in a
 -- measure is the share of the attention parameters that remain, rounded to 0.05. Trends are regressed
 -- on the log2 of that share. The original model has x = 0 and overlap 1, because it shares all

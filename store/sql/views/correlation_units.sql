@@ -1,4 +1,4 @@
--- Which models count where isotropy is held against error?
+-- Which models count in the correlation of isotropy with error?
 -- Only models without a base model, because a compressed copy is not an independent model.
 with final as (
     select *

@@ -1,4 +1,4 @@
--- Which numbers do the tests on what cut models say compare: by data set, the overlap less 1 and the log of LPPL?
+-- Which numbers do tests on fidelity compare: per data set, the overlap minus 1, and the log of LPPL?
 with final as (
     select
         fidelity.study,

@@ -1,4 +1,4 @@
--- What does SQL itself make of the rows for each statistic of `inference` (which a check holds to the stage's)?
+-- Which estimate does SQL compute from the rows for each statistic of `inference` (a check compares the two)?
 with blocks as (
     select
         blocks.study,

@@ -1,4 +1,4 @@
--- By which right sides of Lemma 1 is the Jacobian's norm of each instance not bounded (beyond a relative 1e-9)?
+-- Which right sides of Lemma 1 does the Jacobian's norm of each instance exceed (by more than a relative 1e-9)?
 with final as (
     select
         *,

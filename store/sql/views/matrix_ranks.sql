@@ -1,4 +1,4 @@
--- How many singular values of each matrix are above epsilon of the largest (rank_structure.md eq. 1)?
+-- How many singular values of each matrix are above epsilon of the largest (Yu et al. 2026, eq. 1)?
 -- share: numerical rank divided by the largest rank that the matrix' shape allows.
 -- below_noise_floor: whether epsilon lies below the floor of rounding errors.
 with tolerances (epsilon) as (

@@ -1,4 +1,4 @@
--- For each pair of conditions and each question: +1 where b has more isotropy, more error, or both go opposite; 0: tied?
+-- For each pair of conditions: +1 if b has more isotropy, more error, or both changes are opposite; 0 if tied?
 with questions as (
     select
         study,

@@ -1,4 +1,4 @@
--- Of every question about pairs of conditions, what is the share or rho, and how sure is it?
+-- For each question about pairs of conditions, what is the share or rho, with which interval and p-value?
 with answers (kind, answer) as (
     values
         ('dataset', 'sign_test'),

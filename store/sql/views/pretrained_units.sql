@@ -1,4 +1,4 @@
--- Which numbers do the tests on models pretrained with narrow heads compare: the log of a score over the dense model's?
+-- Which numbers do tests on models pretrained with narrow heads compare: log of score / dense model's score?
 -- If a line has several seeds, a unit is a seed, and its value is the mean over data sets and
 -- conditions. If it has a single seed, a unit is one data set and condition.
 with losses as (

@@ -1,4 +1,4 @@
--- What of ours stands beside each printed number, why are the two unlike, and what lacks where nothing does?
+-- Which measurement matches each printed number, how do they differ, and what is missing if there is none?
 -- A printed number is matched with every study of its figure, and with every model of its family in
 -- that study. A number without a study has one row of its own. A compressed model is matched with
 -- the closest printed size, which must lie within a factor of 1.1 of its mean rank over width. A

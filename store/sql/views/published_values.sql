@@ -1,4 +1,4 @@
--- Which numbers do the two papers print, one a row, and which profile of params would measure them at the paper's size?
+-- Which numbers do the two papers print, one per row, and which profile measures them at the size of the paper?
 -- size: mean rank over width (Table 2), or the nominal size ratio. published_text: as printed. Rows
 -- of the uncompressed model, which are 1 by definition, are only in the views published_compression
 -- and published_pretrained.

@@ -1,4 +1,4 @@
--- What is each statistic on ranks, made from its units: a mean, a difference of two samples' means, or a slope?
+-- What is each statistic on ranks, computed from its units: a mean, a difference of two means, or a slope?
 with final as (
     select
         study,

@@ -1,4 +1,4 @@
--- Which numbers do the tests on rank schedules compare: by seed, the log of one score over another?
+-- Which numbers do tests on rank schedules compare: per seed, the log of one score divided by another?
 -- Models with the same number in the study's `x_axis` have the same seed. A score is the geometric
 -- mean over data sets.
 with grid as (

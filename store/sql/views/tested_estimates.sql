@@ -1,4 +1,4 @@
--- What is each statistic on ranks, with the interval and test that the statistics stage made of the same units?
+-- What is each statistic on ranks, with the interval and p-value of the stage statistics for the same units?
 with final as (
     select
         estimates.*,

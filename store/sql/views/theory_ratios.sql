@@ -1,4 +1,4 @@
--- How much of its bound does each instance use up: above 1 it fails, unless rounding hides it?
+-- What is the ratio of each instance to its bound: above 1 the bound fails, unless by rounding?
 with final as (
     select
         *,

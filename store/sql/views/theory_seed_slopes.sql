@@ -1,4 +1,4 @@
--- Which slope has each seed of a numerical experiment, over the points that take part in it?
+-- What slope has each seed of a numerical experiment, over the points that are used in the fit?
 with points as (
     select
         experiment,

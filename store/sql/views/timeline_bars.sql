@@ -1,4 +1,4 @@
--- What is drawn of the last run of each stage that did any job: which bars, how long, how full?
+-- Which bars does the timeline plot draw for the last run of each stage that ran jobs, with which length and load?
 -- A lane is an actor, or a node if the stage has more than 24 actors. With at most 300 jobs and 24
 -- actors, a bar is one job or the load before it. Otherwise a bar is the work of a lane for one
 -- subject in one of 25 to 150 equal parts of the run. share: that work divided by the bar's time

@@ -1,4 +1,4 @@
--- Which forecast jobs were clocked warm, in which run of the stage, and where?
+-- Which forecast jobs were timed with a loaded model, in which run of the stage, and on which device?
 -- Times of two models are comparable only within one run, node and device, because an earlier run's
 -- jobs ran next to other jobs. An actor's first job with a model is excluded, because it is slower
 -- (caches, lazy imports). Jobs of a killed run are excluded, because it has no row in the table of

@@ -183,7 +183,7 @@ class TestDoctor:
     def test_json_has_a_check_of_every_kind_and_every_family(self, folder: Path) -> None:
         done = run("doctor", "--json")
         found: list[dict[str, Any]] = json.loads(done.stdout)
-        by_name = {one["what"]: one for one in found}
+        by_name = {one["name"]: one for one in found}
         assert {one["state"] for one in found} <= {"ok", "note", "missing"}
         assert {f"family {name}" for name in doctor_checks.registry.families()} <= set(by_name)
         assert {"python", "ray", "git", "dvc", "cores", "params.yaml", "data root", "results", "memory"} <= set(by_name)
@@ -198,9 +198,9 @@ class TestDoctor:
         wanted = ["numpy>=1", "no-such-package-anywhere>=2", "duckdb>=9999", "absent-on-linux; sys_platform == 'win32'"]
         project.write_text(f"[project]\ndependencies = {wanted}\n")
         monkeypatch.setattr(doctor_checks, "PROJECT", project)
-        found = {one.what: one for one in doctor_checks.packages()}
+        found = {one.name: one for one in doctor_checks.check_packages()}
         assert set(found) == {"package no-such-package-anywhere", "package duckdb"}
-        assert found["package duckdb"].found == importlib.metadata.version("duckdb")
+        assert found["package duckdb"].value == importlib.metadata.version("duckdb")
         assert found["package duckdb"].fix == "uv pip install 'duckdb>=9999'"
         assert {one.state for one in found.values()} == {"missing"}
 
@@ -210,7 +210,7 @@ class TestDoctor:
         monkeypatch.setattr(
             doctor_checks.registry, "FAMILIES", {"theirs": "no_such_module:Model", "broken": "json:Nothing"}
         )
-        found = {one.what: one for one in doctor_checks.families()}
+        found = {one.name: one for one in doctor_checks.check_families()}
         assert found["family theirs"].state == "note" and found["family theirs"].fix.startswith("install the package")
         assert found["family broken"].fix == "fix or uninstall its package"
 
@@ -220,8 +220,8 @@ class TestDoctor:
             ({"amx_bf16": False, "avx2": True}, "note", "the CPU has no instructions for it"),
         ):
             monkeypatch.setattr("torch.cpu.get_capabilities", lambda able=able: able)
-            (found,) = [one for one in doctor_checks.devices() if one.what == "bfloat16"]
-            assert (found.state, found.found) == (state, words)
+            (found,) = [one for one in doctor_checks.check_devices() if one.name == "bfloat16"]
+            assert (found.state, found.value) == (state, words)
             assert bool(found.fix) == (state == "note")
 
     def test_params_that_are_not_valid_are_missing_and_make_exit_code_1(self, folder: Path) -> None:
@@ -234,7 +234,7 @@ class TestDoctor:
 
     def test_a_cluster_that_does_not_answer_is_a_note(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-        (ray,) = [one for one in doctor_checks.tools() if one.what == "ray"]
+        (ray,) = [one for one in doctor_checks.check_tools() if one.name == "ray"]
         assert ray.state == "note" and "unset RAY_ADDRESS" in ray.fix
 
 

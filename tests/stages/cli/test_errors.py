@@ -77,7 +77,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (
             ("recommend", "nile", "--models", BOLT, "--by", "luck"),
             2,
-            "'luck' is not one of 'zeta_adjusted_corrected', 'zeta_adjusted'",
+            "--by luck: expected one of zeta, zeta_adjusted, zeta_adjusted_corrected",
         ),
         (("recommend", "nile"), 2, "Missing option '--models'"),
         (("recommend", "short.csv", "--models", BOLT), 1, "short.csv: no usable series: 1 too short: under 32 steps"),
@@ -97,7 +97,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("export", "chronos-bold-nano", "out"), 2, "did you mean chronos-bolt-nano"),
         (("export", BOLT, "checkpoints"), 2, "checkpoints: is there already, and not empty; name a new folder"),
         (("check-family", "chronos-bold"), 2, "unknown family 'chronos-bold'; did you mean"),
-        (("submit", "--address", "ftp://head"), 2, "--address: got 'ftp://head', expected that of the job server"),
+        (
+            ("submit", "--address", "ftp://head"),
+            2,
+            "--address: got 'ftp://head', expected the address of the job server",
+        ),
         (("corpus", "out", "--real", "none.parquet"), 2, "--real none.parquet: "),
         (("new", "study", "grid", "--models", "all", "--measures", "weights"), 2, "there is such a study already"),
         (("new", "study", "mine", "--models", "chronos-bold-nano", "--measures", "weights"), 2, "did you mean"),

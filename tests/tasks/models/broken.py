@@ -330,7 +330,7 @@ BROKEN: list[tuple[Any, Any, str]] = [  # check, class, words of what it says
     (tokens.the_future_changes_no_state_before_it, ReadsTheFuture, "the future leaks into earlier rows"),
     (tokens.the_future_changes_no_forecast, ForecastsTheFuture, "the future leaks into a forecast"),
     (states.layers_come_in_order, OneLayerMore, r"expected .*\('encoder', 3, True\)"),
-    (states.layers_are_those_of_the_config, DeeperConfig, "got 2 blocks, config.json says {'blocks': 3}"),
+    (states.layers_are_those_of_the_config, DeeperConfig, "got 2 blocks, config.json states {'blocks': 3}"),
     (states.states_flow_from_block_to_block, LeavesABlockOut, "is a block left out"),
     (states.states_flow_from_block_to_block, BlocksInReverse, "is a block left out"),
     (states.states_are_finite, NoScale, "constant context: HealthError"),

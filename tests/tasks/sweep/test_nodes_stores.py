@@ -12,7 +12,7 @@ import toy_nodes
 
 from tests.store.s3 import s3  # noqa: F401  the fixture
 from tsfmscope.stages.pipeline.sweeping import Planned, nothing, run_and_finish
-from tsfmscope.store.object_store import place
+from tsfmscope.store.object_store import backend_at
 from tsfmscope.store.stage_outputs import dump_files, read_rows
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.job import Job, Task
@@ -44,7 +44,7 @@ def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
     )
     where = Resources(address=cluster.address, flush_seconds=0.5)
 
-    with opened(place=place(uri, "meeting")) as out:
+    with opened(backend=backend_at(uri, "meeting")) as out:
         summary = run_and_finish(out, planned, where, nothing)
     assert (summary.done, summary.failed) == (COUNT, 0)
     rows = read_rows(tmp_path / "out", "dumps")
@@ -53,6 +53,6 @@ def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
     timings = read_rows(tmp_path / "timings", "timings")
     assert set(timings["node"].to_pylist()) == set(toy_nodes.NODES), "each node did some"
 
-    with opened(place=place(uri, "meeting")) as out:
+    with opened(backend=backend_at(uri, "meeting")) as out:
         again = run_and_finish(out, planned, where, nothing)
     assert (again.reused, again.done) == (COUNT, 0)

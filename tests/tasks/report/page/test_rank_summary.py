@@ -68,8 +68,8 @@ def test_growth_is_told_of_the_study_with_most_models(tables: ReportTables) -> N
 
 
 def test_the_claim_is_worded_as_in_the_file_of_claims() -> None:
-    claims = pd.read_csv(Path(store.__file__).parent / "published" / "printed_claims.csv")
-    assert rank_summary.GROWTH_CLAIM in set(claims["claim"])
+    claims = Path(store.__file__).parent.joinpath("published/printed_claims.csv").read_text()
+    assert f",{rank_summary.GROWTH_CLAIM}," in claims
 
 
 @pytest.mark.parametrize(("svd", "kept"), [(1.05, "2 of 2 methods"), (1.06, "1 of 2 methods")])

@@ -1,4 +1,4 @@
-"""Parts that a disk has spoilt: named, set aside, their jobs done again."""
+"""Parts that a disk has spoilt: named, quarantined, their jobs done again."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_a_damaged_part_is_named_and_set_aside_and_its_jobs_run_again(
     rows = rows_of(tmp_path, "training")
     sound = set(rows) - {key for keys in lost_keys.values() for key in keys}
     for name, part in zip(DAMAGE, parts, strict=False):
-        named = f"{part} is damaged; set aside as" in said and f"training-{part.stem}.damaged" in aside
+        named = f"{part} is damaged; quarantined as" in said and f"training-{part.stem}.damaged" in aside
         again = len(lost_keys[name] & set(ran) & set(rows))
-        note = f"named and set aside; its {again} jobs ran again, those of other parts did not"
+        note = f"named and quarantined; its {again} jobs ran again, those of other parts did not"
         fault = f"a part with {name}" if " " in name else f"{'an' if name[0] in 'eu' else 'a'} {name} part"
         doubled = end.doubled + count_repeated(sorted(sound), ran) + (len(ran) - len(set(ran)))
         lost = end.missing + len(lost_keys[name]) - again
