@@ -115,8 +115,8 @@ class Share(NamedTuple):
 
 def series() -> list[Series]:
     """Return the exchange rate if its file exists, else the data set whose first series is longest."""
-    sets = {found[0].dataset: found for found in real_series()}
-    return sets.get("exchange_rate") or max(sets.values(), key=lambda found: len(found[0].values))
+    sets = {group[0].dataset: group for group in real_series()}
+    return sets.get("exchange_rate") or max(sets.values(), key=lambda group: len(group[0].values))
 
 
 def models(device: str) -> Iterator[tuple[str, str, Family]]:

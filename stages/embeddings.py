@@ -13,7 +13,7 @@ from typing import Any
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
 from tsfmscope.store.dumps import read_table
 from tsfmscope.tasks.entries.embeddings import EmbedSpec, SampledModel
 from tsfmscope.tasks.entries.parts import CellIdentity
@@ -34,7 +34,7 @@ def main(params: Params) -> None:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
-def plan(params: Params) -> Iterator[Planned]:
+def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per token dump that has windows."""
     models = planning.checkpoints()
     for row in planning.dumps("tokens"):
@@ -43,7 +43,7 @@ def plan(params: Params) -> Iterator[Planned]:
         dump = Path(DATA, "tokens", row["path"])
         inputs = planning.inputs(models[row["model"]], dump)
         of_dump = spec(params, CellIdentity.part_of(row), models).to_dict()
-        yield Planned(Job(TASK, of_dump, inputs, group=row["model"]))
+        yield PlannedJob(Job(TASK, of_dump, inputs, group=row["model"]))
 
 
 def spec(params: Params, cell: CellIdentity, models: Mapping[str, Mapping[str, Any]]) -> EmbedSpec:

@@ -15,7 +15,7 @@ from tsfmscope.stages import DATA
 from tsfmscope.stages.config import WITHOUT_TOKENS, Measure
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
 from tsfmscope.store.dumps import dump_metadata, read_table
 from tsfmscope.tasks.entries.tokens import TokensSpec
 from tsfmscope.tasks.job import Job, Task
@@ -36,13 +36,13 @@ def main(params: Params) -> None:
         out.write("skipped", skipped())
 
 
-def plan(params: Params) -> Iterator[Planned]:
+def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per cell."""
     models = planning.checkpoints()
     for cell, studies in planning.cells(params, set(get_args(Measure)) - WITHOUT_TOKENS, models).items():
         series = planning.series_file(params, cell.dataset)
         of_cell = spec(params, cell, models[cell.model]).to_dict()
-        yield Planned(Job(TASK, of_cell, planning.inputs(models[cell.model], series), cell.model), studies)
+        yield PlannedJob(Job(TASK, of_cell, planning.inputs(models[cell.model], series), cell.model), studies)
 
 
 def spec(params: Params, cell: planning.Cell, model: Mapping[str, Any]) -> TokensSpec:

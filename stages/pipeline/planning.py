@@ -139,8 +139,8 @@ def stored_source(row: Mapping[str, Any]) -> ModelSource:
 
 def same_but_precision(row: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
     """Return whether two rows of `checkpoints` have the same weights and, except the precision, options."""
-    options, of_base = (stored_source(one).options for one in (row, base))
-    return bool(row["fingerprint"] == base["fingerprint"] and options == of_base)
+    options, base_options = (stored_source(checkpoint).options for checkpoint in (row, base))
+    return bool(row["fingerprint"] == base["fingerprint"] and options == base_options)
 
 
 def first_of(params: Params, name: str) -> str:

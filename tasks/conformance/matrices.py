@@ -136,16 +136,16 @@ def _take(layouts: list[np.ndarray], unmatched: list[WeightMatrix]) -> bool:
             ]
             return True
         for named_matrix in unmatched:
-            if proportional(named_matrix.matrix, layout):
+            if are_proportional(named_matrix.matrix, layout):
                 unmatched[:] = [other for other in unmatched if other is not named_matrix]
                 return True
     return False
 
 
 def _parts(missing: Counter[int], unmatched: list[WeightMatrix]) -> list[WeightMatrix]:
-    """Return the matrices all of whose rows are still wanted.
+    """Return the matrices all of whose rows are still missing.
 
-    `wanted` loses these rows, so that each is taken once.
+    `missing` loses these rows, so that each is taken once.
     """
     parts = []
     for named_matrix in unmatched:
@@ -156,14 +156,14 @@ def _parts(missing: Counter[int], unmatched: list[WeightMatrix]) -> list[WeightM
     return parts
 
 
-def proportional(matrix: np.ndarray, other: np.ndarray) -> bool:
+def are_proportional(first: np.ndarray, second: np.ndarray) -> bool:
     """Return whether each row of a matrix is the other's row times a positive number."""
-    if matrix.shape != other.shape:
+    if first.shape != second.shape:
         return False
-    lengths = [np.linalg.norm(named_matrix, axis=1, keepdims=True) for named_matrix in (matrix, other)]
+    lengths = [np.linalg.norm(matrix, axis=1, keepdims=True) for matrix in (first, second)]
     if any((length == 0).any() for length in lengths):
         return False
-    return bool(np.abs(matrix / lengths[0] - other / lengths[1]).max(initial=0) <= PROPORTIONAL)
+    return bool(np.abs(first / lengths[0] - second / lengths[1]).max(initial=0) <= PROPORTIONAL)
 
 
 def linears_of(block: torch.nn.Module) -> Mapping[str, torch.nn.Module]:

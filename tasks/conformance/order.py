@@ -55,7 +55,7 @@ def with_other_last_step(windows: Windows) -> Windows:
     return replace(windows, context=context)
 
 
-def _demand_order(where: str, early: np.ndarray, late: np.ndarray, *, lagged: bool) -> None:
+def _demand_order(location: str, early: np.ndarray, late: np.ndarray, *, lagged: bool) -> None:
     """Raise Failed unless rows follow time.
 
     early, late [swap, row]: which rows a swap with the middle step changes. lagged: later rows read a step
@@ -64,29 +64,29 @@ def _demand_order(where: str, early: np.ndarray, late: np.ndarray, *, lagged: bo
     rows = early.shape[1]
     demand(
         bool(late[-1, -1]),
-        f"{where}: the last step changes rows {np.flatnonzero(late[-1]).tolist()}, expected the last of {rows} rows; "
-        "are rows in another order than time, or is the step not read?",
+        f"{location}: the last step changes rows {np.flatnonzero(late[-1]).tolist()}, expected the last of {rows} "
+        "rows; are rows in another order than time, or is the step not read?",
     )
     # Rows of the middle step change in every swap: without them the rows of the other step are
     # left.
     middle = np.concatenate((early, late)).all(axis=0)
-    first = [int(np.flatnonzero(is_moved)[0]) for is_moved in _rows_of_others(early, middle)]
-    last = [int(np.flatnonzero(is_moved)[-1]) for is_moved in _rows_of_others(late, middle)]
+    first = [int(np.flatnonzero(is_changed)[0]) for is_changed in _rows_of_others(early, middle)]
+    last = [int(np.flatnonzero(is_changed)[-1]) for is_changed in _rows_of_others(late, middle)]
     changed = first if lagged else [*first, *last]
     demand(
         changed == sorted(changed) and changed[0] < rows - 1,
-        f"{where}: ascending steps change rows {changed}, expected ascending rows",
+        f"{location}: ascending steps change rows {changed}, expected ascending rows",
     )
 
 
-def _rows_of_others(moved: np.ndarray, middle: Any) -> Iterator[np.ndarray]:
+def _rows_of_others(changes: np.ndarray, middle: Any) -> Iterator[np.ndarray]:
     """Yield the rows that each swap changes besides those of the middle step.
 
     Where there are no others, the rows of the middle step are yielded.
     """
-    for one in moved:
-        if one.any():
-            yield one & ~middle if (one & ~middle).any() else one
+    for is_changed in changes:
+        if is_changed.any():
+            yield is_changed & ~middle if (is_changed & ~middle).any() else is_changed
 
 
 def _swaps(subject: Subject) -> tuple[Windows, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsfmscope.tasks.conformance.matrices import blocks_of, linears_of, named_in_blocks, proportional, row_hashes
+from tsfmscope.tasks.conformance.matrices import are_proportional, blocks_of, linears_of, named_in_blocks, row_hashes
 from tsfmscope.tasks.conformance.subject import Subject
 from tsfmscope.tasks.conformance.verdict import SAME, NotApplicable, demand
 from tsfmscope.tasks.models.common.capture import Pass, capture
@@ -52,7 +52,7 @@ class Use:
     gated: bool
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Stack, block and name."""
         kind = f" ({self.named_matrix.attention})" if self.named_matrix.attention else ""
         return f"{self.named_matrix.stack} block {self.named_matrix.layer} {self.named_matrix.name}{kind}"
@@ -112,7 +112,7 @@ def _part(named_matrix: WeightMatrix, modules: Mapping[str, torch.nn.Module]) ->
             at = {row: number for number, row in enumerate(row_hashes(layout))}
             if at.keys() >= set(rows):
                 return Part(module, [at[row] for row in rows])
-            if proportional(named_matrix.matrix, layout):
+            if are_proportional(named_matrix.matrix, layout):
                 return Part(module, list(range(len(layout))))
     return None
 
@@ -129,19 +129,19 @@ class _Probe:
 
     def read(self, change: Change) -> np.ndarray:
         """Return the reader's input, [N, in]."""
-        found = _read(self._pass, {0: self.use.reader}, (self.use.part, change))[0]
-        same = found.shape == self.reference.shape
-        demand(same, f"{self.use.where}: got {found.shape} further on, expected {self.reference.shape}")
-        return found
+        rows = _read(self._pass, {0: self.use.reader}, (self.use.part, change))[0]
+        same = rows.shape == self.reference.shape
+        demand(same, f"{self.use.location}: got {rows.shape} further on, expected {self.reference.shape}")
+        return rows
 
-    def moved(self, at: float = 1.0) -> int:
+    def count_changed_rows(self, at: float = 1.0) -> int:
         """Return the number of the reader's rows that change with one row of the output.
 
         at: which row, from 0 (first) to 1 (last).
         """
-        found = self.read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
-        apart = np.abs(found - self.reference).max(axis=1)
-        return int((apart > SAME * np.abs(self.reference).max()).sum())
+        rows = self.read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
+        differences = np.abs(rows - self.reference).max(axis=1)
+        return int((differences > SAME * np.abs(self.reference).max()).sum())
 
     def is_linear(self) -> bool:
         """Return whether the reader's input is a linear function of the output, and not a constant."""
@@ -152,10 +152,10 @@ class _Probe:
 
 
 def _judge_q(probe: _Probe) -> None:
-    rows = probe.moved()
+    rows = probe.count_changed_rows()
     demand(
         rows <= 1,
-        f"{probe.use.where}: one query changes {rows} rows of what o reads; are q, k, v and o what they are called?",
+        f"{probe.use.location}: one query changes {rows} rows of what o reads; are q, k, v and o what they are called?",
     )
 
 
@@ -165,8 +165,8 @@ def _judge_k(probe: _Probe) -> None:
         return
     # A first row may be padding.
     demand(
-        any(probe.moved(at) > 1 for at in (0.0, 0.5, 0.9)),
-        f"{probe.use.where}: one key changes no other row of what o reads; are q, k, v and o what they are called? "
+        any(probe.count_changed_rows(at) > 1 for at in (0.0, 0.5, 0.9)),
+        f"{probe.use.location}: one key changes no other row of what o reads; are q, k, v and o what they are called? "
         "A projection that weighs nothing is declared in `inert_projections`",
     )
 
@@ -174,19 +174,19 @@ def _judge_k(probe: _Probe) -> None:
 def _judge_v(probe: _Probe) -> None:
     demand(
         probe.is_linear(),
-        f"{probe.use.where}: what o reads is no linear function of it; are q, k, v and o what they are called?",
+        f"{probe.use.location}: what o reads is no linear function of it; are q, k, v and o what they are called?",
     )
 
 
 def _judge_mlp_in(probe: _Probe) -> None:
     expected = f"what mlp_out reads {'is no linear function of' if probe.use.gated else 'does not depend on'} it"
-    met = probe.is_linear() if probe.use.gated else probe.moved() > 0
-    demand(met, f"{probe.use.where}: {expected}; is it an mlp_{'gate' if probe.use.gated else 'out'}?")
+    met = probe.is_linear() if probe.use.gated else probe.count_changed_rows() > 0
+    demand(met, f"{probe.use.location}: {expected}; is it an mlp_{'gate' if probe.use.gated else 'out'}?")
 
 
 def _judge_mlp_gate(probe: _Probe) -> None:
-    moved = probe.moved()
-    demand(moved > 0, f"{probe.use.where}: what mlp_out reads does not depend on it; is it an mlp_out?")
+    changed_rows = probe.count_changed_rows()
+    demand(changed_rows > 0, f"{probe.use.location}: what mlp_out reads does not depend on it; is it an mlp_out?")
 
 
 _JUDGES: Mapping[str, Callable[[_Probe], None]] = {

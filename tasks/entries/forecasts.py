@@ -102,11 +102,11 @@ def unscored(reason: str) -> dict[str, Any]:
     return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"{UNSCORED}{reason}"}
 
 
-def _row(spec: ScoreSpec, model: Forecaster, one: Series, scored: Mapping[str, Any], earlier: int) -> dict[str, Any]:
+def _row(spec: ScoreSpec, model: Forecaster, series: Series, scored: Mapping[str, Any], earlier: int) -> dict[str, Any]:
     horizon = spec.windows.horizon
-    row = spec.cell.to_dict() | {"series": one.series, "horizon": horizon, **scored}
+    row = spec.cell.to_dict() | {"series": series.series, "horizon": horizon, **scored}
     # Without a window, the origin that it would have had.
     if row["origin"] is None:
-        row["origin"] = max(0, len(one.values) - horizon - earlier)
+        row["origin"] = max(0, len(series.values) - horizon - earlier)
     samples = None if model.direct_quantiles else spec.samples
     return row | {"levels": list(spec.levels), "samples": samples, "batch": spec.batch}

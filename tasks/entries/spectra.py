@@ -207,17 +207,17 @@ def plane_tokens(tokens: Tokens, stack: str, count: int, seed: int) -> np.ndarra
     return np.sort(valued[chosen])
 
 
-def embedded(model: Family, tokens: Tokens, stack: str, kept: np.ndarray) -> np.ndarray:
+def embedded(model: Family, tokens: Tokens, stack: str, token_ids: np.ndarray) -> np.ndarray:
     """Return layer 0 of these tokens, [N, d]."""
     with in_batches(model, _batch(tokens)):
-        return next(model.hidden_states(tokens, {stack: kept})).states
+        return next(model.hidden_states(tokens, {stack: token_ids})).states
 
 
-def _parts(one: WeightMatrix, counts: Mapping[Place, int]) -> Iterator[tuple[int | None, np.ndarray]]:
+def _parts(weight: WeightMatrix, counts: Mapping[Place, int]) -> Iterator[tuple[int | None, np.ndarray]]:
     """Yield the whole matrix, as head None, and then its heads."""
-    yield None, one.matrix
-    if count := counts.get((one.stack, one.layer, one.attention, one.name)):
-        yield from enumerate(split_heads(one, count))
+    yield None, weight.matrix
+    if count := counts.get((weight.stack, weight.layer, weight.attention, weight.name)):
+        yield from enumerate(split_heads(weight, count))
 
 
 def _batch(tokens: Tokens) -> int:

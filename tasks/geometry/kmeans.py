@@ -112,13 +112,13 @@ def _assign_rows(
 
     Sizes have shape [K], means [K, D].
     """
-    left = np.concatenate(sets)
-    squares = np.einsum("kd,kd->k", left, left)[:, None]
-    left = -2 * left
+    factors = np.concatenate(sets)
+    squares = np.einsum("kd,kd->k", factors, factors)[:, None]
+    factors = -2 * factors
     ends = np.cumsum([len(centres) for centres in sets])[:-1]
 
-    def one(part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        distances = left @ points[part].T
+    def assign_chunk(part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        distances = factors @ points[part].T
         distances += squares
         labels = [cells.argmin(axis=0) for cells in np.split(distances, ends)]
         onehot = [label == np.arange(len(centres))[:, None] for label, centres in zip(labels, sets, strict=True)]
@@ -126,11 +126,13 @@ def _assign_rows(
         return np.stack(labels), marks.sum(axis=1), marks @ points[part]
 
     labels = np.empty((len(sets), len(points)), dtype=np.int64)
-    sizes, sums = np.zeros(len(left)), np.zeros(left.shape)
-    for part, (label, size, some) in zip(chunks(len(points)), spread(one, chunks(len(points))), strict=True):
+    sizes, sums = np.zeros(len(factors)), np.zeros(factors.shape)
+    for part, (label, size, chunk_sums) in zip(
+        chunks(len(points)), spread(assign_chunk, chunks(len(points))), strict=True
+    ):
         labels[:, part] = label
         sizes += size
-        sums += some
+        sums += chunk_sums
     means = sums / np.maximum(sizes, 1)[:, None]
     return list(labels), list(zip(np.split(sizes, ends), np.split(means, ends), strict=True))
 

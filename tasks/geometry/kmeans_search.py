@@ -224,11 +224,11 @@ def _draw(potential: np.ndarray, size: int, rng: np.random.Generator) -> np.ndar
     return inside
 
 
-def _squared_distances(table: AugmentedPoints, chosen: np.ndarray) -> Float[np.ndarray, "chosen token"]:
+def _squared_distances(table: AugmentedPoints, row_ids: np.ndarray) -> Float[np.ndarray, "chosen token"]:
     """Return squared distances from the chosen rows to all rows."""
     points = table.rows[:, :-1]
-    distances: np.ndarray = (-2 * points[chosen]) @ points.T
+    distances: np.ndarray = (-2 * points[row_ids]) @ points.T
     distances += table.squares
-    distances += table.squares[chosen, None]
+    distances += table.squares[row_ids, None]
     np.maximum(distances, 0, out=distances)
     return distances

@@ -203,8 +203,8 @@ def unmeasured() -> dict[str, Any]:
     return row
 
 
-def requested_measures(wanted: Sequence[str]) -> list[Measure]:
+def requested_measures(preset_names: Sequence[str]) -> list[Measure]:
     """Return the measures of a row with these presets. Raises ValueError for an unknown preset."""
-    if unknown := set(wanted) - set(presets()):
+    if unknown := set(preset_names) - set(presets()):
         raise ValueError(f"presets: got {sorted(unknown)}, expected some of {presets()}")
-    return [measure for measure in MEASURES if not measure.preset or measure.preset in wanted]
+    return [measure for measure in MEASURES if not measure.preset or measure.preset in preset_names]

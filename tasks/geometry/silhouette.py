@@ -79,7 +79,7 @@ def _distance_sums(table: np.ndarray, indicators: np.ndarray, spread: ParallelMa
     marks = indicators.astype(table.dtype)
     n = len(table)
 
-    def one(begin: int) -> np.ndarray:
+    def sum_block(begin: int) -> np.ndarray:
         """Sum distances between a block of rows and all rows from it on, for both sides: [N - begin, ΣK]."""
         upper = slice(begin, begin + BLOCK)
         left = -2 * table[upper]
@@ -99,8 +99,8 @@ def _distance_sums(table: np.ndarray, indicators: np.ndarray, spread: ParallelMa
 
     sums = np.zeros_like(indicators)
     begins = range(0, n, BLOCK)
-    for begin, some in zip(begins, spread(one, begins), strict=True):
-        sums[begin:] += some
+    for begin, block_sums in zip(begins, spread(sum_block, begins), strict=True):
+        sums[begin:] += block_sums
     return sums
 
 

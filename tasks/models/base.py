@@ -203,14 +203,14 @@ class Family(ABC):
         With its `into`, a second thread uses the first layers while this thread still runs the last batch.
         Raises ValueError for ids that are not ascending or out of range.
         """
-        tokens, wanted = _wanted(tokens, rows)
+        tokens, requested = _select_windows(tokens, rows)
         batch = self.batch
 
         def work(give: Callable[[LayerStates], None]) -> None:
-            run_kept(self._pass(tokens), len(tokens), batch, wanted, give)
+            run_kept(self._pass(tokens), len(tokens), batch, requested, give)
 
         def check_layers(layers: Iterable[LayerStates]) -> Iterator[LayerStates]:
-            return (self._check_states(layer, wanted[layer.stack].ids.shape) for layer in layers)
+            return (self._check_states(layer, requested[layer.stack].ids.shape) for layer in layers)
 
         return ProducerConsumer(work, check_layers)
 
@@ -321,23 +321,23 @@ class Forecaster(Family):
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...
 
 
-def _wanted(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> tuple[Tokens, dict[str, Rows]]:
+def _select_windows(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> tuple[Tokens, dict[str, Rows]]:
     """Return the windows that contain a wanted row, and the ids of the wanted rows among these windows.
 
     Raises ValueError for ids that are not ascending or out of range.
     """
-    found, windows = {}, [np.array([], dtype=np.int64)]
+    rows_by_stack, windows = {}, [np.array([], dtype=np.int64)]
     for stack, ids in rows.items():
         kinds = tokens.kinds[stack]
         if len(ids) and (ids[0] < 0 or ids[-1] >= kinds.size or (np.diff(ids) <= 0).any()):
             raise ValueError(f"rows of {stack}: expected ascending ids of its {kinds.size} tokens")
         windows.append(np.unique(ids // kinds.shape[1]))
-    run = np.unique(np.concatenate(windows))
+    window_ids = np.unique(np.concatenate(windows))
     for stack, ids in rows.items():
         if len(ids):
             window, position = np.divmod(ids, count := tokens.kinds[stack].shape[1])
-            found[stack] = Rows(np.searchsorted(run, window) * count + position, count)
-    return tokens if len(run) == len(tokens) else tokens.take(run), found
+            rows_by_stack[stack] = Rows(np.searchsorted(window_ids, window) * count + position, count)
+    return tokens if len(window_ids) == len(tokens) else tokens.take(window_ids), rows_by_stack
 
 
 def _unhealthy(states: np.ndarray, expected: tuple[int, ...], may_be_zero: bool = False) -> str | None:

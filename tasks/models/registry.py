@@ -338,11 +338,13 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != PRECISION}
 
 
-def check_options(family: str, options: Mapping[str, Any], where: str) -> None:
-    """Raise ModelError, naming `where`, for an option that `load` does not take or an unknown precision."""
-    taken = inspect.signature(family_class(family).load).parameters
-    known = sorted(name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY and name != "device")
+def check_options(family: str, options: Mapping[str, Any], location: str) -> None:
+    """Raise ModelError, naming `location`, for an option that `load` does not take or an unknown precision."""
+    parameters = inspect.signature(family_class(family).load).parameters
+    known = sorted(
+        name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY and name != "device"
+    )
     if unknown := sorted(set(options) - {*known, PRECISION}):
-        raise ModelError(f"{where}: got {unknown}; family {family} takes {', '.join([*known, PRECISION])}")
+        raise ModelError(f"{location}: got {unknown}; family {family} takes {', '.join([*known, PRECISION])}")
     if (precision := options.get(PRECISION, PRECISIONS[0])) not in PRECISIONS:
-        raise ModelError(f"{where}.{PRECISION}: got {precision!r}, expected one of {', '.join(PRECISIONS)}")
+        raise ModelError(f"{location}.{PRECISION}: got {precision!r}, expected one of {', '.join(PRECISIONS)}")

@@ -192,39 +192,41 @@ def shapes(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, Any]]:
 
 
 def apply_shapes(
-    layers: Iterable[AttentionLayer], shapes_by_layer: Mapping[str, Mapping[str, Any]], where: str
+    layers: Iterable[AttentionLayer], shapes_by_layer: Mapping[str, Mapping[str, Any]], location: str
 ) -> None:
     """Resize the layers to the widths of a compressed checkpoint; the weights are not set.
 
-    shapes_by_layer: layer name -> shape, as `shapes` returns it. Raises ModelError, which names `where`, if a layer is
-    unknown or a shape does not fit.
+    shapes_by_layer: layer name -> shape, as `shapes` returns it. Raises ModelError, which names `location`, if
+    a layer is unknown or a shape does not fit.
     """
-    known = {layer.name: layer for layer in layers}
-    if unknown := sorted(set(shapes_by_layer) - set(known)):
-        raise ModelError(f"{where}: {BLOCK} names layers {unknown[:3]}, the network has {sorted(known)[:3]} ...")
+    layers_by_name = {layer.name: layer for layer in layers}
+    if unknown := sorted(set(shapes_by_layer) - set(layers_by_name)):
+        raise ModelError(
+            f"{location}: {BLOCK} names layers {unknown[:3]}, the network has {sorted(layers_by_name)[:3]} ..."
+        )
     for name, shape in shapes_by_layer.items():
-        layer = known[name]
-        if wrong := _describe_misfit(layer.widths, layer.plain, shape):
-            raise ModelError(f"{where}: {BLOCK} contains {shape} of {name}, expected {wrong}")
+        layer = layers_by_name[name]
+        if expected := _describe_misfit(layer.widths, layer.plain, shape):
+            raise ModelError(f"{location}: {BLOCK} contains {shape} of {name}, expected {expected}")
         layer.widen(Widths(shape["key"], shape["value"]), shape.get("biases", ()))
 
 
-def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, where: str) -> None:
+def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, location: str) -> None:
     """Resize a network's layers as a checkpoint's `compression` block requires, and store the block.
 
-    block: the value of BLOCK in config.json; None changes nothing. Raises ModelError, which names `where`, if
+    block: the value of BLOCK in config.json; None changes nothing. Raises ModelError, which names `location`, if
     the block does not fit the network.
     """
     if block is None:
         return
     if not isinstance(block, Mapping) or not isinstance(widths := block.get("widths"), Mapping):
-        raise ModelError(f"{where}: got {BLOCK} {block!r}, expected an object with `widths`")
+        raise ModelError(f"{location}: got {BLOCK} {block!r}, expected an object with `widths`")
     layers = list(layers)
-    apply_shapes(layers, widths, where)
+    apply_shapes(layers, widths, location)
     if factors := block.get("factors"):
         from tsfmscope.tasks.models.common.low_rank import apply_factors
 
-        apply_factors(layers, factors, where)
+        apply_factors(layers, factors, location)
     set_block(network, block)
 
 

@@ -51,17 +51,17 @@ COMPRESSED = "compressed.safetensors"
 
 
 def filled_config(
-    config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], where: str
+    config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], location: str
 ) -> dict[str, Any]:
     """Return the config, filled up with defaults.
 
-    where: name for the error messages. Raises ValueError, which names the keys that are missing or unknown.
+    location: name for the error messages. Raises ValueError, which names the keys that are missing or unknown.
     """
-    known = set(required) | set(defaults)
-    if unknown := sorted(set(config) - known):
-        raise ValueError(f"{where} config: got unknown keys {unknown}, expected only {sorted(known)}")
+    allowed = set(required) | set(defaults)
+    if unknown := sorted(set(config) - allowed):
+        raise ValueError(f"{location} config: got unknown keys {unknown}, expected only {sorted(allowed)}")
     if missing := [key for key in required if key not in config]:
-        raise ValueError(f"{where} config: keys {missing} are missing, expected {list(required)}")
+        raise ValueError(f"{location} config: keys {missing} are missing, expected {list(required)}")
     return {**defaults, **config}
 
 

@@ -40,24 +40,27 @@ COUNTS = (*REQUIRED, "num_experts", "num_experts_per_tok", "max_position_embeddi
 LARGEST = 1 << 16
 
 
-def make_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
     """Return the config with defaults filled in.
 
     ValueError names keys that are missing, unknown or of a wrong value.
     """
-    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, where)
+    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, location)
     horizons = full["horizon_lengths"]
     full["horizon_lengths"] = horizons = [horizons] if isinstance(horizons, int) else list(horizons)
-    for name, value in [*((name, full[name]) for name in COUNTS), *(("horizon_lengths", one) for one in horizons)]:
+    for name, value in [
+        *((name, full[name]) for name in COUNTS),
+        *(("horizon_lengths", horizon) for horizon in horizons),
+    ]:
         if type(value) is not int or not 1 <= value <= LARGEST:
-            raise ValueError(f"{where} config: {name}: got {value!r}, expected a whole number from 1 to {LARGEST}")
+            raise ValueError(f"{location} config: {name}: got {value!r}, expected a whole number from 1 to {LARGEST}")
     if not horizons or horizons != sorted(set(horizons)):
-        raise ValueError(f"{where} config: horizon_lengths: got {horizons}, expected ascending numbers of steps")
+        raise ValueError(f"{location} config: horizon_lengths: got {horizons}, expected ascending numbers of steps")
     width, heads = full["hidden_size"], full["num_attention_heads"]
     if width % (2 * heads):
-        raise ValueError(f"{where} config: hidden_size {width} gives {heads} heads no even width, as rotation pairs")
+        raise ValueError(f"{location} config: hidden_size {width} gives {heads} heads no even width, as rotation pairs")
     if full["num_experts_per_tok"] > full["num_experts"]:
-        raise ValueError(f"{where} config: num_experts_per_tok: got {full['num_experts_per_tok']} of num_experts")
+        raise ValueError(f"{location} config: num_experts_per_tok: got {full['num_experts_per_tok']} of num_experts")
     return full
 
 

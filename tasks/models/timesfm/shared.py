@@ -274,12 +274,12 @@ class TimesFMFamily(Forecaster):
         freq = np.zeros(len(patches), dtype=np.int64) if freq is None else freq
         return [torch.from_numpy(np.array(one)).to(self.network.device) for one in (patches, masks, freq)]
 
-    def _targets(self, known: np.ndarray, context: int) -> np.ndarray:
+    def _targets(self, steps: np.ndarray, context: int) -> np.ndarray:
         """Return the `prediction_length` steps after every patch of the context, [W, T, H].
 
         They are NaN where there are none.
         """
         horizon = self.prediction_length
-        padded = np.pad(known[:, : context + horizon], ((0, 0), (0, horizon)), constant_values=np.nan)
+        padded = np.pad(steps[:, : context + horizon], ((0, 0), (0, horizon)), constant_values=np.nan)
         ahead = np.lib.stride_tricks.sliding_window_view(padded, horizon, axis=1)
         return ahead[:, self._size : context + 1 : self._size]

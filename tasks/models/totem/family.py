@@ -172,7 +172,7 @@ class Totem(Forecaster):
         cells = seen.unflatten(1, (-1, FACTOR)).any(dim=-1)
         found = network.vqvae.quantise(scaled)
         if network.training and cells.any():
-            network.vqvae.place(found.encoded.detach()[cells])
+            network.vqvae.restart_unused_codes(found.encoded.detach()[cells])
         # The gradient passes the choice of a code.
         through = found.encoded + (found.codes - found.encoded).detach()
         decoded = network.vqvae.decode(through)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from tests.stages.test_statistics import QUICK, opened, tables
 from tsfmscope.stages.cli.app import app
-from tsfmscope.stages.cli.ranking import Candidate, _left_out
+from tsfmscope.stages.cli.ranking import Candidate, count_skipped
 from tsfmscope.stages.cli.ranking_trust import beats_chance, verdict
 from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.store import catalogue, files
@@ -112,7 +112,7 @@ def test_reasons_that_hold_at_some_contexts_only_say_so() -> None:
     short, long = {"constant": 1}, {"constant": 1, "too few": 2}
     seen = [Candidate(model, at, skipped=long if at == 128 else short) for model in "ab" for at in (64, 128)]
     failed = Candidate("c", 256, error=ModelError("gone"))
-    assert _left_out([*seen, failed]) == {"constant": 1, "too few, at context 128": 2}
+    assert count_skipped([*seen, failed]) == {"constant": 1, "too few, at context 128": 2}
 
 
 def test_the_log_partition_ranks_softmax_heads_alone() -> None:
