@@ -40,21 +40,23 @@ CURVES = Path(DATA, "checkpoints", "curves")
 
 def main(params: Params) -> None:
     """Write data/checkpoints: models/NAME and curves/NAME per recipe; tables checkpoints, training, skill."""
-    named = recipes(params)
-    jobs = training_jobs(named)
+    recipes_by_name = recipes(params)
+    jobs = training_jobs(recipes_by_name)
     with open_store("checkpoints") as out:
         for name, job in jobs.items():
             install(out, name, job, params.checkpoints.committed)
         trained: dict[str, Job] = {}
         # Recipes that take over an embedding are trained after the others.
         for needs in (False, True):
-            wave = {name: job for name, job in jobs.items() if bool(named[name].embedding_from) is needs}
+            wave = {name: job for name, job in jobs.items() if bool(recipes_by_name[name].embedding_from) is needs}
             if wave:
                 with training_curves.follow_trainings(CURVES, wave):
                     run(out, [PlannedJob(job) for job in wave.values()], resources(params), work_folder)
             trained |= {name: job for name, job in wave.items() if publish(MODELS / name, job)}
         rows = [
-            checkpoint_row(params, name, jobs, named) for name in params.models if is_available(params, name, trained)
+            checkpoint_row(params, name, jobs, recipes_by_name)
+            for name in params.models
+            if is_available(params, name, trained)
         ]
         print_changed(former_rows(out.root), rows)
         out.write("checkpoints", rows)
@@ -72,8 +74,8 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[PlannedJ
 
     Models that are not pretrained here forecast a clean sine only.
     """
-    asking = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
-    forecasting = {model for study in asking for model in params.expand(study, "models")}
+    studies = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
+    forecasting = {model for study in studies for model in params.expand(study, "models")}
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
         if of_series and _is_own(params, row["model"]):

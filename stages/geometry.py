@@ -30,16 +30,16 @@ def plan(params: Params) -> Iterator[PlannedJob]:
 
     Studies that ask for the last layer get each stack's last state.
     """
-    asked = planning.cells(params, ["isotropy"])
+    cells = planning.cells(params, ["isotropy"])
     for row in planning.dumps("embeddings"):
-        studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
+        studies = cells.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
         path = Path(DATA, "embeddings", row["path"])
-        held = layers(path)
-        cell, last = CellIdentity.part_of(row), last_layers(held)
-        for place in held:
-            if wanting := planning.studies_of_layer(params, studies, place, held):
-                of_layer = spec(params, cell, place, is_last=place in last)
-                yield PlannedJob(Job(TASK, of_layer.to_dict(), {path.as_posix(): row["fingerprint"]}), wanting)
+        layer_keys = layers(path)
+        cell, last = CellIdentity.part_of(row), last_layers(layer_keys)
+        for layer_key in layer_keys:
+            if requesting := planning.studies_of_layer(params, studies, layer_key, layer_keys):
+                layer_spec = spec(params, cell, layer_key, is_last=layer_key in last)
+                yield PlannedJob(Job(TASK, layer_spec.to_dict(), {path.as_posix(): row["fingerprint"]}), requesting)
 
 
 def spec(params: Params, cell: CellIdentity, layer_key: LayerKey, *, is_last: bool) -> GeometrySpec:

@@ -36,9 +36,9 @@ def plan(params: Params) -> Iterator[PlannedJob]:
 
     A family that has neither plain q·k attention nor a softmax head supports none.
     """
-    models, asked = planning.checkpoints(), planning.cells(params, ["isotropy"])
+    models, cells = planning.checkpoints(), planning.cells(params, ["isotropy"])
     for row in planning.dumps("tokens"):
-        if planning.Cell(row["model"], row["dataset"], row["condition"]) not in asked or not row["n_windows"]:
+        if planning.Cell(row["model"], row["dataset"], row["condition"]) not in cells or not row["n_windows"]:
             continue
         model = models[row["model"]]
         inputs = planning.inputs(model, Path(DATA, "tokens", row["path"]))

@@ -28,10 +28,10 @@ def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per experiment and seed, and one per statement and batch of random instances."""
     block = params.theory
     options: dict[str, Any] = {name: getattr(block, name).model_dump() for name in ("rank", "width", "sketch", "flow")}
-    for experiment, given in (options | {"repeated": {}, "rates": {}}).items():
+    for experiment, entries in (options | {"repeated": {}, "rates": {}}).items():
         for number in range(block.seeds):
-            drawing = {"spectra": number == 0} if experiment in ("sketch", "flow") else {}
-            points = PointsSpec(experiment=experiment, seed=params.seed + number, options=given | drawing)
+            extra = {"spectra": number == 0} if experiment in ("sketch", "flow") else {}
+            points = PointsSpec(experiment=experiment, seed=params.seed + number, options=entries | extra)
             yield PlannedJob(Job(POINTS, points.to_dict()))
     for statement in STATEMENTS:
         for first in range(0, block.instances, block.batch):

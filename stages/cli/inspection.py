@@ -183,8 +183,11 @@ def inspect_layers(
             rows.append(
                 {
                     **case.identity,
-                    **{"stack": layer.stack, "layer": layer.layer, "normed": layer.normed},
-                    **{"weights_dtype": case.weights_dtype, "n_series": _count_series(tokens, layer.stack, token_ids)},
+                    "stack": layer.stack,
+                    "layer": layer.layer,
+                    "normed": layer.normed,
+                    "weights_dtype": case.weights_dtype,
+                    "n_series": _count_series(tokens, layer.stack, token_ids),
                     **{name: value for name, value in measured.items() if name not in LISTS},
                     **observed.columns,
                 }

@@ -47,7 +47,7 @@ def calibration_datasets(params: Params, name: str, kind: str) -> list[str]:
 def print_missing(params: Params) -> None:
     """Print the calibration data sets without series, because models calibrated on other series differ."""
     names = params.compression.calibration.datasets
-    missing = [one for one in names if not planning.series_file(params, one).exists()]
+    missing = [dataset for dataset in names if not planning.series_file(params, dataset).exists()]
     if missing and any(method_of(params, name).reads_data for name in params.compressed):
         print(f"compression: calibrated without {', '.join(missing)}, of which no series are at hand", flush=True)
 
@@ -91,7 +91,8 @@ def checkpoint_row(bases: Mapping[str, Mapping[str, Any]], params: Params, name:
     checkpoint, environment = registry.resolve((MODELS / name).as_posix()), environments(params).get(name)
     base = bases[str(params.models[name].base_model)]
     return {
-        **{"model": name, "source": "compressed"},
+        "model": name,
+        "source": "compressed",
         **{column: base[column] for column in ("family", "modality", "input_stack", "output_stack")},
         "ref": (MODELS / name).as_posix(),
         "fingerprint": registry.with_code(
@@ -99,5 +100,7 @@ def checkpoint_row(bases: Mapping[str, Mapping[str, Any]], params: Params, name:
         ),
         "environment": environment.description if environment else None,
         **registry.facts(checkpoint.folder),
-        **{"license": base["license"], "recipe": read_recipe(name)["key"], "options": base["options"]},
+        "license": base["license"],
+        "recipe": read_recipe(name)["key"],
+        "options": base["options"],
     }

@@ -94,8 +94,8 @@ def _progress_line(latest_rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _training_line(name: str, row: Mapping[str, Any]) -> str:
-    left = format_duration(row["seconds_left"])
-    return f"{name} at step {row['step']} of {row['steps']}, loss {row['loss']:.4g}, {left} left"
+    duration = format_duration(row["seconds_left"])
+    return f"{name} at step {row['step']} of {row['steps']}, loss {row['loss']:.4g}, {duration} left"
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

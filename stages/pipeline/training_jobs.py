@@ -24,10 +24,10 @@ MODELS = Path(DATA, "checkpoints", "models")
 def recipes(params: Params) -> dict[str, Recipe]:
     """Return the recipes that models name, and the recipes whose embedding one of these takes over."""
     references = (model.ref.partition(":") for model in params.models.values())
-    known = params.checkpoints.recipes
-    named = {name: known[name] for kind, _, name in references if kind == "checkpoint"}
+    all_recipes = params.checkpoints.recipes
+    named = {name: all_recipes[name] for kind, _, name in references if kind == "checkpoint"}
     sources = (recipe.embedding_from for recipe in named.values())
-    return named | {name: known[name] for name in sources if name is not None}
+    return named | {name: all_recipes[name] for name in sources if name is not None}
 
 
 def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:

@@ -77,11 +77,11 @@ def every_block_changes_states_and_forecasts(subject: Subject) -> str:
             # Another check shows that states flow through all blocks: the first and the last are
             # enough.
             continue
-        kept = {name: part.detach().clone() for name, part in block.state_dict().items()}
+        saved_weights = {name: part.detach().clone() for name, part in block.state_dict().items()}
         add_noise(block, REWRITTEN, seed=layer)
         changed = list(_changed_layers(states_of(model, tokens), states))
         after = _forecast(model, windows) if isinstance(model, Forecaster) else None
-        block.load_state_dict(kept)
+        block.load_state_dict(saved_weights)
         change = f"other weights in {stack} block {layer}"
         demand((stack, layer, False) in changed, f"{change} do not change its states")
         early = [key for key in changed if key[0] == stack and key[1] < layer]

@@ -29,23 +29,23 @@ WRITERS = ("o", "mlp_out")
 def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
     """Every matrix of a block's parameters is named once, but for embeddings and the modules of `unnamed`."""
     model = subject.perturbed
-    named = named_in_blocks(model)
+    matrices_by_block = named_in_blocks(model)
     if model.compression is not None:
         raise NotApplicable("the model is compressed: its matrices are products of two")
     count = 0
     for (stack, layer), block in blocks_of(model, subject).items():
-        unmatched = list(named.get((stack, layer), ()))
-        held = list(parameters_of(block, model.unnamed))
-        missing = [name for name, layouts in held if not _take(layouts, unmatched)]
+        unmatched = list(matrices_by_block.get((stack, layer), ()))
+        parameters = list(parameters_of(block, model.unnamed))
+        missing = [name for name, layouts in parameters if not _take(layouts, unmatched)]
         demand(
             not missing,
             f"{stack} block {layer}: `weights` does not name {missing} as [out, in]; name them, "
             "or declare modules that are neither attention nor MLP in `unnamed`",
         )
-        rows = {row for _, layouts in held for row in row_hashes(layouts[0])}
+        rows = {row for _, layouts in parameters for row in row_hashes(layouts[0])}
         twice = [named_matrix.name for named_matrix in unmatched if rows.intersection(row_hashes(named_matrix.matrix))]
         demand(not twice, f"{stack} block {layer}: {twice} hold numbers that another name has already")
-        count += len(held)
+        count += len(parameters)
     if not count:
         raise NotApplicable("no block has a matrix among its parameters")
     return f"{count} parameters of blocks"
@@ -53,31 +53,31 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
 
 def matrices_have_the_width_of_the_states(subject: Subject) -> str:
     """Matrices that read states (q, mlp_in, mlp_gate) have `width` columns, those that write them `width` rows."""
-    model, seen = subject.model, 0
+    model, n_checked = subject.model, 0
     for named_matrix in model.weights():
         role = named_matrix.name.partition(".")[0]
         if named_matrix.stack not in model.layers or role not in READERS + WRITERS:
             continue
         axis = role in READERS
-        found = named_matrix.matrix.shape[axis]
-        where = (
+        width = named_matrix.matrix.shape[axis]
+        location = (
             f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}, shape {named_matrix.matrix.shape}"
         )
-        demand(found == model.width, f"{where}: {'columns' if axis else 'rows'}, expected the width {model.width}")
-        seen += 1
-    if not seen:
+        demand(width == model.width, f"{location}: {'columns' if axis else 'rows'}, expected the width {model.width}")
+        n_checked += 1
+    if not n_checked:
         raise NotApplicable(f"`weights` names none of {', '.join(READERS + WRITERS)}")
-    return f"{seen} matrices"
+    return f"{n_checked} matrices"
 
 
 def named_in_blocks(model: Family) -> dict[Block, list[WeightMatrix]]:
     """Return the named matrices of every block; NotApplicable where there are none."""
-    named: dict[Block, list[WeightMatrix]] = {}
+    matrices_by_block: dict[Block, list[WeightMatrix]] = {}
     for named_matrix in model.weights():
-        named.setdefault((named_matrix.stack, named_matrix.layer), []).append(named_matrix)
-    if not named:
+        matrices_by_block.setdefault((named_matrix.stack, named_matrix.layer), []).append(named_matrix)
+    if not matrices_by_block:
         raise NotApplicable("`weights` names no matrix")
-    return named
+    return matrices_by_block
 
 
 def blocks_of(model: Family, subject: Subject) -> dict[Block, torch.nn.Module]:

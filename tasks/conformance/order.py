@@ -26,7 +26,7 @@ def rows_are_in_time_order(subject: Subject) -> str:
     if not model.in_time_order:
         return "the last step is read; the class declares rows in another order than time"
     windows, swapped = _swaps(subject)
-    tokens, seen, middle = model.tokenize(windows), [], windows.context.shape[1] // 2
+    tokens, results, middle = model.tokenize(windows), [], windows.context.shape[1] // 2
     layers = [layer for layer in model.hidden_states(tokens) if layer.layer == 0]
     for layer in layers:
         kinds = tokens.kinds[layer.stack]
@@ -34,11 +34,11 @@ def rows_are_in_time_order(subject: Subject) -> str:
         if len(observed) < 2:
             continue
         states = layer.states[:, observed].astype(np.float64)
-        moved = np.abs(states[1:] - states[0]).max(axis=2) > SAME * np.abs(states[0]).max()  # [swap, row]
-        early, late = moved[swapped < middle], moved[swapped > middle]
+        is_changed = np.abs(states[1:] - states[0]).max(axis=2) > SAME * np.abs(states[0]).max()  # [swap, row]
+        early, late = is_changed[swapped < middle], is_changed[swapped > middle]
         _demand_order(f"{layer.stack} layer 0", early, late, lagged=model.lagged)
-        seen.append(f"{layer.stack}: {len(observed)} rows in order")
-    return "the last step is read; " + (", ".join(seen) or "no stack has two rows of kind OBSERVATION")
+        results.append(f"{layer.stack}: {len(observed)} rows in order")
+    return "the last step is read; " + (", ".join(results) or "no stack has two rows of kind OBSERVATION")
 
 
 def _last_step_changes_states(subject: Subject) -> None:

@@ -61,9 +61,11 @@ class Use:
 def matrices_fit_their_names(subject: Subject) -> str:
     """q changes its own row of o's input, k other rows too; v and a gated mlp_in enter linearly."""
     model = subject.perturbed
-    named, one_pass, seen = named_in_blocks(model), model._pass(subject.tokens), 0
+    matrices_by_block, one_pass, n_checked = named_in_blocks(model), model._pass(subject.tokens), 0
     for key, block in blocks_of(model, subject).items():
-        uses = [use for use in uses_of(named.get(key, []), block) if not _is_idle(use, model.inert_projections)]
+        uses = [
+            use for use in uses_of(matrices_by_block.get(key, []), block) if not _is_idle(use, model.inert_projections)
+        ]
         before = _read(one_pass, {id(use.reader): use.reader for use in uses})
         for use in uses:
             reference = before.get(id(use.reader))
@@ -72,10 +74,11 @@ def matrices_fit_their_names(subject: Subject) -> str:
                 continue
             role = use.named_matrix.name.partition(".")[0]
             _JUDGES[role](_Probe(one_pass, use, reference))
-            seen += 1
-    if not seen:
+            n_checked += 1
+    if not n_checked:
         raise NotApplicable("no named matrix is the weight of a module that runs, with an o or mlp_out that reads it")
-    return f"{seen} of {sum(map(len, named.values()))} matrices, those that modules apply and o or mlp_out reads"
+    n_matrices = sum(map(len, matrices_by_block.values()))
+    return f"{n_checked} of {n_matrices} matrices, those that modules apply and o or mlp_out reads"
 
 
 def uses_of(named: list[WeightMatrix], block: torch.nn.Module) -> Iterator[Use]:
@@ -222,11 +225,11 @@ def _read(
         stack.enter_context(torch.inference_mode())
         if changed is not None:
             stack.enter_context(_changing(*changed))
-        found = stack.enter_context(capture({}, inputs))
+        captured = stack.enter_context(capture({}, inputs))
         one_pass.forward(slice(0, 1))
     return {
         key: named_matrix.reshape(-1, named_matrix.shape[-1]).double().cpu().numpy()
-        for key, named_matrix in found.items()
+        for key, named_matrix in captured.items()
     }
 
 

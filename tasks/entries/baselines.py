@@ -35,5 +35,5 @@ def _without(row: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
     """Return the columns that replace scores if there is a reason; those of the window stay."""
     if reason is None:
         return {}
-    kept = ("origin", "n_context", "n_future")
-    return unscored(reason) | {name: row[name] for name in kept}
+    names = ("origin", "n_context", "n_future")
+    return unscored(reason) | {name: row[name] for name in names}

@@ -92,7 +92,7 @@ def forecast_rows(
         seed_of=lambda name: lens.window_seed(key, name),
     )
     rows = {skip.series: unscored(skip.reason) for skip in skipped} | scored
-    return [_row(spec, model, one, rows[one.series], earlier) for one in series]
+    return [_row(spec, model, item, rows[item.series], earlier) for item in series]
 
 
 def unscored(reason: str) -> dict[str, Any]:

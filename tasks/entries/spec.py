@@ -46,12 +46,12 @@ class Spec:
     def to_dict(self) -> dict[str, Any]:
         """Return the plain dict, as a job contains it."""
         entries: dict[str, Any] = {}
-        for one in _layout(type(self)).fields:
-            value = getattr(self, one.name)
-            if one.is_flat:
+        for field in _layout(type(self)).fields:
+            value = getattr(self, field.name)
+            if field.is_flat:
                 entries |= value.to_dict()
-            elif one.default is MISSING or value != one.default:
-                entries[one.name] = _plain(value)
+            elif field.default is MISSING or value != field.default:
+                entries[field.name] = _plain(value)
         return entries
 
 
@@ -114,8 +114,8 @@ def _build(spec: type[S], entries: Mapping[str, Any], location: str) -> S:
     """Return the spec from its own entries; others are ignored."""
     layout = _layout(spec)
     if missing := [name for name in layout.required if name not in entries]:
-        given = ", ".join(entries) or "nothing"
-        raise ValueError(f"{location}: missing {', '.join(missing)}; got {given}; add them where the job is planned")
+        names = ", ".join(entries) or "nothing"
+        raise ValueError(f"{location}: missing {', '.join(missing)}; got {names}; add them where the job is planned")
     values = {}
     for field in layout.fields:
         if field.is_flat:

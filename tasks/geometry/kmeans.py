@@ -55,11 +55,11 @@ def kmeans(
         dtype: type = np.float32
         for dtype in (np.float32, np.float64):
             few = AugmentedPoints.of(points[:, : k_max + SPARE], dtype)
-            found = search(few, k_max, STARTS * restarts, np.random.default_rng(seed), spread, rounds=rounds)
-            if min(ends.inertia[0] for ends in found) > TIGHT * few.total:
+            results = search(few, k_max, STARTS * restarts, np.random.default_rng(seed), spread, rounds=rounds)
+            if min(ends.inertia[0] for ends in results) > TIGHT * few.total:
                 break
         table = AugmentedPoints.of(points, dtype)
-        lifted = to_full_space(few, [partition.centres for partition in found], table, spread)
+        lifted = to_full_space(few, [partition.centres for partition in results], table, spread)
         ends = run(table, lifted, [np.full(len(centres), np.inf) for centres in lifted], spread)
         best = [centres[[np.argmin(inertia)]] for centres, inertia in ends]
         if dtype is np.float32:
@@ -76,9 +76,9 @@ def _run_lloyd(table: AugmentedPoints, groups: list[Centres], spread: ParallelMa
     settled, moving = list(groups), list(range(len(groups)))
     for _ in range(LAST):
         answers = step(table, [settled[at] for at in moving], spread)
-        for at, moved in zip(moving, answers, strict=True):
-            settled[at] = moved.centres
-        moving = [at for at, moved in zip(moving, answers, strict=True) if moved.shift[0] > limit]
+        for at, update in zip(moving, answers, strict=True):
+            settled[at] = update.centres
+        moving = [at for at, update in zip(moving, answers, strict=True) if update.shift[0] > limit]
         if not moving:
             break
     return settled

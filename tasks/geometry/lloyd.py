@@ -68,8 +68,8 @@ def step(table: AugmentedPoints, groups: Sequence[Centres], spread: ParallelMap)
     answers = []
     for centres, total, near in zip(groups, _split(sums, groups), np.split(nearest, _ends(groups, 1)), strict=True):
         counts = total[..., -1:]
-        moved = np.where(counts > 0, total[..., :-1] / np.maximum(counts, 1), centres)
-        answers.append(LloydStep(moved, table.total + near, np.square(moved - centres).sum(axis=(1, 2))))
+        new_centres = np.where(counts > 0, total[..., :-1] / np.maximum(counts, 1), centres)
+        answers.append(LloydStep(new_centres, table.total + near, np.square(new_centres - centres).sum(axis=(1, 2))))
     return answers
 
 

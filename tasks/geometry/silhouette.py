@@ -68,9 +68,9 @@ def _table(points: np.ndarray) -> tuple[Float[np.ndarray, "token axis_and_two"],
 
 def _near_share(rows: np.ndarray) -> float:
     """Estimate the share of near pairs among these rows: every second row against the others."""
-    some, others = rows[::2], rows[1::2]
-    squares = np.einsum("nd,nd->n", some, some)[:, None]
-    distances = squares + np.einsum("nd,nd->n", others, others) - 2 * some @ others.T
+    even_rows, odd_rows = rows[::2], rows[1::2]
+    squares = np.einsum("nd,nd->n", even_rows, even_rows)[:, None]
+    distances = squares + np.einsum("nd,nd->n", odd_rows, odd_rows) - 2 * even_rows @ odd_rows.T
     return float((distances < NEAR * squares).mean())
 
 
