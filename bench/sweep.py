@@ -170,11 +170,11 @@ def _record(key: str) -> dict[str, Any]:
 
 def _repeat_row(parts: TableParts, row: dict[str, Any], keys: np.ndarray) -> Iterator[pa.Table]:
     for start in range(0, len(keys), ROWS_PER_FILE):
-        some = keys[start : start + ROWS_PER_FILE]
+        chunk = keys[start : start + ROWS_PER_FILE]
         columns = [
-            pa.array(some, pa.string())
+            pa.array(chunk, pa.string())
             if field.name == parts.key
-            else pa.repeat(pa.scalar(row.get(field.name), field.type), len(some))
+            else pa.repeat(pa.scalar(row.get(field.name), field.type), len(chunk))
             for field in parts.schema
         ]
         yield pa.Table.from_arrays(columns, schema=parts.schema)

@@ -84,7 +84,7 @@ class Chronos2(Forecaster):
         full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         core = (*CORE, "dropout_rate", "initializer_factor", "feed_forward_proj", "rope_theta")
         size = full["input_patch_size"]
-        made = Chronos2CoreConfig(
+        core_config = Chronos2CoreConfig(
             **{name: full[name] for name in core},
             chronos_pipeline_class="Chronos2Pipeline",
             chronos_config={
@@ -95,7 +95,7 @@ class Chronos2(Forecaster):
                 "use_reg_token": True,
             },
         )
-        return cls(checkpoint_folder.build(lambda: Chronos2Model(made), seed))
+        return cls(checkpoint_folder.build(lambda: Chronos2Model(core_config), seed))
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
@@ -108,8 +108,8 @@ class Chronos2(Forecaster):
         folder = Path(folder)
         chronos = checkpoint_folder.read_config(folder, cls.name).get("chronos_config")
         if not isinstance(chronos, dict) or "max_output_patches" not in chronos:
-            got = f"{folder / 'config.json'}: contains no chronos_config with max_output_patches"
-            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
+            problem = f"{folder / 'config.json'}: contains no chronos_config with max_output_patches"
+            raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
         if not chronos.get("use_reg_token"):
             raise ModelError(
                 f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "
@@ -278,7 +278,7 @@ class Chronos2(Forecaster):
                     part, prediction_length=windows.horizon, quantile_levels=list(levels), batch_size=self.batch
                 )
                 # float64, because values times the factor may exceed the range of float32.
-                parts += [one[0].double().numpy() for one in quantiles]  # [H, Q]
+                parts += [window_quantiles[0].double().numpy() for window_quantiles in quantiles]  # [H, Q]
         values: np.ndarray = np.swapaxes(np.stack(parts), 1, 2) * factor[:, None, None]  # [W, Q, H]
         return values
 

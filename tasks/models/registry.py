@@ -181,8 +181,8 @@ def _load_plugin_class(entry: EntryPoint) -> type[Family]:
         raise ModelError(f"{owner}: is no subclass of tsfmscope.tasks.models.base.Family; fix that package")
     if PRECISION in inspect.signature(result.load).parameters:
         raise ModelError(f"{owner}: its load takes {PRECISION!r}, an option of every family; give it another name")
-    if lacking := sorted(getattr(result, "__abstractmethods__", ())):
-        raise ModelError(f"{owner}: lacks {', '.join(lacking)}; write them (docs/plugins.md)")
+    if missing := sorted(getattr(result, "__abstractmethods__", ())):
+        raise ModelError(f"{owner}: lacks {', '.join(missing)}; write them (docs/plugins.md)")
     return result
 
 
@@ -191,12 +191,12 @@ def missing_package(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)
     # Without its dependencies: those that uni2ts declares conflict with today's torch and numpy.
-    what = (
+    requirement = (
         f"it with `pip install 'tsfmscope[{extra}]'`, then `pip install --no-deps {package}` (docs/install.md)"
         if extra
         else f"the package that holds {package!r}"
     )
-    return f"module {error.name!r} is missing; install {what}"
+    return f"module {error.name!r} is missing; install {requirement}"
 
 
 def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = None) -> ResolvedRef:
@@ -310,13 +310,13 @@ def load_planned(
     of the environment that the model runs in. options: as in `load`. StaleInputError where the fingerprint is
     another one.
     """
-    found = resolve(ref, allow_hub=True)
-    now = with_code(family, found.fingerprint, environment)
+    checkpoint = resolve(ref, allow_hub=True)
+    now = with_code(family, checkpoint.fingerprint, environment)
     if planned is not None and planned != now:
         raise StaleInputError(
             f"model {ref}: planned with {planned[:12]}, its files and packages are now {now[:12]}; run the stage again"
         )
-    return load(family, found.folder, device=device, options=options)
+    return load(family, checkpoint.folder, device=device, options=options)
 
 
 def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str, Any]) -> Family:

@@ -235,8 +235,8 @@ def block_of(network: Any) -> dict[str, Any] | None:
 
     It is stored in the network's transformers config, or in the network itself if it has no config.
     """
-    found: dict[str, Any] | None = getattr(_config_of(network), BLOCK, None)
-    return found
+    block: dict[str, Any] | None = getattr(_config_of(network), BLOCK, None)
+    return block
 
 
 def set_block(network: Any, block: Mapping[str, Any] | None) -> None:
@@ -279,9 +279,11 @@ def _describe_misfit(full: Widths, plain: bool, shape: Any) -> str | None:
     """Return a description of the shapes that are expected, or None if the shape fits."""
     least = Widths(1 if plain else full.key, 1)
     if isinstance(shape, Mapping):
-        found, biases = [shape.get(field) for field in Widths._fields], shape.get("biases", [])
-        whole = all(type(new) is int and low <= new <= old for low, new, old in zip(least, found, full, strict=True))
-        if whole and isinstance(biases, list | tuple) and all(projection in NAMES for projection in biases):
+        widths, biases = [shape.get(field) for field in Widths._fields], shape.get("biases", [])
+        fits_widths = all(
+            type(new) is int and low <= new <= old for low, new, old in zip(least, widths, full, strict=True)
+        )
+        if fits_widths and isinstance(biases, list | tuple) and all(projection in NAMES for projection in biases):
             return None
     return f"widths of {tuple(least)} to {tuple(full)} (key, value) and biases among {list(NAMES)}"
 

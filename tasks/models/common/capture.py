@@ -239,8 +239,8 @@ def capture(
     states: dict[Any, torch.Tensor] = {}
 
     def keep(key: Any, value: Any, module: torch.nn.Module) -> None:
-        found = _first_tensor(value, module)
-        states[key] = found if take is None else take(key, found)
+        tensor = _first_tensor(value, module)
+        states[key] = tensor if take is None else take(key, tensor)
 
     handles = []
     for key, module in outputs.items():

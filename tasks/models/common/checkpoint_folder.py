@@ -80,8 +80,8 @@ def share(folder: Path) -> None:
     safetensors 0.8 and later writes files that only their owner can read. The permissions are read from a new
     file, because Python can read the umask only by setting it, which affects all threads.
     """
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".mode-") as beside:
-        probe = Path(beside, "probe")
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".mode-") as temporary:
+        probe = Path(temporary, "probe")
         probe.touch()
         mode = stat.S_IMODE(probe.stat().st_mode)
     for path in folder.glob("*.safetensors"):
@@ -110,8 +110,8 @@ def read_config(folder: Path, family: str) -> dict[str, Any]:
     for block in (config, *(value for value in config.values() if isinstance(value, dict))):
         _check_sizes(block, path)
     if not any(folder.glob("*.safetensors")):
-        found = sorted(p.name for p in folder.iterdir())
-        raise ModelError(f"{folder}: got {found}, expected *.safetensors; convert pickled weights to safetensors first")
+        names = sorted(p.name for p in folder.iterdir())
+        raise ModelError(f"{folder}: got {names}, expected *.safetensors; convert pickled weights to safetensors first")
     return config
 
 
@@ -155,12 +155,12 @@ def bounded(folder: Path) -> Iterator[None]:
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
     weights = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".ckpt"))
-    most, made = 4 * weights + SPARE, 0
+    most, n_parameters = 4 * weights + SPARE, 0
 
     def count(module: Any, name: str, parameter: Any) -> None:
-        nonlocal made
-        made += 0 if parameter is None else parameter.numel()
-        if made > most:
+        nonlocal n_parameters
+        n_parameters += 0 if parameter is None else parameter.numel()
+        if n_parameters > most:
             raise ModelError(
                 f"{folder / 'config.json'}: asks for more than {most} numbers, but the weights have {weights} bytes; "
                 "use the config that they were saved with"

@@ -59,9 +59,9 @@ def verify_sums(folder: Path) -> None:
         path = root / name
         if not path.is_relative_to(folder):
             continue
-        found = file_sum(path) if path.is_file() else "no such file"
-        if found != expected:
-            raise _make_damage_error(path, f"SHA-256 {expected}", found)
+        actual = file_sum(path) if path.is_file() else "no such file"
+        if actual != expected:
+            raise _make_damage_error(path, f"SHA-256 {expected}", actual)
 
 
 def file_sum(path: Path) -> str:
@@ -69,8 +69,8 @@ def file_sum(path: Path) -> str:
 
     A process reads a file again only after its inode, its modification time or its size has changed.
     """
-    found = path.stat()
-    return _file_sum(path.absolute(), found.st_ino, found.st_mtime_ns, found.st_size)
+    status = path.stat()
+    return _file_sum(path.absolute(), status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -85,13 +85,13 @@ def factors(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, int]]:
 
     `apply_factors` reads the result.
     """
-    found = {
+    ranks_by_name = {
         layer.name: {
-            projection: one.rank for projection in NAMES if isinstance(one := layer.linear(projection), LowRank)
+            projection: linear.rank for projection in NAMES if isinstance(linear := layer.linear(projection), LowRank)
         }
         for layer in layers
     }
-    return {name: ranks for name, ranks in found.items() if ranks}
+    return {name: ranks for name, ranks in ranks_by_name.items() if ranks}
 
 
 def apply_factors(layers: Iterable[AttentionLayer], ranks_by_layer: Any, location: str) -> None:

@@ -82,8 +82,8 @@ def standardise(
     static = torch.stack((torch.log1p((loc * factor).abs()), torch.log(scale * factor)), dim=1).float()
     fill = torch.zeros_like(loc) if missing == "zero" else loc
     normal = scale.clamp_min(torch.finfo(torch.float32).tiny).float()
-    found = Standardised(values, loc, normal, fill, static)
-    return found._replace(steps=found.apply(values))
+    standardised = Standardised(values, loc, normal, fill, static)
+    return standardised._replace(steps=standardised.apply(values))
 
 
 def features(

@@ -84,8 +84,8 @@ def save_network(network: Any, config: Mapping[str, Any], folder: Path) -> None:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {key: value for key, value in config.items() if key != "patch_size" or value is not None}
-    text = json.dumps({**kept, "attn_dropout_p": 0.0, **attention.config_block(network)}, sort_keys=True, indent=2)
+    entries = {key: value for key, value in config.items() if key != "patch_size" or value is not None}
+    text = json.dumps({**entries, "attn_dropout_p": 0.0, **attention.config_block(network)}, sort_keys=True, indent=2)
     (folder / "config.json").write_text(text + "\n")
     tensors = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
     save_file(tensors, folder / "model.safetensors")
@@ -172,12 +172,12 @@ def _fill(network: Any, folder: Path) -> None:
     Raises ModelError if weights are missing, have another shape, or cannot be read.
     """
     tensors = checkpoint_folder.read_weights(folder)
-    wanted = network.state_dict()
-    missing = sorted(set(wanted) - set(tensors))
-    shapes = [name for name in wanted if name in tensors and tensors[name].shape != wanted[name].shape]
+    expected = network.state_dict()
+    missing = sorted(set(expected) - set(tensors))
+    shapes = [name for name in expected if name in tensors and tensors[name].shape != expected[name].shape]
     if missing or shapes:
         raise ModelError(
             f"{folder}: weights do not fit config.json: missing {missing[:5]}, of another shape {shapes[:5]}; "
             "use the config that they were saved with"
         )
-    network.load_state_dict({name: tensors[name] for name in wanted})
+    network.load_state_dict({name: tensors[name] for name in expected})

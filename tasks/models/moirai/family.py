@@ -237,9 +237,9 @@ class Moirai(Forecaster):
         with torch.random.fork_rng(devices=[]):
             for row, seed in enumerate(seeds):
                 torch.default_generator.manual_seed(seed)
-                one = tree_map(lambda leaf, row=row: leaf[row], parameters)
-                drawn = output.distribution(one, validate_args=False).sample((samples,))  # [S, T, P]
-                paths.append(torch.nan_to_num(drawn, nan=torch.nan).flatten(1).numpy())
+                row_parameters = tree_map(lambda leaf, row=row: leaf[row], parameters)
+                draws = output.distribution(row_parameters, validate_args=False).sample((samples,))  # [S, T, P]
+                paths.append(torch.nan_to_num(draws, nan=torch.nan).flatten(1).numpy())
         return paths
 
     def _parameters(self, packed: Packed, part: slice) -> Any:

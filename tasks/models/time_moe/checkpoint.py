@@ -88,9 +88,9 @@ def read(folder: Path) -> tuple[TimeMoENetwork, dict[str, Any]]:
     with torch.device("meta"), checkpoint_folder.bounded(folder):
         network = TimeMoENetwork(config)
         attention.apply_block(network, attentions(network), block, str(folder / "config.json"))
-    wanted = {name: value.shape for name, value in network.state_dict().items()}
-    missing, unknown = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
-    reshaped = sorted(name for name in set(wanted) & set(state) if state[name].shape != wanted[name])
+    shapes = {name: value.shape for name, value in network.state_dict().items()}
+    missing, unknown = sorted(set(shapes) - set(state)), sorted(set(state) - set(shapes))
+    reshaped = sorted(name for name in set(shapes) & set(state) if state[name].shape != shapes[name])
     if missing or unknown or reshaped:
         raise ModelError(
             f"{folder}: weights do not fit config.json: missing {missing[:5]}, not known {unknown[:5]}, of another "
@@ -105,8 +105,8 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
     """Return the shape, and the `compression` block of a compressed model (else None)."""
     saved, path = checkpoint_folder.read_config(folder, NAME), folder / "config.json"
     if saved.get("model_type") != MODEL_TYPE:
-        got = f"{path}: got model_type {saved.get('model_type')!r}, expected {MODEL_TYPE!r}"
-        raise ModelError(checkpoint_folder.of_other_family(got, NAME))
+        problem = f"{path}: got model_type {saved.get('model_type')!r}, expected {MODEL_TYPE!r}"
+        raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
     fixed = FIXED | {"num_key_value_heads": saved.get("num_attention_heads")}
     if wrong := {key: saved[key] for key, value in fixed.items() if saved.get(key, value) != value}:
         raise ModelError(f"{path}: got {wrong}, expected { ({key: fixed[key] for key in wrong}) } as released")

@@ -206,8 +206,8 @@ class TotemNetwork(PreTrainedModel):
         super().__init__(config)
         tokens = config.context_length // FACTOR
         self.vqvae = VqVae(config)
-        apart = config.code_width != config.d_model
-        self.widen = nn.Linear(config.code_width, config.d_model) if apart else nn.Identity()
+        differs = config.code_width != config.d_model
+        self.widen = nn.Linear(config.code_width, config.d_model) if differs else nn.Identity()
         self.encoder = nn.ModuleList([TotemBlock(config) for _ in range(config.num_hidden_layers)])
         self.dropout = nn.Dropout(config.dropout)
         self.head = nn.Linear(tokens * config.d_model, config.prediction_length)

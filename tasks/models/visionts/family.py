@@ -106,9 +106,12 @@ class VisionTS(Forecaster):
         """
         from tsfmscope.tasks.models.visionts.image import PERIODS
 
-        asked = self.network.config.periodicity
-        named = {1, *(steps for periods in PERIODS.values() for steps in periods if steps <= context)}
-        layouts = [self._layout(context, horizon, period) for period in ([asked] if asked else sorted(named))]
+        fixed_period = self.network.config.periodicity
+        periods_in_context = {1, *(steps for periods in PERIODS.values() for steps in periods if steps <= context)}
+        layouts = [
+            self._layout(context, horizon, period)
+            for period in ([fixed_period] if fixed_period else sorted(periods_in_context))
+        ]
         return {
             "encoder": min(int(self._observed_patches(np.ones((1, context), bool), layout).sum()) for layout in layouts)
         }
@@ -158,8 +161,8 @@ class VisionTS(Forecaster):
             answer = self._forecast_pixels(torch.from_numpy(inputs.values).to(device), layout)
             known = ~torch.isnan(aim)
             losses.append(functional.huber_loss(answer[known], aim[known], reduction="none"))
-        found = torch.cat(losses)
-        loss: torch.Tensor = found.sum() / max(len(found), 1)
+        errors = torch.cat(losses)
+        loss: torch.Tensor = errors.sum() / max(len(errors), 1)
         return loss
 
     def _tokenize(self, windows: Windows) -> Tokens:
@@ -174,8 +177,8 @@ class VisionTS(Forecaster):
         ids = np.full((len(windows), count), -1, dtype=np.int32)
         kinds = np.full((len(windows), 1 + count), TokenKind.PADDING, dtype=np.int8)
         for layout, at in _group_by_layout(layouts).items():
-            rows, shown = slice(count - len(layout.visible), count), inputs.values[at, -layout.length :]
-            patches[at, rows] = draw_patches(torch.from_numpy(shown), layout).numpy()
+            rows, steps = slice(count - len(layout.visible), count), inputs.values[at, -layout.length :]
+            patches[at, rows] = draw_patches(torch.from_numpy(steps), layout).numpy()
             ids[at, rows] = layout.visible
             valued = self._observed_patches(inputs.observed[at, -layout.length :], layout)
             kinds[at, 1 + rows.start :] = np.where(valued, TokenKind.OBSERVATION, TokenKind.PADDING)
@@ -256,8 +259,8 @@ class VisionTS(Forecaster):
         # Rows of padding, which come before CLS.
         before = (ids < 0).sum(dim=1, keepdim=True)
         rows = torch.arange(1 + ids.shape[1], device=device)
-        moved = torch.where(rows < before, rows + 1, torch.where(rows == before, 0, rows))
-        states = torch.cat((start, embedded), dim=1).gather(1, moved[..., None].expand(-1, -1, embedded.shape[-1]))
+        order = torch.where(rows < before, rows + 1, torch.where(rows == before, 0, rows))
+        states = torch.cat((start, embedded), dim=1).gather(1, order[..., None].expand(-1, -1, embedded.shape[-1]))
         mask = None
         if bool((before > 0).any()):
             mask = torch.zeros(len(ids), 1, 1, len(rows), device=device)
@@ -273,15 +276,15 @@ class VisionTS(Forecaster):
 
         from tsfmscope.tasks.models.visionts.image import draw_patches
 
-        found: np.ndarray = (
+        is_observed: np.ndarray = (
             (draw_patches(torch.from_numpy(observed).float(), layout, repeat=False) > 0).any(dim=-1).numpy()
         )
-        return found
+        return is_observed
 
     def _layouts(self, windows: Windows, start: Int32[np.ndarray, " window"]) -> list[Layout]:
         # A context without observed steps is drawn as one step of 0.
         lengths = np.maximum(windows.context.shape[1] - start, 1).tolist()
-        return [self._layout(one, windows.horizon, self._period(windows, one)) for one in lengths]
+        return [self._layout(length, windows.horizon, self._period(windows, length)) for length in lengths]
 
     def _full(self, windows: Windows) -> Layout:
         context = windows.context.shape[1]
@@ -303,8 +306,8 @@ class VisionTS(Forecaster):
 
         if self.network.config.periodicity:
             return int(self.network.config.periodicity)
-        held = [period for period in TRAINED if 2 * period <= context] or [1]
-        return held[int(torch.randint(len(held), ()))]
+        candidates = [period for period in TRAINED if 2 * period <= context] or [1]
+        return candidates[int(torch.randint(len(candidates), ()))]
 
 
 def _largest_filled_context(context: np.ndarray) -> Int64[np.ndarray, " window"]:
@@ -315,13 +318,13 @@ def _largest_filled_context(context: np.ndarray) -> Int64[np.ndarray, " window"]
     steps = context.shape[1]
     halves = np.array(sorted({max(steps >> power, 1) for power in range(steps.bit_length())}))
     filled = np.where(np.isnan(context).all(axis=1), 1, steps - (~np.isnan(context)).argmax(axis=1))
-    found: np.ndarray = halves[np.searchsorted(halves, filled, side="right") - 1]
-    return found
+    largest: np.ndarray = halves[np.searchsorted(halves, filled, side="right") - 1]
+    return largest
 
 
 def _group_by_layout(layouts: list[Layout]) -> dict[Layout, np.ndarray]:
     """Return layout -> the windows that have it."""
-    found: dict[Layout, list[int]] = {}
+    numbers_by_layout: dict[Layout, list[int]] = {}
     for number, layout in enumerate(layouts):
-        found.setdefault(layout, []).append(number)
-    return {layout: np.array(numbers) for layout, numbers in found.items()}
+        numbers_by_layout.setdefault(layout, []).append(number)
+    return {layout: np.array(numbers) for layout, numbers in numbers_by_layout.items()}

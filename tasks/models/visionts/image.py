@@ -89,9 +89,9 @@ def layout(length: int, horizon: int, period: int, *, grid: int, patch: int) -> 
     image ends before the horizon, where the release forecasts too few steps. Then more whole periods are put
     before it.
     """
-    asked = -(-horizon // period)
-    columns = max(-(-length // period), -(-asked // (grid - 1)))
-    share = (columns * period) / (columns * period + asked * period)
+    n_future_columns = -(-horizon // period)
+    columns = max(-(-length // period), -(-n_future_columns // (grid - 1)))
+    share = (columns * period) / (columns * period + n_future_columns * period)
     shown = max(int(share * grid * ALIGN_CONST), 1)
     return Layout(length, horizon, period, columns * period - length, columns, shown, grid, patch)
 
@@ -119,8 +119,8 @@ def _periods(freq: str) -> tuple[int, ...]:
         # pandas renamed H, M, Y and others; files may have the old names.
         warnings.simplefilter("ignore", FutureWarning)
         offset = to_offset(freq)
-    named = PERIODS.get(norm_freq_str(offset.name), ())
-    return tuple(steps // offset.n for steps in named if steps % offset.n == 0)
+    periods = PERIODS.get(norm_freq_str(offset.name), ())
+    return tuple(steps // offset.n for steps in periods if steps % offset.n == 0)
 
 
 def to_pixel_values(context: Float[np.ndarray, "window step"]) -> Scaled:

@@ -209,8 +209,8 @@ class WaveToken(shared.T5Ids, shared.T5Family):
             series = self.bins.series(self.bins.centres(np.maximum(sampled - SPECIAL, 0)))
             paths.append(series * scale[:, None, None] + loc[:, None, None])  # [W, S, P]
             history = np.concatenate((history, np.median(paths[-1], axis=1)), axis=1)
-        whole = np.concatenate(paths, axis=2)[:, :, : windows.horizon]
-        quantiles: np.ndarray = np.moveaxis(np.quantile(whole, levels, axis=1), 0, 1)
+        joined = np.concatenate(paths, axis=2)[:, :, : windows.horizon]
+        quantiles: np.ndarray = np.moveaxis(np.quantile(joined, levels, axis=1), 0, 1)
         return quantiles
 
     def _round_up(self, steps: int) -> int:

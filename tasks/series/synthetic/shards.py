@@ -51,13 +51,13 @@ class CorpusOptions:
 
 def load_real(names: Iterable[str]) -> list[Series]:
     """Load the real series of the mixtures: Parquet files, or names after "bundled:"."""
-    found: list[Series] = []
+    all_series: list[Series] = []
     for name in names:
         if name.startswith(REAL_PREFIX):
-            found += load_bundled(name.removeprefix(REAL_PREFIX))
+            all_series += load_bundled(name.removeprefix(REAL_PREFIX))
         else:
-            found += load_parquet(Path(name)).series
-    return found
+            all_series += load_parquet(Path(name)).series
+    return all_series
 
 
 def shard_tables(
