@@ -45,7 +45,7 @@ class Measurement(NamedTuple):
     peak_mb: float
 
 
-def released(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
+def draw_released(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
     """Draw a series like sample_from_gp_prior in scripts/kernel-synth.py of chronos-forecasting."""
     from sklearn.gaussian_process import GaussianProcessRegressor
 

@@ -33,7 +33,7 @@ def main(params: Params) -> None:
     """Write data/tokens."""
     with open_store("tokens", params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
-        out.write("skipped", skipped())
+        out.write("skipped", list_skipped())
 
 
 def plan(params: Params) -> Iterator[PlannedJob]:
@@ -56,7 +56,7 @@ def spec(params: Params, cell: planning.Cell, model: Mapping[str, Any]) -> Token
     )
 
 
-def skipped() -> Iterator[dict[str, Any]]:
+def list_skipped() -> Iterator[dict[str, Any]]:
     """Yield the number of series without a window by cell and reason, from the metadata of the dumps."""
     for row in planning.dumps("tokens"):
         metadata = dump_metadata(Path(DATA, "tokens", row["path"]))

@@ -102,7 +102,7 @@ class PatchLine(Forecaster):
         if (kind := config.pop("model_type", None)) != cls.name:
             got = f"{folder / 'config.json'}: got model_type {kind!r}, expected {cls.name!r}"
             raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
-        with checkpoint_folder.bounded(folder):
+        with checkpoint_folder.limit_parameters(folder):
             model = cls.new(config, seed=0)
             model.network.load_state_dict(checkpoint_folder.read_weights(folder))
         model.network.to(device)

@@ -66,7 +66,7 @@ def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: 
         "input_stack": family.stacks[0],
         "output_stack": family.output_stack,
         "source": {True: "committed", False: "trained"}[committed] if job else checkpoint.source,
-        "ref": checkpoint.pinned(ref),
+        "ref": checkpoint.pin(ref),
         "fingerprint": registry.with_code(
             model.family, checkpoint.fingerprint, environment.digest if environment else ""
         ),

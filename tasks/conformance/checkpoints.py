@@ -78,7 +78,7 @@ def a_saved_model_loads_as_it_was(subject: Subject) -> str:
 
 def a_checkpoint_is_safe_and_whole(subject: Subject) -> str:
     """A saved folder has config.json and safetensors, nothing pickled, the same bytes when saved again."""
-    folder, again = subject.saved, subject.scratch / "again"
+    folder, again = subject.saved_folder, subject.scratch / "again"
     names = sorted(path.name for path in folder.iterdir())
     demand("config.json" in names, f"got {names}, expected config.json")
     demand(any(name.endswith(".safetensors") for name in names), f"got {names}, expected *.safetensors")
@@ -95,7 +95,7 @@ def a_broken_checkpoint_is_refused(subject: Subject) -> str:
     """A folder that is missing, has no config, a broken one, no weights or cut ones, ends in a ModelError."""
     for name, damage in _DAMAGES.items():
         folder = subject.scratch / name.replace(" ", "-")
-        shutil.copytree(subject.saved, folder)
+        shutil.copytree(subject.saved_folder, folder)
         damage(folder)
         try:
             subject.family.load(folder)
@@ -114,7 +114,7 @@ def half_precision_loads_in_float32(subject: Subject) -> str:
     weights, results = _weights(subject.copy()), []
     for dtype in (torch.float16, torch.bfloat16):
         folder = subject.scratch / str(dtype).removeprefix("torch.")
-        shutil.copytree(subject.saved, folder)
+        shutil.copytree(subject.saved_folder, folder)
         _store_as(folder, dtype)
         try:
             loaded = subject.family.load(folder)

@@ -67,7 +67,7 @@ def forecasts_depend_on_the_context(subject: Subject) -> str:
 
 def every_block_changes_states_and_forecasts(subject: Subject) -> str:
     """Other weights of a block change its own states and the forecast, and no state before the block."""
-    model = subject.perturbed
+    model = subject.perturbed_model
     windows, count = subject.windows(2), 0
     tokens = model.tokenize(windows)
     states = states_of(model, tokens)

@@ -28,7 +28,7 @@ WRITERS = ("o", "mlp_out")
 
 def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
     """Every matrix of a block's parameters is named once, but for embeddings and the modules of `unnamed`."""
-    model = subject.perturbed
+    model = subject.perturbed_model
     matrices_by_block = named_in_blocks(model)
     if model.compression is not None:
         raise NotApplicable("the model is compressed: its matrices are products of two")

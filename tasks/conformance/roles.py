@@ -60,7 +60,7 @@ class Use:
 
 def matrices_fit_their_names(subject: Subject) -> str:
     """q changes its own row of o's input, k other rows too; v and a gated mlp_in enter linearly."""
-    model = subject.perturbed
+    model = subject.perturbed_model
     matrices_by_block, one_pass, n_checked = named_in_blocks(model), model._pass(subject.tokens), 0
     for key, block in blocks_of(model, subject).items():
         uses = [

@@ -35,7 +35,7 @@ def layers_come_in_order(subject: Subject) -> str:
 
 def layers_are_those_of_the_config(subject: Subject) -> str:
     """The blocks of every stack are as many as a saved config.json states, or a multiple of that."""
-    config = json.loads((subject.saved / "config.json").read_text())
+    config = json.loads((subject.saved_folder / "config.json").read_text())
     counts = {key: n for key, n in _numbers(config) if DEPTH.search(key) and n > 0}
     if not counts:
         raise NotApplicable("no key of config.json with layer, depth or block in its name holds a number")

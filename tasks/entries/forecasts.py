@@ -91,11 +91,11 @@ def forecast_rows(
         keep_quantiles=spec.keep_quantiles,
         seed_of=lambda name: lens.window_seed(key, name),
     )
-    rows = {skip.series: unscored(skip.reason) for skip in skipped} | scored
+    rows = {skip.series: unscored_columns(skip.reason) for skip in skipped} | scored
     return [_row(spec, model, item, rows[item.series], earlier) for item in series]
 
 
-def unscored(reason: str) -> dict[str, Any]:
+def unscored_columns(reason: str) -> dict[str, Any]:
     """Return the scores of a window without a forecast: sums of 0, null ratios, and the reason."""
     sums = {"squared_error": 0.0, "nmse_denominator": 0.0, "quantile_loss": 0.0, "target_abs": 0.0}
     ratios = dict.fromkeys(("nmse", "nmse_power", "wql_window", "mase", "seasonal_error", "quantiles"))

@@ -121,11 +121,11 @@ def _build(spec: type[S], entries: Mapping[str, Any], location: str) -> S:
         if field.is_flat:
             values[field.name] = _build(field.type, entries, location)
         elif field.name in entries:
-            values[field.name] = _typed(field.type, entries[field.name], f"{location}.{field.name}")
+            values[field.name] = _convert(field.type, entries[field.name], f"{location}.{field.name}")
     return spec(**values)
 
 
-def _typed(expected: Any, value: Any, location: str) -> Any:
+def _convert(expected: Any, value: Any, location: str) -> Any:
     """Convert a value of the plain dict to a field's type; ValueError if it has another type."""
     if isinstance(expected, type) and issubclass(expected, Spec) and isinstance(value, Mapping):
         return _parse(expected, value, location)
@@ -133,13 +133,13 @@ def _typed(expected: Any, value: Any, location: str) -> Any:
     if origin in (Union, types.UnionType):
         for argument in arguments:
             if _has_outer_type(argument, value):
-                return _typed(argument, value, location)
+                return _convert(argument, value, location)
     elif _has_outer_type(expected, value):
         if origin is tuple:
-            return tuple(_typed(arguments[0], item, f"{location}[{n}]") for n, item in enumerate(value))
+            return tuple(_convert(arguments[0], item, f"{location}[{n}]") for n, item in enumerate(value))
         if isinstance(origin, type) and issubclass(origin, Mapping):
             return {
-                _typed(arguments[0], name, location): _typed(arguments[1], value[name], f"{location}.{name}")
+                _convert(arguments[0], name, location): _convert(arguments[1], value[name], f"{location}.{name}")
                 for name in value
             }
         return value

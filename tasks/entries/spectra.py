@@ -149,7 +149,7 @@ def token_angles(job: Job, data: pa.Table, model: Family) -> Result:
     sample = tokens.take([window])
     token_ids = np.flatnonzero(valued[window])[: spec.tokens]
     location = {"what": "tokens", "matrix": None, "stack": stack, "layer": 0}
-    rows = angle_rows(embedded(model, sample, stack, token_ids))
+    rows = angle_rows(embed_tokens(model, sample, stack, token_ids))
     return Result([spec.cell.to_dict() | location | row for row in rows], tokens=window_tokens(sample))
 
 
@@ -185,7 +185,7 @@ def token_plane(job: Job, data: pa.Table, model: Family) -> Result:
     tokens = sample_windows(tokens_from_table(data), spec.rows, job.spec_seed)
     types, values = tokens.types.get(stack), model.id_values()
     token_ids = plane_tokens(tokens, stack, spec.tokens, job.spec_seed)
-    plane = leading_plane(embedded(model, tokens, stack, token_ids))
+    plane = leading_plane(embed_tokens(model, tokens, stack, token_ids))
     rows = []
     for number, (token, (x, y)) in enumerate(zip(token_ids.tolist(), plane.tolist(), strict=True)):
         kind = None if types is None else int(types.reshape(-1)[token])
@@ -207,7 +207,7 @@ def plane_tokens(tokens: Tokens, stack: str, count: int, seed: int) -> np.ndarra
     return np.sort(valued[order])
 
 
-def embedded(model: Family, tokens: Tokens, stack: str, token_ids: np.ndarray) -> np.ndarray:
+def embed_tokens(model: Family, tokens: Tokens, stack: str, token_ids: np.ndarray) -> np.ndarray:
     """Return layer 0 of these tokens, [N, d]."""
     with in_batches(model, _batch(tokens)):
         return next(model.hidden_states(tokens, {stack: token_ids})).states

@@ -64,7 +64,7 @@ def step(table: AugmentedPoints, groups: Sequence[Centres], spread: ParallelMap)
     equal distances to several centres counts for each of them. Products are in the table's dtype, sums over
     blocks in float64.
     """
-    sums, nearest = assigned(table, groups, table.rows, spread)
+    sums, nearest = sum_by_centre(table, groups, table.rows, spread)
     answers = []
     for centres, total, near in zip(groups, _split(sums, groups), np.split(nearest, _ends(groups, 1)), strict=True):
         counts = total[..., -1:]
@@ -80,7 +80,7 @@ def to_full_space(
 
     A centre without rows keeps its coordinates in the leading axes and gets zero in the others.
     """
-    sums, _ = assigned(table, groups, full.rows, spread)
+    sums, _ = sum_by_centre(table, groups, full.rows, spread)
     answers = []
     for centres, total in zip(groups, _split(sums, groups), strict=True):
         counts = total[..., -1:]
@@ -90,7 +90,7 @@ def to_full_space(
     return answers
 
 
-def assigned(
+def sum_by_centre(
     table: AugmentedPoints, groups: Sequence[Centres], summed: np.ndarray, spread: ParallelMap
 ) -> tuple[np.ndarray, ...]:
     """Sum rows of `summed` by nearest centre [ΣRK, ·], and Σ (‖c‖² - 2 c·x) over rows [ΣR], in float64."""

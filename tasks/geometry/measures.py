@@ -195,7 +195,7 @@ def presets() -> list[str]:
     return list(dict.fromkeys(measure.preset for measure in MEASURES if measure.preset))
 
 
-def unmeasured() -> dict[str, Any]:
+def unmeasured_columns() -> dict[str, Any]:
     """Return every column of MEASURES with its value where nothing was measured."""
     row: dict[str, Any] = {name: None for measure in MEASURES for name in measure.columns}
     for measure in MEASURES:

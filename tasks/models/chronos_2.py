@@ -229,7 +229,7 @@ class Chronos2(Forecaster):
 
         def forward(part: slice) -> None:
             patches, masks = (torch.from_numpy(np.array(arrays[name][part])) for name in ("patches", "masks"))
-            states, attended = self._embedded(patches.to(network.device), masks.to(network.device), ahead)
+            states, attended = self._embed_patches(patches.to(network.device), masks.to(network.device), ahead)
             at = torch.arange(states.shape[1], device=states.device)[None]
             over_time = encoder._expand_and_invert_time_attention_mask(attended, states.dtype)
             # Not the package's mask: it lets a padding row read those of the other windows in its
@@ -242,7 +242,9 @@ class Chronos2(Forecaster):
 
         return Pass({"encoder": Stack(encoder.block, encoder.final_layer_norm)}, forward)
 
-    def _embedded(self, patches: torch.Tensor, masks: torch.Tensor, ahead: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _embed_patches(
+        self, patches: torch.Tensor, masks: torch.Tensor, ahead: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the input of block 0, [B, T, d], and a mask of the attended rows, [B, T].
 
         The rows are the context's patches, REG, and the horizon's patches.

@@ -54,7 +54,7 @@ def code(entry: EntryPoint) -> str:
     top = entry.module.partition(".")[0]
     spec = importlib.util.find_spec(top)
     if spec is None:
-        raise ModelError(f"{described(entry)}: module {top!r} is missing; install that package again")
+        raise ModelError(f"{describe(entry)}: module {top!r} is missing; install that package again")
     digest = hashlib.sha256()
     for name, path in sorted(_files(spec)):
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
@@ -76,7 +76,7 @@ def codes() -> dict[str, list[str]]:
     return codes_by_name
 
 
-def described(entry: EntryPoint) -> str:
+def describe(entry: EntryPoint) -> str:
     """Return family, package and class, as the beginning of an error message."""
     return f"family {entry.name} of package {package(entry)} ({entry.value})"
 

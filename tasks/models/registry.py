@@ -79,7 +79,7 @@ class ResolvedRef:
     source: str
     revision: str | None = None
 
-    def pinned(self, reference: str) -> str:
+    def pin(self, reference: str) -> str:
         """Return a reference that always means these files: one of the hub gets the hub's commit.
 
         A reference to a folder is returned as it is.
@@ -117,7 +117,7 @@ def family_class(name: str) -> type[Family]:
         module, _, attribute = FAMILIES[name].partition(":")
         result: type[Family] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        owner = plugins.described(entry) if entry else f"family {name} ({FAMILIES[name]})"
+        owner = plugins.describe(entry) if entry else f"family {name} ({FAMILIES[name]})"
         raise ModelError(f"{owner}: {missing_package(error)}") from error
     return result
 
@@ -163,7 +163,7 @@ def _load_plugin_class(entry: EntryPoint) -> type[Family]:
     ModelError, naming the package and the fix, where its module does not import or the class is not a usable
     Family. A ModuleNotFoundError is passed on.
     """
-    owner = plugins.described(entry)
+    owner = plugins.describe(entry)
     try:
         module = importlib.import_module(entry.module)
     except ModuleNotFoundError:
@@ -325,7 +325,7 @@ def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str
     options: keywords of the family's `load`, and PRECISION, which every family has. Raises what
     `family_class` and the family's `load` raise, and ValueError for an unknown precision.
     """
-    model = family_class(family).load(folder, device=device, **stored(options))
+    model = family_class(family).load(folder, device=device, **stored_options(options))
     if PRECISION in options:
         from tsfmscope.tasks.models.common.precision import run_in
 
@@ -333,7 +333,7 @@ def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str
     return model
 
 
-def stored(options: Mapping[str, Any]) -> dict[str, Any]:
+def stored_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a model that is to be changed and saved: all but PRECISION."""
     return {name: value for name, value in options.items() if name != PRECISION}
 

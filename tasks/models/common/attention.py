@@ -49,7 +49,7 @@ class Projections(NamedTuple):
         """Dimensions of one head."""
         return Widths(self.q.shape[1], self.v.shape[1])
 
-    def sliced(self, widths: Widths) -> Self:
+    def slice_heads(self, widths: Widths) -> Self:
         """Return the first dimensions of every head.
 
         If the weights are random, the narrower heads have the same distribution.

@@ -145,7 +145,7 @@ def _check_sizes(block: Mapping[str, Any], path: Path) -> None:
 
 
 @contextmanager
-def bounded(folder: Path) -> Iterator[None]:
+def limit_parameters(folder: Path) -> Iterator[None]:
     """Limit the size of a network that is built while the context is open to that of the folder's weights.
 
     Raises ModelError if the network has far more numbers than the weight files have bytes, or if building or
@@ -203,7 +203,7 @@ def load_network(model_class: Any, folder: Path, device: str, **changes: Any) ->
     """
     import torch
 
-    with bounded(folder):
+    with limit_parameters(folder):
         if (folder / COMPRESSED).is_file():
             config = model_class.config_class.from_pretrained(folder, local_files_only=True, **changes)
             # transformers' own setting for the name of the weight file; saving drops it.

@@ -162,7 +162,7 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
 
     released = (folder / RELEASED).is_file() and not any(folder.glob("*.safetensors"))
     config, state, block = (*_read_released(folder / RELEASED), None) if released else _read_saved(folder)
-    with torch.device("meta"), checkpoint_folder.bounded(folder):
+    with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
         network = make_network(config)
         attention.apply_block(network, attentions(network), block, str(folder / "config.json"))
     shapes = {f"{PREFIX}{name}": value.shape for name, value in network.state_dict().items()}

@@ -92,9 +92,9 @@ class PathDecoder:
         states = network.transformer.wte(inputs)
         positions = slice(0, self.tokens)
         for block in network.blocks:
-            query, key, value = block.attn.projected(block.rms_1(states), self._cos[positions], self._sin[positions])
+            query, key, value = block.attn.project(block.rms_1(states), self._cos[positions], self._sin[positions])
             heads = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-            states = states + block.attn.joined(heads)
+            states = states + block.attn.join_heads(heads)
             states = states + block.mlp(block.rms_2(states))
             self._context.append((key, value))
             room = (*key.shape[:2], paths, horizon)
@@ -112,7 +112,7 @@ class PathDecoder:
 
     def _attend(self, attention: Attention, states: torch.Tensor, index: int, step: int) -> torch.Tensor:
         position = self.tokens + step
-        query, key, value = attention.projected(states, self._cos[position], self._sin[position])  # [W, h, S, d_h]
+        query, key, value = attention.project(states, self._cos[position], self._sin[position])  # [W, h, S, d_h]
         (keys, values), (own_keys, own_values) = self._context[index], self._own[index]
         own_keys[..., step, :], own_values[..., step, :] = key, value
         query = (query / math.sqrt(query.shape[-1])).contiguous()
@@ -121,4 +121,4 @@ class PathDecoder:
         weights = torch.softmax(torch.cat((shared, own), dim=-1), dim=-1)
         over_context, over_own = weights.split((self.tokens, step + 1), dim=-1)
         from_own = (over_own[..., None, :] @ own_values[..., : step + 1, :])[..., 0, :]
-        return attention.joined(over_context @ values + from_own)
+        return attention.join_heads(over_context @ values + from_own)

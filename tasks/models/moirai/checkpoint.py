@@ -67,7 +67,7 @@ def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
     if missing := sorted({*REQUIRED, "distr_output", "max_seq_len"} - set(config)):
         raise ModelError(checkpoint_folder.of_other_family(f"{path}: keys {missing} are missing", FAMILY))
     full = {**DEFAULTS, **{key: value for key, value in config.items() if key in DEFAULTS or key in REQUIRED}}
-    with checkpoint_folder.bounded(folder):
+    with checkpoint_folder.limit_parameters(folder):
         if wrong := _find_problem(full):
             raise ValueError(wrong)
         network = _module(full)

@@ -67,16 +67,16 @@ class StepDecoder:
         hidden = self._stack.embed_tokens(ids.flatten()).t().contiguous()  # [d, paths]
         for index, block in enumerate(self._stack.block):
             own, cross, dense = block.layer
-            self._attend_own(own.SelfAttention, self._normed(own.layer_norm, hidden), index, step, hidden)
-            self._attend_cross(cross.EncDecAttention, self._normed(cross.layer_norm, hidden), index, hidden)
-            self._feed(dense.DenseReluDense, self._normed(dense.layer_norm, hidden), hidden)
-        hidden = self._normed(self._stack.final_layer_norm, hidden)
+            self._attend_own(own.SelfAttention, self._normalise(own.layer_norm, hidden), index, step, hidden)
+            self._attend_cross(cross.EncDecAttention, self._normalise(cross.layer_norm, hidden), index, hidden)
+            self._feed(dense.DenseReluDense, self._normalise(dense.layer_norm, hidden), hidden)
+        hidden = self._normalise(self._stack.final_layer_norm, hidden)
         if self.network.config.scale_decoder_outputs:
             hidden *= self.network.model_dim**-0.5
         logits: torch.Tensor = _rows(self.network.lm_head, hidden.t()).view(*ids.shape, -1)
         return logits if step else logits.repeat(1, self.samples, 1)
 
-    def _normed(self, norm: Any, hidden: torch.Tensor) -> torch.Tensor:
+    def _normalise(self, norm: Any, hidden: torch.Tensor) -> torch.Tensor:
         """Apply T5's norm to columns, in a buffer that is reused.
 
         The mean is computed as a product, which is faster than a reduction.

@@ -134,7 +134,7 @@ class T5Family(T5Stacks, Forecaster):
             with_compression_block(cls._network_class(config), attentions), folder, device
         )
         # The package's tokeniser checks the rest of its block.
-        with checkpoint_folder.bounded(folder):
+        with checkpoint_folder.limit_parameters(folder):
             return cls(network)
 
     @classmethod

@@ -97,7 +97,7 @@ class Tabular(Family):
         shape = {name: config[name] for name in names}
         if wrong := _find_problem(shape):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
-        with checkpoint_folder.bounded(folder):
+        with checkpoint_folder.limit_parameters(folder):
             network = checkpoint_folder.build(lambda: Tab2D(**shape), 0)
         apply_block(network, attentions(network), config.get(BLOCK), str(folder / "config.json"))
         _read_weights(network, folder)

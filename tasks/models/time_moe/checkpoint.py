@@ -85,7 +85,7 @@ def read(folder: Path) -> tuple[TimeMoENetwork, dict[str, Any]]:
 
     config, block = _config(folder)
     state = checkpoint_folder.read_weights(folder)
-    with torch.device("meta"), checkpoint_folder.bounded(folder):
+    with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
         network = TimeMoENetwork(config)
         attention.apply_block(network, attentions(network), block, str(folder / "config.json"))
     shapes = {name: value.shape for name, value in network.state_dict().items()}

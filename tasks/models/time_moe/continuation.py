@@ -61,7 +61,7 @@ class Reader:
         states = network.model.embed_layer(values)
         for index, block in enumerate(network.blocks):
             normed = block.input_layernorm(states)
-            query, key, value = block.self_attn.projected(normed, cos, sin)
+            query, key, value = block.self_attn.project(normed, cos, sin)
             keys, all_values = self._store(index, key, value)
             states = states + block.self_attn.attend(query, keys, all_values, mask, causal=free and first == 0)
             states = states + block.ffn_layer(block.post_attention_layernorm(states))[0]

@@ -107,7 +107,7 @@ class Attention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, width) for _ in range(3))
         self.o_proj = nn.Linear(width, width, bias=False)
 
-    def projected(
+    def project(
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return rotated queries and keys, and values, [B, h, T, width of a head], of states [B, T, d]."""
@@ -131,7 +131,7 @@ class Attention(nn.Module):
     def forward(
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        return self.attend(*self.projected(states, cos, sin), mask, causal=mask is None)
+        return self.attend(*self.project(states, cos, sin), mask, causal=mask is None)
 
 
 class Block(nn.Module):

@@ -134,7 +134,7 @@ class TimesFMFamily(Forecaster):
         import torch
 
         steps = timesfm_patches.pad_to_patches(context.cpu().numpy(), self._size, self.max_context)
-        ready, device = self._patched(steps), self.network.device
+        ready, device = self._make_patches(steps), self.network.device
         answers = self._outputs(self._decode(*self._tensors(ready.patches, ready.masks)))  # [B, T, H, 1 + Q]
         past = np.where(steps.missing, np.nan, steps.values)
         known = np.concatenate((past, future.cpu().numpy().astype(np.float64)), axis=1)
@@ -188,7 +188,7 @@ class TimesFMFamily(Forecaster):
         """Return the network without its head."""
 
     @abstractmethod
-    def _patched(self, steps: Steps) -> Patched: ...
+    def _make_patches(self, steps: Steps) -> Patched: ...
 
     @abstractmethod
     def _decode(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
@@ -207,7 +207,7 @@ class TimesFMFamily(Forecaster):
         return int(self.network.config.patch_length)
 
     def _tokenize(self, windows: Windows) -> Tokens:
-        ready = self._patched(timesfm_patches.pad_to_patches(windows.context, self._size, self.max_context))
+        ready = self._make_patches(timesfm_patches.pad_to_patches(windows.context, self._size, self.max_context))
         kinds = np.where(ready.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         return Tokens(
             arrays={
@@ -237,7 +237,7 @@ class TimesFMFamily(Forecaster):
         history, blocks = windows.context.astype(np.float64), []
         freq = np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64)
         for _ in range(0, windows.horizon, self.prediction_length):
-            ready = self._patched(timesfm_patches.pad_to_patches(history, self._size, self.max_context))
+            ready = self._make_patches(timesfm_patches.pad_to_patches(history, self._size, self.max_context))
             inputs = (ready.patches, ready.masks, freq)
             parts = [
                 self._run_network(*self._tensors(*(array[start : start + self.batch] for array in inputs)))
