@@ -116,7 +116,7 @@ def test_the_first_layer_of_the_container_installs_from_the_files_that_are_there
     here = tmp_path / "here"
     here.mkdir()
     first = CONTAINER.read_text().partition("RUN make setup")[0]
-    for line in re.findall(r"^COPY --chown=lens:lens (.*) \S+$", first, re.MULTILINE):
+    for line in re.findall(r"^COPY --chown=scope:scope (.*) \S+$", first, re.MULTILINE):
         for name in line.split():
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
             copy(ROOT / name, here / name)
@@ -130,7 +130,7 @@ def test_the_first_layer_of_the_container_installs_from_the_files_that_are_there
 
 def test_what_the_container_file_copies_is_there_and_its_last_user_is_not_root() -> None:
     text = CONTAINER.read_text()
-    for line in re.findall(r"^COPY --chown=lens:lens (.*) \S+$", text, re.MULTILINE):
+    for line in re.findall(r"^COPY --chown=scope:scope (.*) \S+$", text, re.MULTILINE):
         assert all((ROOT / name).exists() for name in line.split())
     assert re.findall(r"^USER (.*)$", text, re.MULTILINE) == ["1000"]
     assert 'CMD ["make", "repro"]' in text

@@ -85,34 +85,34 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
     call(*tool, "venv", "--python", sys.executable, tmp_path / "venv", at=here)
     install = (*tool, "pip", "install", "--python", python, "--constraint", ROOT / "constraints.txt")
     call(*install, f"{built[1]}[moirai,s3,environments]", at=here)
-    lens = python.with_name("tsfmscope")
-    assert call(lens, "--version", at=here) == f"tsfmscope {VERSION}\n"
-    assert "pip install --no-deps uni2ts" in call(lens, "inspect", "moirai-nano", "nile", at=here, code=1)
+    program = python.with_name("tsfmscope")
+    assert call(program, "--version", at=here) == f"tsfmscope {VERSION}\n"
+    assert "pip install --no-deps uni2ts" in call(program, "inspect", "moirai-nano", "nile", at=here, code=1)
     call(*install, "--no-deps", "uni2ts", at=here)
 
-    found = {one["name"]: one["state"] for one in json.loads(call(lens, "doctor", "--json", at=here))}
+    found = {one["name"]: one["state"] for one in json.loads(call(program, "doctor", "--json", at=here))}
     assert found["family moirai"] == found["packages"] == "ok"
     assert "missing" not in found.values()
     for model in ("chronos-bolt-nano", "moirai-nano"):
         inspect = ("inspect", model, "nile", "--json")
-        assert call(lens, *inspect, at=here) == call(sys.executable, "-m", "tsfmscope", *inspect, at=ROOT)
-    (vector,) = json.loads(call(lens, "embed", "chronos-bolt-nano", "nile", "--json", at=here))
+        assert call(program, *inspect, at=here) == call(sys.executable, "-m", "tsfmscope", *inspect, at=ROOT)
+    (vector,) = json.loads(call(program, "embed", "chronos-bolt-nano", "nile", "--json", at=here))
     assert len(vector["vector"]) == 64
-    exported = json.loads(call(lens, "export", "chronos-bolt-nano", "copy", "--dense", "--json", at=here))
+    exported = json.loads(call(program, "export", "chronos-bolt-nano", "copy", "--dense", "--json", at=here))
     assert (exported["family"], exported["is_compressed"]) == ("chronos-bolt", False)
-    call(lens, "inspect", "chronos-bolt-nano", "nile", "--out", "look.html", at=here)
-    call(lens, "compress", "chronos-bolt-nano", "small", "--to", "0.5", "--data", "nile", "--context", "64", at=here)
-    dense = json.loads(call(lens, "export", "small", "dense", "--dense", "--json", at=here))
+    call(program, "inspect", "chronos-bolt-nano", "nile", "--out", "look.html", at=here)
+    call(program, "compress", "chronos-bolt-nano", "small", "--to", "0.5", "--data", "nile", "--context", "64", at=here)
+    dense = json.loads(call(program, "export", "small", "dense", "--dense", "--json", at=here))
     assert dense["was_compressed"] and not dense["is_compressed"]
-    assert "zeta" in call(lens, "tables", "geometry", at=here)
+    assert "zeta" in call(program, "tables", "geometry", at=here)
     assert "no database at" in call(python, "-m", "tsfmscope", "sql", "select 1", at=here, code=2)
     assert "run from the repository's root" in call(
-        lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here, code=2
+        program, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here, code=2
     )
     (default,) = (tmp_path / "venv").rglob("stages/default/params.yaml")
     (here / "params.yaml").write_text(default.read_text())
-    call(lens, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here)
-    assert "mine" in call(lens, "plan", at=here)
+    call(program, "new", "study", "mine", "--models", "chronos-bolt-nano", "--measures", "weights", at=here)
+    assert "mine" in call(program, "plan", at=here)
     assert {path.name for path in here.iterdir()} == FOREIGN_NAMES | {
         "look.html",
         "small",

@@ -9,7 +9,7 @@ from tsfmscope.store.tables.columns import IDENTITY, LAYER, NORMED, SEED, STACK,
 
 _SPEARMAN = (
     "rank correlation of isotropy with log NMSE; negative if more isotropic cells have less error "
-    "(docs/science.md, Does one predict the other?)"
+    "(docs/science.md, Correlation of isotropy and error)"
 )
 _SHARE = "ratio of a Jacobian's norm to its bound; above 1 the bound fails [ratio]"
 # Column name -> meaning, in any view that does not define its own in OWN.
@@ -33,7 +33,7 @@ MEANINGS: Mapping[str, str] = {
     "reason": "reason for a null number of the row",
     "spearman": _SPEARMAN,
     "pearson": "linear correlation of isotropy with log NMSE",
-    "kendall": "Kendall's tau-b of isotropy with log NMSE (docs/science.md, Does one predict the other?)",
+    "kendall": "Kendall's tau-b of isotropy with log NMSE (docs/science.md, Correlation of isotropy and error)",
     "isotropy": "measure, with its sign chosen so that larger is more isotropic",
     "value": "measure, as it is defined",
     "log_nmse": "log of the mean NMSE over windows, at least log nmse_floor [nats] (docs/science.md, Error)",
@@ -122,7 +122,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "n_floored": "units with an NMSE below the floor [units]",
         "double_centred": (
             "correlation after subtraction of the means of data sets and of models "
-            "(docs/science.md, Does one predict the other?)"
+            "(docs/science.md, Correlation of isotropy and error)"
         ),
         "double_centred_p": "p-value of double_centred, from permutations of whole data sets",
         "double_centred_p_bh": "double_centred_p after Benjamini-Hochberg adjustment",
@@ -198,7 +198,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "isotropy_sd": "standard deviation of isotropy over the units",
         "slope": (
             "change of log NMSE per standard deviation of isotropy [nats per s.d.] "
-            "(docs/science.md, Does one predict the other?)"
+            "(docs/science.md, Correlation of isotropy and error)"
         ),
     },
     "partition_spread": {
@@ -223,7 +223,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "sign_test": {
         "share": (
             "share of units in which the more isotropic one has less error "
-            "(docs/science.md, Does one predict the other?)"
+            "(docs/science.md, Correlation of isotropy and error)"
         )
     },
     "skipped_summary": {

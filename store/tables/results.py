@@ -428,7 +428,7 @@ TABLES = (
                 F64,
                 "two-sided p-value",
                 "",
-                "docs/science.md, Does one predict the other?",
+                "docs/science.md, Correlation of isotropy and error",
                 True,
                 needs_reason=True,
                 range=(0, 1),

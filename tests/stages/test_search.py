@@ -88,7 +88,7 @@ def test_a_trial_is_the_recipe_with_a_schedule_and_a_seed(tmp_path: Path) -> Non
 
 
 def test_a_recipe_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ParamsError, match=r"pretraining\.recipe names 'toys'.*did you mean 'toy'"):
+    with pytest.raises(ParamsError, match=r"pretraining\.recipe: unknown name 'toys'; did you mean 'toy'"):
         params(tmp_path, recipe="toys")
 
 

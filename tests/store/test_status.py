@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tsfmscope.store.errors import StoreError
 from tsfmscope.store.lock import Lock
 from tsfmscope.store.status import Status, read_statuses, state, write_status
 
@@ -49,5 +50,5 @@ def test_state_follows_from_the_lock(tmp_path: Path) -> None:
 
 def test_a_broken_status_is_named(tmp_path: Path) -> None:
     (tmp_path / "geometry.json").write_text('{"stage": "geometry"')
-    with pytest.raises(ValueError, match=r"geometry\.json: not a status that this version writes.*delete it"):
+    with pytest.raises(StoreError, match=r"geometry\.json: not a status that this version writes.*delete it"):
         read_statuses(tmp_path)

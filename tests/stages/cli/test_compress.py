@@ -125,7 +125,7 @@ def test_a_model_of_thin_factors_is_named_with_what_to_compress_instead() -> Non
     done = run("small", "smaller", *HOW, "--to", "0.5")
     assert done.exit_code == 1
     assert "small: q, k, v, o of encoder.1.self are thin factors" in done.stderr
-    assert "compress the model that it was made from" in " ".join(done.stderr.split())
+    assert "compress the original model, not a compressed one" in " ".join(done.stderr.split())
     assert not Path("smaller").exists()
 
 

@@ -103,7 +103,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "--address: got 'ftp://head', expected the address of the job server",
         ),
         (("corpus", "out", "--real", "none.parquet"), 2, "--real none.parquet: "),
-        (("new", "study", "grid", "--models", "all", "--measures", "weights"), 2, "there is such a study already"),
+        (("new", "study", "grid", "--models", "all", "--measures", "weights"), 2, "a study has this name already"),
         (("new", "study", "mine", "--models", "chronos-bold-nano", "--measures", "weights"), 2, "did you mean"),
         (("new", "study", "mine", "--models", BOLT), 2, "datasets: got none, but data are needed for isotropy"),
         (("new", "study", "a b", "--models", BOLT, "--measures", "weights"), 2, "invalid name 'a b'"),

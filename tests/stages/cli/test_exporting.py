@@ -101,7 +101,7 @@ def test_a_model_that_runs_in_bfloat16_is_written_as_it_is_stored(
     [
         ("chronos-t5-nanno", None, "did you mean chronos-t5-"),
         ("nothing/of/the/kind", None, "expected a model of params.yaml, a folder"),
-        (".", None, "shows no known family; give it with --family, one of chronos"),
+        (".", None, "names no known family; pass one with --family"),
         (".", "chronos-9", "unknown family 'chronos-9'"),
         ("chronos-t5-nano", "moirai", "is of family chronos-t5; leave the family out"),
     ],

@@ -92,7 +92,7 @@ def test_every_key_that_dvc_watches_and_a_file_lacks_is_named_at_once_with_what_
     block["compression"], block["report"] = {}, {"study": "mine"}
     file.write_text(yaml.safe_dump(block))
     said = (
-        "params.yaml: DVC knows no defaults of keys that dvc.yaml watches; add `seed: 0`, `kernelsynth: {}`, "
+        "params.yaml: DVC has no defaults for the keys that dvc.yaml lists; add `seed: 0`, `kernelsynth: {}`, "
         "`environments: {}`, `checkpoints: {recipes: {}}`, `spectra: {}`, `theory: {}`, "
         "and to `datasets` `max_series: 64`, `min_length: 32`"
     )

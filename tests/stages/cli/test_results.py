@@ -111,7 +111,7 @@ class TestTables:
     def test_columns_have_their_meaning_and_source(self) -> None:
         _, shown, _ = run("tables", "geometry")
         assert "inter-token cosine" in shown
-        assert "isotropy.md eq. 1" in shown
+        assert "Shelim et al. 2025, eq. 1" in shown
         code, _, complaint = run("tables", "geometri")
         assert code == 2 and "near: geometry" in complaint
 
@@ -124,7 +124,7 @@ class TestTables:
     def test_a_view_is_shown_with_its_question_and_columns(self, database: Path) -> None:
         _, shown, _ = run("tables", "flow_of_ranks", "--db", database)
         assert "flow_of_ranks: How does the numerical rank" in shown
-        assert "singular values above epsilon of the largest [dimensions] (rank_structure.md eq. 1)" in shown
+        assert "singular values above epsilon of the largest [dimensions] (Yu et al. 2026, eq. 1)" in shown
         (view,) = json.loads(run("tables", "flow_of_ranks", "--db", database, "--json")[1])
         assert view["kind"] == "view" and view["meaning"].startswith("How does")
         code, _, complaint = run("tables", "flow_of_rank", "--db", database)

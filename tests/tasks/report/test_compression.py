@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 
 from tests.tasks.report.compression_rows import FACTORS, LOCAL, Made, compression_studies
 from tests.tasks.report.conftest import HOSTILE
+from tsfmscope import store
 from tsfmscope.store import catalogue
 from tsfmscope.tasks.report import colorscale
 from tsfmscope.tasks.report.page import studies
@@ -254,7 +254,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_printed_numbers_are_those_of_the_reference_files(
-    name: str, figure: str, columns: dict[str, tuple[str, str]]
+    name: str, figure: str, columns: dict[str, tuple[str, str]], tmp_path: Path
 ) -> None:
     if not REFERENCE.exists():
         pytest.skip("../shared/reference is not here; it holds the numbers as others copied them from the paper")
@@ -273,8 +273,8 @@ def test_the_printed_numbers_are_those_of_the_reference_files(
                     row[column],
                 ]
                 expected.add((line, quantity, *(float(one) if one else None for one in numbers)))
-    view = catalogue.resources("tsfmscope.store") / "sql" / "views" / "published_pretrained.sql"
-    asked = "line, quantity, first, size, time_ratio, space_ratio, value"
-    sql = f"select {asked} from ({view.read_text()}) where figure = ?"
-    with duckdb.connect() as connection:
+    catalogue.build(tmp_path / "results.duckdb", {})
+    columns_of_numbers = "line, quantity, first, size, time_ratio, space_ratio, value"
+    sql = f"select {columns_of_numbers} from published_pretrained where figure = ?"
+    with store.open(tmp_path / "results.duckdb") as connection:
         assert set(connection.sql(sql, params=[figure]).fetchall()) == expected

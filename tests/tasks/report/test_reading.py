@@ -42,7 +42,7 @@ while (walker.nextNode()) {
   for (let up = e; up; up = up.parentElement) ink[3] *= Number(getComputedStyle(up).opacity);
   if (svg) ink[3] *= Number(style.fillOpacity);
   const below = behind(svg ? svg.parentElement : e);
-  const [a, b] = [quantize(over(ink, below)), quantize(below)].sort((x, y) => y - x);
+  const [a, b] = [light(over(ink, below)), light(below)].sort((x, y) => y - x);
   seen += 1;
   if ((a + 0.05) / (b + 0.05) < LEAST) found.push([((a + 0.05) / (b + 0.05)).toFixed(2), text.slice(0, 40)]);
 }
