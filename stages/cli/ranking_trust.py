@@ -62,11 +62,11 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
         return f"On {chance['n']} data sets this advice beats chance: {result}{models}.{addition}"
     if chance["advice_is"] == "better":
         return (
-            f"On {chance['n']} data sets this advice is better than chance, but that is not shown to be its own doing: "
-            f"{result}{models}. It may be one test of many, or a taste for a model that happens to be good there."
+            f"On {chance['n']} data sets this advice is better than chance, but the difference may have another cause: "
+            f"{result}{models}. It may be one test of many, or prefer a model that is good on all data sets."
         )
     comparison = "is worse than" if chance["advice_is"] == "worse" else "does not beat"
     return (
-        f"On {chance['n']} data sets this advice {comparison} chance: {result}{models}. Take the order for a "
-        "description of the states, not for a choice; errors on an earlier window of your own series say more."
+        f"On {chance['n']} data sets this advice {comparison} chance: {result}{models}. The order "
+        "describes the states and is no reliable choice; use errors on an earlier window of your own series."
     )

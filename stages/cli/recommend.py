@@ -57,7 +57,8 @@ def recommend(
         ),
     ] = "zeta_adjusted_corrected",
     results: Annotated[
-        Path | None, typer.Option(help=f"DuckDB file of results that say how far to trust; default: {RESULTS}.")
+        Path | None,
+        typer.Option(help=f"DuckDB file of results that rate the reliability of the advice; default: {RESULTS}."),
     ] = None,
     study: Annotated[
         str | None, typer.Option(help="Study of these results; default: the study of the most data sets.")
@@ -141,20 +142,20 @@ def _trust(path: Path | None, criteria: Criteria, varies: str, study: str | None
 
     database = path or RESULTS
     if not database.is_file():
-        return [], f"How far to trust this is not known here: there is no {database}; `make repro` makes it."
+        return [], f"The reliability of this advice is unknown: {database} does not exist; `make repro` makes it."
     try:
         rules = trust(database, criteria.by, varies, study)
     except QueryError as error:
-        problem = f"{database} does not answer ({str(error).splitlines()[0]}); `make repro` makes it anew"
+        problem = f"{database} cannot be queried ({str(error).splitlines()[0]}); `make repro` rebuilds it"
         if path is not None:
             raise ParamsError(f"--results {problem}") from None
-        return [], f"How far to trust this is not known here: {problem}."
+        return [], f"The reliability of this advice is unknown: {problem}."
     if not rules:
         studies = f"no study {study}" if study else "no study"
         choice = varies.replace("_and_", " and ")
         return [], (
-            f"How far to trust this is not known: {database} has {studies} in which the {choice} could be chosen by "
-            f"{criteria.by}; docs/advice.md says what a study needs."
+            f"The reliability of this advice is unknown: {database} has {studies} in which the {choice} could be chosen "
+            f"by {criteria.by}; docs/advice.md lists what a study needs."
         )
     return rules, verdict(rules)
 
@@ -172,7 +173,9 @@ def _show(data: str, criteria: Criteria, rows: Sequence[Mapping[str, Any]], best
     typer.echo(MEANING.format(by=criteria.by, tokens=" to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))))
     typer.echo(TIES if any(row[f"{criteria.by}_sd"] for row in rows) else NO_SPREAD.format(by=criteria.by))
     if len(sizes) > 1:
-        typer.echo("candidates with so few tokens cannot be compared with the others: ζ, ζ′ and K depend on the number")
+        typer.echo(
+            "candidates with fewer tokens cannot be compared with the others: ζ, ζ′ and K depend on the number of tokens"
+        )
     advice = " or ".join(f"{choice['model']} at context {choice['context']}" for choice in best)
     typer.echo(f"advice: {advice}" if best else f"advice: none, no candidate has {criteria.by}")
 

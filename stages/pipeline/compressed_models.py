@@ -38,8 +38,8 @@ def calibration_datasets(params: Params, name: str, kind: str) -> list[str]:
     available = [name for name in matching if planning.series_file(params, name).exists()]
     if not available:
         raise ParamsError(
-            f"compression.calibration.datasets: got {names}, of which none at hand is of modality {kind!r}, which "
-            f"{name} reads; name one that is"
+            f"compression.calibration.datasets: got {names}, expected a data set of modality {kind!r}, which "
+            f"{name} reads, whose series are on this machine; add one"
         )
     return available
 
@@ -49,7 +49,7 @@ def print_missing(params: Params) -> None:
     names = params.compression.calibration.datasets
     missing = [dataset for dataset in names if not planning.series_file(params, dataset).exists()]
     if missing and any(method_of(params, name).reads_data for name in params.compressed):
-        print(f"compression: calibrated without {', '.join(missing)}, of which no series are at hand", flush=True)
+        print(f"compression: calibrated without {', '.join(missing)}, whose series are not on this machine", flush=True)
 
 
 def calibration_spec(params: Params, datasets: list[str]) -> CalibrationSpec:

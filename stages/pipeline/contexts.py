@@ -143,4 +143,4 @@ def context_lines(contexts: Sequence[PlannedContext], absent: Sequence[str]) -> 
         if short:
             yield f"context {context}: no series fills it in {', '.join(item.dataset for item in short)}"
     if absent:
-        yield f"not at hand, so their contexts are not known: {', '.join(absent)}"
+        yield f"not on this machine, so their contexts are unknown: {', '.join(absent)}"

@@ -85,7 +85,7 @@ def check_states(states: np.ndarray, types: np.ndarray | None) -> None:
         raise ValueError(f"types: got shape {np.shape(types)}, expected one per row, ({len(states)},)")
     bad = int(np.count_nonzero(~np.isfinite(states).all(axis=1)))
     if bad:
-        raise ValueError(f"states: {bad} of {len(states)} rows hold NaN or infinity; check the model and its dtype")
+        raise ValueError(f"states: {bad} of {len(states)} rows contain NaN or infinity; check the model and its dtype")
     largest = float(np.abs(states).max(initial=0))
     if largest and not SMALL <= largest <= LARGE:
         raise ValueError(f"states: largest entry {largest:.3g}, expected 0 or {SMALL:g} to {LARGE:g}; scale them")

@@ -242,7 +242,7 @@ class Family(ABC):
             if logits.shape[:2] != expected:
                 raise HealthError(f"{self.name} logits: got rows {logits.shape[:2]}, expected {expected}")
             if np.isnan(logits).any() or np.isposinf(logits).any():
-                raise HealthError(f"{self.name} logits hold NaN or infinity; check the weights and their dtype")
+                raise HealthError(f"{self.name} logits contain NaN or infinity; check the weights and their dtype")
             yield logits
 
     def _check_states(self, layer: LayerStates, shape: tuple[int, ...]) -> LayerStates:
@@ -306,7 +306,7 @@ class Forecaster(Family):
         Raises HealthError if the forecast has a wrong shape or a quantile is not finite.
         """
         if 0.5 not in levels or list(levels) != sorted(set(levels)):
-            raise ValueError(f"levels: got {list(levels)}, expected ascending levels that hold 0.5")
+            raise ValueError(f"levels: got {list(levels)}, expected ascending levels that include 0.5")
         if len(seeds) != len(windows):
             raise ValueError(f"seeds: got {len(seeds)}, expected one per window, {len(windows)}")
         values = self._forecast(windows, tuple(levels), samples, list(seeds))
@@ -314,7 +314,7 @@ class Forecaster(Family):
         if values.shape != expected:
             raise HealthError(f"{self.name} forecast: got shape {values.shape}, expected {expected}")
         if not np.isfinite(values).all():
-            raise HealthError(f"{self.name} forecast holds NaN or infinity; check the weights and the input's scale")
+            raise HealthError(f"{self.name} forecast contains NaN or infinity; check the weights and the input's scale")
         return Forecast(clip_float32(values), tuple(levels))
 
     @abstractmethod
@@ -349,7 +349,7 @@ def _unhealthy(states: np.ndarray, expected: tuple[int, ...], may_be_zero: bool 
     # Both are NaN if any state is.
     low, high = states.min(), states.max()
     if not (np.isfinite(low) and np.isfinite(high)):
-        return "hidden states hold NaN or infinity; check the weights and the scale"
+        return "hidden states contain NaN or infinity; check the weights and the scale"
     if low == high == 0 and not may_be_zero:
         return "hidden states are all zero; the checkpoint or its loading is broken"
     return None

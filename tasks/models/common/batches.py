@@ -67,7 +67,7 @@ def kept_rows(tokens: Tokens, kinds: tuple[str, ...] | list[str], rows: int, see
             ids = np.sort(np.random.default_rng([seed, index]).choice(ids, rows, replace=False))
         ids_by_stack[stack] = ids
     if not any(map(len, ids_by_stack.values())):
-        raise ValueError(f"kinds: no stack has a token of {list(kinds)}; ask for others")
+        raise ValueError(f"kinds: no stack has a token of {list(kinds)}; name other kinds")
     return ids_by_stack
 
 

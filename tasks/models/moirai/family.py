@@ -233,7 +233,7 @@ class Moirai(Forecaster):
         output, paths = self.network.distr_output, []
         parameters = tree_map(lambda leaf: leaf.cpu(), parameters)
         if not all(torch.isfinite(leaf).all() for leaf in tree_leaves(parameters)):
-            raise HealthError(f"{self.name}: the head's parameters hold NaN or infinity; check weights and inputs")
+            raise HealthError(f"{self.name}: the head's parameters contain NaN or infinity; check weights and inputs")
         with torch.random.fork_rng(devices=[]):
             for row, seed in enumerate(seeds):
                 torch.default_generator.manual_seed(seed)

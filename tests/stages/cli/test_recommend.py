@@ -157,8 +157,8 @@ def test_advice_that_beats_chance_says_so_and_of_what(results: Callable[..., Pat
             "advice beats chance: NMSE 0.61 of chance's, 95 % interval 0.45 to 0.90, p = 0.01, ",
         ),
         ("better", None, 0.02, True, "advice beats chance"),
-        ("better", 0.4, 0.02, False, "better than chance, but that is not shown to be its own doing"),
-        ("better", 0.01, 0.06, False, "better than chance, but that is not shown to be its own doing"),
+        ("better", 0.4, 0.02, False, "better than chance, but the difference may have another cause"),
+        ("better", 0.01, 0.06, False, "better than chance, but the difference may have another cause"),
         ("undecided", 0.01, 0.02, False, "does not beat chance"),
         ("worse", 0.01, 0.02, False, "is worse than chance"),
         (None, None, 0.02, False, "does not beat chance"),
@@ -190,8 +190,8 @@ def test_results_that_do_not_answer_are_an_error_where_they_were_named_and_else_
         connection.execute("create table older as select 1 as x")
     few = ("mine.csv", "--models", MODELS[0], "--contexts", "32,64", "--horizon", "16", "--rows", "100")
     found = facts(*few)
-    assert found["trust"] is None and "data/results.duckdb does not answer" in found["verdict"]
+    assert found["trust"] is None and "data/results.duckdb cannot be queried" in found["verdict"]
     assert {row["rank"] for row in found["candidates"]} <= {1, 2, None}
     done = CliRunner().invoke(app, ["recommend", *few, "--results", "data/results.duckdb"])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "--results data/results.duckdb does not answer (Catalog Error" in done.stderr
+    assert "--results data/results.duckdb cannot be queried (Catalog Error" in done.stderr
