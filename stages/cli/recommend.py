@@ -154,8 +154,8 @@ def _trust(path: Path | None, criteria: Criteria, varies: str, study: str | None
         studies = f"no study {study}" if study else "no study"
         choice = varies.replace("_and_", " and ")
         return [], (
-            f"The reliability of this advice is unknown: {database} has {studies} in which the {choice} could be chosen "
-            f"by {criteria.by}; docs/advice.md lists what a study needs."
+            f"The reliability of this advice is unknown: {database} has {studies} in which the {choice} could be "
+            f"chosen by {criteria.by}; docs/advice.md lists what a study needs."
         )
     return rules, verdict(rules)
 
@@ -173,9 +173,7 @@ def _show(data: str, criteria: Criteria, rows: Sequence[Mapping[str, Any]], best
     typer.echo(MEANING.format(by=criteria.by, tokens=" to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))))
     typer.echo(TIES if any(row[f"{criteria.by}_sd"] for row in rows) else NO_SPREAD.format(by=criteria.by))
     if len(sizes) > 1:
-        typer.echo(
-            "candidates with fewer tokens cannot be compared with the others: ζ, ζ′ and K depend on the number of tokens"
-        )
+        typer.echo("candidates with fewer tokens cannot be compared with the others: ζ, ζ′ and K depend on that number")
     advice = " or ".join(f"{choice['model']} at context {choice['context']}" for choice in best)
     typer.echo(f"advice: {advice}" if best else f"advice: none, no candidate has {criteria.by}")
 
