@@ -48,11 +48,11 @@ def plan(params: Params) -> Iterator[PlannedJob]:
 
 def spec(params: Params, cell: CellIdentity, models: Mapping[str, Mapping[str, Any]]) -> EmbedSpec:
     """Return the spec of a token dump's job; models: rows of `checkpoints` by model."""
-    first, sampled_as = planning.first_of(params, cell.model), None
+    original, sampled_as = planning.find_original(params, cell.model), None
     # A model made from another one samples the same tokens, so that only the model differs.
-    if first != cell.model and first in models:
-        source = planning.model_source(models[first])
-        sampled_as = SampledModel(model=first, base_model=None, rank=None, source=source)
+    if original != cell.model and original in models:
+        source = planning.model_source(models[original])
+        sampled_as = SampledModel(model=original, base_model=None, rank=None, source=source)
     return EmbedSpec(
         cell=cell,
         source=planning.model_source(models[cell.model]),

@@ -56,7 +56,7 @@ def _job(params: Params, task: Task, cell: planning.Cell, models: Mapping[str, M
     if task is EARLIER:
         horizon = of_model.scored.windows.horizon
         of_model = replace(of_model, earlier=horizon, max_series=params.forecasts.validation_series)
-    if base is not None and planning.same_but_precision(model, base):
+    if base is not None and planning.differ_only_in_precision(model, base):
         of_base = _job(params, task, cell._replace(model=base["model"]), models)
         of_model = replace(of_model, seeded_as=of_base.key)
     inputs = planning.inputs(model, planning.series_file(params, cell.dataset))

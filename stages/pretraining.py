@@ -81,7 +81,7 @@ def _search(jobs: list[Job], params: Params, out: StageStore, report: ProgressRe
     halving = Halving(most=recipe["steps"], grace=block.grace, reduction=block.reduction)
     settings = json.dumps([sorted(job.key for job in jobs), block.grace, block.reduction])
     folder = SEARCHES / hashlib.sha256(settings.encode()).hexdigest()
-    port = StoreCallbacks(out.missing, out.append, out.check, work_folder, out.write_dump)
+    callbacks = StoreCallbacks(out.missing, out.append, out.check, work_folder, out.write_dump)
     curves = stored_curves(out)
     stored = {job.key: reported_rows(curves[job.key], recipe["save_every"]) for job in jobs if job.key in curves}
-    return search(jobs, port, resources(params), halving, folder, stored, report)
+    return search(jobs, callbacks, resources(params), halving, folder, stored, report)

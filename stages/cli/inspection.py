@@ -94,7 +94,7 @@ class TokenCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadedCase:
-    """LoadedSeries model and series, and the condition that they are measured under.
+    """Loaded model and series, and the condition that they are measured under.
 
     condition: its name, as the column of this name. context, horizon: steps. min_context: fewest observed steps
     of a context. held_out: share at the end of a series in which the future lies; None: the whole series.

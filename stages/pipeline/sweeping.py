@@ -145,7 +145,7 @@ def run(
         passed_over += 0 if retry else out.permanent_failures(keys)
         return missing_keys
 
-    port = StoreCallbacks(
+    callbacks = StoreCallbacks(
         missing=missing,
         append=out.append,
         check=out.check,
@@ -172,7 +172,7 @@ def run(
             write_status(latest, folder=out.status)
 
         try:
-            return engine.run(map(attrgetter("job"), planned), port, resources, report=report)
+            return engine.run(map(attrgetter("job"), planned), callbacks, resources, report=report)
         # The last status is written even if the run was interrupted; it stays until the next run.
         finally:
             if latest:
