@@ -138,7 +138,7 @@ def stored_source(row: Mapping[str, Any]) -> ModelSource:
 
 
 def differ_only_in_precision(row: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
-    """Return whether two rows of `checkpoints` have the same weights and, except for the precision, the same options."""
+    """Return whether two rows of `checkpoints` have the same weights and options, except for the precision."""
     options, base_options = (stored_source(checkpoint).options for checkpoint in (row, base))
     return bool(row["fingerprint"] == base["fingerprint"] and options == base_options)
 
