@@ -43,7 +43,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.memory import MIB, peak, resident_bytes
-from bench.sweep_peers import ACTORS, PEERS, ROW
+from bench.sweep_peers import ACTORS, PEERS, ROW, spec
 from tsfmscope.stages.pipeline.sweeping import JobLog, PlannedJob, read_nothing, run_and_finish
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.table_parts import ROWS_PER_FILE, TableParts
@@ -73,12 +73,6 @@ class Measurement(NamedTuple):
     whole: float
     mb: float = 0.0
     note: str = ""
-
-
-def spec(n: int) -> dict[str, Any]:
-    """Return a job's spec, as large as one of stage geometry."""
-    cell = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c512", "context": 512}
-    return {**cell, "noise": 0.0, "stack": "encoder", "layer": n % 24, "normed": False, "seed": n}
 
 
 def plan(count: int, first: int = 0) -> Iterator[PlannedJob]:

@@ -20,6 +20,12 @@ ROW = {"model": "m", "step": 1, "loss": 0.0, "learning_rate": 0.0}
 Times = tuple[float, float]
 
 
+def spec(n: int) -> dict[str, Any]:
+    """Return a job's spec, as large as one of stage geometry."""
+    cell = {"model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c512", "context": 512}
+    return {**cell, "noise": 0.0, "stack": "encoder", "layer": n % 24, "normed": False, "seed": n}
+
+
 def entry(job: Job, data: Any, model: Any) -> Result:
     """Run a job of the sweep that does nothing."""
     return Result([ROW])
@@ -39,8 +45,6 @@ def nothing(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _specs(count: int) -> list[dict[str, Any]]:
-    from bench.sweep import spec
-
     return [spec(n) for n in range(count)]
 
 

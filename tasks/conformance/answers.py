@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tsfmscope.tasks.conformance.errors import NotApplicable
 from tsfmscope.tasks.conformance.subject import Subject, same_bits, states_of
-from tsfmscope.tasks.conformance.verdict import SAME, NotApplicable, demand, distance
+from tsfmscope.tasks.conformance.verdict import SAME, demand, distance
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.common.batches import in_batches
 from tsfmscope.tasks.models.common.head_matrices import head_counts

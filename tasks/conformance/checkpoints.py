@@ -10,8 +10,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+from tsfmscope.tasks.conformance.errors import NotApplicable
 from tsfmscope.tasks.conformance.subject import SEED, Subject, same_bits, states_of
-from tsfmscope.tasks.conformance.verdict import NotApplicable, demand
+from tsfmscope.tasks.conformance.verdict import demand
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.base import Forecaster

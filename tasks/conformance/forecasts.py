@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from tsfmscope.tasks.conformance.errors import NotApplicable
 from tsfmscope.tasks.conformance.matrices import blocks_of
 from tsfmscope.tasks.conformance.order import with_other_last_step
 from tsfmscope.tasks.conformance.subject import States, Subject, add_noise, states_of
-from tsfmscope.tasks.conformance.verdict import SAME, NotApplicable, demand, distance
+from tsfmscope.tasks.conformance.verdict import SAME, demand, distance
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.series.types import Windows
 

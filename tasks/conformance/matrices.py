@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tsfmscope.tasks.conformance.errors import NotApplicable
 from tsfmscope.tasks.conformance.subject import Subject
-from tsfmscope.tasks.conformance.verdict import NotApplicable, demand
+from tsfmscope.tasks.conformance.verdict import demand
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.types import WeightMatrix
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsfmscope.tasks.conformance.errors import NotApplicable
 from tsfmscope.tasks.conformance.matrices import are_proportional, blocks_of, linears_of, named_in_blocks, row_hashes
 from tsfmscope.tasks.conformance.subject import Subject
-from tsfmscope.tasks.conformance.verdict import SAME, NotApplicable, demand
+from tsfmscope.tasks.conformance.verdict import SAME, demand
 from tsfmscope.tasks.models.common.capture import Pass, capture
 from tsfmscope.tasks.models.types import WeightMatrix
 

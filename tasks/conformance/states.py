@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tsfmscope.tasks.conformance.errors import NotApplicable
 from tsfmscope.tasks.conformance.subject import Subject, same_bits, states_of, windows_of
-from tsfmscope.tasks.conformance.verdict import SAME, NotApplicable, demand, distance
+from tsfmscope.tasks.conformance.verdict import SAME, demand, distance
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common.batches import in_batches
 from tsfmscope.tasks.models.common.capture import capture

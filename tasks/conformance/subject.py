@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from tsfmscope.tasks.conformance.errors import Failed, NotApplicable
 from tsfmscope.tasks.conformance.examples import EXAMPLES, prepare_model
-from tsfmscope.tasks.conformance.verdict import Failed, NotApplicable
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.registry import family_class, resolve
 from tsfmscope.tasks.models.types import Tokens

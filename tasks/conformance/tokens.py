@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from tsfmscope.tasks.conformance.errors import NotApplicable
 from tsfmscope.tasks.conformance.subject import Subject, same_bits, states_of, windows_of
-from tsfmscope.tasks.conformance.verdict import SAME, NotApplicable, demand, distance
+from tsfmscope.tasks.conformance.verdict import SAME, demand, distance
 from tsfmscope.tasks.models.types import TokenKind, Tokens, tokens_from_table, tokens_to_table
 from tsfmscope.tasks.series.types import Windows
 

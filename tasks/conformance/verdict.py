@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from tsfmscope.tasks.conformance.subject import Subject
+from tsfmscope.tasks.conformance.errors import Failed, NotApplicable
+from tsfmscope.tasks.conformance.subject import Subject
 
 # Returns what it saw; raises Failed or NotApplicable.
-Check = Callable[["Subject"], str]
+Check = Callable[[Subject], str]
 # Share of the largest state that float32 rounding may change where other kernels see the same
 # numbers.
 SAME = 1e-5
-
-
-class Failed(Exception):
-    """Error of a check whose demand is not met; the message states expected, got and where."""
-
-
-class NotApplicable(Exception):
-    """Error of a check of something that the family does not claim to have; the message names it."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from tsfmscope.tasks.errors import HealthError
-from tsfmscope.tasks.models.common.attention import AttentionLayer, block_of, set_block
+from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Rows, run_captured, run_head, run_kept, run_projected
+from tsfmscope.tasks.models.common.compression_block import block_of, set_block
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.types import Forecast, LayerStates, Tokens, WeightMatrix
 from tsfmscope.tasks.producer_consumer import ProducerConsumer

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext, current_context
+from tsfmscope.tasks.job import current_context
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
 Loss = Callable[..., "torch.Tensor"]
 # Seconds for processes to end by themselves before they are killed.
 PATIENCE_S = 10.0
+
+# Module that a further process runs.
+PROCESS = "tsfmscope.tasks.training.process"
 
 
 class Share:
@@ -133,7 +135,7 @@ def start_processes(recipe: Mapping[str, Any], embedding: Mapping[str, str] | No
             raise
         finally:
             torch.set_num_threads(threads)
-            _destroy_group()
+            destroy_group()
             for process in others:
                 _end(process)
 
@@ -144,7 +146,7 @@ def _start(request: Mapping[str, Any], threads: int) -> subprocess.Popen[str]:
         device = f"cuda:{request['rank']}"
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-m", PROCESS],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -176,7 +178,7 @@ def _describe_end(rank: int, of: int, status: int) -> str:
     return f"process {rank} of {of} of the training ended with exit status {status}; see the traceback in its log"
 
 
-def _destroy_group() -> None:
+def destroy_group() -> None:
     from torch import distributed
 
     if distributed.is_initialized():
@@ -202,28 +204,3 @@ def _as_module(family: Family) -> torch.nn.Module:
             return loss(*batch)
 
     return LossModule()
-
-
-def main() -> None:
-    """Take part in the training that standard input's first line describes; end when the input is closed."""
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_the_first, daemon=True).start()
-    ready, sys.stdout = sys.stdout, sys.stderr
-    EXECUTION_CONTEXT.set(ExecutionContext(request["device"], processes=request["of"]))
-    from tsfmscope.tasks.training.pretraining import take_part
-
-    print("ready", file=ready, flush=True)
-    share = Share(request["rank"], request["of"], request["meeting"])
-    take_part(request["recipe"], request["embedding"], Path(request["folder"]), share)
-    _destroy_group()
-
-
-def _end_with_the_first() -> None:
-    # Not sys.stdin: Python needs its lock at exit.
-    while os.read(0, 1):
-        pass
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

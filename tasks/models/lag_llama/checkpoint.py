@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common import attention, checkpoint_folder
+from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
 from tsfmscope.tasks.regular_files import open_regular
 from tsfmscope.tasks.series.calendar import FEATURES
 
@@ -147,7 +147,7 @@ def write(folder: Path, network: LagLlamaNetwork, config: LagLlamaConfig) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     state = {f"{PREFIX}{name}": value.detach().cpu() for name, value in network.state_dict().items()}
     save_file(state, folder / "model.safetensors", {"format": "pt"})
-    saved = {"model_type": NAME, **asdict(config), **attention.config_block(network)}
+    saved = {"model_type": NAME, **asdict(config), **compression_block.config_block(network)}
     (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
 
 
@@ -164,7 +164,7 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
     config, state, block = (*_read_released(folder / RELEASED), None) if released else _read_saved(folder)
     with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
         network = make_network(config)
-        attention.apply_block(network, attentions(network), block, str(folder / "config.json"))
+        compression_block.apply_block(network, attentions(network), block, str(folder / "config.json"))
     shapes = {f"{PREFIX}{name}": value.shape for name, value in network.state_dict().items()}
     missing, unknown = sorted(set(shapes) - set(state)), sorted(set(state) - set(shapes))
     reshaped = sorted(name for name in set(shapes) & set(state) if state[name].shape != shapes[name])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common import attention, checkpoint_folder
+from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
 from tsfmscope.tasks.models.common.attention import AttentionLayer, any_width
 
 FAMILY = "moirai"
@@ -71,7 +71,7 @@ def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
         if wrong := _find_problem(full):
             raise ValueError(wrong)
         network = _module(full)
-    attention.apply_block(network, attentions(network), config.get(attention.BLOCK), str(path))
+    compression_block.apply_block(network, attentions(network), config.get(attention.BLOCK), str(path))
     _fill(network, folder)
     return network.to(device).eval(), full
 
@@ -85,7 +85,9 @@ def save_network(network: Any, config: Mapping[str, Any], folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     entries = {key: value for key, value in config.items() if key != "patch_size" or value is not None}
-    text = json.dumps({**entries, "attn_dropout_p": 0.0, **attention.config_block(network)}, sort_keys=True, indent=2)
+    text = json.dumps(
+        {**entries, "attn_dropout_p": 0.0, **compression_block.config_block(network)}, sort_keys=True, indent=2
+    )
     (folder / "config.json").write_text(text + "\n")
     tensors = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
     save_file(tensors, folder / "model.safetensors")

@@ -12,8 +12,9 @@ import numpy as np
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family, Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
+from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.common.compression_block import with_compression_block
 from tsfmscope.tasks.models.types import Tokens, WeightMatrix
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import with_compression_block
+from tsfmscope.tasks.models.common.compression_block import with_compression_block
 from tsfmscope.tasks.models.t5 import shared
 from tsfmscope.tasks.models.types import TokenKind, Tokens
 from tsfmscope.tasks.series.catalog import Modality

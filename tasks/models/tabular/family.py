@@ -12,8 +12,9 @@ import numpy as np
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import BLOCK, AttentionLayer, apply_block, config_block
+from tsfmscope.tasks.models.common.attention import BLOCK, AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.common.compression_block import apply_block, config_block
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.catalog import Modality
 from tsfmscope.tasks.series.other_modalities import FEATURES

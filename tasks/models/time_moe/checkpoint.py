@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models.common import attention, checkpoint_folder
+from tsfmscope.tasks.models.common import attention, checkpoint_folder, compression_block
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.models.time_moe.network import TimeMoENetwork
@@ -73,7 +73,7 @@ def write(folder: Path, network: TimeMoENetwork, config: Mapping[str, Any]) -> N
     save_file(state, folder / "model.safetensors", {"format": "pt"})
     heads = {"num_key_value_heads": config["num_attention_heads"]}
     named = {"model_type": MODEL_TYPE, "architectures": [ARCHITECTURE]}
-    saved = {**named, **FIXED, **heads, **config, **attention.config_block(network)}
+    saved = {**named, **FIXED, **heads, **config, **compression_block.config_block(network)}
     (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
 
 
@@ -87,7 +87,7 @@ def read(folder: Path) -> tuple[TimeMoENetwork, dict[str, Any]]:
     state = checkpoint_folder.read_weights(folder)
     with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
         network = TimeMoENetwork(config)
-        attention.apply_block(network, attentions(network), block, str(folder / "config.json"))
+        compression_block.apply_block(network, attentions(network), block, str(folder / "config.json"))
     shapes = {name: value.shape for name, value in network.state_dict().items()}
     missing, unknown = sorted(set(shapes) - set(state)), sorted(set(state) - set(shapes))
     reshaped = sorted(name for name in set(shapes) & set(state) if state[name].shape != shapes[name])

@@ -15,8 +15,9 @@ import numpy as np
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import QUANTILES, Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
+from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.common.compression_block import with_compression_block
 from tsfmscope.tasks.models.common.scale import clip_float32
 from tsfmscope.tasks.models.timesfm import patches as timesfm_patches
 from tsfmscope.tasks.models.timesfm.patches import Patched, Steps

@@ -16,8 +16,9 @@ from jaxtyping import Bool, Float
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
+from tsfmscope.tasks.models.common.attention import AttentionLayer
 from tsfmscope.tasks.models.common.capture import Pass, Stack
+from tsfmscope.tasks.models.common.compression_block import with_compression_block
 from tsfmscope.tasks.models.common.scale import HUGE, clip_float32, mean_and_deviation
 from tsfmscope.tasks.models.types import TokenKind, Tokens, WeightMatrix
 from tsfmscope.tasks.series.types import Windows

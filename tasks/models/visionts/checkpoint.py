@@ -14,7 +14,8 @@ from jaxtyping import Float32
 
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models.common import checkpoint_folder
-from tsfmscope.tasks.models.common.attention import AttentionLayer, with_compression_block
+from tsfmscope.tasks.models.common.attention import AttentionLayer
+from tsfmscope.tasks.models.common.compression_block import with_compression_block
 
 NAME, MODEL_TYPE, ARCHITECTURE = "visionts", "vit_mae", "ViTMAEForPreTraining"
 REQUIRED = (

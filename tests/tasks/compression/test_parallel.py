@@ -47,7 +47,7 @@ def two() -> Iterator[None]:
 
 def helpers(parent: int) -> list[int]:
     """Processes that a process has started to share its training."""
-    found = subprocess.run(["pgrep", "-P", str(parent), "-f", parallel.__name__], capture_output=True, text=True)
+    found = subprocess.run(["pgrep", "-P", str(parent), "-f", parallel.PROCESS], capture_output=True, text=True)
     return [int(one) for one in found.stdout.split()]
 
 
@@ -145,7 +145,7 @@ def test_a_loss_that_is_not_finite_is_told_by_all_at_once(tmp_path: Path, two: N
 
 
 def test_what_cannot_be_shared_is_refused(tmp_path: Path, two: None) -> None:
-    with pytest.raises(ValueError, match="processes: got 2, expected 1 for totem: a step puts unused codes"):
+    with pytest.raises(ValueError, match="processes: got 2, expected 1 for totem: a step moves unused codes"):
         pretrain(job("totem"), tmp_path / "totem", None)
     with pytest.raises(
         ValueError, match="processes: got 2, expected at most 1, the windows of a batch; raise batch_steps"

@@ -131,7 +131,7 @@ def test_of_a_corpus_made_by_the_command_the_shards_are_read_and_no_table(corpus
 def test_a_folder_without_shards_or_law_says_how_to_make_them(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no Parquet shard; make one with"):
         StreamedCorpus(tmp_path, seed=0)
-    with pytest.raises(ModelError, match=r"has no corpus\.json; make one"):
+    with pytest.raises(ModelError, match=r"has no corpus\.json; make it with"):
         training_job("m", Recipe.model_validate(RECIPE | {"corpus": str(tmp_path)}))
 
 

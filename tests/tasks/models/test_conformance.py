@@ -21,9 +21,10 @@ from tests.tasks.models.families import CLASSES
 from tests.tasks.models.wrong_numbers import WRONG_NUMBERS, LevelsReversed
 from tsfmscope.stages.cli.app import app
 from tsfmscope.tasks.conformance import CHECKS, answers, findings
+from tsfmscope.tasks.conformance.errors import Failed
 from tsfmscope.tasks.conformance.examples import EXAMPLES
 from tsfmscope.tasks.conformance.subject import Subject
-from tsfmscope.tasks.conformance.verdict import Failed, demand_of, distance, judge, name_of
+from tsfmscope.tasks.conformance.verdict import demand_of, distance, judge, name_of
 from tsfmscope.tasks.models import plugins
 from tsfmscope.tasks.models.base import Family
 from tsfmscope.tasks.models.patchtst import PatchTST

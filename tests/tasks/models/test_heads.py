@@ -16,6 +16,7 @@ from tests.tasks.models.families import CLASSES, FORECASTERS
 from tsfmscope.tasks.entries import heads
 from tsfmscope.tasks.errors import HealthError
 from tsfmscope.tasks.geometry.alignment import Axes, spectral_alignment
+from tsfmscope.tasks.geometry.head import log_partition
 from tsfmscope.tasks.geometry.jacobian import Bounds
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models import base
@@ -166,7 +167,7 @@ def test_log_z_is_logsumexp_of_the_packages_own_logits(t5: ChronosT5, windows: M
             decoder_input_ids=torch.from_numpy(tokens.arrays["decoder_ids"]).long(),
         ).logits
     log_z = torch.logsumexp(logits.double(), dim=-1).numpy()
-    found = np.concatenate([heads.log_partition(part) for part in t5.forecast_logits(tokens)])
+    found = np.concatenate([log_partition(part) for part in t5.forecast_logits(tokens)])
     np.testing.assert_allclose(found, log_z, atol=1e-5, rtol=1e-5)
     (row,) = rows_of(heads.partition, t5, tokens, rows=10_000, batch=3)
     seen = log_z[tokens.kinds["decoder"] != TokenKind.PADDING]  # START and FUTURE
