@@ -79,7 +79,7 @@ def test_the_order_is_that_of_look_on_the_last_layer_and_without_results_trust_i
     assert {(row["model"], row["context"]) for row in found["candidates"]} == {
         (m, c) for m in MODELS for c in (64, 128)
     }
-    assert found["trust"] is None and "there is no data/results.duckdb; `make repro` makes it" in found["verdict"]
+    assert found["trust"] is None and "data/results.duckdb does not exist; `make repro` makes it" in found["verdict"]
     assert {row["n_tokens"] for row in found["candidates"]} == {400}
     for row in (one for one in found["candidates"] if one["context"] == 128):
         arguments = ("mine.csv", "--context", "128", "--rows", "400", "--horizon", "16", "--json")
