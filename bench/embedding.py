@@ -115,8 +115,8 @@ class Share(NamedTuple):
 
 def series() -> list[Series]:
     """Return the exchange rate if its file exists, else the data set whose first series is longest."""
-    sets = {found[0].dataset: found for found in real_series()}
-    return sets.get("exchange_rate") or max(sets.values(), key=lambda found: len(found[0].values))
+    sets = {group[0].dataset: group for group in real_series()}
+    return sets.get("exchange_rate") or max(sets.values(), key=lambda group: len(group[0].values))
 
 
 def models(device: str) -> Iterator[tuple[str, str, Family]]:
@@ -283,14 +283,14 @@ def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
         print(name, "  ".join(line))
     print(f"\n{'largest change by float16':27s}", *(f"{name:>13s}" for name in changes))
     for measure in next(iter(changes.values())):
-        print(f"{measure:27s}", *(f"{found[measure]:13.1e}" for found in changes.values()), flush=True)
-    least = {case: Share(*map(min, zip(*found, strict=True))) for case, found in shares.items()}
+        print(f"{measure:27s}", *(f"{row[measure]:13.1e}" for row in changes.values()), flush=True)
+    least = {case: Share(*map(min, zip(*row, strict=True))) for case, changes_of_case in shares.items()}
     return {
         **{f"min_forward_share{case}": round(share.wall, 3) for case, share in sorted(least.items())},
         "min_forward_share_flushed": round(least[""].flushed, 3),
         "min_forward_share_cpu": round(least[""].cpu, 3),
         "min_rate_of_chosen_batch": round(min(ratio for _, _, ratio in rates_by_model), 3),
-        "max_change_by_float16": max(max(found[name] for name in CITED) for found in changes.values()),
+        "max_change_by_float16": max(max(row[name] for name in CITED) for row in changes.values()),
     }
 
 

@@ -89,7 +89,7 @@ def narrow(model: Forecaster) -> float:
         full = layer.read()
         ranks = schedules.flow(FIRST, GROWTH, model.layers[layer.stack], origin=ORIGIN)
         key, value = (min(ranks[layer.layer - 1], width) for width in full.widths)
-        layer.write(full.sliced(Widths(key if layer.plain else full.widths.key, value)))
+        layer.write(full.slice_heads(Widths(key if layer.plain else full.widths.key, value)))
         values.append(value)
     # The heads of all layers have the same width.
     return schedules.size_ratio(values, full.widths.value)

@@ -131,8 +131,8 @@ def zeta_error(states: np.ndarray, labels: np.ndarray) -> float:
         cosines = units @ units.T
         if len(rows) >= 30:
             means.append((cosines.sum() - np.trace(cosines)) / (len(rows) * (len(rows) - 1)))
-    found = adjusted_cosine(states, labels).mean
-    return abs(found - float(np.mean(means))) if found is not None else 0.0
+    zeta = adjusted_cosine(states, labels).mean
+    return abs(zeta - float(np.mean(means))) if zeta is not None else 0.0
 
 
 def real_states(family: Family, rows: int) -> np.ndarray:
@@ -225,16 +225,16 @@ def main() -> None:
     base = real_states(family_class("chronos-t5").new(BASE, seed=0), sizes[0])
     real = [compare("random T5 base", base), compare(name, real_states(checkpoint, sizes[1]))]
     gaussian = np.random.default_rng(0).standard_normal((sizes[2], int(width)), dtype=np.float32)
-    every = [*real, compare("isotropic Gaussian", gaussian)]
+    rows = [*real, compare("isotropic Gaussian", gaussian)]
     for line in growth(base[: len(base) // 2] if quick else base):
         print(line, flush=True)
     print(json.dumps({
         "speedup": round(min(row["ratio"] for row in real), 2),
-        "speedup_gaussian": round(every[-1]["ratio"], 2),
-        "peak_mb": round(max(row["peak"] for row in every), 1),
-        "same_k": all(row["same"] for row in every),
-        "worst_inertia": round(max(row["worst"] for row in every), 6),
-        "zeta_error": max(row["off"] for row in every),
+        "speedup_gaussian": round(rows[-1]["ratio"], 2),
+        "peak_mb": round(max(row["peak"] for row in rows), 1),
+        "same_k": all(row["same"] for row in rows),
+        "worst_inertia": round(max(row["worst"] for row in rows), 6),
+        "zeta_error": max(row["off"] for row in rows),
     }))  # fmt: skip
 
 

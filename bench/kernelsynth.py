@@ -45,7 +45,7 @@ class Measurement(NamedTuple):
     peak_mb: float
 
 
-def released(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
+def draw_released(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
     """Draw a series like sample_from_gp_prior in scripts/kernel-synth.py of chronos-forecasting."""
     from sklearn.gaussian_process import GaussianProcessRegressor
 
@@ -105,25 +105,30 @@ def two_processes(indices: Sequence[int], length: int) -> Measurement:
     """Time ours on two cores, by the slower half."""
     halves = [indices[: len(indices) // 2], indices[len(indices) // 2 :]]
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        found = [future.result() for future in [pool.submit(time_ours, half, length) for half in halves]]
-    return Measurement(max(one.seconds for one in found) / 2, sum(one.peak_mb for one in found))
+        measurements = [future.result() for future in [pool.submit(time_ours, half, length) for half in halves]]
+    return Measurement(
+        max(measurement.seconds for measurement in measurements) / 2,
+        sum(measurement.peak_mb for measurement in measurements),
+    )
 
 
 def stationary(count: int) -> list[int]:
     """Return the indices of the first `count` compositions without a DotProduct."""
-    found: list[int] = []
+    indices: list[int] = []
     for first in range(0, 4 * count, 1000):
         kernels = compositions(series_seeds(SEED, range(first, first + 1000)))
-        found += [
-            first + place for place, one in enumerate(kernels) if all(leaf.name != "DotProduct" for leaf in one.leaves)
+        indices += [
+            first + offset
+            for offset, kernel in enumerate(kernels)
+            if all(leaf.name != "DotProduct" for leaf in kernel.leaves)
         ]
-    return found[:count]
+    return indices[:count]
 
 
 def covariance_error(count: int, length: int) -> float:
     """Return the largest error of the sampled covariance for `count` compositions, over the largest entry."""
     grid = np.linspace(0, 1, length)[:, None]
-    kernels = (one.kernel() for one in compositions(series_seeds(SEED, range(count)), length=length))
+    kernels = (composition.kernel() for composition in compositions(series_seeds(SEED, range(count)), length=length))
     return max(float(np.abs(covariance(k, length) - k(grid)).max() / np.abs(k(grid)).max()) for k in kernels)
 
 

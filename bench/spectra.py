@@ -170,8 +170,8 @@ def weights_scipy(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np
     from scipy import linalg
 
     with clock:
-        found = {name: linalg.svd(matrix.astype(float), compute_uv=False) for name, matrix in matrices.items()}
-        return {name: np.sort(one)[::-1] for name, one in found.items()}
+        values_by_name = {name: linalg.svd(matrix.astype(float), compute_uv=False) for name, matrix in matrices.items()}
+        return {name: np.sort(values)[::-1] for name, values in values_by_name.items()}
 
 
 def weights_weightwatcher(matrices: dict[str, np.ndarray], clock: Clock) -> dict[str, np.ndarray]:
@@ -182,14 +182,14 @@ def weights_weightwatcher(matrices: dict[str, np.ndarray], clock: Clock) -> dict
     import weightwatcher
 
     layers = torch.nn.ModuleDict(
-        {name: torch.nn.Linear(*one.shape[::-1], bias=False) for name, one in matrices.items()}
+        {name: torch.nn.Linear(*matrix.shape[::-1], bias=False) for name, matrix in matrices.items()}
     )
     for name, matrix in matrices.items():
         layers[name].weight.data = torch.from_numpy(matrix)
     with clock:
         watcher = weightwatcher.WeightWatcher(model=layers)
-        found = {name: watcher.get_ESD(layer=name) for name in matrices}
-    return {name: np.sqrt(np.sort(one)[::-1]) for name, one in found.items()}
+        densities = {name: watcher.get_ESD(layer=name) for name in matrices}
+    return {name: np.sqrt(np.sort(eigenvalues)[::-1]) for name, eigenvalues in densities.items()}
 
 
 SIDES: dict[str, Callable[[int, int], Measurement]] = {
@@ -205,12 +205,13 @@ def measure(side: str, rows: int = 0, width: int = WIDTH) -> Measurement:
     """Measure one side in a process of its own, and print its line of the table."""
     command = [sys.executable, "-m", "bench.spectra", "--side", side, "--rows", str(rows), "--width", str(width)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    found = Measurement(**json.loads(lines[-1]))
+    result = Measurement(**json.loads(lines[-1]))
     size = f"{rows} x {width}" if rows else f"{len(SHAPES)} matrices"
     print(
-        f"{side:22s} {size:>17s} {found.wall:9.2f} {found.cpu:9.2f} {found.peak_mb:9.1f} {found.error:9.1e}", flush=True
+        f"{side:22s} {size:>17s} {result.wall:9.2f} {result.cpu:9.2f} {result.peak_mb:9.1f} {result.error:9.1e}",
+        flush=True,
     )
-    return found
+    return result
 
 
 def main() -> None:
@@ -229,17 +230,17 @@ def main() -> None:
         measure("ours", options.rows, options.width)
         return
     stacked, long = QUICK if options.quick else (STACKED, LONG)
-    theirs, mine = measure("torch", stacked), [measure("ours", stacked)]
-    mine += [measure("ours", *size) for size in long]
+    theirs, ours = measure("torch", stacked), [measure("ours", stacked)]
+    ours += [measure("ours", *size) for size in long]
     weighed, bare = measure("weights ours"), measure("weights its SVD")
     watcher = measure("weights weightwatcher") if find_spec("weightwatcher") else None
     print(f"its SVD over ours, of weights: {bare.cpu / weighed.cpu:.2f}")
     print(json.dumps({
-        "speedup": round(theirs.cpu / mine[0].cpu, 2),
+        "speedup": round(theirs.cpu / ours[0].cpu, 2),
         "speedup_weights": watcher and round(watcher.cpu / weighed.cpu, 2),
-        "peak_mb": round(max(one.peak_mb for one in mine), 1),
+        "peak_mb": round(max(result.peak_mb for result in ours), 1),
         "peak_mb_torch": round(theirs.peak_mb, 1),
-        "max_relative_error": max(one.error for one in [*mine, weighed]),
+        "max_relative_error": max(result.error for result in [*ours, weighed]),
     }))  # fmt: skip
 
 

@@ -44,7 +44,7 @@ import pyarrow.parquet as pq
 
 from bench.memory import MIB, peak, resident_bytes
 from bench.sweep_peers import ACTORS, PEERS, ROW, spec
-from tsfmscope.stages.pipeline.sweeping import JobLog, Planned, nothing, run_and_finish
+from tsfmscope.stages.pipeline.sweeping import JobLog, PlannedJob, read_nothing, run_and_finish
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.store.table_parts import ROWS_PER_FILE, TableParts
 from tsfmscope.tasks.job import Job, Task
@@ -75,10 +75,10 @@ class Measurement(NamedTuple):
     note: str = ""
 
 
-def plan(count: int, first: int = 0) -> Iterator[Planned]:
+def plan(count: int, first: int = 0) -> Iterator[PlannedJob]:
     """Yield `count` jobs, each requested by one or two studies."""
     for n in range(first, first + count):
-        yield Planned(Job(TASK, spec(n)), ("one", "two") if n % 2 else ("one",))
+        yield PlannedJob(Job(TASK, spec(n)), ("one", "two") if n % 2 else ("one",))
 
 
 def open_out(folder: Path) -> StageStore:
@@ -96,7 +96,7 @@ def run_ours(folder: Path, count: int) -> Measurement:
     began = time.time()
     with connect(Resources(local_cpus=ACTORS)):
         with open_out(folder) as out:
-            run_and_finish(out, plan(count), Resources(actors=ACTORS), nothing)
+            run_and_finish(out, plan(count), Resources(actors=ACTORS), read_nothing)
         now = time.time()
         started = out.timings.read()["started"].cast(pa.int64()).to_numpy()
     return Measurement(now - started.min() / 1e6, now - began, note=f"{files(folder)} files")
@@ -112,7 +112,7 @@ def resume(folder: Path, count: int) -> Measurement:
     """Run the sweep over a store that contains every job."""
     before, bytes_before, began, cpu = files(folder), resident_bytes(), time.time(), time.process_time()
     with open_out(folder) as out:
-        summary = run_and_finish(out, plan(count), Resources(actors=ACTORS), nothing)
+        summary = run_and_finish(out, plan(count), Resources(actors=ACTORS), read_nothing)
     assert (summary.reused, summary.done) == (count, 0)
     seconds = time.time() - began
     cpu = time.process_time() - cpu
@@ -164,11 +164,11 @@ def _record(key: str) -> dict[str, Any]:
 
 def _repeat_row(parts: TableParts, row: dict[str, Any], keys: np.ndarray) -> Iterator[pa.Table]:
     for start in range(0, len(keys), ROWS_PER_FILE):
-        some = keys[start : start + ROWS_PER_FILE]
+        chunk = keys[start : start + ROWS_PER_FILE]
         columns = [
-            pa.array(some, pa.string())
+            pa.array(chunk, pa.string())
             if field.name == parts.key
-            else pa.repeat(pa.scalar(row.get(field.name), field.type), len(some))
+            else pa.repeat(pa.scalar(row.get(field.name), field.type), len(chunk))
             for field in parts.schema
         ]
         yield pa.Table.from_arrays(columns, schema=parts.schema)

@@ -82,16 +82,20 @@ def main() -> None:
         streamed = StreamedCorpus(Path(name), seed=0)
         # Whole groups of steps, so that each includes the reading of its row group.
         turns = range(0, 1 + 8 * GROUP_STEPS)
-        found = {"streamed": cpu(lambda step: batch(streamed, step), turns)}
+        seconds_by_kind = {"streamed": cpu(lambda step: batch(streamed, step), turns)}
         pooled = Corpus(pool=200, length=1024, mixture={"kernelsynth": 0.1, "tsmixup": 0.9}, seed=0)
-        found["pool"] = cpu(lambda step: batch(pooled, step), range(33))
-        print(", ".join(f"{kind}: {1000 * seconds:.2f} ms of CPU a batch of 32" for kind, seconds in found.items()))
+        seconds_by_kind["pool"] = cpu(lambda step: batch(pooled, step), range(33))
+        print(
+            ", ".join(
+                f"{kind}: {1000 * seconds:.2f} ms of CPU a batch of 32" for kind, seconds in seconds_by_kind.items()
+            )
+        )
         share = {}
         for shape in shapes:
             seconds = cpu(training_step(shape, streamed), range(1, steps + 2))
-            share[shape] = found["streamed"] / seconds
+            share[shape] = seconds_by_kind["streamed"] / seconds
             print(f"{shape}: {seconds:.2f} s of CPU a step, of which its batch {100 * share[shape]:.2f} %")
-    print(json.dumps({"share": share, "windows_per_s": 32 / found["streamed"]}))
+    print(json.dumps({"share": share, "windows_per_s": 32 / seconds_by_kind["streamed"]}))
 
 
 if __name__ == "__main__":

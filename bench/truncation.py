@@ -88,8 +88,8 @@ def loss_increase(name: str, after: float, before: float) -> float:
 
 def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any]) -> None:
     """Truncate a model in place to a share of its attention parameters."""
-    asked = {"method": method, "ranks": {"budget": size}}
-    compress_model(model, asked, base_model=model.name, tables=tables, calibration=CALIBRATION)
+    method_spec = {"method": method, "ranks": {"budget": size}}
+    compress_model(model, method_spec, base_model=model.name, tables=tables, calibration=CALIBRATION)
 
 
 def main() -> None:

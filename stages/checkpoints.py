@@ -22,7 +22,7 @@ from tsfmscope.stages.pipeline.checkpoint_rows import (
     skill_line,
 )
 from tsfmscope.stages.pipeline.model_folders import prune, publish, work_folder
-from tsfmscope.stages.pipeline.sweeping import Planned, nothing, open_store, resources, run, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, read_nothing, resources, run, sweep
 from tsfmscope.stages.pipeline.training_jobs import MODELS, recipes, training_jobs
 from tsfmscope.store.stage_outputs import read_rows
 from tsfmscope.tasks.entries.checkpoints import SkillOptions, SkillSpec
@@ -40,21 +40,23 @@ CURVES = Path(DATA, "checkpoints", "curves")
 
 def main(params: Params) -> None:
     """Write data/checkpoints: models/NAME and curves/NAME per recipe; tables checkpoints, training, skill."""
-    named = recipes(params)
-    jobs = training_jobs(named)
+    recipes_by_name = recipes(params)
+    jobs = training_jobs(recipes_by_name)
     with open_store("checkpoints") as out:
         for name, job in jobs.items():
             install(out, name, job, params.checkpoints.committed)
         trained: dict[str, Job] = {}
         # Recipes that take over an embedding are trained after the others.
         for needs in (False, True):
-            wave = {name: job for name, job in jobs.items() if bool(named[name].embedding_from) is needs}
+            wave = {name: job for name, job in jobs.items() if bool(recipes_by_name[name].embedding_from) is needs}
             if wave:
                 with training_curves.follow_trainings(CURVES, wave):
-                    run(out, [Planned(job) for job in wave.values()], resources(params), work_folder)
+                    run(out, [PlannedJob(job) for job in wave.values()], resources(params), work_folder)
             trained |= {name: job for name, job in wave.items() if publish(MODELS / name, job)}
         rows = [
-            checkpoint_row(params, name, jobs, named) for name in params.models if is_available(params, name, trained)
+            checkpoint_row(params, name, jobs, recipes_by_name)
+            for name in params.models
+            if is_available(params, name, trained)
         ]
         print_changed(former_rows(out.root), rows)
         out.write("checkpoints", rows)
@@ -62,18 +64,18 @@ def main(params: Params) -> None:
             training_curves.write(CURVES / name, json.loads((MODELS / name / LOG).read_text()))
         for folder in (MODELS, CURVES):
             prune(folder, jobs)
-        sweep(out, [*map(Planned, jobs.values()), *_skill_jobs(params, rows)], params, nothing)
+        sweep(out, [*map(PlannedJob, jobs.values()), *_skill_jobs(params, rows)], params, read_nothing)
     for row in read_rows(out.root, "skill").to_pylist():
         print(f"checkpoints: {row['model']}: {skill_line(row)}")
 
 
-def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]:
+def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[PlannedJob]:
     """Yield a job for each time series model with weights of its own whose forecasts a study uses.
 
     Models that are not pretrained here forecast a clean sine only.
     """
-    asking = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
-    forecasting = {model for study in asking for model in params.expand(study, "models")}
+    studies = [name for name, study in params.studies.items() if {"isotropy", "forecasts"} & set(study.measures)]
+    forecasting = {model for study in studies for model in params.expand(study, "models")}
     for row in rows:
         of_series = row["modality"] == "series" and row["model"] in forecasting
         if of_series and _is_own(params, row["model"]):
@@ -88,7 +90,9 @@ def _skill_jobs(params: Params, rows: list[dict[str, Any]]) -> Iterator[Planned]
                 seed=params.seed,
                 skill=options,
             )
-            yield Planned(Job(SKILL, spec.to_dict(), {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"]))
+            yield PlannedJob(
+                Job(SKILL, spec.to_dict(), {f"model:{row['ref']}": row["fingerprint"]}, group=row["model"])
+            )
 
 
 def _is_own(params: Params, name: str) -> bool:

@@ -17,12 +17,12 @@ from tsfmscope.stages.pipeline.compressed_models import (
     calibration_spec,
     checkpoint_row,
     keep_or_forget,
-    made_by,
     method_of,
     print_missing,
+    read_recipe,
 )
 from tsfmscope.stages.pipeline.model_folders import prune, publish, work_folder
-from tsfmscope.stages.pipeline.sweeping import Planned, open_store, resources, run, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, resources, run, sweep
 from tsfmscope.store.dumps import read_table
 from tsfmscope.store.files import read_parquet
 from tsfmscope.tasks.entries.compression import (
@@ -53,19 +53,19 @@ def main(params: Params) -> None:
     """Write data/compression: models/NAME; tables checkpoints, compression, compressed_heads, fidelity."""
     bases = planning.checkpoints(compressed=False)
     # A base without a row failed in the stage checkpoints.
-    whole = (name for name, model in params.compressed.items() if model.base_model in bases)
-    jobs = {name: compression_job(params, name, bases) for name in whole}
+    names = (name for name, model in params.compressed.items() if model.base_model in bases)
+    jobs = {name: compression_job(params, name, bases) for name in names}
     print_missing(params)
     with open_store("compression") as out:
         for name, job in jobs.items():
             keep_or_forget(out, MODELS / name, job)
-        run(out, [Planned(job) for job in jobs.values()], resources(params), read)
-        made = {name: job for name, job in jobs.items() if publish(MODELS / name, job)}
+        run(out, [PlannedJob(job) for job in jobs.values()], resources(params), read)
+        published = {name: job for name, job in jobs.items() if publish(MODELS / name, job)}
         prune(MODELS, jobs)
-        rows = {name: checkpoint_row(bases, params, name) for name in made}
+        rows = {name: checkpoint_row(bases, params, name) for name in published}
         out.write("checkpoints", rows.values())
-        out.write("compressed_heads", [row for name in made for row in made_by(name)["parts"]])
-        sweep(out, [*map(Planned, jobs.values()), *_fidelity(params, bases | rows)], params, read)
+        out.write("compressed_heads", [row for name in published for row in read_recipe(name)["parts"]])
+        sweep(out, [*map(PlannedJob, jobs.values()), *_fidelity(params, bases | rows)], params, read)
 
 
 def compression_job(params: Params, name: str, bases: Mapping[str, Mapping[str, Any]]) -> Job:
@@ -105,7 +105,7 @@ def read(job: Job) -> Any:
     return {"folder": work_folder(job), "series": series}
 
 
-def _fidelity(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
+def _fidelity(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[PlannedJob]:
     """Yield one job per cell of a compressed model that a study asks for."""
     block = params.compression.fidelity
     for cell, studies in planning.cells(params, ["fidelity"], models).items():
@@ -114,13 +114,13 @@ def _fidelity(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterat
         model, base = models[cell.model], models[str(params.models[cell.model].base_model)]
         series = planning.series_file(params, cell.dataset)
         # Series shorter than the context are skipped, as Yu et al. 2026 do.
-        whole = params.conditions[cell.condition].context
+        context = params.conditions[cell.condition].context
         spec = FidelitySpec(
             cell=planning.identity(params, cell),
-            windows=planning.window_options(params, cell, whole),
+            windows=planning.window_options(params, cell, context),
             source=planning.model_source(model),
             base=planning.model_source(base),
             fidelity=FidelityOptions(windows=block.windows, top=block.top),
         )
         inputs = planning.inputs(model, series) | planning.inputs(base)
-        yield Planned(Job(FIDELITY, spec.to_dict(), inputs, group=cell.model), studies)
+        yield PlannedJob(Job(FIDELITY, spec.to_dict(), inputs, group=cell.model), studies)

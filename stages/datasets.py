@@ -28,17 +28,17 @@ def main(params: Params) -> None:
         if dataset.source == "kernelsynth":
             continue
         try:
-            found = load_data_set(name, dataset, params)
+            loaded = load_data_set(name, dataset, params)
         except DataError as error:
             skipped.append(_skip(name, str(error), 1))
             print(f"datasets: {name}: skipped: {error}")
             continue
-        skipped += _unusable(name, found.skipped)
-        unusable = f", {len(found.skipped)} unusable" if found.skipped else ""
-        print(f"datasets: {name}: {len(found.series)} of {found.available} series{unusable}")
-        if found.series:
-            write_series(OUT, name, found.series)
-            rows.append(dataset_row(name, dataset, found.series, found.available + len(found.skipped)))
+        skipped += _unusable(name, loaded.skipped)
+        unusable = f", {len(loaded.skipped)} unusable" if loaded.skipped else ""
+        print(f"datasets: {name}: {len(loaded.series)} of {loaded.available} series{unusable}")
+        if loaded.series:
+            write_series(OUT, name, loaded.series)
+            rows.append(dataset_row(name, dataset, loaded.series, loaded.available + len(loaded.skipped)))
     write_tables(OUT, rows, skipped, keep={row["dataset"] for row in rows})
 
 
@@ -48,8 +48,8 @@ def _unusable(dataset: str, skipped: Iterable[Skip]) -> Iterator[dict[str, Any]]
     After the first NAMED series of a reason, one row counts the others.
     """
     reasons: dict[str, list[str]] = {}
-    for one in skipped:
-        reasons.setdefault(one.reason, []).append(one.series)
+    for skip in skipped:
+        reasons.setdefault(skip.reason, []).append(skip.series)
     for reason, series in reasons.items():
         for name in series[:NAMED]:
             yield _skip(dataset, reason, 1) | {"series": name}

@@ -13,7 +13,7 @@ from typing import Any
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
 from tsfmscope.store.dumps import read_table
 from tsfmscope.tasks.entries.embeddings import EmbedSpec, SampledModel
 from tsfmscope.tasks.entries.parts import CellIdentity
@@ -34,7 +34,7 @@ def main(params: Params) -> None:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
-def plan(params: Params) -> Iterator[Planned]:
+def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per token dump that has windows."""
     models = planning.checkpoints()
     for row in planning.dumps("tokens"):
@@ -43,16 +43,16 @@ def plan(params: Params) -> Iterator[Planned]:
         dump = Path(DATA, "tokens", row["path"])
         inputs = planning.inputs(models[row["model"]], dump)
         of_dump = spec(params, CellIdentity.part_of(row), models).to_dict()
-        yield Planned(Job(TASK, of_dump, inputs, group=row["model"]))
+        yield PlannedJob(Job(TASK, of_dump, inputs, group=row["model"]))
 
 
 def spec(params: Params, cell: CellIdentity, models: Mapping[str, Mapping[str, Any]]) -> EmbedSpec:
     """Return the spec of a token dump's job; models: rows of `checkpoints` by model."""
-    first, sampled_as = planning.first_of(params, cell.model), None
+    original, sampled_as = planning.find_original(params, cell.model), None
     # A model made from another one samples the same tokens, so that only the model differs.
-    if first != cell.model and first in models:
-        source = planning.model_source(models[first])
-        sampled_as = SampledModel(model=first, base_model=None, rank=None, source=source)
+    if original != cell.model and original in models:
+        source = planning.model_source(models[original])
+        sampled_as = SampledModel(model=original, base_model=None, rank=None, source=source)
     return EmbedSpec(
         cell=cell,
         source=planning.model_source(models[cell.model]),

@@ -30,8 +30,16 @@ def main(params: Params) -> None:
     root = params.data_root
     if root is not None and not root.is_dir():
         raise ParamsError(f"data root {root}: no such folder; set {DATA_VARIABLE} or datasets.root to one, or unset it")
-    named = sorted({one.file for one in params.datasets.sets.values() if one.source in READ and one.file is not None})
-    paths = {name: root / name for name in named} if root else {}
-    seen = {name: fingerprint(path) for name, path in paths.items() if path.is_file()}
-    write_text(OUT, json.dumps({"files": seen, "root": "given" if root else "none"}, indent=2, sort_keys=True) + "\n")
+    names = sorted(
+        {
+            dataset.file
+            for dataset in params.datasets.sets.values()
+            if dataset.source in READ and dataset.file is not None
+        }
+    )
+    paths = {name: root / name for name in names} if root else {}
+    fingerprints = {name: fingerprint(path) for name, path in paths.items() if path.is_file()}
+    write_text(
+        OUT, json.dumps({"files": fingerprints, "root": "given" if root else "none"}, indent=2, sort_keys=True) + "\n"
+    )
     write_text(PLUGINS, json.dumps(codes(), indent=2, sort_keys=True) + "\n")

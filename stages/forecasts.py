@@ -13,7 +13,7 @@ from typing import Any
 
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
 from tsfmscope.store.dumps import read_table
 from tsfmscope.tasks.entries.forecasts import ForecastSpec, ScoreSpec
 from tsfmscope.tasks.job import Job, Task
@@ -32,18 +32,18 @@ def main(params: Params) -> None:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
-def plan(params: Params) -> Iterator[Planned]:
+def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per cell and kind of window; a job gives one row per series."""
     known = planning.checkpoints().items()
     # Other modalities, such as text and images, are not forecast.
     models = {name: row for name, row in known if row["modality"] == "series"}
     for task, measures in ((TASK, ["isotropy", "forecasts"]), (EARLIER, ["validation"])):
         for cell, studies in planning.cells(params, measures, models).items():
-            yield Planned(_job(params, task, cell, models), studies)
+            yield PlannedJob(_job(params, task, cell, models), studies)
     for cell, studies in planning.cells(params, ["baselines"], instead=params.forecasts.baselines).items():
         series = planning.series_file(params, cell.dataset)
         of_cell = spec(params, cell).to_dict()
-        yield Planned(Job(BASELINE, of_cell, planning.file_inputs(series), group=cell.model), studies)
+        yield PlannedJob(Job(BASELINE, of_cell, planning.file_inputs(series), group=cell.model), studies)
 
 
 def _job(params: Params, task: Task, cell: planning.Cell, models: Mapping[str, Mapping[str, Any]]) -> Job:
@@ -56,7 +56,7 @@ def _job(params: Params, task: Task, cell: planning.Cell, models: Mapping[str, M
     if task is EARLIER:
         horizon = of_model.scored.windows.horizon
         of_model = replace(of_model, earlier=horizon, max_series=params.forecasts.validation_series)
-    if base is not None and planning.same_but_precision(model, base):
+    if base is not None and planning.differ_only_in_precision(model, base):
         of_base = _job(params, task, cell._replace(model=base["model"]), models)
         of_model = replace(of_model, seeded_as=of_base.key)
     inputs = planning.inputs(model, planning.series_file(params, cell.dataset))

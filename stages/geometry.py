@@ -9,7 +9,7 @@ from pathlib import Path
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
 from tsfmscope.store.dumps import LayerKey, last_layers, layers, read_states
 from tsfmscope.tasks.entries.geometry import GeometrySpec, MeasureOptions
 from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace
@@ -25,27 +25,27 @@ def main(params: Params) -> None:
         sweep(out, plan(params), params, functools.partial(read_states, Path.cwd()))
 
 
-def plan(params: Params) -> Iterator[Planned]:
+def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per layer of an embedding dump.
 
     Studies that ask for the last layer get each stack's last state.
     """
-    asked = planning.cells(params, ["isotropy"])
+    cells = planning.cells(params, ["isotropy"])
     for row in planning.dumps("embeddings"):
-        studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
+        studies = cells.get(planning.Cell(row["model"], row["dataset"], row["condition"]), [])
         path = Path(DATA, "embeddings", row["path"])
-        held = layers(path)
-        cell, last = CellIdentity.part_of(row), last_layers(held)
-        for place in held:
-            if wanting := planning.studies_of_layer(params, studies, place, held):
-                of_layer = spec(params, cell, place, is_last=place in last)
-                yield Planned(Job(TASK, of_layer.to_dict(), {path.as_posix(): row["fingerprint"]}), wanting)
+        layer_keys = layers(path)
+        cell, last = CellIdentity.part_of(row), last_layers(layer_keys)
+        for layer_key in layer_keys:
+            if requesting := planning.studies_of_layer(params, studies, layer_key, layer_keys):
+                layer_spec = spec(params, cell, layer_key, is_last=layer_key in last)
+                yield PlannedJob(Job(TASK, layer_spec.to_dict(), {path.as_posix(): row["fingerprint"]}), requesting)
 
 
-def spec(params: Params, cell: CellIdentity, place: LayerKey, *, is_last: bool) -> GeometrySpec:
+def spec(params: Params, cell: CellIdentity, layer_key: LayerKey, *, is_last: bool) -> GeometrySpec:
     """Return the spec of a layer's job; is_last: whether the layer is the last state of its stack."""
     block = params.geometry
-    stack, layer, normed = place
+    stack, layer, normed = layer_key
     return GeometrySpec(
         cell=cell,
         place=LayerPlace(stack=stack, layer=layer, normed=normed),

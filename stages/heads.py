@@ -12,7 +12,7 @@ from pathlib import Path
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
 from tsfmscope.store.dumps import read_table
 from tsfmscope.tasks.entries.heads import HeadsSpec, LemmaSpec
 from tsfmscope.tasks.entries.parts import CellIdentity, ModelSource
@@ -31,19 +31,19 @@ def main(params: Params) -> None:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
 
 
-def plan(params: Params) -> Iterator[Planned]:
+def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per token dump and measure that the model's family supports.
 
     A family that has neither plain q·k attention nor a softmax head supports none.
     """
-    models, asked = planning.checkpoints(), planning.cells(params, ["isotropy"])
+    models, cells = planning.checkpoints(), planning.cells(params, ["isotropy"])
     for row in planning.dumps("tokens"):
-        if planning.Cell(row["model"], row["dataset"], row["condition"]) not in asked or not row["n_windows"]:
+        if planning.Cell(row["model"], row["dataset"], row["condition"]) not in cells or not row["n_windows"]:
             continue
         model = models[row["model"]]
         inputs = planning.inputs(model, Path(DATA, "tokens", row["path"]))
         for task, spec in _specs(params, CellIdentity.part_of(row), planning.model_source(model)):
-            yield Planned(Job(task, spec.to_dict(), inputs, group=row["model"]))
+            yield PlannedJob(Job(task, spec.to_dict(), inputs, group=row["model"]))
 
 
 def _specs(params: Params, cell: CellIdentity, source: ModelSource) -> Iterator[tuple[Task, HeadsSpec | LemmaSpec]]:

@@ -21,14 +21,14 @@ def main(params: Params) -> None:
     for name, dataset in params.datasets.sets.items():
         if dataset.source != "kernelsynth":
             continue
-        series = drawn(name, dataset, params)
+        series = draw_data_set(name, dataset, params)
         write_series(OUT, name, series)
         rows.append(dataset_row(name, dataset, series, available=len(series)))
         print(f"kernelsynth: {name}: {len(series)} series of {params.kernelsynth.length} steps, {dataset.kernel}")
     write_tables(OUT, rows, [], keep={row["dataset"] for row in rows})
 
 
-def drawn(name: str, dataset: DataSet, params: Params) -> list[Series]:
+def draw_data_set(name: str, dataset: DataSet, params: Params) -> list[Series]:
     """Return the series of one named data set."""
     return synthetic_set(
         name,

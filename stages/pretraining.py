@@ -47,39 +47,41 @@ def main(params: Params) -> None:
         changed = forget_stopped(jobs, params, out)
         status = Status(out.stage, len(jobs), 0, 0, 0, reused=len(jobs))
         if out.missing(keys, retry_failed=changed or RETRY_VARIABLE in os.environ):
-            held = stored_curves(out)
-            status = replace(status, reused=sum(key in held for key in keys))
+            curves = stored_curves(out)
+            status = replace(status, reused=sum(key in curves for key in keys))
             with training_curves.follow_trainings(CURVES, jobs):
-                for one in _search(list(jobs.values()), params, out, partial(_tell, status, out.status)):
-                    store_ended(out, one)
-        whole = {name for name, job in jobs.items() if publish(MODELS / name, job)}
+                for trial in _search(list(jobs.values()), params, out, partial(_write_progress, status, out.status)):
+                    store_ended(out, trial)
+        finished = {name for name, job in jobs.items() if publish(MODELS / name, job)}
         failed = set(out.failed()["key"].to_pylist()) & set(keys)
-        held = stored_curves(out)
-        rows = [trial_row(name, job, whole, held[job.key]) for name, job in jobs.items() if job.key not in failed]
+        curves = stored_curves(out)
+        rows = [trial_row(name, job, finished, curves[job.key]) for name, job in jobs.items() if job.key not in failed]
         out.write("trials", rows)
         prune(CURVES, jobs)
-        prune(MODELS, whole)
+        prune(MODELS, finished)
         out.finish(keys, run={"seed": params.seed, "cpus": os.cpu_count() or 1})
-        left = len(jobs) - status.reused
-        _tell(replace(status, finished=True), out.status, max(0, left - len(failed)), min(left, len(failed)), 0)
-        delete_work(job for name, job in jobs.items() if name not in whole and job.key not in failed)
+        n_run = len(jobs) - status.reused
+        _write_progress(
+            replace(status, finished=True), out.status, max(0, n_run - len(failed)), min(n_run, len(failed)), 0
+        )
+        delete_work(job for name, job in jobs.items() if name not in finished and job.key not in failed)
     stopped = sum(row["ended"] == "stopped" for row in rows)
-    print(f"pretraining: {len(jobs)} trials, {len(whole)} finished, {stopped} stopped early, {len(failed)} failed")
+    print(f"pretraining: {len(jobs)} trials, {len(finished)} finished, {stopped} stopped early, {len(failed)} failed")
     judge(out, out.failed(), len(jobs), params.resources.max_failed_share)
 
 
-def _tell(status: Status, folder: Path, done: int, failed: int, running: int) -> None:
-    now = replace(status, done=done, failed=failed, running=running, updated=time.time())
-    write_status(now, folder=folder, every=0.0 if now.finished else 1.0)
+def _write_progress(status: Status, folder: Path, n_done: int, n_failed: int, n_running: int) -> None:
+    current = replace(status, done=n_done, failed=n_failed, running=n_running, updated=time.time())
+    write_status(current, folder=folder, every=0.0 if current.finished else 1.0)
 
 
-def _search(jobs: list[Job], params: Params, out: StageStore, tell: ProgressReport) -> list[FinishedTrial]:
+def _search(jobs: list[Job], params: Params, out: StageStore, report: ProgressReport) -> list[FinishedTrial]:
     block = params.pretraining
     recipe = PretrainSpec.from_job(jobs[0]).recipe
     halving = Halving(most=recipe["steps"], grace=block.grace, reduction=block.reduction)
-    what = json.dumps([sorted(job.key for job in jobs), block.grace, block.reduction])
-    folder = SEARCHES / hashlib.sha256(what.encode()).hexdigest()
-    port = StoreCallbacks(out.missing, out.append, out.check, work_folder, out.write_dump)
-    held = stored_curves(out)
-    stored = {job.key: reported_rows(held[job.key], recipe["save_every"]) for job in jobs if job.key in held}
-    return search(jobs, port, resources(params), halving, folder, stored, tell)
+    settings = json.dumps([sorted(job.key for job in jobs), block.grace, block.reduction])
+    folder = SEARCHES / hashlib.sha256(settings.encode()).hexdigest()
+    callbacks = StoreCallbacks(out.missing, out.append, out.check, work_folder, out.write_dump)
+    curves = stored_curves(out)
+    stored = {job.key: reported_rows(curves[job.key], recipe["save_every"]) for job in jobs if job.key in curves}
+    return search(jobs, callbacks, resources(params), halving, folder, stored, report)

@@ -11,7 +11,7 @@ from tsfmscope.stages import DATA
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.snapshots import snapshots, studies_by_model
-from tsfmscope.stages.pipeline.sweeping import Planned, environments, open_store, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, environments, open_store, sweep
 from tsfmscope.store.dumps import layers, read_states, read_table
 from tsfmscope.tasks.entries.parts import CellIdentity, LayerPlace, ModelIdentity
 from tsfmscope.tasks.entries.spec import Spec
@@ -37,12 +37,12 @@ def main(params: Params) -> None:
         sweep(out, plan(params), params, read)
 
 
-def plan(params: Params) -> Iterator[Planned]:
+def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per layer input, per model's weights or snapshot, per plane, and per set of angles."""
     models = planning.checkpoints()
-    yield from _of_states(params)
-    yield from _of_tokens(params, models)
-    yield from _of_weights(params, models)
+    yield from _state_jobs(params)
+    yield from _token_jobs(params, models)
+    yield from _weight_jobs(params, models)
 
 
 def read(job: Job) -> Any:
@@ -52,35 +52,35 @@ def read(job: Job) -> Any:
     return read_table(Path.cwd(), job) if job.task.name in OF_TOKENS else None
 
 
-def _of_states(params: Params) -> Iterator[Planned]:
-    asked = planning.cells(params, ["inputs"])
+def _state_jobs(params: Params) -> Iterator[PlannedJob]:
+    cells = planning.cells(params, ["inputs"])
     for row in planning.dumps("embeddings"):
-        studies = asked.get(planning.Cell(row["model"], row["dataset"], row["condition"]))
+        studies = cells.get(planning.Cell(row["model"], row["dataset"], row["condition"]))
         if studies is None:
             continue
         path = Path(DATA, "embeddings", row["path"])
-        held = layers(path)
-        read_from = {path.as_posix(): row["fingerprint"]}
+        layer_keys = layers(path)
+        inputs = {path.as_posix(): row["fingerprint"]}
         cell, rounding = CellIdentity.part_of(row), planning.rounding(params, row["model"])
-        for place in held:
-            if wanting := planning.studies_of_layer(params, studies, place, held):
-                stack, layer, normed = place
+        for layer_key in layer_keys:
+            if requesting := planning.studies_of_layer(params, studies, layer_key, layer_keys):
+                stack, layer, normed = layer_key
                 layer_place = LayerPlace(stack=stack, layer=layer, normed=normed)
                 spec = InputSpec(cell=cell, place=layer_place, weights_dtype=rounding)
-                yield Planned(Job(INPUT, spec.to_dict(), read_from), wanting)
+                yield PlannedJob(Job(INPUT, spec.to_dict(), inputs), requesting)
 
 
-def _of_tokens(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
+def _token_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[PlannedJob]:
     measures = {CONSTANT: "constant", PLANE: "planes", TOKEN_ANGLES: "token_angles"}
-    asked = {task: planning.cells(params, [measure]) for task, measure in measures.items()}
+    cells_by_task = {task: planning.cells(params, [measure]) for task, measure in measures.items()}
     for row in planning.dumps("tokens"):
-        for task, cells in asked.items():
+        for task, cells in cells_by_task.items():
             cell = planning.Cell(row["model"], row["dataset"], row["condition"])
             if cell in cells and row["n_windows"]:
                 model = models[row["model"]]
                 spec = _spec_of_tokens(params, task, CellIdentity.part_of(row), model)
                 inputs = planning.inputs(model, Path(DATA, "tokens", row["path"]))
-                yield Planned(Job(task, spec.to_dict(), inputs, group=row["model"]), cells[cell])
+                yield PlannedJob(Job(task, spec.to_dict(), inputs, group=row["model"]), cells[cell])
 
 
 def _spec_of_tokens(params: Params, task: Task, cell: CellIdentity, model: Mapping[str, Any]) -> Spec:
@@ -92,7 +92,7 @@ def _spec_of_tokens(params: Params, task: Task, cell: CellIdentity, model: Mappi
     return TokenAnglesSpec(cell=cell, source=source, tokens=block.angle_tokens)
 
 
-def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Planned]:
+def _weight_jobs(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iterator[PlannedJob]:
     weights, rows = (studies_by_model(params, measure) for measure in ("weights", "row_angles"))
     for name, model in models.items():
         cell, source = planning.model_identity(params, name), planning.model_source(model)
@@ -105,12 +105,12 @@ def _of_weights(params: Params, models: Mapping[str, Mapping[str, Any]]) -> Iter
                     step=step,
                     weights_dtype=planning.rounding(params, name),
                 )
-                yield Planned(Job(WEIGHTS, spec.to_dict(), planning.inputs(snapshot), name), weights[name])
+                yield PlannedJob(Job(WEIGHTS, spec.to_dict(), planning.inputs(snapshot), name), weights[name])
         if name in rows:
             angles = RowAnglesSpec(cell=cell, source=source, rows=params.spectra.angle_rows)
-            yield Planned(Job(ROW_ANGLES, angles.to_dict(), planning.inputs(model), name), rows[name])
+            yield PlannedJob(Job(ROW_ANGLES, angles.to_dict(), planning.inputs(model), name), rows[name])
     if studies := sorted({study for cell in planning.cells(params, ["token_angles"]).values() for study in cell}):
         for dimension in params.spectra.gaussian:
             gaussian = ModelIdentity.of(f"gaussian-{dimension}")
             vectors = GaussianSpec(cell=gaussian, dimension=dimension, seed=params.seed)
-            yield Planned(Job(GAUSSIAN, vectors.to_dict()), studies)
+            yield PlannedJob(Job(GAUSSIAN, vectors.to_dict()), studies)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tsfmscope.stages.config.params import Params
-from tsfmscope.stages.pipeline.sweeping import Planned, nothing, open_store, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, read_nothing, sweep
 from tsfmscope.tasks.entries.theory import BoundsSpec, PointsSpec
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.theory.statements import STATEMENTS
@@ -21,20 +21,20 @@ POINTS = Task("theory_points", 1, "tsfmscope.tasks.entries.theory:points", table
 def main(params: Params) -> None:
     """Write data/theory."""
     with open_store("theory", params) as out:
-        sweep(out, plan(params), params, nothing)
+        sweep(out, plan(params), params, read_nothing)
 
 
-def plan(params: Params) -> Iterator[Planned]:
+def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per experiment and seed, and one per statement and batch of random instances."""
     block = params.theory
     options: dict[str, Any] = {name: getattr(block, name).model_dump() for name in ("rank", "width", "sketch", "flow")}
-    for experiment, given in (options | {"repeated": {}, "rates": {}}).items():
+    for experiment, entries in (options | {"repeated": {}, "rates": {}}).items():
         for number in range(block.seeds):
-            drawing = {"spectra": number == 0} if experiment in ("sketch", "flow") else {}
-            points = PointsSpec(experiment=experiment, seed=params.seed + number, options=given | drawing)
-            yield Planned(Job(POINTS, points.to_dict()))
+            extra = {"spectra": number == 0} if experiment in ("sketch", "flow") else {}
+            points = PointsSpec(experiment=experiment, seed=params.seed + number, options=entries | extra)
+            yield PlannedJob(Job(POINTS, points.to_dict()))
     for statement in STATEMENTS:
         for first in range(0, block.instances, block.batch):
             count = min(block.batch, block.instances - first)
             bounds = BoundsSpec(statement=statement, seed=params.seed, first=first, count=count)
-            yield Planned(Job(BOUNDS, bounds.to_dict()))
+            yield PlannedJob(Job(BOUNDS, bounds.to_dict()))

@@ -15,7 +15,7 @@ from tsfmscope.stages import DATA
 from tsfmscope.stages.config import WITHOUT_TOKENS, Measure
 from tsfmscope.stages.config.params import Params
 from tsfmscope.stages.pipeline import planning
-from tsfmscope.stages.pipeline.sweeping import Planned, open_store, sweep
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, open_store, sweep
 from tsfmscope.store.dumps import dump_metadata, read_table
 from tsfmscope.tasks.entries.tokens import TokensSpec
 from tsfmscope.tasks.job import Job, Task
@@ -33,16 +33,16 @@ def main(params: Params) -> None:
     """Write data/tokens."""
     with open_store("tokens", params) as out:
         sweep(out, plan(params), params, functools.partial(read_table, Path.cwd()))
-        out.write("skipped", skipped())
+        out.write("skipped", list_skipped())
 
 
-def plan(params: Params) -> Iterator[Planned]:
+def plan(params: Params) -> Iterator[PlannedJob]:
     """Yield one job per cell."""
     models = planning.checkpoints()
     for cell, studies in planning.cells(params, set(get_args(Measure)) - WITHOUT_TOKENS, models).items():
         series = planning.series_file(params, cell.dataset)
         of_cell = spec(params, cell, models[cell.model]).to_dict()
-        yield Planned(Job(TASK, of_cell, planning.inputs(models[cell.model], series), cell.model), studies)
+        yield PlannedJob(Job(TASK, of_cell, planning.inputs(models[cell.model], series), cell.model), studies)
 
 
 def spec(params: Params, cell: planning.Cell, model: Mapping[str, Any]) -> TokensSpec:
@@ -56,7 +56,7 @@ def spec(params: Params, cell: planning.Cell, model: Mapping[str, Any]) -> Token
     )
 
 
-def skipped() -> Iterator[dict[str, Any]]:
+def list_skipped() -> Iterator[dict[str, Any]]:
     """Yield the number of series without a window by cell and reason, from the metadata of the dumps."""
     for row in planning.dumps("tokens"):
         metadata = dump_metadata(Path(DATA, "tokens", row["path"]))

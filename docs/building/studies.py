@@ -90,7 +90,7 @@ def _notes(root: Path) -> dict[str, Any]:
     return notes
 
 
-def _in_order(every: list[Page]) -> list[Page]:
+def _in_order(pages: list[Page]) -> list[Page]:
     """Return the pages sorted by the number of the paper's figure.
 
     Pages without a figure come first, and appendices last.
@@ -100,7 +100,7 @@ def _in_order(every: list[Page]) -> list[Page]:
         number = re.search(r"Fig\. (\d+)(\w?)", page.figure or "")
         return (int(number[1]), number[2]) if number else (99 if "Appendix" in (page.figure or "") else 0, "")
 
-    return sorted(every, key=sort_key)
+    return sorted(pages, key=sort_key)
 
 
 def plot_file(page: Page, root: Path) -> str | None:
@@ -179,11 +179,11 @@ def _interval(row: dict[str, str]) -> str:
     return f"{_number(row['low'])} to {_number(row['high'])}" if row["low"] else ""
 
 
-def _cards(every: list[Page], root: Path, notes: Notes) -> list[str]:
+def _cards(pages: list[Page], root: Path, notes: Notes) -> list[str]:
     lines = []
     for title in GROUPS.values():
         lines += [f"## {title}", '<div class="cards" markdown="0">']
-        for page in (entry for entry in every if _group(entry) == title):
+        for page in (entry for entry in pages if _group(entry) == title):
             file = plot_file(page, root)
             image = f'<img alt="" loading="lazy" src="../{file}">' if file else ""
             target = path(page).removeprefix("studies/").removesuffix(".md")

@@ -102,7 +102,7 @@ class PatchLine(Forecaster):
         if (kind := config.pop("model_type", None)) != cls.name:
             got = f"{folder / 'config.json'}: got model_type {kind!r}, expected {cls.name!r}"
             raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
-        with checkpoint_folder.bounded(folder):
+        with checkpoint_folder.limit_parameters(folder):
             model = cls.new(config, seed=0)
             model.network.load_state_dict(checkpoint_folder.read_weights(folder))
         model.network.to(device)
@@ -140,7 +140,7 @@ class PatchLine(Forecaster):
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the mean pinball loss over the observed steps of the future, in scaled units."""
         patches, padding, loc, scale = self._patches(context.cpu().numpy())
-        found = self.network(*self._placed(patches, padding))[:, :, : future.shape[1]]
+        found = self.network(*self._to_device(patches, padding))[:, :, : future.shape[1]]
         target = (future.cpu().double().numpy() - loc) / scale
         target = torch.from_numpy(target[:, None, : found.shape[2]]).to(found)
         error, levels = target - found, torch.tensor(QUANTILES).to(found)[:, None]
@@ -155,7 +155,7 @@ class PatchLine(Forecaster):
         network, padding = self.network.eval(), tokens.kinds["encoder"] == TokenKind.PADDING
 
         def forward(part: slice) -> None:
-            network.encode(*self._placed(tokens.arrays["patches"][part], padding[part]))
+            network.encode(*self._to_device(tokens.arrays["patches"][part], padding[part]))
 
         queries = {"encoder": [block.q for block in network.blocks]}
         return Pass({"encoder": Stack(network.blocks, network.norm)}, forward, queries)
@@ -167,7 +167,7 @@ class PatchLine(Forecaster):
             patches, padding, loc, scale = self._patches(history)
             batches = [slice(n, n + self.batch) for n in range(0, len(patches), self.batch)]
             with torch.inference_mode():
-                answers = [self.network(*self._placed(patches[part], padding[part])) for part in batches]
+                answers = [self.network(*self._to_device(patches[part], padding[part])) for part in batches]
             found = torch.cat(answers).double().cpu().numpy() * scale[:, None] + loc[:, None]
             parts.append(found)
             history = np.concatenate((history, found[:, QUANTILES.index(0.5)]), axis=1)
@@ -193,6 +193,6 @@ class PatchLine(Forecaster):
         both = np.stack((scaled, observed)).reshape(2, len(values), -1, size).astype(np.float32)
         return np.concatenate(tuple(both), axis=2), ~both[1].any(axis=2), loc, scale
 
-    def _placed(self, *arrays: np.ndarray) -> tuple[torch.Tensor, ...]:
+    def _to_device(self, *arrays: np.ndarray) -> tuple[torch.Tensor, ...]:
         device = self.network.head.weight.device
-        return tuple(torch.tensor(one, device=device) for one in arrays)
+        return tuple(torch.tensor(array, device=device) for array in arrays)

@@ -102,8 +102,8 @@ app.add_typer(new, name="new")
 new.command("study")(new_study.study)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         from tsfmscope.stages.config.defaults import PACKAGE, version
 
         typer.echo(f"{PACKAGE} {version()}")

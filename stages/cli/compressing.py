@@ -39,11 +39,10 @@ if TYPE_CHECKING:
     from tsfmscope.tasks.models.base import Family
     from tsfmscope.tasks.series.types import Windows
 
-# Share of every series, at its end, that calibration does not see.
-# Timed forecasts, of which the fastest is reported: other work on the machine can only add time.
+# Number of timed forecasts; the fastest is reported, because other work on the machine can only add time.
 ROUNDS = 3
-# Windows of a timed forecast.
-TIMED = 4
+# Number of windows of a timed forecast.
+N_TIMED_WINDOWS = 4
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def compress_attention(
     """Save the compressed model to a new or empty folder and return what the compression costs.
 
     The values after compression are those of the model as loaded from the folder. Quantities: parameters,
-    attention_parameters, bytes of the weights in memory, seconds of a forecast of TIMED windows, and wql and
+    attention_parameters, bytes of the weights in memory, seconds of a forecast of N_TIMED_WINDOWS windows, and wql and
     mase of the last window of every series. mase is missing if it is defined for no series.
     Raises ParamsError for a folder that is not empty or a model that does not forecast; DataError if no
     series has a window before its last fifth, or none has one in it; and the errors of `inspect_layers`.
@@ -99,7 +98,7 @@ def compress_attention(
             )
         table = series_table(case.series.series)
         # Windows of the past, for timing forecasts.
-        calibration = _calibration(case, TIMED).to_dict()
+        calibration = _calibration(case, N_TIMED_WINDOWS).to_dict()
         windows = calibration_windows(case.model, {case.dataset: table}, **calibration)[0]
         watch("forecasting before", 0, 0)
         scored = _forecast(case, case.model, params.forecasts)
@@ -211,8 +210,8 @@ def _scores(scored: ScoredWindows, dataset: str, levels: int) -> dict[str, float
     target = sum(row["target_abs"] for row in rows)
     if not target:
         reasons = [*(skip.reason for skip in scored.skipped), *(row["reason"] for row in rows if row["reason"])]
-        why = reasons[0] if reasons else "all targets are 0"
-        raise DataError(f"{dataset}: no series can be judged on its last {HELD_OUT:.0%}: {why}; shorten --horizon")
+        reason = reasons[0] if reasons else "all targets are 0"
+        raise DataError(f"{dataset}: no series can be judged on its last {HELD_OUT:.0%}: {reason}; shorten --horizon")
     mase = [row["mase"] for row in rows if row["mase"] is not None]
     wql = {"wql": sum(row["quantile_loss"] for row in rows) / (levels * target)}
     return wql | ({"mase": sum(mase) / len(mase)} if mase else {})

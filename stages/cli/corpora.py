@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tsfmscope.stages.config.params import ParamsError
-from tsfmscope.stages.pipeline.sweeping import Planned, account, run_and_finish
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, account, read_nothing, run_and_finish
 from tsfmscope.stages.pipeline.targets import check_writable
 from tsfmscope.store.files import fingerprint, write_text
 from tsfmscope.store.stage_store import StageStore
@@ -26,7 +26,7 @@ from tsfmscope.tasks.sweep.cluster import Resources
 from tsfmscope.tasks.sweep.engine import Summary
 
 # Bytes of the file with a corpus' specification; ours has a few hundred.
-LARGEST_LAW = 2**20
+LARGEST_SPEC = 2**20
 TASK = Task(
     "shard",
     1,
@@ -36,42 +36,42 @@ TASK = Task(
 )
 
 
-def make(folder: Path, law: Mapping[str, Any], series: int, resources: Resources) -> Summary:
+def make(folder: Path, corpus_spec: Mapping[str, Any], series: int, resources: Resources) -> Summary:
     """Write `series` series under `folder`/dumps and return the numbers of jobs.
 
-    law: the specification of the corpus, with the keys seed, length, max_kernels, tsmixup, pool, real, shard
+    corpus_spec: the specification of the corpus, with the keys seed, length, max_kernels, tsmixup, pool, real, shard
     (series per file), format.
     Raises ParamsError, and leaves the folder unchanged, if it contains a corpus of another specification or
     of more series, if it cannot be written, or if a file of `real` contains no real series.
     Raises TooManyFailures if any job failed.
     """
-    _readable(law["real"])
+    _check_readable(corpus_spec["real"])
     check_writable(folder)
     folder.mkdir(exist_ok=True)
-    _same_law(folder / CORPUS_FILE, {**law, "series": series})
+    _check_same_spec(folder / CORPUS_FILE, {**corpus_spec, "series": series})
     with StageStore(
         folder, tables=["dumps"], companion=folder / "timings", stage="corpus", status=folder / ".status"
     ) as out:
-        summary = run_and_finish(out, plan(law, series), resources, _nothing, seed=law["seed"])
+        summary = run_and_finish(out, plan(corpus_spec, series), resources, read_nothing, seed=corpus_spec["seed"])
         account(out, summary, 0.0)
     return summary
 
 
-def plan(law: Mapping[str, Any], series: int) -> Iterator[Planned]:
+def plan(corpus_spec: Mapping[str, Any], series: int) -> Iterator[PlannedJob]:
     """Yield one job per shard.
 
     The spec of a job contains everything that its shard depends on, so a corpus with more series keeps
     existing shards.
     """
-    shared = {name: value for name, value in law.items() if name != "shard"} | {"dataset": "corpus"}
-    inputs = {name: fingerprint(Path(name)) for name in law["real"] if not name.startswith(REAL_PREFIX)}
-    for number, first in enumerate(range(0, series, law["shard"])):
-        count = min(law["shard"], series - first)
+    shared = {name: value for name, value in corpus_spec.items() if name != "shard"} | {"dataset": "corpus"}
+    inputs = {name: fingerprint(Path(name)) for name in corpus_spec["real"] if not name.startswith(REAL_PREFIX)}
+    for number, first in enumerate(range(0, series, corpus_spec["shard"])):
+        count = min(corpus_spec["shard"], series - first)
         spec = ShardSpec.parse({"shard": number, "first": first, "count": count, **shared})
-        yield Planned(Job(TASK, spec.to_dict(), inputs, group="real"))
+        yield PlannedJob(Job(TASK, spec.to_dict(), inputs, group="real"))
 
 
-def _readable(real: Iterable[str]) -> None:
+def _check_readable(real: Iterable[str]) -> None:
     """Raise ParamsError, before anything is written, for a file without real series."""
     for name in real:
         if not name.startswith(REAL_PREFIX):
@@ -81,25 +81,21 @@ def _readable(real: Iterable[str]) -> None:
                 raise ParamsError(f"--real {name}: {error}") from None
 
 
-def _nothing(job: Job) -> None:
-    return None
-
-
-def _same_law(path: Path, law: Mapping[str, Any]) -> None:
+def _check_same_spec(path: Path, corpus_spec: Mapping[str, Any]) -> None:
     if path.exists():
         try:
-            former = dict(json.loads(read_text(path, LARGEST_LAW)))
+            former = dict(json.loads(read_text(path, LARGEST_SPEC)))
         except (OSError, ValueError, TypeError) as error:
             raise ParamsError(f"{path}: cannot be read ({error}); name another folder") from None
         for name, value in former.items():
-            if name != "series" and law[name] != value:
+            if name != "series" and corpus_spec[name] != value:
                 raise ParamsError(
-                    f"{path.parent} holds a corpus with {name} {value!r}, asked for {law[name]!r}; "
-                    "name another folder, or ask for the same"
+                    f"{path.parent} contains a corpus with {name} {value!r}, requested {corpus_spec[name]!r}; "
+                    "name another folder, or request the same value"
                 )
-        if former["series"] > law["series"]:
+        if former["series"] > corpus_spec["series"]:
             raise ParamsError(
-                f"{path.parent} holds a corpus of {former['series']} series, asked for {law['series']}; "
-                "ask for at least as many, or name another folder"
+                f"{path.parent} contains a corpus of {former['series']} series, requested {corpus_spec['series']}; "
+                "request at least as many, or name another folder"
             )
-    write_text(path, json.dumps(law, indent=2) + "\n")
+    write_text(path, json.dumps(corpus_spec, indent=2) + "\n")

@@ -58,7 +58,7 @@ def corpus(
     from tsfmscope.stages.cli.corpora import make
     from tsfmscope.tasks.sweep.cluster import Resources
 
-    law = {
+    corpus_spec = {
         "seed": seed,
         "length": length,
         "max_kernels": max_kernels,
@@ -69,7 +69,7 @@ def corpus(
         "format": form.value,
     }
     with stdout_for_json(as_json):
-        summary = make(folder, law, series, Resources(address=address, actors=actors))
+        summary = make(folder, corpus_spec, series, Resources(address=address, actors=actors))
     if as_json:
         counts = {"shards": summary.planned, "done": summary.done, "reused": summary.reused}
         print_json({"folder": str(folder), "series": series} | counts)

@@ -79,22 +79,22 @@ def check_packages() -> Iterator[Check]:
 def _requirements() -> list[str]:
     """Return the package's requirements: from pyproject.toml in a checkout, else from the metadata."""
     if PROJECT.is_file():
-        found: list[str] = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
-        return found
+        requirements: list[str] = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
+        return requirements
     return importlib.metadata.requires(PACKAGE) or []
 
 
 def check_families() -> Iterator[Check]:
     """Yield one check per family, ours or an installed package's: whether its class can be imported."""
     for name, module in sorted(registry.families().items()):
-        whose = "" if name in registry.FAMILIES else f" of {module.partition(':')[0].partition('.')[0]}"
+        origin = "" if name in registry.FAMILIES else f" of {module.partition(':')[0].partition('.')[0]}"
         try:
-            found = registry.family_class(name)
+            family = registry.family_class(name)
             registry.check_packages(name)
-            yield Check(f"family {name}", "ok", f"reads {found.modality}{whose}")
+            yield Check(f"family {name}", "ok", f"reads {family.modality}{origin}")
         except ModelError as error:
-            why, _, fix = str(error).partition("; ")
-            yield Check(f"family {name}", "note", why, fix)
+            reason, _, fix = str(error).partition("; ")
+            yield Check(f"family {name}", "note", reason, fix)
         # A package of somebody else may raise anything on import.
         except Exception as error:
             yield Check(f"family {name}", "note", f"{type(error).__name__}: {error}", "fix or uninstall its package")
@@ -110,15 +110,17 @@ def check_devices() -> Iterator[Check]:
     if not torch.cuda.is_available():
         built = torch.version.cuda
         fix = "check its driver" if built else "for one, install a torch built for CUDA"
-        how = f"built for CUDA {built}" if built else "built for CPUs alone"
-        yield Check("GPU", "note", f"none; torch {torch.__version__} is {how}", f"models run on the CPU; {fix}")
+        build = f"built for CUDA {built}" if built else "built for CPUs alone"
+        yield Check("GPU", "note", f"none; torch {torch.__version__} is {build}", f"models run on the CPU; {fix}")
     yield Check("cores", "ok", f"{len(os.sched_getaffinity(0))}, torch uses {torch.get_num_threads()}")
     # torch 2.8 does not have this function.
     if hasattr(torch.cpu, "get_capabilities"):
-        able = torch.cpu.get_capabilities()
-        known = ", ".join(name for name in BFLOAT16 if able.get(name))
-        slow = "" if known else f"on this CPU `options: {{{PRECISION}: bfloat16}}` is slower than float32"
-        yield Check("bfloat16", "ok" if known else "note", known or "the CPU has no instructions for it", slow)
+        capabilities = torch.cpu.get_capabilities()
+        instructions = ", ".join(name for name in BFLOAT16 if capabilities.get(name))
+        advice = "" if instructions else f"on this CPU `options: {{{PRECISION}: bfloat16}}` is slower than float32"
+        yield Check(
+            "bfloat16", "ok" if instructions else "note", instructions or "the CPU has no instructions for it", advice
+        )
 
 
 def check_tools() -> Iterator[Check]:
@@ -177,9 +179,9 @@ def check_workspace() -> Iterator[Check]:
                 yield Check("data root", "note", why, f"set {DATA_VARIABLE} or datasets.root for series of your own")
             else:
                 yield Check("data root", "ok", str(root))
-            there = RESULTS.exists()
-            yield Check("results", "ok" if there else "note", str(RESULTS) if there else "none",
-                        "" if there else "`dvc repro` makes them")  # fmt: skip
+            has_results = RESULTS.exists()
+            yield Check("results", "ok" if has_results else "note", str(RESULTS) if has_results else "none",
+                        "" if has_results else "`dvc repro` makes them")  # fmt: skip
     for name, free in (("memory", psutil.virtual_memory().available), ("disk", shutil.disk_usage(".").free)):
         gigabytes = free / 1e9
         low = gigabytes < LEAST_GB

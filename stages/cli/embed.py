@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".parquet")
 # Dimensions that the table shows; a file and JSON contain all of them.
-SHOWN = 6
+MAX_COLUMNS = 6
 
 
 class Pool(StrEnum):
@@ -113,8 +113,8 @@ def _write(vectors: pd.DataFrame, out: Path) -> None:
 
 def _show(title: str, vectors: pd.DataFrame) -> None:
     dimensions = vectors.shape[1]
-    shown = vectors.iloc[:, :SHOWN]
-    lines = [[name, *row.tolist()] for name, row in zip(shown.index, shown.to_numpy(), strict=True)]
-    print_table(title, ["series", *map(str, shown.columns)], lines)
-    if dimensions > SHOWN:
-        typer.echo(f"{SHOWN} of {dimensions} dimensions; --out FILE and --json give all of them")
+    columns = vectors.iloc[:, :MAX_COLUMNS]
+    lines = [[name, *row.tolist()] for name, row in zip(columns.index, columns.to_numpy(), strict=True)]
+    print_table(title, ["series", *map(str, columns.columns)], lines)
+    if dimensions > MAX_COLUMNS:
+        typer.echo(f"{MAX_COLUMNS} of {dimensions} dimensions; --out FILE and --json give all of them")

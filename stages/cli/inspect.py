@@ -136,9 +136,9 @@ def flow(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         of_stack = [row for row in rows if row["stack"] == stack and not row["normed"]]
         first, last = of_stack[0], of_stack[-1]
         change = last["numerical_rank"] - first["numerical_rank"]
-        how = "grows" if change > 0 else "falls" if change < 0 else "stays"
+        trend = "grows" if change > 0 else "falls" if change < 0 else "stays"
         yield (
-            f"{stack}: rank {how} from {first['numerical_rank']} to {last['numerical_rank']} of "
+            f"{stack}: rank {trend} from {first['numerical_rank']} to {last['numerical_rank']} of "
             f"{min(first['width'], first['n_tokens'])} over {last['layer']} layers; "
             f"ζ from {_short(first['zeta'])} to {_short(last['zeta'])}"
         )

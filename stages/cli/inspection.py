@@ -94,7 +94,7 @@ class TokenCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadedCase:
-    """LoadedSeries model and series, and the condition that they are measured under.
+    """Loaded model and series, and the condition that they are measured under.
 
     condition: its name, as the column of this name. context, horizon: steps. min_context: fewest observed steps
     of a context. held_out: share at the end of a series in which the future lies; None: the whole series.
@@ -151,7 +151,7 @@ class TokenizedCase(NamedTuple):
 
 
 def inspect_layers(
-    params: Params, request: InspectRequest, watch: Watch = lambda what, done, total: None
+    params: Params, request: InspectRequest, watch: Watch = lambda step, n_done, total: None
 ) -> LayerReport:
     """Measure every layer and return one row per layer, in the order of the stacks.
 
@@ -167,12 +167,12 @@ def inspect_layers(
         states = hidden_states(case, tokens)
         layers = list(states.layers)
         rows = []
-        for done, layer in enumerate(layers):
-            watch("measuring layers", done, len(layers))
-            kept = states.rows[layer.stack]
+        for n_done, layer in enumerate(layers):
+            watch("measuring layers", n_done, len(layers))
+            token_ids = states.rows[layer.stack]
             measured = measure_layer(
                 layer.states,
-                types_of(tokens, layer.stack, kept),
+                token_types(tokens, layer.stack, token_ids),
                 share=request.share,
                 epsilon=request.epsilon,
                 dtype=case.weights_dtype,
@@ -183,8 +183,11 @@ def inspect_layers(
             rows.append(
                 {
                     **case.identity,
-                    **{"stack": layer.stack, "layer": layer.layer, "normed": layer.normed},
-                    **{"weights_dtype": case.weights_dtype, "n_series": _count_series(tokens, layer.stack, kept)},
+                    "stack": layer.stack,
+                    "layer": layer.layer,
+                    "normed": layer.normed,
+                    "weights_dtype": case.weights_dtype,
+                    "n_series": _count_series(tokens, layer.stack, token_ids),
                     **{name: value for name, value in measured.items() if name not in LISTS},
                     **observed.columns,
                 }
@@ -272,15 +275,15 @@ def hidden_states(case: LoadedCase, tokens: Tokens) -> KeptStates:
     )
 
 
-def types_of(tokens: Tokens, stack: str, kept: np.ndarray) -> np.ndarray | None:
+def token_types(tokens: Tokens, stack: str, token_ids: np.ndarray) -> np.ndarray | None:
     """Return the ids of some tokens in the vocabulary; None for a stack without one."""
     types = tokens.types.get(stack)
-    return None if types is None else types.reshape(-1)[kept]
+    return None if types is None else types.reshape(-1)[token_ids]
 
 
-def _count_series(tokens: Tokens, stack: str, kept: np.ndarray) -> int:
+def _count_series(tokens: Tokens, stack: str, token_ids: np.ndarray) -> int:
     """Count the series that some tokens of a stack belong to."""
-    windows = kept // tokens.kinds[stack].shape[1]
+    windows = token_ids // tokens.kinds[stack].shape[1]
     return len({tokens.series[window] for window in np.unique(windows)})
 
 
@@ -308,11 +311,15 @@ def _choose_condition(params: Params, request: InspectRequest, kind: Modality) -
     It is the first condition of params.yaml for this modality, without a history, that has the requested
     noise and context; else a new one.
     """
-    fitting = {name: each for name, each in params.conditions.items() if each.modality == kind and not each.history}
-    for name, condition in fitting.items():
+    matching = {
+        name: condition
+        for name, condition in params.conditions.items()
+        if condition.modality == kind and not condition.history
+    }
+    for name, condition in matching.items():
         if condition.noise == request.noise and request.context in (None, condition.context):
             return name, condition
-    first = next(iter(fitting.values()), None)
+    first = next(iter(matching.values()), None)
     context = request.context or (first.context if first else CONTEXT)
     noise = f"-noise-{request.noise:g}" if request.noise else ""
     return f"context-{context}{noise}", Condition(context=context, noise=request.noise, modality=kind)
@@ -326,9 +333,9 @@ def device_context(device: str) -> Iterator[None]:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        why = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise ParamsError(
-            f"--device {device}: {why}; `tsfmscope doctor` lists the devices, cpu is always one"
+            f"--device {device}: {reason}; `tsfmscope doctor` lists the devices, cpu is always one"
         ) from None
     token = EXECUTION_CONTEXT.set(ExecutionContext(device))
     try:
@@ -345,15 +352,15 @@ def load_model(source: Source, device: str) -> Family:
     try:
         return registry.load(source.family, source.folder, device=device, options=source.options)
     except (ValueError, KeyError, OSError) as error:
-        why = " ".join(str(error).split())[:300]
-        raise ModelError(f"{source.folder}: no checkpoint of family {source.family} can be read ({why})") from error
+        reason = " ".join(str(error).split())[:300]
+        raise ModelError(f"{source.folder}: no checkpoint of family {source.family} can be read ({reason})") from error
 
 
 def _load_series(params: Params, request: InspectRequest, name: str, dataset: DataSet) -> LoadedSeries:
     """Return the usable series. Raises DataError, with the reasons, if there is none."""
     params = _with_sampling(params, request)
     if dataset.source == "kernelsynth":
-        series = kernelsynth.drawn(name, dataset, params)
+        series = kernelsynth.draw_data_set(name, dataset, params)
         return LoadedSeries(series, [], len(series))
     if dataset.file == request.data and dataset.source == "folder":
         from tsfmscope.tasks.series.files.time_grid import missing_times
@@ -380,10 +387,10 @@ def _load_series(params: Params, request: InspectRequest, name: str, dataset: Da
 
 def _with_sampling(params: Params, request: InspectRequest) -> Params:
     """Return the params with the seed and the number of series that the request asks for."""
-    changed: dict[str, Any] = {} if request.seed is None else {"seed": request.seed}
+    updates: dict[str, Any] = {} if request.seed is None else {"seed": request.seed}
     if request.max_series is not None:
-        changed["datasets"] = params.datasets.model_copy(update={"max_series": request.max_series})
-    return params.model_copy(update=changed)
+        updates["datasets"] = params.datasets.model_copy(update={"max_series": request.max_series})
+    return params.model_copy(update=updates)
 
 
 def count_left_out(series: LoadedSeries, without_window: Mapping[str, int]) -> dict[str, int]:

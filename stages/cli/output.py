@@ -57,8 +57,8 @@ def print_left_out(skipped: Mapping[str, int], *, as_json: bool) -> None:
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console as wide as the terminal, or WIDE characters wide if there is none."""
-    made = Console(highlight=False, stderr=stderr)
-    return made if made.is_terminal else Console(highlight=False, stderr=stderr, width=WIDE)
+    console = Console(highlight=False, stderr=stderr)
+    return console if console.is_terminal else Console(highlight=False, stderr=stderr, width=WIDE)
 
 
 def cell(value: Any) -> str:

@@ -31,8 +31,8 @@ def show_progress() -> Iterator[Watch]:
     with Progress(*bar, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
         task = progress.add_task("", total=None)
 
-        def watch(step: str, done: int, total: int) -> None:
-            progress.update(task, description=step, completed=done, total=total or None)
+        def watch(step: str, n_done: int, total: int) -> None:
+            progress.update(task, description=step, completed=n_done, total=total or None)
 
         with _collected_messages() as messages:
             yield watch

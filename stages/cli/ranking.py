@@ -24,8 +24,8 @@ from tsfmscope.stages.cli.inspection import (
     device_context,
     hidden_states,
     load_case,
+    token_types,
     tokenize_case,
-    types_of,
     with_context,
 )
 from tsfmscope.stages.config.params import Params, ParamsError
@@ -124,46 +124,48 @@ def rank_candidates(params: Params, request: InspectRequest, criteria: Criteria,
     Raises ParamsError for a name or value that is not valid, or for fewer than two candidates. If no
     candidate can be measured, raises the error of the first one.
     """
-    pairs = candidates(params, criteria)
+    pairs = list_candidates(params, criteria)
     with device_context(request.device):
         measured: list[Candidate] = []
-        for done, model in enumerate(dict.fromkeys(criteria.models)):
-            watch(f"candidates: {model}", done, len(set(criteria.models)))
+        for n_done, model in enumerate(dict.fromkeys(criteria.models)):
+            watch(f"candidates: {model}", n_done, len(set(criteria.models)))
             measured += _run_model(params, request, model, [context for name, context in pairs if name == model])
-    measured, unfilled, longest = _filled(measured)
-    if all(each.error for each in measured) and (first := next((each.error for each in measured), None)):
+    measured, unfilled, longest = select_filled(measured)
+    if all(candidate.error for candidate in measured) and (
+        first := next((candidate.error for candidate in measured), None)
+    ):
         raise first
     block = params.geometry
-    sizes = [len(each.last.states) for each in measured if each.last is not None]
+    sizes = [len(candidate.last.states) for candidate in measured if candidate.last is not None]
     enough = [size for size in sizes if size >= block.k_max * block.min_cluster]
     tokens = min(enough or [max(sizes)])
     options = block.model_dump(exclude={"rows", "cai"})
     seed = params.seed if request.seed is None else request.seed
     rows = []
-    for done, candidate in enumerate(measured):
-        watch("measuring candidates", done, len(measured))
+    for n_done, candidate in enumerate(measured):
+        watch("measuring candidates", n_done, len(measured))
         rows.append(_row(candidate, tokens, criteria.by, seed, options))
-    return Ranking(_in_order(rows, criteria.by), _left_out(measured), unfilled, longest)
+    return Ranking(assign_ranks(rows, criteria.by), count_skipped(measured), unfilled, longest)
 
 
-def _filled(seen: Sequence[Candidate]) -> tuple[list[Candidate], list[int], int | None]:
+def select_filled(measured: Sequence[Candidate]) -> tuple[list[Candidate], list[int], int | None]:
     """Return the candidates whose context a series fills, the other contexts, and the longest context filled.
 
     Raises ParamsError if leaving out contexts leaves fewer than two candidates.
     """
-    kept = [one for one in seen if one.is_filled]
-    unfilled = list(dict.fromkeys(one.context for one in seen if not one.is_filled))
-    longest = max((one.longest for one in seen if one.longest is not None), default=None)
-    if unfilled and len(kept) < 2:
+    remaining = [candidate for candidate in measured if candidate.is_filled]
+    unfilled = list(dict.fromkeys(candidate.context for candidate in measured if not candidate.is_filled))
+    longest = max((candidate.longest for candidate in measured if candidate.longest is not None), default=None)
+    if unfilled and len(remaining) < 2:
         raise ParamsError(
             f"contexts {', '.join(map(str, unfilled))}: no series fills them, the longest has {longest} steps before "
-            f"its horizon; that leaves {len(kept)} of {len(seen)} candidates, expected two or more: name contexts of "
-            f"at most {longest} steps with --contexts, shorten --horizon or give longer series"
+            f"its horizon; that leaves {len(remaining)} of {len(measured)} candidates, expected two or more: name "
+            f"contexts of at most {longest} steps with --contexts, shorten --horizon or give longer series"
         )
-    return kept, unfilled, longest
+    return remaining, unfilled, longest
 
 
-def candidates(params: Params, choice: Criteria) -> list[tuple[str, int]]:
+def list_candidates(params: Params, choice: Criteria) -> list[tuple[str, int]]:
     """Return the model and context of every candidate.
 
     Raises ParamsError if there are fewer than two candidates, or if a model's name is not valid.
@@ -189,8 +191,12 @@ def _contexts(params: Params, choice: Criteria) -> list[int]:
     """
     if choice.contexts is not None:
         return list(dict.fromkeys(choice.contexts))
-    plain = [one for one in params.conditions.values() if one.modality == "series" and not one.noise + one.history]
-    return list(dict.fromkeys(one.context for one in plain)) or [CONTEXT]
+    plain = [
+        condition
+        for condition in params.conditions.values()
+        if condition.modality == "series" and not condition.noise + condition.history
+    ]
+    return list(dict.fromkeys(condition.context for condition in plain)) or [CONTEXT]
 
 
 def check_measure(name: str) -> None:
@@ -202,7 +208,7 @@ def check_measure(name: str) -> None:
         raise ParamsError(f"--by {name}: expected one of {', '.join(known)}{hint}")
 
 
-def what_varies(pairs: Sequence[tuple[str, int]]) -> str:
+def find_grouping(pairs: Sequence[tuple[str, int]]) -> str:
     """Return the grouping of advice_regret that matches the candidates.
 
     It is "model", "context" or "model_and_context".
@@ -246,12 +252,12 @@ def _run(case: LoadedCase, head_rows: int, head_batch: int | None) -> Candidate:
     from tsfmscope.tasks.models.common.batches import sample_windows
 
     tokens, skipped, observed = tokenize_case(case)
-    kept = hidden_states(case, tokens)
+    states = hidden_states(case, tokens)
     last: LastLayer | None = None
-    for layer in kept.layers:
+    for layer in states.layers:
         # The last state of a stack comes last: after the final norm, where there is one.
         if layer.stack == case.model.output_stack:
-            types = types_of(tokens, layer.stack, kept.rows[layer.stack])
+            types = token_types(tokens, layer.stack, states.rows[layer.stack])
             last = LastLayer(layer.stack, layer.layer, layer.states, types)
     spread = None
     if case.model.softmax_head:
@@ -262,21 +268,24 @@ def _run(case: LoadedCase, head_rows: int, head_batch: int | None) -> Candidate:
     return Candidate(case.source.name, case.context, last, spread, left_out, None, observed, observed.longest)
 
 
-def _left_out(seen: Sequence[Candidate]) -> dict[str, int]:
+def count_skipped(candidates: Sequence[Candidate]) -> dict[str, int]:
     """Return the number of series left out by reason.
 
     For each context, the number is the largest over its candidates. If contexts differ, each number has an
     entry of its own, whose reason names the contexts.
     """
-    looked = [one for one in seen if one.error is None]
-    contexts = dict.fromkeys(one.context for one in looked)
-    found = {}
-    for reason in dict.fromkeys(reason for one in looked for reason in one.skipped):
-        most = {at: max(one.skipped.get(reason, 0) for one in looked if one.context == at) for at in contexts}
-        for n in sorted({*most.values()} - {0}):
-            where = [str(at) for at in contexts if most[at] == n]
-            found[reason if len(where) == len(contexts) else f"{reason}, at context {', '.join(where)}"] = n
-    return found
+    measured = [candidate for candidate in candidates if candidate.error is None]
+    contexts = dict.fromkeys(candidate.context for candidate in measured)
+    counts = {}
+    for reason in dict.fromkeys(reason for candidate in measured for reason in candidate.skipped):
+        largest = {
+            context: max(candidate.skipped.get(reason, 0) for candidate in measured if candidate.context == context)
+            for context in contexts
+        }
+        for n in sorted({*largest.values()} - {0}):
+            names = [str(context) for context in contexts if largest[context] == n]
+            counts[reason if len(names) == len(contexts) else f"{reason}, at context {', '.join(names)}"] = n
+    return counts
 
 
 def _row(candidate: Candidate, tokens: int, by: str, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -295,12 +304,12 @@ def _row(candidate: Candidate, tokens: int, by: str, seed: int, options: Mapping
     row |= {name: measured[name] for name in SHOWN} | {"stack": last.stack, "layer": last.layer}
     value = row[by]
     if value is None:
-        why = NO_HEAD if by == HEAD_MEASURE else measured["reason"]
-        return row | {"reason": next((part for part in why.split("; ") if part.startswith(f"{by}:")), why)}
+        reason = NO_HEAD if by == HEAD_MEASURE else measured["reason"]
+        return row | {"reason": next((part for part in reason.split("; ") if part.startswith(f"{by}:")), reason)}
     return row | {"score": value if MEASURES.get(by) == "larger" else -abs(value)}
 
 
-def _in_order(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
+def assign_ranks(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
     """Return the rows sorted by rank, then by value; rows without a score come last.
 
     A rank is one more than the number of candidates that are clearly more isotropic, so candidates of one
@@ -308,21 +317,25 @@ def _in_order(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
     """
     scored = [row for row in rows if row["score"] is not None]
     # A candidate whose standard deviation is not known gets the largest one of all candidates.
-    unknown = max((row[f"{by}_sd"] or 0.0 for row in scored), default=0.0)
+    default_sd = max((row[f"{by}_sd"] or 0.0 for row in scored), default=0.0)
     ranks = [
-        None if row["score"] is None else 1 + sum(_is_above(one, row, by, unknown) for one in scored) for row in rows
+        None if row["score"] is None else 1 + sum(_is_above(other, row, by, default_sd) for other in scored)
+        for row in rows
     ]
-    listed = [
-        {"rank": k, "is_tied": k is not None and ranks.count(k) > 1} | row for k, row in zip(ranks, rows, strict=True)
+    ranked = [
+        {"rank": rank, "is_tied": rank is not None and ranks.count(rank) > 1} | row
+        for rank, row in zip(ranks, rows, strict=True)
     ]
-    return sorted(listed, key=lambda row: (math.inf, 0.0) if row["rank"] is None else (row["rank"], -row["score"]))
+    return sorted(ranked, key=lambda row: (math.inf, 0.0) if row["rank"] is None else (row["rank"], -row["score"]))
 
 
-def _is_above(one: Mapping[str, Any], other: Mapping[str, Any], by: str, unknown: float) -> bool:
+def _is_above(row: Mapping[str, Any], other_row: Mapping[str, Any], by: str, default_sd: float) -> bool:
     """Return whether a candidate is clearly more isotropic than another.
 
     Clearly: by more than TIE standard deviations over token samples and cluster starts.
-    unknown: standard deviation of a candidate that has none.
+    default_sd: standard deviation for a candidate that has none.
     """
-    spread = math.hypot(*(unknown if row[f"{by}_sd"] is None else row[f"{by}_sd"] for row in (one, other)))
-    return bool(one["score"] - other["score"] > TIE * spread)
+    spread = math.hypot(
+        *(default_sd if candidate[f"{by}_sd"] is None else candidate[f"{by}_sd"] for candidate in (row, other_row))
+    )
+    return bool(row["score"] - other_row["score"] > TIE * spread)

@@ -19,12 +19,12 @@ def trust(path: Path, by: str, grouping: str, study: str | None = None) -> list[
     study: restricts the answer to this study. Raises QueryError if there is no database, or if it is too old
     to have the view.
     """
-    asked = f"""select * from advice_regret where measure = '{by}' and "grouping" = '{grouping}'"""
+    statement = f"""select * from advice_regret where measure = '{by}' and "grouping" = '{grouping}'"""
     with store.open(path, threads=1) as connection:
-        rows: list[dict[str, Any]] = query(connection, asked).to_pylist()
+        rows: list[dict[str, Any]] = query(connection, statement).to_pylist()
     sizes = {row["study"]: row["n"] for row in rows if row["rule"] == "advised" and study in (None, row["study"])}
-    chosen = min(sizes, key=lambda name: (-sizes[name], name), default=None)
-    return [row for row in rows if row["study"] == chosen]
+    largest = min(sizes, key=lambda name: (-sizes[name], name), default=None)
+    return [row for row in rows if row["study"] == largest]
 
 
 def beats_chance(rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -36,8 +36,8 @@ def beats_chance(rows: Sequence[Mapping[str, Any]]) -> bool:
     passed if it was not made.
     """
     chance = next(row for row in rows if row["rule"] == "chance")
-    fond = chance["p_models"] is not None and chance["p_models"] > chance["alpha"]
-    return chance["advice_is"] == "better" and chance["p_bh"] <= chance["alpha"] and not fond
+    prefers_one_model = chance["p_models"] is not None and chance["p_models"] > chance["alpha"]
+    return chance["advice_is"] == "better" and chance["p_bh"] <= chance["alpha"] and not prefers_one_model
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -45,26 +45,28 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     chance = next(row for row in rows if row["rule"] == "chance")
     names = ("advised_less", "advised_less_low", "advised_less_high")
     ratio, low, high = (None if chance[name] is None else math.exp(chance[name]) for name in names)
-    made = low is not None and high is not None
-    between = f", {100 - 100 * chance['alpha']:g} % interval {low:.2f} to {high:.2f}" if made else ", no interval"
+    has_interval = low is not None and high is not None
+    interval = (
+        f", {100 - 100 * chance['alpha']:g} % interval {low:.2f} to {high:.2f}" if has_interval else ", no interval"
+    )
     p = (
         ""
         if chance["p"] is None
         else f", p = {chance['p']:.3g}, corrected for {chance['n_tests']} tests {chance['p_bh']:.3g}"
     )
-    found = f"NMSE {ratio:.2f} of chance's{between}{p}"
+    result = f"NMSE {ratio:.2f} of chance's{interval}{p}"
     models = "" if chance["p_models"] is None else f" (p = {chance['p_models']:.3g} where models change places)"
     if beats_chance(rows):
-        still = any(row["rule"] == "validation" and row["advice_is"] == "worse" for row in rows)
-        but = " Errors on an earlier window of the series choose better still." if still else ""
-        return f"On {chance['n']} data sets this advice beats chance: {found}{models}.{but}"
+        validation_is_better = any(row["rule"] == "validation" and row["advice_is"] == "worse" for row in rows)
+        addition = " Errors on an earlier window of the series choose better still." if validation_is_better else ""
+        return f"On {chance['n']} data sets this advice beats chance: {result}{models}.{addition}"
     if chance["advice_is"] == "better":
         return (
-            f"On {chance['n']} data sets this advice is better than chance, but that is not shown to be its own doing: "
-            f"{found}{models}. It may be one test of many, or a taste for a model that happens to be good there."
+            f"On {chance['n']} data sets this advice is better than chance, but the difference may have another cause: "
+            f"{result}{models}. It may be one test of many, or prefer a model that is good on all data sets."
         )
-    worse = "is worse than" if chance["advice_is"] == "worse" else "does not beat"
+    comparison = "is worse than" if chance["advice_is"] == "worse" else "does not beat"
     return (
-        f"On {chance['n']} data sets this advice {worse} chance: {found}{models}. Take the order for a description of "
-        "the states, not for a choice; errors on an earlier window of your own series say more."
+        f"On {chance['n']} data sets this advice {comparison} chance: {result}{models}. The order "
+        "describes the states and is no reliable choice; use errors on an earlier window of your own series."
     )

@@ -57,7 +57,8 @@ def recommend(
         ),
     ] = "zeta_adjusted_corrected",
     results: Annotated[
-        Path | None, typer.Option(help=f"DuckDB file of results that say how far to trust; default: {RESULTS}.")
+        Path | None,
+        typer.Option(help=f"DuckDB file of results that rate the reliability of the advice; default: {RESULTS}."),
     ] = None,
     study: Annotated[
         str | None, typer.Option(help="Study of these results; default: the study of the most data sets.")
@@ -83,7 +84,7 @@ def recommend(
     not; 1 no candidate could be measured; 2 the command is not valid.
     """
     from tsfmscope.stages.cli.inspection import InspectRequest
-    from tsfmscope.stages.cli.ranking import Criteria, candidates, check_measure, rank_candidates, what_varies
+    from tsfmscope.stages.cli.ranking import Criteria, check_measure, find_grouping, list_candidates, rank_candidates
     from tsfmscope.stages.cli.ranking_trust import beats_chance
     from tsfmscope.stages.pipeline.contexts import describe_unfilled
 
@@ -94,13 +95,13 @@ def recommend(
     if results is not None and not results.is_file():
         raise ParamsError(f"--results {results}: no such file; `make repro` makes {RESULTS}, or leave the option out")
     params = params_here()
-    pairs = candidates(params, criteria)
-    rules, verdict = _trust(results, criteria, what_varies(pairs), study)
+    pairs = list_candidates(params, criteria)
+    rules, verdict = _trust(results, criteria, find_grouping(pairs), study)
     with show_progress() as watch:
         ranking = rank_candidates(params, request, criteria, watch)
     if ranking.unfilled:
         filled = [pair for pair in pairs if pair[1] not in ranking.unfilled]
-        rules, verdict = _trust(results, criteria, what_varies(filled), study)
+        rules, verdict = _trust(results, criteria, find_grouping(filled), study)
     best = [{"model": row["model"], "context": row["context"]} for row in ranking.rows if row["rank"] == 1]
     if as_json:
         beats = beats_chance(rules) if rules else None
@@ -139,40 +140,42 @@ def _trust(path: Path | None, criteria: Criteria, varies: str, study: str | None
     """
     from tsfmscope.stages.cli.ranking_trust import trust, verdict
 
-    where = path or RESULTS
-    if not where.is_file():
-        return [], f"How far to trust this is not known here: there is no {where}; `make repro` makes it."
+    database = path or RESULTS
+    if not database.is_file():
+        return [], f"The reliability of this advice is unknown: {database} does not exist; `make repro` makes it."
     try:
-        rules = trust(where, criteria.by, varies, study)
+        rules = trust(database, criteria.by, varies, study)
     except QueryError as error:
-        why = f"{where} does not answer ({str(error).splitlines()[0]}); `make repro` makes it anew"
+        problem = f"{database} cannot be queried ({str(error).splitlines()[0]}); `make repro` rebuilds it"
         if path is not None:
-            raise ParamsError(f"--results {why}") from None
-        return [], f"How far to trust this is not known here: {why}."
+            raise ParamsError(f"--results {problem}") from None
+        return [], f"The reliability of this advice is unknown: {problem}."
     if not rules:
-        of = f"no study {study}" if study else "no study"
-        asked = varies.replace("_and_", " and ")
+        studies = f"no study {study}" if study else "no study"
+        choice = varies.replace("_and_", " and ")
         return [], (
-            f"How far to trust this is not known: {where} has {of} in which the {asked} could be chosen by "
-            f"{criteria.by}; docs/advice.md says what a study needs."
+            f"The reliability of this advice is unknown: {database} has {studies} in which the {choice} could be "
+            f"chosen by {criteria.by}; docs/advice.md lists what a study needs."
         )
     return rules, verdict(rules)
 
 
-def _show(data: str, criteria: Criteria, found: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> None:
-    columns = {name: column for name, column in COLUMNS.items() if any(row[column] is not None for row in found)}
+def _show(data: str, criteria: Criteria, rows: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> None:
+    columns = {name: column for name, column in COLUMNS.items() if any(row[column] is not None for row in rows)}
     if criteria.by not in columns.values():
         columns = {**columns, criteria.by: criteria.by}
     print_table(
-        f"{data}, by {criteria.by}", list(columns), [[_value(row, one) for one in columns.values()] for row in found]
+        f"{data}, by {criteria.by}",
+        list(columns),
+        [[_value(row, column) for column in columns.values()] for row in rows],
     )
-    sizes = sorted({row["n_tokens"] for row in found if row["n_tokens"] is not None})
+    sizes = sorted({row["n_tokens"] for row in rows if row["n_tokens"] is not None})
     typer.echo(MEANING.format(by=criteria.by, tokens=" to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))))
-    typer.echo(TIES if any(row[f"{criteria.by}_sd"] for row in found) else NO_SPREAD.format(by=criteria.by))
+    typer.echo(TIES if any(row[f"{criteria.by}_sd"] for row in rows) else NO_SPREAD.format(by=criteria.by))
     if len(sizes) > 1:
-        typer.echo("candidates with so few tokens cannot be compared with the others: ζ, ζ′ and K depend on the number")
-    named = " or ".join(f"{one['model']} at context {one['context']}" for one in best)
-    typer.echo(f"advice: {named}" if best else f"advice: none, no candidate has {criteria.by}")
+        typer.echo("candidates with fewer tokens cannot be compared with the others: ζ, ζ′ and K depend on that number")
+    advice = " or ".join(f"{choice['model']} at context {choice['context']}" for choice in best)
+    typer.echo(f"advice: {advice}" if best else f"advice: none, no candidate has {criteria.by}")
 
 
 def _value(row: Mapping[str, Any], column: str) -> Any:
@@ -187,11 +190,12 @@ def _value(row: Mapping[str, Any], column: str) -> Any:
 
 def _show_trust(rules: Sequence[Mapping[str, Any]]) -> None:
     first = rules[0]
-    what = first["grouping"].replace("_and_", " and ")
-    title = f"Choosing the {what}, in study {first['study']}: NMSE over that of the best in hindsight"
-    nats = ("regret", "low", "high", "advised_less", "advised_less_low", "advised_less_high")
+    choice = first["grouping"].replace("_and_", " and ")
+    title = f"Choosing the {choice}, in study {first['study']}: NMSE over that of the best in hindsight"
+    columns_in_nats = ("regret", "low", "high", "advised_less", "advised_less_low", "advised_less_high")
     lines = [
-        [RULES[row["rule"]], row["n"], *(_times(row[one]) for one in nats), row["p"], row["advice_is"]] for row in rules
+        [RULES[row["rule"]], row["n"], *(_times(row[column]) for column in columns_in_nats), row["p"], row["advice_is"]]
+        for row in rules
     ]
     columns = ["choosing by", "data sets", "times", "low", "high", "advice/it", "low", "high", "p", "advice is"]
     print_table(title, columns, lines)

@@ -50,21 +50,21 @@ def sql(
     if statement is None and stdin_is_terminal():
         typer.echo(context.get_help())
         return
-    chosen = Format.json if as_json else form
+    output_format = Format.json if as_json else form
     text = query.read_sql(statement)
     connection = query.connect(db)
     tables = list(query.statements(connection, text))
     # Not closed after Ctrl-C, since closing waits for a statement that still runs.
     connection.close()
     if out is not None:
-        rows_output.write(rows_output.single(tables), chosen.value, out)
-    elif chosen is Format.parquet:
+        rows_output.write(rows_output.single(tables), output_format.value, out)
+    elif output_format is Format.parquet:
         rows_output.write_parquet(rows_output.single(tables))
-    elif chosen is Format.json:
-        print_rows(rows_output.single(tables), chosen)
+    elif output_format is Format.json:
+        print_rows(rows_output.single(tables), output_format)
     else:
         for rows in tables:
-            print_rows(rows, chosen)
+            print_rows(rows, output_format)
 
 
 def stdin_is_terminal() -> bool:

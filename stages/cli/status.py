@@ -52,5 +52,5 @@ def _row(status: Status, *, alive: bool) -> dict[str, Any]:
 
 
 def _speed(row: dict[str, Any]) -> list[str | None]:
-    rate, left = row["jobs_per_second"], row["seconds_left"]
-    return [f"{rate:.3g}" if rate else None, None if left is None else str(timedelta(seconds=round(left)))]
+    rate, duration = row["jobs_per_second"], row["seconds_left"]
+    return [f"{rate:.3g}" if rate else None, None if duration is None else str(timedelta(seconds=round(duration)))]

@@ -33,16 +33,18 @@ def tables(
     if name is not None and name not in TABLES:
         descriptions = [reference_docs.describe_view(name, db)]
     else:
-        chosen = [TABLES[name]] if name else list(TABLES.values())
+        schemas = [TABLES[name]] if name else list(TABLES.values())
         if markdown:
-            typer.echo(reference_docs.tables(chosen), nl=False)
+            typer.echo(reference_docs.tables(schemas), nl=False)
             return
-        descriptions = [reference_docs.describe(table) for table in chosen]
+        descriptions = [reference_docs.describe(table) for table in schemas]
     if as_json:
         print_json(descriptions)
         return
-    for described in descriptions:
-        columns = described["columns"]
+    for description in descriptions:
+        columns = description["columns"]
         print_table(
-            f"{described['name']}: {described['meaning']}", list(columns[0]), [list(one.values()) for one in columns]
+            f"{description['name']}: {description['meaning']}",
+            list(columns[0]),
+            [list(column.values()) for column in columns],
         )

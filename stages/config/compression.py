@@ -72,8 +72,8 @@ class Method(Strict):
         if self.ranks.time is not None and self.method not in NARROWING:
             raise ValueError(f"ranks.time: got method {self.method}, expected one of {', '.join(NARROWING)}")
         if self.method == "activation-aware-2step" and self.ranks.budget is None:
-            (given,) = self.ranks.model_dump(exclude_none=True)
-            raise ValueError(f"ranks: got {given}, expected budget: method activation-aware-2step splits nothing else")
+            (rule,) = self.ranks.model_dump(exclude_none=True)
+            raise ValueError(f"ranks: got {rule}, expected budget: method activation-aware-2step splits nothing else")
         return self
 
     @property

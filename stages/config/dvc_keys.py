@@ -30,9 +30,9 @@ def check(params: Params, path: str | Path = PARAMS_FILE) -> None:
     for head, _, key in (key.partition(".") for key in dvc_keys):
         default = getattr(params, head)
         if head not in block:
-            whole = missing.setdefault("", {}).setdefault(head, {} if isinstance(default, BaseModel) else default)
+            defaults = missing.setdefault("", {}).setdefault(head, {} if isinstance(default, BaseModel) else default)
             if key:
-                whole[key] = getattr(default, key)
+                defaults[key] = getattr(default, key)
         elif key and key not in block[head]:
             missing.setdefault(head, {})[key] = getattr(default, key)
     if missing:

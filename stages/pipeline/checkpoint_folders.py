@@ -39,16 +39,16 @@ def install(out: StageStore, name: str, job: Job, committed: str | None) -> None
 
     If no checkpoint of this recipe exists, finished or committed, the job's rows are deleted.
     """
-    kept = Path(committed, name) if committed else None
+    source = Path(committed, name) if committed else None
     for folder in (MODELS / name, WORK / job.key):
         quarantine_damaged(folder, "checkpoints")
-    if kept:
-        verify_sums(kept)
-    if key_of(MODELS / name) != job.key and kept and key_of(kept) == job.key:
+    if source:
+        verify_sums(source)
+    if key_of(MODELS / name) != job.key and source and key_of(source) == job.key:
         shutil.rmtree(WORK / job.key, ignore_errors=True)
-        shutil.copytree(kept, WORK / job.key, ignore=shutil.ignore_patterns(RECIPE))
+        shutil.copytree(source, WORK / job.key, ignore=shutil.ignore_patterns(RECIPE))
         # Written last, so that an interrupted copy is not taken for a whole folder.
-        write_text(WORK / job.key / RECIPE, (kept / RECIPE).read_text())
+        write_text(WORK / job.key / RECIPE, (source / RECIPE).read_text())
         publish(MODELS / name, job)
     if key_of(MODELS / name) == job.key:
         log = json.loads((MODELS / name / LOG).read_text())

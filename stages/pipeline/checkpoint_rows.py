@@ -29,13 +29,13 @@ def former_rows(root: Path) -> list[dict[str, Any]]:
 
 def print_changed(former: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     """Print the models in the user's folders whose files differ from those of the last run."""
-    known = {(row["model"], row["ref"]): row["fingerprint"] for row in former}
+    fingerprints = {(row["model"], row["ref"]): row["fingerprint"] for row in former}
     for row in rows:
-        was = known.get((row["model"], row["ref"]), row["fingerprint"])
-        if row["source"] == "folder" and was != row["fingerprint"]:
+        former_fingerprint = fingerprints.get((row["model"], row["ref"]), row["fingerprint"])
+        if row["source"] == "folder" and former_fingerprint != row["fingerprint"]:
             print(
                 f"checkpoints: {row['model']}: the files in {row['ref']} have changed since the last run (fingerprint "
-                f"{was[:12]}, now {row['fingerprint'][:12]}); its jobs run again",
+                f"{former_fingerprint[:12]}, now {row['fingerprint'][:12]}); its jobs run again",
                 flush=True,
             )
 
@@ -49,30 +49,32 @@ def is_available(params: Params, name: str, trained: Mapping[str, Job]) -> bool:
 
 def checkpoint_row(params: Params, name: str, jobs: Mapping[str, Job], recipes: Mapping[str, Recipe]) -> dict[str, Any]:
     """Return the row of a model; jobs: training jobs by name of their recipe."""
-    model, own = params.models[name], environments(params).get(name)
+    model, environment = params.models[name], environments(params).get(name)
     kind, _, recipe = model.ref.partition(":")
     ref = (MODELS / recipe).as_posix() if kind == "checkpoint" else model.ref
-    found = registry.resolve(ref, allow_hub=True)
+    checkpoint = registry.resolve(ref, allow_hub=True)
     registry.check_options(model.family, model.options, f"models.{name}.options")
     job = jobs[recipe] if kind == "checkpoint" else None
     family = registry.family_class(model.family)
     heads = recipes[recipe].spec().get("heads") if job else None
-    kept = params.checkpoints.committed
-    committed = bool(job and kept and key_of(Path(kept, recipe)) == job.key)
+    committed_root = params.checkpoints.committed
+    committed = bool(job and committed_root and key_of(Path(committed_root, recipe)) == job.key)
     return {
         "model": name,
         "family": model.family,
         "modality": family.modality,
         "input_stack": family.stacks[0],
         "output_stack": family.output_stack,
-        "source": {True: "committed", False: "trained"}[committed] if job else found.source,
-        "ref": found.pinned(ref),
-        "fingerprint": registry.with_code(model.family, found.fingerprint, own.digest if own else ""),
-        **registry.facts(found.folder),
+        "source": {True: "committed", False: "trained"}[committed] if job else checkpoint.source,
+        "ref": checkpoint.pin(ref),
+        "fingerprint": registry.with_code(
+            model.family, checkpoint.fingerprint, environment.digest if environment else ""
+        ),
+        **registry.facts(checkpoint.folder),
         "recipe": job.key if job else None,
         "options": json.dumps(model.options, sort_keys=True) if model.options else None,
         "heads": json.dumps(heads, sort_keys=True) if heads else None,
-        "environment": own.description if own else None,
+        "environment": environment.description if environment else None,
     }
 
 

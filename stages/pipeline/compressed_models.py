@@ -33,23 +33,23 @@ def calibration_datasets(params: Params, name: str, kind: str) -> list[str]:
 
     Raises ParamsError if there is none.
     """
-    named = params.compression.calibration.datasets
-    alike = [one for one in named if modality(params.datasets.sets[one].source) == kind]
-    found = [one for one in alike if planning.series_file(params, one).exists()]
-    if not found:
+    names = params.compression.calibration.datasets
+    matching = [name for name in names if modality(params.datasets.sets[name].source) == kind]
+    available = [name for name in matching if planning.series_file(params, name).exists()]
+    if not available:
         raise ParamsError(
-            f"compression.calibration.datasets: got {named}, of which none at hand is of modality {kind!r}, which "
-            f"{name} reads; name one that is"
+            f"compression.calibration.datasets: got {names}, expected a data set of modality {kind!r}, which "
+            f"{name} reads, whose series are on this machine; add one"
         )
-    return found
+    return available
 
 
 def print_missing(params: Params) -> None:
     """Print the calibration data sets without series, because models calibrated on other series differ."""
-    named = params.compression.calibration.datasets
-    missing = [one for one in named if not planning.series_file(params, one).exists()]
+    names = params.compression.calibration.datasets
+    missing = [dataset for dataset in names if not planning.series_file(params, dataset).exists()]
     if missing and any(method_of(params, name).reads_data for name in params.compressed):
-        print(f"compression: calibrated without {', '.join(missing)}, of which no series are at hand", flush=True)
+        print(f"compression: calibrated without {', '.join(missing)}, whose series are not on this machine", flush=True)
 
 
 def calibration_spec(params: Params, datasets: list[str]) -> CalibrationSpec:
@@ -67,8 +67,8 @@ def calibration_spec(params: Params, datasets: list[str]) -> CalibrationSpec:
 
 def keep_or_forget(out: StageStore, folder: Path, job: Job) -> None:
     """Store the row that a whole folder contains; delete rows without a folder, which are of no use."""
-    for one in (folder, work_folder(job)):
-        quarantine_damaged(one, "compression")
+    for path in (folder, work_folder(job)):
+        quarantine_damaged(path, "compression")
     if key_of(folder) == job.key:
         out.adopt("compression", job.key, [_recipe(folder)["row"]])
     elif key_of(work_folder(job)) != job.key:
@@ -76,26 +76,31 @@ def keep_or_forget(out: StageStore, folder: Path, job: Job) -> None:
 
 
 def _recipe(folder: Path) -> dict[str, Any]:
-    found = recipe(folder)
-    assert found is not None
-    return found
+    content = recipe(folder)
+    assert content is not None
+    return content
 
 
-def made_by(name: str) -> dict[str, Any]:
+def read_recipe(name: str) -> dict[str, Any]:
     """Return what the recipe file of a compressed model contains."""
     return _recipe(MODELS / name)
 
 
 def checkpoint_row(bases: Mapping[str, Mapping[str, Any]], params: Params, name: str) -> dict[str, Any]:
     """Return the row of `checkpoints` of a compressed model: its base's row with the model's own files."""
-    found, own = registry.resolve((MODELS / name).as_posix()), environments(params).get(name)
+    checkpoint, environment = registry.resolve((MODELS / name).as_posix()), environments(params).get(name)
     base = bases[str(params.models[name].base_model)]
     return {
-        **{"model": name, "source": "compressed"},
+        "model": name,
+        "source": "compressed",
         **{column: base[column] for column in ("family", "modality", "input_stack", "output_stack")},
         "ref": (MODELS / name).as_posix(),
-        "fingerprint": registry.with_code(base["family"], found.fingerprint, own.digest if own else ""),
-        "environment": own.description if own else None,
-        **registry.facts(found.folder),
-        **{"license": base["license"], "recipe": made_by(name)["key"], "options": base["options"]},
+        "fingerprint": registry.with_code(
+            base["family"], checkpoint.fingerprint, environment.digest if environment else ""
+        ),
+        "environment": environment.description if environment else None,
+        **registry.facts(checkpoint.folder),
+        "license": base["license"],
+        "recipe": read_recipe(name)["key"],
+        "options": base["options"],
     }

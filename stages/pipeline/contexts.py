@@ -83,7 +83,9 @@ def planned_contexts(params: Params) -> tuple[list[PlannedContext], list[str]]:
         except DataError:
             absent.append(name)
             continue
-        planned += [PlannedContext(name, context, _observed(name, context, series, params)) for context in contexts]
+        planned += [
+            PlannedContext(name, context, _count_observed(name, context, series, params)) for context in contexts
+        ]
     return planned, absent
 
 
@@ -116,7 +118,7 @@ def _local_series(name: str, params: Params) -> list[Series]:
     return series
 
 
-def _observed(name: str, context: int, series: Sequence[Series], params: Params) -> Observed | None:
+def _count_observed(name: str, context: int, series: Sequence[Series], params: Params) -> Observed | None:
     dataset = params.datasets.sets[name]
     windows, _ = last_windows(
         series,
@@ -141,4 +143,4 @@ def context_lines(contexts: Sequence[PlannedContext], absent: Sequence[str]) -> 
         if short:
             yield f"context {context}: no series fills it in {', '.join(item.dataset for item in short)}"
     if absent:
-        yield f"not at hand, so their contexts are not known: {', '.join(absent)}"
+        yield f"not on this machine, so their contexts are unknown: {', '.join(absent)}"

@@ -30,64 +30,68 @@ def infer(connection: duckdb.DuckDBPyConnection, options: Options) -> list[dict[
 
     p-values are adjusted over each printed table, that is over the rows of one study and one view.
     """
-    rows = [*_correlations(connection, options), *_signs(connection, options), *_changes(connection, options)]
-    rows += [*_of_ranks(connection, options), *_advice(connection, options)]
+    rows = [
+        *_correlation_rows(connection, options),
+        *_sign_rows(connection, options),
+        *_change_rows(connection, options),
+    ]
+    rows += [*_rank_rows(connection, options), *_advice_rows(connection, options)]
     rows = [{name: None if _is_nan(value) else value for name, value in row.items()} for row in rows]
     printed: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         printed.setdefault((row["study"], row["answer"]), []).append(row)
     for table in printed.values():
-        found = adjust(np.array([row.get("p") for row in table], dtype=float))
-        for row, bh, by in zip(table, found.bh, found.by, strict=True):
-            row |= {"p_bh": float(bh), "p_by": float(by), "n_tests": found.n}
+        adjusted = adjust(np.array([row.get("p") for row in table], dtype=float))
+        for row, bh, by in zip(table, adjusted.bh, adjusted.by, strict=True):
+            row |= {"p_bh": float(bh), "p_by": float(by), "n_tests": adjusted.n}
             row |= {"alpha": options.alpha, "seed": options.seed}
     return sorted(rows, key=lambda row: [row[name] for name in KEY])
 
 
-def _correlations(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+def _correlation_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
     columns = "study, measure, dataset, model, condition, isotropy, log_nmse"
-    asked = f"select {columns} from nmse_against_isotropy where base_model is null order by all"
-    for (study, measure), units in _groups(connection, asked, 2):
+    statement = f"select {columns} from nmse_against_isotropy where base_model is null order by all"
+    for (study, measure), units in _group_rows(connection, statement, 2):
         for row in correlations(Units.of(map(Unit._make, units)), options, study, measure):
             yield {"study": study, "measure": measure} | row
 
 
-def _signs(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
-    asked = 'select study, kind, measure, pair, statistic, "cluster", answer from pair_signs order by all'
-    for (*names, statistic), pairs in _groups(connection, asked, 5):
+def _sign_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+    statement = 'select study, kind, measure, pair, statistic, "cluster", answer from pair_signs order by all'
+    for (*names, statistic), pairs in _group_rows(connection, statement, 5):
         values = np.array([np.nan if sign is None else sign for _, sign in pairs], dtype=float)
         row = _pair_row(*names) | {"statistic": statistic}
         yield signs(values, [cluster for cluster, _ in pairs], options, row, KINDS[row["grouping"]][1])
 
 
-def _changes(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+def _change_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
     columns = "study, kind, measure, pair, dataset, model, pair, isotropy_change, log_nmse_change"
-    asked = f"select {columns} from condition_pairs where kind != 'dataset' order by all"
-    for names, pairs in _groups(connection, asked, 4):
+    statement = f"select {columns} from condition_pairs where kind != 'dataset' order by all"
+    for names, pairs in _group_rows(connection, statement, 4):
         units = Units.of(map(Unit._make, pairs))
         # [model, dataset]
         x, y = (table[..., 0].T for table in (units.isotropy, units.log_nmse))
         yield changes(x, y, options, _pair_row(*names) | {"statistic": "changes_spearman"})
 
 
-def _of_ranks(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+def _rank_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
     columns = 'study, answer, measure, "grouping", block, statistic, sample, x, value'
-    for names, units in _groups(connection, f"select {columns} from rank_units order by all", 6):
+    for names, units in _group_rows(connection, f"select {columns} from rank_units order by all", 6):
         row = dict(zip(KEY, (names[0], *names[1:]), strict=True))
         samples, x, values = ([unit[n] for unit in units] for n in range(3))
-        yield row | means.infer(row["statistic"], samples, _numbers(x), _numbers(values), alpha=options.alpha)
+        yield row | means.infer(row["statistic"], samples, _to_array(x), _to_array(values), alpha=options.alpha)
 
 
-def _advice(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
+def _advice_rows(connection: duckdb.DuckDBPyConnection, options: Options) -> Iterator[dict[str, Any]]:
     columns = "study, measure, dataset, model, condition, isotropy, log_nmse, log_nmse_earlier, context"
-    asked = f"select {columns} from advice_candidates where is_filled order by all"
-    for names, candidates in _groups(connection, asked, 2):
+    statement = f"select {columns} from advice_candidates where is_filled order by all"
+    for names, candidates in _group_rows(connection, statement, 2):
         isotropy, error, earlier, contexts = tabulate(candidates, 4)[1]
         for row in selection_regret.compare(isotropy, error, earlier, contexts, options, names):
             yield {"study": names[0], "measure": names[1]} | row
 
 
-def _numbers(values: list[float | None]) -> np.ndarray:
+def _to_array(values: list[float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 
@@ -95,11 +99,11 @@ def _pair_row(study: str, kind: str, measure: str, pair: str) -> dict[str, Any]:
     return {"study": study, "answer": KINDS[kind][0], "measure": measure, "grouping": kind, "block": pair}
 
 
-def _groups(
-    connection: duckdb.DuckDBPyConnection, asked: str, names: int
+def _group_rows(
+    connection: duckdb.DuckDBPyConnection, statement: str, names: int
 ) -> Iterator[tuple[tuple[str, ...], list[tuple]]]:
     """Yield the rows of a sorted query, grouped by their first `names` columns."""
-    for name, rows in itertools.groupby(connection.sql(asked).fetchall(), key=lambda row: row[:names]):
+    for name, rows in itertools.groupby(connection.sql(statement).fetchall(), key=lambda row: row[:names]):
         yield name, [row[names:] for row in rows]
 
 

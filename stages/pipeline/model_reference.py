@@ -50,7 +50,7 @@ class Source:
 
     def with_stored_options(self) -> Source:
         """Return this checkpoint with the options of its stored weights, to be changed and saved."""
-        return replace(self, options=registry.stored(self.options))
+        return replace(self, options=registry.stored_options(self.options))
 
 
 def resolve(params: Params, name: str, family: str | None = None) -> Source:
@@ -75,7 +75,7 @@ def resolve(params: Params, name: str, family: str | None = None) -> Source:
         raise ParamsError(_unknown_family(name))
     last = reference.removeprefix(hub.PREFIX).partition("@")[0].rpartition("/")[2]
     short = slug(checkpoint.folder.resolve().name if checkpoint.source == "folder" else last)
-    return Source(short or "model", family, checkpoint.folder, checkpoint.pinned(reference))
+    return Source(short or "model", family, checkpoint.folder, checkpoint.pin(reference))
 
 
 def slug(text: str) -> str:
@@ -144,7 +144,7 @@ def _folder(params: Params, name: str, model: Model) -> tuple[Path, str]:
     kind, _, folder_name = model.ref.partition(":")
     if kind not in STAGES:
         checkpoint = registry.resolve(model.ref, allow_hub=True)
-        return checkpoint.folder, checkpoint.pinned(model.ref)
+        return checkpoint.folder, checkpoint.pin(model.ref)
     folder = Path(DATA, STAGES[kind], "models", folder_name)
     if folder.is_dir():
         return folder, folder.as_posix()

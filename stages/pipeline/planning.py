@@ -137,13 +137,13 @@ def stored_source(row: Mapping[str, Any]) -> ModelSource:
     return replace(source, options={name: value for name, value in source.options.items() if name != PRECISION})
 
 
-def same_but_precision(row: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
-    """Return whether two rows of `checkpoints` have the same weights and, except the precision, options."""
-    options, of_base = (stored_source(one).options for one in (row, base))
-    return bool(row["fingerprint"] == base["fingerprint"] and options == of_base)
+def differ_only_in_precision(row: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+    """Return whether two rows of `checkpoints` have the same weights and options, except for the precision."""
+    options, base_options = (stored_source(checkpoint).options for checkpoint in (row, base))
+    return bool(row["fingerprint"] == base["fingerprint"] and options == base_options)
 
 
-def first_of(params: Params, name: str) -> str:
+def find_original(params: Params, name: str) -> str:
     """Follow `base_model` to the original model, the last one in the chain that params.yaml contains."""
     while (base := params.models[name].base_model) in params.models:
         name = str(base)

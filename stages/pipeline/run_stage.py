@@ -19,11 +19,11 @@ def read_params(path: str | Path = PARAMS_FILE) -> Params:
     params = load(path)
     families = {f"models.{name}": model.family for name, model in params.models.items()}
     families |= {f"checkpoints.recipes.{name}": recipe.family for name, recipe in params.checkpoints.recipes.items()}
-    for where, family in families.items():
+    for location, family in families.items():
         try:
             check_name(family)
         except ValueError as error:
-            raise ParamsError(f"{path}: {where}.family: {error}; install the package that adds another") from None
+            raise ParamsError(f"{path}: {location}.family: {error}; install the package that adds another") from None
     return params
 
 

@@ -12,11 +12,11 @@ from tsfmscope.tasks.models import registry
 
 def studies_by_model(params: Params, measure: str) -> dict[str, list[str]]:
     """Return model -> the studies that ask for this measure of its weights."""
-    asked: dict[str, list[str]] = {}
-    for study, wanted in params.studies.items():
-        for model in params.expand(study, "models") if measure in wanted.measures else ():
-            asked.setdefault(model, []).append(study)
-    return asked
+    studies_by_name: dict[str, list[str]] = {}
+    for study, study_params in params.studies.items():
+        for model in params.expand(study, "models") if measure in study_params.measures else ():
+            studies_by_name.setdefault(model, []).append(study)
+    return studies_by_name
 
 
 def snapshots(model: Mapping[str, Any], digest: str) -> Iterator[tuple[int | None, dict[str, str]]]:

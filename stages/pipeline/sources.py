@@ -21,18 +21,18 @@ def writers(table: str) -> list[str]:
     """
     if table == "failures":
         return list(SWEEPS)
-    own = TABLES[table].stages
+    stage_names = TABLES[table].stages
     if table == "study_jobs":
-        own = tuple(stage for one in TABLES.values() if one.by_study for stage in one.stages)
-    return [stage.name for stage in STAGES if stage.name in own]
+        stage_names = tuple(stage for schema in TABLES.values() if schema.by_study for stage in schema.stages)
+    return [stage.name for stage in STAGES if stage.name in stage_names]
 
 
 def sources() -> dict[str, Sequence[File]]:
     """Return table -> its Parquet files, in the order of the stages, and the verified embedding dumps."""
-    written = [name for name, table in TABLES.items() if table.in_catalogue and writers(name)]
+    names = [name for name, table in TABLES.items() if table.in_catalogue and writers(name)]
     companions = [Path(DATA, "timings", stage) for stage in SWEEPS]
-    found = tables(written) | {table: _files(table, companions) for table in ("timings", "runs")}
-    return found | {"embeddings": dump_files(Path(DATA, "embeddings"), ".arrow")}
+    files = tables(names) | {table: _files(table, companions) for table in ("timings", "runs")}
+    return files | {"embeddings": dump_files(Path(DATA, "embeddings"), ".arrow")}
 
 
 def tables(names: Iterable[str]) -> dict[str, Sequence[File]]:

@@ -41,7 +41,7 @@ KINDS = 5
 RETRY_VARIABLE = "TSFMSCOPE_RETRY_FAILED"
 
 
-class Planned(NamedTuple):
+class PlannedJob(NamedTuple):
     """A job and the studies that request it."""
 
     job: Job
@@ -66,7 +66,7 @@ def open_store(stage: str, params: Params | None = None) -> Iterator[StageStore]
         yield out
 
 
-def sweep(out: StageStore, planned: Iterable[Planned], params: Params, read: Callable[[Job], Any]) -> None:
+def sweep(out: StageStore, planned: Iterable[PlannedJob], params: Params, read: Callable[[Job], Any]) -> None:
     """Run the planned jobs that `out` lacks, delete rows of other jobs, compact the rest and print a summary.
 
     Raises TooManyFailures, after storing the finished jobs, if more than resources.max_failed_share of the
@@ -77,7 +77,7 @@ def sweep(out: StageStore, planned: Iterable[Planned], params: Params, read: Cal
 
 
 def run_and_finish(
-    out: StageStore, planned: Iterable[Planned], resources: Resources, read: Callable[[Job], Any], *, seed: int = 0
+    out: StageStore, planned: Iterable[PlannedJob], resources: Resources, read: Callable[[Job], Any], *, seed: int = 0
 ) -> engine.Summary:
     """Call `run`, then delete rows of jobs that were not planned and compact the rest.
 
@@ -99,7 +99,7 @@ class JobLog:
         self._kinds = array("I")
         self._sets: dict[tuple[str, ...], int] = {}
 
-    def record(self, planned: Iterable[Planned]) -> Iterator[Planned]:
+    def record(self, planned: Iterable[PlannedJob]) -> Iterator[PlannedJob]:
         """Yield the planned jobs unchanged and record each."""
         for planned_job in planned:
             self._digests += bytes.fromhex(planned_job.job.key)
@@ -116,24 +116,24 @@ class JobLog:
         """Studies in order with the keys of their jobs: S64, ascending, each once, at most SLICE per item."""
         digests, kinds = np.frombuffer(self._digests, "S32"), np.frombuffer(self._kinds, np.uint32)
         for study in sorted({study for studies in self._sets for study in studies}):
-            asking = [kind for studies, kind in self._sets.items() if study in studies]
-            mine = digests[np.isin(kinds, asking)]
-            mine.sort()
-            mine = unique(mine)
-            for start in range(0, len(mine), SLICE):
-                yield study, _hex(mine[start : start + SLICE])
+            matching = [kind for studies, kind in self._sets.items() if study in studies]
+            selected = digests[np.isin(kinds, matching)]
+            selected.sort()
+            selected = unique(selected)
+            for start in range(0, len(selected), SLICE):
+                yield study, _hex(selected[start : start + SLICE])
 
 
 def _hex(digests: np.ndarray) -> np.ndarray:
     return np.frombuffer(hexlify(digests.data), "S64")
 
 
-def nothing(job: Job) -> None:
+def read_nothing(job: Job) -> None:
     """Return None, the data of a job that reads nothing."""
 
 
 def run(
-    out: StageStore, planned: Iterable[Planned], resources: Resources, read: Callable[[Job], Any]
+    out: StageStore, planned: Iterable[PlannedJob], resources: Resources, read: Callable[[Job], Any]
 ) -> engine.Summary:
     """Run the planned jobs that `out` lacks. Rows, failures and timings are stored as they arrive."""
     retry, passed_over = RETRY_VARIABLE in os.environ, 0
@@ -145,7 +145,7 @@ def run(
         passed_over += 0 if retry else out.permanent_failures(keys)
         return missing_keys
 
-    port = StoreCallbacks(
+    callbacks = StoreCallbacks(
         missing=missing,
         append=out.append,
         check=out.check,
@@ -172,7 +172,7 @@ def run(
             write_status(latest, folder=out.status)
 
         try:
-            return engine.run(map(attrgetter("job"), planned), port, resources, report=report)
+            return engine.run(map(attrgetter("job"), planned), callbacks, resources, report=report)
         # The last status is written even if the run was interrupted; it stays until the next run.
         finally:
             if latest:

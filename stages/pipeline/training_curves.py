@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 # Seconds between two readings of the trainings' logs.
-EVERY = 5.0
+POLL_SECONDS = 5.0
 # Seconds between two lines of progress.
 PROGRESS_EVERY = 30.0
 # Trainings that a line of progress names: those that are nearest to their end.
-NAMED = 4
+MAX_LINES = 4
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def write(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _follow(curves: Path, jobs: Mapping[str, Job], stopped: threading.Event) -> None:
-    """Write curves until `over` is set, and once more after that.
+    """Write curves until `stopped` is set, and once more after that.
 
     A curve that cannot be written is logged as a warning, because it is no reason to stop a training.
     """
@@ -68,7 +68,7 @@ def _follow(curves: Path, jobs: Mapping[str, Job], stopped: threading.Event) -> 
     latest_rows: dict[str, dict[str, Any]] = {}
     reported_at, ended = time.monotonic(), False
     while not ended:
-        ended = stopped.wait(EVERY)
+        ended = stopped.wait(POLL_SECONDS)
         for name, job in jobs.items():
             try:
                 rows = read_log(WORK / job.key)
@@ -89,13 +89,13 @@ def _follow(curves: Path, jobs: Mapping[str, Job], stopped: threading.Event) -> 
 def _progress_line(latest_rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a line on the progress of the trainings."""
     nearest = sorted(latest_rows, key=lambda name: latest_rows[name]["seconds_left"])
-    lines = [_training_line(name, latest_rows[name]) for name in nearest[:NAMED]]
-    return "; ".join([*lines, f"{len(nearest) - NAMED} more"] if len(nearest) > NAMED else lines)
+    lines = [_training_line(name, latest_rows[name]) for name in nearest[:MAX_LINES]]
+    return "; ".join([*lines, f"{len(nearest) - MAX_LINES} more"] if len(nearest) > MAX_LINES else lines)
 
 
 def _training_line(name: str, row: Mapping[str, Any]) -> str:
-    left = format_duration(row["seconds_left"])
-    return f"{name} at step {row['step']} of {row['steps']}, loss {row['loss']:.4g}, {left} left"
+    duration = format_duration(row["seconds_left"])
+    return f"{name} at step {row['step']} of {row['steps']}, loss {row['loss']:.4g}, {duration} left"
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

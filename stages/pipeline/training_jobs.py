@@ -23,11 +23,11 @@ MODELS = Path(DATA, "checkpoints", "models")
 
 def recipes(params: Params) -> dict[str, Recipe]:
     """Return the recipes that models name, and the recipes whose embedding one of these takes over."""
-    named = (model.ref.partition(":") for model in params.models.values())
-    known = params.checkpoints.recipes
-    found = {name: known[name] for kind, _, name in named if kind == "checkpoint"}
-    sources = (recipe.embedding_from for recipe in found.values())
-    return found | {name: known[name] for name in sources if name is not None}
+    references = (model.ref.partition(":") for model in params.models.values())
+    all_recipes = params.checkpoints.recipes
+    named = {name: all_recipes[name] for kind, _, name in references if kind == "checkpoint"}
+    sources = (recipe.embedding_from for recipe in named.values())
+    return named | {name: all_recipes[name] for name in sources if name is not None}
 
 
 def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
@@ -43,13 +43,13 @@ def training_job(name: str, recipe: Recipe, source: Job | None = None) -> Job:
         embedding = EmbeddingSource(folder=(MODELS / recipe.embedding_from).as_posix(), key=source.key)
     # Earlier versions divided these ranks by the heads. The entry `ranks` changes the key of such
     # recipes only.
-    whole = recipe.heads and recipe.heads.guideline and recipe.heads.factors == "shared"
+    has_shared_factors = recipe.heads and recipe.heads.guideline and recipe.heads.factors == "shared"
     spec = PretrainSpec(
         model=name,
         recipe=recipe.spec(),
         code=registry.code_of(recipe.family) or None,
         embedding=embedding,
-        ranks="of whole matrices" if whole else None,
+        ranks="of whole matrices" if has_shared_factors else None,
     ).to_dict()
     if recipe.corpus is None:
         return Job(TRAINING, spec)

@@ -37,13 +37,13 @@ def forget_lost(jobs: dict[str, Job], out: StageStore) -> None:
     for name, job in jobs.items():
         for folder in (MODELS / name, WORK / job.key):
             quarantine_damaged(folder, "pretraining")
-    held = stored_curves(out)
-    ended = ((name, job) for name, job in jobs.items() if job.key in held and _ended(job, held))
-    out.forget([job.key for name, job in ended if not publish(MODELS / name, job)])
+    curves = stored_curves(out)
+    finished = ((name, job) for name, job in jobs.items() if job.key in curves and _is_finished(job, curves))
+    out.forget([job.key for name, job in finished if not publish(MODELS / name, job)])
 
 
-def _ended(job: Job, held: Mapping[str, list[dict[str, Any]]]) -> bool:
-    return bool(held[job.key][-1]["step"] == PretrainSpec.from_job(job).recipe["steps"])
+def _is_finished(job: Job, curves: Mapping[str, list[dict[str, Any]]]) -> bool:
+    return bool(curves[job.key][-1]["step"] == PretrainSpec.from_job(job).recipe["steps"])
 
 
 def forget_stopped(jobs: dict[str, Job], params: Params, out: StageStore) -> bool:
@@ -52,7 +52,7 @@ def forget_stopped(jobs: dict[str, Job], params: Params, out: StageStore) -> boo
     Among other trials, a stopped one may have continued. Returns whether the search has changed.
     """
     block = params.pretraining
-    asked: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "trials": sorted(job.key for job in jobs.values()),
         "grace": block.grace,
         "reduction": block.reduction,
@@ -60,14 +60,14 @@ def forget_stopped(jobs: dict[str, Job], params: Params, out: StageStore) -> boo
     if len(block.seeds) > 1:
         # Earlier versions compared trials across seeds; with this entry, trials that they stopped
         # are tried again.
-        asked["within"] = "seed"
+        settings["within"] = "seed"
     if not jobs:
         SEARCH.unlink(missing_ok=True)
-    text = json.dumps(asked, indent=2) + "\n"
+    text = json.dumps(settings, indent=2) + "\n"
     if not jobs or (SEARCH.exists() and SEARCH.read_bytes() == text.encode()):
         return False
-    held = stored_curves(out)
-    out.forget([job.key for job in jobs.values() if job.key in held and not _ended(job, held)])
+    curves = stored_curves(out)
+    out.forget([job.key for job in jobs.values() if job.key in curves and not _is_finished(job, curves)])
     with files.atomic(SEARCH) as temporary:
         temporary.write_text(text)
     return True
@@ -75,33 +75,33 @@ def forget_stopped(jobs: dict[str, Job], params: Params, out: StageStore) -> boo
 
 def stored_curves(out: StageStore) -> dict[str, list[dict[str, Any]]]:
     """Return the stored rows of each trial by its key, sorted by step."""
-    found = defaultdict(list)
+    curves = defaultdict(list)
     for row in out.tables["training"].read().sort_by("step").to_pylist():
-        found[row["job_key"]].append(row)
-    return dict(found)
+        curves[row["job_key"]].append(row)
+    return dict(curves)
 
 
-def reported_rows(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
-    """Return the reports that a trial with these rows has sent to Ray Tune: one every `every` steps."""
-    return [{name: row[name] for name in ("step", "loss")} for row in rows if row["step"] % every == 0]
+def reported_rows(rows: list[dict[str, Any]], interval: int) -> list[dict[str, Any]]:
+    """Return the reports that a trial with these rows has sent to Ray Tune: one every `interval` steps."""
+    return [{name: row[name] for name in ("step", "loss")} for row in rows if row["step"] % interval == 0]
 
 
-def store_ended(out: StageStore, ended: FinishedTrial) -> None:
+def store_ended(out: StageStore, trial: FinishedTrial) -> None:
     """Store the rows of a finished trial, a trial's failure, or the logged rows of a stopped trial.
 
     A trial that was stopped before it logged a step is stored as failed.
     """
-    if ended.outcome is not None:
-        if ended.outcome.failure is None:
+    if trial.outcome is not None:
+        if trial.outcome.failure is None:
             # Rows from a search that stopped this trial would otherwise remain: stored rows are not
             # overwritten.
-            out.forget([ended.job.key])
-        out.append([record(ended.job, ended.outcome, 1)])
-    elif rows := stopped_rows(work_folder(ended.job), PretrainSpec.from_job(ended.job).model):
-        out.adopt("training", ended.job.key, rows)
+            out.forget([trial.job.key])
+        out.append([record(trial.job, trial.outcome, 1)])
+    elif rows := stopped_rows(work_folder(trial.job), PretrainSpec.from_job(trial.job).model):
+        out.adopt("training", trial.job.key, rows)
     else:
         failure = Failure.of(ModelError("the trial was stopped before it logged a step; raise pretraining.grace"))
-        out.append([record(ended.job, outcome_without_answer(failure, NOWHERE, seconds=0.0), 1)])
+        out.append([record(trial.job, outcome_without_answer(failure, NOWHERE, seconds=0.0), 1)])
 
 
 def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
@@ -112,9 +112,9 @@ def stopped_rows(folder: Path, model: str) -> list[dict[str, Any]]:
     ]
 
 
-def trial_row(name: str, job: Job, whole: set[str], mine: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the row of `trials`, and write the curve; mine: the trial's rows, sorted by step."""
-    training_curves.write(CURVES / name, mine)
+def trial_row(name: str, job: Job, finished: set[str], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of `trials`, and write the curve; rows: the rows of the trial, sorted by step."""
+    training_curves.write(CURVES / name, rows)
     recipe = PretrainSpec.from_job(job).recipe
     return {
         "model": name,
@@ -122,10 +122,10 @@ def trial_row(name: str, job: Job, whole: set[str], mine: list[dict[str, Any]]) 
         "heads": json.dumps(recipe["heads"], sort_keys=True),
         "seed": recipe["seed"],
         "steps": recipe["steps"],
-        "steps_done": mine[-1]["step"],
-        "loss": mine[-1]["loss"],
-        "ended": "finished" if name in whole else "stopped",
-        "ref": (MODELS / name).as_posix() if name in whole else None,
+        "steps_done": rows[-1]["step"],
+        "loss": rows[-1]["loss"],
+        "ended": "finished" if name in finished else "stopped",
+        "ref": (MODELS / name).as_posix() if name in finished else None,
         "recipe": job.key,
     }
 

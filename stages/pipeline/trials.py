@@ -19,16 +19,16 @@ def trials(params: Params) -> dict[str, Job]:
     if block.recipe is None:
         return {}
     recipe = params.checkpoints.recipes[block.recipe]
-    found = {}
+    jobs = {}
     for schedule, heads in _schedules(block):
         for seed in block.seeds:
             name = f"{block.recipe}+{schedule}+{seed}"
-            changed = recipe.model_dump() | {"heads": heads.model_dump(), "seed": seed}
-            job = training_job(name, Recipe.model_validate(changed))
+            entries = recipe.model_dump() | {"heads": heads.model_dump(), "seed": seed}
+            job = training_job(name, Recipe.model_validate(entries))
             # Trials are compared within a seed: losses of two seeds differ for other reasons than
             # the schedule.
-            found[name] = replace(job, group=f"seed {seed}")
-    return found
+            jobs[name] = replace(job, group=f"seed {seed}")
+    return jobs
 
 
 def _schedules(block: Pretraining) -> Iterator[tuple[str, HeadRanks]]:

@@ -135,7 +135,7 @@ def _narrow(model: Family, group: tuple[str, str], share: float) -> Family:
         if (layer.stack, layer.kind) == group:
             projections, width = layer.read(), _width(layer, share)
             key = min(width, projections.widths.key) if layer.plain else projections.widths.key
-            layer.write(projections.sliced(Widths(key, min(width, projections.widths.value))))
+            layer.write(projections.slice_heads(Widths(key, min(width, projections.widths.value))))
     return small
 
 

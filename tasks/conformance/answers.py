@@ -36,8 +36,8 @@ CROSSED = 0.01
 def quantiles_are_in_order(subject: Subject) -> str:
     """Quantiles of a forecast rise with their level; those of an untrained head do after a short training."""
     model, windows = subject.forecaster, subject.windows()
-    found = model.forecast(windows, levels=LEVELS, seeds=list(range(len(windows))))
-    crossed = float((np.diff(found.values, axis=1) < 0).mean())
+    forecast = model.forecast(windows, levels=LEVELS, seeds=list(range(len(windows))))
+    crossed = float((np.diff(forecast.values, axis=1) < 0).mean())
     if crossed > CROSSED and model.direct_quantiles and subject.config is not None:
         return _quantiles_are_learnt(subject, crossed)
     demand(
@@ -51,12 +51,14 @@ def _quantiles_are_learnt(subject: Subject, crossed: float) -> str:
 
     Failed where more than LEARNT_WRONG of the highest quantiles are below the lowest.
     """
-    model, one = subject.copy(), subject.windows(1)
+    model, window = subject.copy(), subject.windows(1)
     assert isinstance(model, Forecaster)
-    spread = float(one.context.std())
-    futures = one.context[:, -1:] + spread * np.linspace(-2, 2, LEARNT_FROM)[:, None] + np.zeros((1, one.horizon))
-    _descend(model, np.repeat(one.context, LEARNT_FROM, axis=0), futures.astype(np.float32), LEARNT_STEPS, LEARNT_RATE)
-    values = model.forecast(one, levels=LEVELS, seeds=[0]).values[0]
+    spread = float(window.context.std())
+    futures = window.context[:, -1:] + spread * np.linspace(-2, 2, LEARNT_FROM)[:, None] + np.zeros((1, window.horizon))
+    _descend(
+        model, np.repeat(window.context, LEARNT_FROM, axis=0), futures.astype(np.float32), LEARNT_STEPS, LEARNT_RATE
+    )
+    values = model.forecast(window, levels=LEVELS, seeds=[0]).values[0]
     wrong = float((values[-1] < values[0]).mean())
     demand(
         wrong <= LEARNT_WRONG,
@@ -97,37 +99,39 @@ def forecasts_do_not_depend_on_the_batch(subject: Subject) -> str:
 
 def matrices_are_named_once(subject: Subject) -> str:
     """`weights` names each attention and MLP matrix of every block once, finite, with heads that divide it."""
-    model, seen = subject.model, {}
+    model, sizes = subject.model, {}
     for named_matrix in model.weights():
         key = (named_matrix.stack, named_matrix.layer, named_matrix.name, named_matrix.attention)
-        where = f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}"
-        demand(key not in seen, f"{where} ({named_matrix.attention}) comes twice")
+        location = f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}"
+        demand(key not in sizes, f"{location} ({named_matrix.attention}) comes twice")
         # A stack whose states are not read may have matrices.
         last = model.layers.get(named_matrix.stack, named_matrix.layer)
-        demand(1 <= named_matrix.layer <= last, f"{where}: blocks count from 1 to {last}")
+        demand(1 <= named_matrix.layer <= last, f"{location}: blocks count from 1 to {last}")
         demand(
             named_matrix.name.partition(".")[0] in MATRIX_NAMES,
-            f"{where}: got {named_matrix.name!r}, expected one of {MATRIX_NAMES}",
+            f"{location}: got {named_matrix.name!r}, expected one of {MATRIX_NAMES}",
         )
         demand(
             named_matrix.matrix.ndim == 2 and bool(np.isfinite(named_matrix.matrix).all()),
-            f"{where}: no finite matrix [out, in]",
+            f"{location}: no finite matrix [out, in]",
         )
         demand(
             (named_matrix.attention is None) == named_matrix.name.startswith("mlp"),
-            f"{where}: attention is {named_matrix.attention!r}",
+            f"{location}: attention is {named_matrix.attention!r}",
         )
-        seen[key] = named_matrix.matrix.size
-    if not seen:
+        sizes[key] = named_matrix.matrix.size
+    if not sizes:
         raise NotApplicable("`weights` names no matrix")
     for stack, blocks in model.layers.items():
-        left = set(range(1, blocks + 1)) - {layer for name, layer, *_ in seen if name == stack}
-        demand(not left, f"{stack}: blocks {sorted(left)} have no matrix")
+        missing_blocks = set(range(1, blocks + 1)) - {layer for name, layer, *_ in sizes if name == stack}
+        demand(not missing_blocks, f"{stack}: blocks {sorted(missing_blocks)} have no matrix")
     # Raises ValueError where heads do not divide q, k, v or o.
     head_counts(model)
-    held = sum(part.numel() for part in model.network.parameters())
-    demand(sum(seen.values()) <= held, f"matrices hold {sum(seen.values())} numbers, the network {held}")
-    return f"{len(seen)} matrices, {sum(seen.values()) / held:.0%} of the parameters"
+    n_parameters = sum(part.numel() for part in model.network.parameters())
+    demand(
+        sum(sizes.values()) <= n_parameters, f"matrices hold {sum(sizes.values())} numbers, the network {n_parameters}"
+    )
+    return f"{len(sizes)} matrices, {sum(sizes.values()) / n_parameters:.0%} of the parameters"
 
 
 def attention_is_written_as_it_was_read(subject: Subject) -> str:
@@ -161,8 +165,8 @@ def it_runs_in_bfloat16(subject: Subject) -> str:
     worst = 0.0
     # Compared by norm: the output of an expert that is chosen otherwise may be far off.
     for key, states in states_of(model, subject.tokens).items():
-        whole = subject.states[key].astype(np.float64)
-        worst = max(worst, float(np.linalg.norm(states - whole)) / max(float(np.linalg.norm(whole)), 1e-30))
+        reference = subject.states[key].astype(np.float64)
+        worst = max(worst, float(np.linalg.norm(states - reference)) / max(float(np.linalg.norm(reference)), 1e-30))
     demand(worst <= ROUNDED, f"states differ by {worst:.1e} of their norm, expected at most {ROUNDED:.0e}")
     demand(worst > 0, "no state differs: are the Linears used?")
     if isinstance(model, Forecaster):
@@ -172,22 +176,25 @@ def it_runs_in_bfloat16(subject: Subject) -> str:
 
 def claims_are_kept(subject: Subject) -> str:
     """Where scores are plain q·k, each block's query input is there; where the head is a softmax, its logits are."""
-    model, tokens, seen = subject.model, subject.tokens, []
+    model, tokens, results = subject.model, subject.tokens, []
     if model.plain_attention:
-        found = [(one.stack, one.layer) for one in model.attention_inputs(tokens)]
-        demand(bool(found), "plain_attention is True, and the pass names no query projection")
+        layer_keys = [(layer.stack, layer.layer) for layer in model.attention_inputs(tokens)]
+        demand(bool(layer_keys), "plain_attention is True, and the pass names no query projection")
         blocks = {(stack, layer) for stack, count in model.layers.items() for layer in range(1, count + 1)}
-        demand(set(found) <= blocks and len(set(found)) == len(found), f"queries of {found}, blocks are {blocks}")
-        seen.append(f"{len(found)} query inputs")
+        demand(
+            set(layer_keys) <= blocks and len(set(layer_keys)) == len(layer_keys),
+            f"queries of {layer_keys}, blocks are {blocks}",
+        )
+        results.append(f"{len(layer_keys)} query inputs")
     if model.softmax_head:
         widths = {logits.shape[-1] for logits in model.forecast_logits(tokens)}
         demand(len(widths) == 1, f"logits over {widths} ids, expected one number of them")
         values = model.id_values()
         demand(values is None or {len(values)} == widths, f"logits over {widths} ids, id_values returns {values}")
-        seen.append(f"logits over {widths.pop()} ids")
-    if not seen:
+        results.append(f"logits over {widths.pop()} ids")
+    if not results:
         raise NotApplicable("neither plain_attention nor softmax_head is claimed")
-    return ", ".join(seen)
+    return ", ".join(results)
 
 
 def gradient_steps_lower_the_loss(subject: Subject) -> str:

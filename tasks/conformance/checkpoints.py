@@ -43,14 +43,14 @@ def a_seed_decides_the_weights(subject: Subject) -> str:
     import torch
 
     config, before = subject.made_by, torch.random.get_rng_state()
-    first, again, other = (_weights(subject.family.new(config, seed=seed)) for seed in (SEED, SEED, SEED + 1))
+    first, again, reseeded = (_weights(subject.family.new(config, seed=seed)) for seed in (SEED, SEED, SEED + 1))
     demand(
         torch.equal(torch.random.get_rng_state(), before), "torch's global generator moved; see checkpoint_folder.build"
     )
     same_bits(again, first, f"weights of seed {SEED} made twice")
-    moved = [name for name, values in first.items() if not np.array_equal(other[name], values)]
-    demand(bool(moved), "another seed draws the same weights")
-    return f"{len(moved)} of {len(first)} tensors are drawn"
+    changed = [name for name, values in first.items() if not np.array_equal(reseeded[name], values)]
+    demand(bool(changed), "another seed draws the same weights")
+    return f"{len(changed)} of {len(first)} tensors are drawn"
 
 
 def a_wrong_config_is_named(subject: Subject) -> str:
@@ -72,14 +72,14 @@ def a_saved_model_loads_as_it_was(subject: Subject) -> str:
     demand(dict(loaded.layers) == dict(subject.model.layers), f"layers {loaded.layers} of {subject.model.layers}")
     if isinstance(loaded, Forecaster):
         seeds = list(range(len(windows)))
-        before, after = (one.forecast(windows, seeds=seeds).values for one in (subject.forecaster, loaded))
+        before, after = (model.forecast(windows, seeds=seeds).values for model in (subject.forecaster, loaded))
         same_bits({"values": after}, {"values": before}, "forecasts of the loaded model")
     return f"{len(subject.states)} layers"
 
 
 def a_checkpoint_is_safe_and_whole(subject: Subject) -> str:
     """A saved folder has config.json and safetensors, nothing pickled, the same bytes when saved again."""
-    folder, again = subject.saved, subject.scratch / "again"
+    folder, again = subject.saved_folder, subject.scratch / "again"
     names = sorted(path.name for path in folder.iterdir())
     demand("config.json" in names, f"got {names}, expected config.json")
     demand(any(name.endswith(".safetensors") for name in names), f"got {names}, expected *.safetensors")
@@ -96,7 +96,7 @@ def a_broken_checkpoint_is_refused(subject: Subject) -> str:
     """A folder that is missing, has no config, a broken one, no weights or cut ones, ends in a ModelError."""
     for name, damage in _DAMAGES.items():
         folder = subject.scratch / name.replace(" ", "-")
-        shutil.copytree(subject.saved, folder)
+        shutil.copytree(subject.saved_folder, folder)
         damage(folder)
         try:
             subject.family.load(folder)
@@ -112,10 +112,10 @@ def half_precision_loads_in_float32(subject: Subject) -> str:
     """Weights stored as float16 or bfloat16 load in float32, as the numbers that they were rounded to."""
     import torch
 
-    whole, seen = _weights(subject.copy()), []
+    weights, results = _weights(subject.copy()), []
     for dtype in (torch.float16, torch.bfloat16):
         folder = subject.scratch / str(dtype).removeprefix("torch.")
-        shutil.copytree(subject.saved, folder)
+        shutil.copytree(subject.saved_folder, folder)
         _store_as(folder, dtype)
         try:
             loaded = subject.family.load(folder)
@@ -123,22 +123,24 @@ def half_precision_loads_in_float32(subject: Subject) -> str:
             raise NotApplicable(f"weights in {folder.name} are refused: {error}") from error
         parts = {part.dtype for part in loaded.network.parameters() if part.dtype.is_floating_point}
         demand(parts <= {torch.float32}, f"{folder.name}: parameters are {parts}, expected float32")
-        rounded = {name: torch.from_numpy(values).to(dtype).float().numpy() for name, values in whole.items()}
-        found, changed = _weights(loaded), 0
+        rounded = {name: torch.from_numpy(values).to(dtype).float().numpy() for name, values in weights.items()}
+        loaded_weights, changed = _weights(loaded), 0
         # Tensors that are computed and not stored keep their values.
-        for name, values in whole.items():
-            is_rounded = np.array_equal(found[name], rounded[name])
-            demand(is_rounded or np.array_equal(found[name], values), f"{folder.name}: {name} is another number")
+        for name, values in weights.items():
+            is_rounded = np.array_equal(loaded_weights[name], rounded[name])
+            demand(
+                is_rounded or np.array_equal(loaded_weights[name], values), f"{folder.name}: {name} is another number"
+            )
             changed += is_rounded and not np.array_equal(values, rounded[name])
         demand(changed > 0, f"{folder.name}: no weight is the rounded one; were the files read?")
-        seen.append(f"{folder.name}: {changed} tensors")
-    return ", ".join(seen)
+        results.append(f"{folder.name}: {changed} tensors")
+    return ", ".join(results)
 
 
 def _weights(model: Any) -> dict[str, np.ndarray]:
     """Return the floating-point tensors of a network's state dict, by name."""
     state: Mapping[str, Any] = model.network.state_dict()
-    return {name: one.detach().cpu().numpy().copy() for name, one in state.items() if one.is_floating_point()}
+    return {name: value.detach().cpu().numpy().copy() for name, value in state.items() if value.is_floating_point()}
 
 
 def _store_as(folder: Path, dtype: Any) -> None:
@@ -149,7 +151,7 @@ def _store_as(folder: Path, dtype: Any) -> None:
     for path in folder.glob("*.safetensors"):
         with safe_open(path, "pt") as file:
             tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-        cast = {name: one.to(dtype) if one.is_floating_point() else one for name, one in tensors.items()}
+        cast = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
         save_file(cast, path, metadata)
 
 

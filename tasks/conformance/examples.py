@@ -75,7 +75,7 @@ def _place_codes(model: Any) -> Any:
     vqvae = model.network.vqvae
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        vqvae.place(vqvae.quantise(torch.randn(8, model.max_context)).encoded.flatten(0, 1))
+        vqvae.restart_unused_codes(vqvae.quantise(torch.randn(8, model.max_context)).encoded.flatten(0, 1))
     return model
 
 

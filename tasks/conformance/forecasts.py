@@ -61,14 +61,14 @@ def forecasts_depend_on_the_context(subject: Subject) -> str:
     same = [(a, b) for a in range(len(values)) for b in range(a) if np.array_equal(values[a], values[b])]
     demand(not same, f"windows {same} have equal forecasts under one seed; is the context read?")
     after = _forecast(model, with_other_last_step(windows))
-    moved = int((np.abs(after - values).max(axis=(1, 2)) > 0).sum())
-    demand(moved > len(windows) // 2, f"another last step changes {moved} of {len(windows)} forecasts")
-    return f"{len(values)} windows differ, {moved} by their last step"
+    changed = int((np.abs(after - values).max(axis=(1, 2)) > 0).sum())
+    demand(changed > len(windows) // 2, f"another last step changes {changed} of {len(windows)} forecasts")
+    return f"{len(values)} windows differ, {changed} by their last step"
 
 
 def every_block_changes_states_and_forecasts(subject: Subject) -> str:
     """Other weights of a block change its own states and the forecast, and no state before the block."""
-    model = subject.perturbed
+    model = subject.perturbed_model
     windows, count = subject.windows(2), 0
     tokens = model.tokenize(windows)
     states = states_of(model, tokens)
@@ -78,24 +78,24 @@ def every_block_changes_states_and_forecasts(subject: Subject) -> str:
             # Another check shows that states flow through all blocks: the first and the last are
             # enough.
             continue
-        kept = {name: part.detach().clone() for name, part in block.state_dict().items()}
+        saved_weights = {name: part.detach().clone() for name, part in block.state_dict().items()}
         add_noise(block, REWRITTEN, seed=layer)
-        moved = list(_moved(states_of(model, tokens), states))
+        changed = list(_changed_layers(states_of(model, tokens), states))
         after = _forecast(model, windows) if isinstance(model, Forecaster) else None
-        block.load_state_dict(kept)
-        where = f"other weights in {stack} block {layer}"
-        demand((stack, layer, False) in moved, f"{where} do not change its states")
-        early = [key for key in moved if key[0] == stack and key[1] < layer]
-        demand(not early, f"{where} change the states {early}, which come before it")
+        block.load_state_dict(saved_weights)
+        change = f"other weights in {stack} block {layer}"
+        demand((stack, layer, False) in changed, f"{change} do not change its states")
+        early = [key for key in changed if key[0] == stack and key[1] < layer]
+        demand(not early, f"{change} change the states {early}, which come before it")
         if forecast is not None and after is not None:
-            demand(bool((np.abs(after - forecast) > 0).any()), f"{where} do not change the forecast")
+            demand(bool((np.abs(after - forecast) > 0).any()), f"{change} do not change the forecast")
         count += 1
     if not count:
         raise NotApplicable("no block has parameters")
     return f"{count} blocks, the first and the last of each stack"
 
 
-def _moved(after: States, before: States) -> Iterator[tuple[str, int, bool]]:
+def _changed_layers(after: States, before: States) -> Iterator[tuple[str, int, bool]]:
     return (key for key, states in before.items() if distance(after[key], states) > SAME)
 
 

@@ -29,24 +29,24 @@ WRITERS = ("o", "mlp_out")
 
 def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
     """Every matrix of a block's parameters is named once, but for embeddings and the modules of `unnamed`."""
-    model = subject.perturbed
-    named = named_in_blocks(model)
+    model = subject.perturbed_model
+    matrices_by_block = named_in_blocks(model)
     if model.compression is not None:
         raise NotApplicable("the model is compressed: its matrices are products of two")
     count = 0
     for (stack, layer), block in blocks_of(model, subject).items():
-        unmatched = list(named.get((stack, layer), ()))
-        held = list(parameters_of(block, model.unnamed))
-        missing = [name for name, layouts in held if not _take(layouts, unmatched)]
+        unmatched = list(matrices_by_block.get((stack, layer), ()))
+        parameters = list(parameters_of(block, model.unnamed))
+        missing = [name for name, layouts in parameters if not _take(layouts, unmatched)]
         demand(
             not missing,
             f"{stack} block {layer}: `weights` does not name {missing} as [out, in]; name them, "
             "or declare modules that are neither attention nor MLP in `unnamed`",
         )
-        rows = {row for _, layouts in held for row in row_hashes(layouts[0])}
+        rows = {row for _, layouts in parameters for row in row_hashes(layouts[0])}
         twice = [named_matrix.name for named_matrix in unmatched if rows.intersection(row_hashes(named_matrix.matrix))]
         demand(not twice, f"{stack} block {layer}: {twice} hold numbers that another name has already")
-        count += len(held)
+        count += len(parameters)
     if not count:
         raise NotApplicable("no block has a matrix among its parameters")
     return f"{count} parameters of blocks"
@@ -54,31 +54,31 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
 
 def matrices_have_the_width_of_the_states(subject: Subject) -> str:
     """Matrices that read states (q, mlp_in, mlp_gate) have `width` columns, those that write them `width` rows."""
-    model, seen = subject.model, 0
+    model, n_checked = subject.model, 0
     for named_matrix in model.weights():
         role = named_matrix.name.partition(".")[0]
         if named_matrix.stack not in model.layers or role not in READERS + WRITERS:
             continue
         axis = role in READERS
-        found = named_matrix.matrix.shape[axis]
-        where = (
+        width = named_matrix.matrix.shape[axis]
+        location = (
             f"{named_matrix.stack} block {named_matrix.layer} {named_matrix.name}, shape {named_matrix.matrix.shape}"
         )
-        demand(found == model.width, f"{where}: {'columns' if axis else 'rows'}, expected the width {model.width}")
-        seen += 1
-    if not seen:
+        demand(width == model.width, f"{location}: {'columns' if axis else 'rows'}, expected the width {model.width}")
+        n_checked += 1
+    if not n_checked:
         raise NotApplicable(f"`weights` names none of {', '.join(READERS + WRITERS)}")
-    return f"{seen} matrices"
+    return f"{n_checked} matrices"
 
 
 def named_in_blocks(model: Family) -> dict[Block, list[WeightMatrix]]:
     """Return the named matrices of every block; NotApplicable where there are none."""
-    named: dict[Block, list[WeightMatrix]] = {}
+    matrices_by_block: dict[Block, list[WeightMatrix]] = {}
     for named_matrix in model.weights():
-        named.setdefault((named_matrix.stack, named_matrix.layer), []).append(named_matrix)
-    if not named:
+        matrices_by_block.setdefault((named_matrix.stack, named_matrix.layer), []).append(named_matrix)
+    if not matrices_by_block:
         raise NotApplicable("`weights` names no matrix")
-    return named
+    return matrices_by_block
 
 
 def blocks_of(model: Family, subject: Subject) -> dict[Block, torch.nn.Module]:
@@ -137,16 +137,16 @@ def _take(layouts: list[np.ndarray], unmatched: list[WeightMatrix]) -> bool:
             ]
             return True
         for named_matrix in unmatched:
-            if proportional(named_matrix.matrix, layout):
+            if are_proportional(named_matrix.matrix, layout):
                 unmatched[:] = [other for other in unmatched if other is not named_matrix]
                 return True
     return False
 
 
 def _parts(missing: Counter[int], unmatched: list[WeightMatrix]) -> list[WeightMatrix]:
-    """Return the matrices all of whose rows are still wanted.
+    """Return the matrices all of whose rows are still missing.
 
-    `wanted` loses these rows, so that each is taken once.
+    `missing` loses these rows, so that each is taken once.
     """
     parts = []
     for named_matrix in unmatched:
@@ -157,14 +157,14 @@ def _parts(missing: Counter[int], unmatched: list[WeightMatrix]) -> list[WeightM
     return parts
 
 
-def proportional(matrix: np.ndarray, other: np.ndarray) -> bool:
+def are_proportional(first: np.ndarray, second: np.ndarray) -> bool:
     """Return whether each row of a matrix is the other's row times a positive number."""
-    if matrix.shape != other.shape:
+    if first.shape != second.shape:
         return False
-    lengths = [np.linalg.norm(named_matrix, axis=1, keepdims=True) for named_matrix in (matrix, other)]
+    lengths = [np.linalg.norm(matrix, axis=1, keepdims=True) for matrix in (first, second)]
     if any((length == 0).any() for length in lengths):
         return False
-    return bool(np.abs(matrix / lengths[0] - other / lengths[1]).max(initial=0) <= PROPORTIONAL)
+    return bool(np.abs(first / lengths[0] - second / lengths[1]).max(initial=0) <= PROPORTIONAL)
 
 
 def linears_of(block: torch.nn.Module) -> Mapping[str, torch.nn.Module]:

@@ -26,7 +26,7 @@ def rows_are_in_time_order(subject: Subject) -> str:
     if not model.in_time_order:
         return "the last step is read; the class declares rows in another order than time"
     windows, swapped = _swaps(subject)
-    tokens, seen, middle = model.tokenize(windows), [], windows.context.shape[1] // 2
+    tokens, results, middle = model.tokenize(windows), [], windows.context.shape[1] // 2
     layers = [layer for layer in model.hidden_states(tokens) if layer.layer == 0]
     for layer in layers:
         kinds = tokens.kinds[layer.stack]
@@ -34,11 +34,11 @@ def rows_are_in_time_order(subject: Subject) -> str:
         if len(observed) < 2:
             continue
         states = layer.states[:, observed].astype(np.float64)
-        moved = np.abs(states[1:] - states[0]).max(axis=2) > SAME * np.abs(states[0]).max()  # [swap, row]
-        early, late = moved[swapped < middle], moved[swapped > middle]
+        is_changed = np.abs(states[1:] - states[0]).max(axis=2) > SAME * np.abs(states[0]).max()  # [swap, row]
+        early, late = is_changed[swapped < middle], is_changed[swapped > middle]
         _demand_order(f"{layer.stack} layer 0", early, late, lagged=model.lagged)
-        seen.append(f"{layer.stack}: {len(observed)} rows in order")
-    return "the last step is read; " + (", ".join(seen) or "no stack has two rows of kind OBSERVATION")
+        results.append(f"{layer.stack}: {len(observed)} rows in order")
+    return "the last step is read; " + (", ".join(results) or "no stack has two rows of kind OBSERVATION")
 
 
 def _last_step_changes_states(subject: Subject) -> None:
@@ -55,7 +55,7 @@ def with_other_last_step(windows: Windows) -> Windows:
     return replace(windows, context=context)
 
 
-def _demand_order(where: str, early: np.ndarray, late: np.ndarray, *, lagged: bool) -> None:
+def _demand_order(location: str, early: np.ndarray, late: np.ndarray, *, lagged: bool) -> None:
     """Raise Failed unless rows follow time.
 
     early, late [swap, row]: which rows a swap with the middle step changes. lagged: later rows read a step
@@ -64,29 +64,29 @@ def _demand_order(where: str, early: np.ndarray, late: np.ndarray, *, lagged: bo
     rows = early.shape[1]
     demand(
         bool(late[-1, -1]),
-        f"{where}: the last step changes rows {np.flatnonzero(late[-1]).tolist()}, expected the last of {rows} rows; "
-        "are rows in another order than time, or is the step not read?",
+        f"{location}: the last step changes rows {np.flatnonzero(late[-1]).tolist()}, expected the last of {rows} "
+        "rows; are rows in another order than time, or is the step not read?",
     )
     # Rows of the middle step change in every swap: without them the rows of the other step are
     # left.
     middle = np.concatenate((early, late)).all(axis=0)
-    first = [int(np.flatnonzero(is_moved)[0]) for is_moved in _rows_of_others(early, middle)]
-    last = [int(np.flatnonzero(is_moved)[-1]) for is_moved in _rows_of_others(late, middle)]
+    first = [int(np.flatnonzero(is_changed)[0]) for is_changed in _rows_of_others(early, middle)]
+    last = [int(np.flatnonzero(is_changed)[-1]) for is_changed in _rows_of_others(late, middle)]
     changed = first if lagged else [*first, *last]
     demand(
         changed == sorted(changed) and changed[0] < rows - 1,
-        f"{where}: ascending steps change rows {changed}, expected ascending rows",
+        f"{location}: ascending steps change rows {changed}, expected ascending rows",
     )
 
 
-def _rows_of_others(moved: np.ndarray, middle: Any) -> Iterator[np.ndarray]:
+def _rows_of_others(changes: np.ndarray, middle: Any) -> Iterator[np.ndarray]:
     """Yield the rows that each swap changes besides those of the middle step.
 
     Where there are no others, the rows of the middle step are yielded.
     """
-    for one in moved:
-        if one.any():
-            yield one & ~middle if (one & ~middle).any() else one
+    for is_changed in changes:
+        if is_changed.any():
+            yield is_changed & ~middle if (is_changed & ~middle).any() else is_changed
 
 
 def _swaps(subject: Subject) -> tuple[Windows, np.ndarray]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsfmscope.tasks.conformance.errors import NotApplicable
-from tsfmscope.tasks.conformance.matrices import blocks_of, linears_of, named_in_blocks, proportional, row_hashes
+from tsfmscope.tasks.conformance.matrices import are_proportional, blocks_of, linears_of, named_in_blocks, row_hashes
 from tsfmscope.tasks.conformance.subject import Subject
 from tsfmscope.tasks.conformance.verdict import SAME, demand
 from tsfmscope.tasks.models.common.capture import Pass, capture
@@ -53,7 +53,7 @@ class Use:
     gated: bool
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Stack, block and name."""
         kind = f" ({self.named_matrix.attention})" if self.named_matrix.attention else ""
         return f"{self.named_matrix.stack} block {self.named_matrix.layer} {self.named_matrix.name}{kind}"
@@ -61,10 +61,12 @@ class Use:
 
 def matrices_fit_their_names(subject: Subject) -> str:
     """q changes its own row of o's input, k other rows too; v and a gated mlp_in enter linearly."""
-    model = subject.perturbed
-    named, one_pass, seen = named_in_blocks(model), model._pass(subject.tokens), 0
+    model = subject.perturbed_model
+    matrices_by_block, one_pass, n_checked = named_in_blocks(model), model._pass(subject.tokens), 0
     for key, block in blocks_of(model, subject).items():
-        uses = [use for use in uses_of(named.get(key, []), block) if not _is_idle(use, model.inert_projections)]
+        uses = [
+            use for use in uses_of(matrices_by_block.get(key, []), block) if not _is_idle(use, model.inert_projections)
+        ]
         before = _read(one_pass, {id(use.reader): use.reader for use in uses})
         for use in uses:
             reference = before.get(id(use.reader))
@@ -73,10 +75,11 @@ def matrices_fit_their_names(subject: Subject) -> str:
                 continue
             role = use.named_matrix.name.partition(".")[0]
             _JUDGES[role](_Probe(one_pass, use, reference))
-            seen += 1
-    if not seen:
+            n_checked += 1
+    if not n_checked:
         raise NotApplicable("no named matrix is the weight of a module that runs, with an o or mlp_out that reads it")
-    return f"{seen} of {sum(map(len, named.values()))} matrices, those that modules apply and o or mlp_out reads"
+    n_matrices = sum(map(len, matrices_by_block.values()))
+    return f"{n_checked} of {n_matrices} matrices, those that modules apply and o or mlp_out reads"
 
 
 def uses_of(named: list[WeightMatrix], block: torch.nn.Module) -> Iterator[Use]:
@@ -113,7 +116,7 @@ def _part(named_matrix: WeightMatrix, modules: Mapping[str, torch.nn.Module]) ->
             at = {row: number for number, row in enumerate(row_hashes(layout))}
             if at.keys() >= set(rows):
                 return Part(module, [at[row] for row in rows])
-            if proportional(named_matrix.matrix, layout):
+            if are_proportional(named_matrix.matrix, layout):
                 return Part(module, list(range(len(layout))))
     return None
 
@@ -130,19 +133,19 @@ class _Probe:
 
     def read(self, change: Change) -> np.ndarray:
         """Return the reader's input, [N, in]."""
-        found = _read(self._pass, {0: self.use.reader}, (self.use.part, change))[0]
-        same = found.shape == self.reference.shape
-        demand(same, f"{self.use.where}: got {found.shape} further on, expected {self.reference.shape}")
-        return found
+        rows = _read(self._pass, {0: self.use.reader}, (self.use.part, change))[0]
+        same = rows.shape == self.reference.shape
+        demand(same, f"{self.use.location}: got {rows.shape} further on, expected {self.reference.shape}")
+        return rows
 
-    def moved(self, at: float = 1.0) -> int:
+    def count_changed_rows(self, at: float = 1.0) -> int:
         """Return the number of the reader's rows that change with one row of the output.
 
         at: which row, from 0 (first) to 1 (last).
         """
-        found = self.read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
-        apart = np.abs(found - self.reference).max(axis=1)
-        return int((apart > SAME * np.abs(self.reference).max()).sum())
+        rows = self.read(lambda rows: _push(rows, round(at * (len(rows) - 1))))
+        differences = np.abs(rows - self.reference).max(axis=1)
+        return int((differences > SAME * np.abs(self.reference).max()).sum())
 
     def is_linear(self) -> bool:
         """Return whether the reader's input is a linear function of the output, and not a constant."""
@@ -153,10 +156,10 @@ class _Probe:
 
 
 def _judge_q(probe: _Probe) -> None:
-    rows = probe.moved()
+    rows = probe.count_changed_rows()
     demand(
         rows <= 1,
-        f"{probe.use.where}: one query changes {rows} rows of what o reads; are q, k, v and o what they are called?",
+        f"{probe.use.location}: one query changes {rows} rows of what o reads; are q, k, v and o what they are called?",
     )
 
 
@@ -166,8 +169,8 @@ def _judge_k(probe: _Probe) -> None:
         return
     # A first row may be padding.
     demand(
-        any(probe.moved(at) > 1 for at in (0.0, 0.5, 0.9)),
-        f"{probe.use.where}: one key changes no other row of what o reads; are q, k, v and o what they are called? "
+        any(probe.count_changed_rows(at) > 1 for at in (0.0, 0.5, 0.9)),
+        f"{probe.use.location}: one key changes no other row of what o reads; are q, k, v and o what they are called? "
         "A projection that weighs nothing is declared in `inert_projections`",
     )
 
@@ -175,19 +178,19 @@ def _judge_k(probe: _Probe) -> None:
 def _judge_v(probe: _Probe) -> None:
     demand(
         probe.is_linear(),
-        f"{probe.use.where}: what o reads is no linear function of it; are q, k, v and o what they are called?",
+        f"{probe.use.location}: what o reads is no linear function of it; are q, k, v and o what they are called?",
     )
 
 
 def _judge_mlp_in(probe: _Probe) -> None:
     expected = f"what mlp_out reads {'is no linear function of' if probe.use.gated else 'does not depend on'} it"
-    met = probe.is_linear() if probe.use.gated else probe.moved() > 0
-    demand(met, f"{probe.use.where}: {expected}; is it an mlp_{'gate' if probe.use.gated else 'out'}?")
+    met = probe.is_linear() if probe.use.gated else probe.count_changed_rows() > 0
+    demand(met, f"{probe.use.location}: {expected}; is it an mlp_{'gate' if probe.use.gated else 'out'}?")
 
 
 def _judge_mlp_gate(probe: _Probe) -> None:
-    moved = probe.moved()
-    demand(moved > 0, f"{probe.use.where}: what mlp_out reads does not depend on it; is it an mlp_out?")
+    changed_rows = probe.count_changed_rows()
+    demand(changed_rows > 0, f"{probe.use.location}: what mlp_out reads does not depend on it; is it an mlp_out?")
 
 
 _JUDGES: Mapping[str, Callable[[_Probe], None]] = {
@@ -223,11 +226,11 @@ def _read(
         stack.enter_context(torch.inference_mode())
         if changed is not None:
             stack.enter_context(_changing(*changed))
-        found = stack.enter_context(capture({}, inputs))
+        captured = stack.enter_context(capture({}, inputs))
         one_pass.forward(slice(0, 1))
     return {
         key: named_matrix.reshape(-1, named_matrix.shape[-1]).double().cpu().numpy()
-        for key, named_matrix in found.items()
+        for key, named_matrix in captured.items()
     }
 
 

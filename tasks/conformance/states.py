@@ -36,7 +36,7 @@ def layers_come_in_order(subject: Subject) -> str:
 
 def layers_are_those_of_the_config(subject: Subject) -> str:
     """The blocks of every stack are as many as a saved config.json states, or a multiple of that."""
-    config = json.loads((subject.saved / "config.json").read_text())
+    config = json.loads((subject.saved_folder / "config.json").read_text())
     counts = {key: n for key, n in _numbers(config) if DEPTH.search(key) and n > 0}
     if not counts:
         raise NotApplicable("no key of config.json with layer, depth or block in its name holds a number")
@@ -59,13 +59,13 @@ def states_flow_from_block_to_block(subject: Subject) -> str:
         outputs |= {("output", name, number): module for number, module in enumerate(stack.blocks, start=1)}
     import torch
 
-    with torch.inference_mode(), capture(outputs, inputs) as seen:
+    with torch.inference_mode(), capture(outputs, inputs) as captured:
         one_pass.forward(slice(0, min(len(tokens), subject.model.batch)))
     for _, name, number in inputs:
-        actual = seen["input", name, number]
+        actual = captured["input", name, number]
         demand(actual.shape[-1] == width, f"{name}: block {number + 1} reads width {actual.shape[-1]}, not {width}")
         if number:
-            before = seen["output", name, number].float().cpu().numpy()
+            before = captured["output", name, number].float().cpu().numpy()
             difference = distance(actual.float().cpu().numpy().reshape(before.shape), before)
             demand(difference == 0, f"{name}: what follows block {number} reads something else; is a block left out?")
     return f"{len(outputs)} blocks"
@@ -121,12 +121,12 @@ def a_window_changes_itself_alone(subject: Subject) -> str:
     context = windows.context.copy()
     context[at] = subject.windows(seed=5).context[at]
     after = states_of(subject.model, subject.model.tokenize(replace(windows, context=context)))
-    others, moved = [n for n in range(len(windows)) if n != at], False
+    others, is_changed = [n for n in range(len(windows)) if n != at], False
     for key, states in subject.states.items():
         difference = distance(after[key][others], states[others])
         demand(difference <= SAME, f"{key}: another window's states change, by {difference:.1e} of the largest")
-        moved = moved or distance(after[key][at], states[at]) > SAME
-    demand(moved, "no state changes with the context")
+        is_changed = is_changed or distance(after[key][at], states[at]) > SAME
+    demand(is_changed, "no state changes with the context")
     return f"{len(others)} other windows stay"
 
 

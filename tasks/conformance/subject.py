@@ -130,18 +130,18 @@ class Subject:
         return states_of(self.model, self.tokens)
 
     @cached_property
-    def saved(self) -> Path:
+    def saved_folder(self) -> Path:
         """Folder that the model was saved in."""
         folder = self.scratch / "saved"
         self.model.save(folder)
         return folder
 
     def copy(self) -> Family:
-        """Load another model with the same weights from `saved`, which may be changed."""
-        return self.family.load(self.saved)
+        """Load another model with the same weights from `saved_folder`, which may be changed."""
+        return self.family.load(self.saved_folder)
 
     @cached_property
-    def perturbed(self) -> Family:
+    def perturbed_model(self) -> Family:
         """Copy with noise on every parameter, so that no two matrices are equal and none is constant.
 
         Checks must restore its weights.

@@ -38,7 +38,7 @@ def kinds_cover_windows(subject: Subject) -> str:
 
 def rows_are_as_promised(subject: Subject) -> str:
     """A full window has as many rows that stand for values as `rows_per_window` returns, at any context."""
-    model, seen = subject.model, []
+    model = subject.model
     contexts = [subject.context]
     if model.modality == "series":
         contexts = [5, subject.context // 2, subject.context, subject.context * 5 // 4]
@@ -49,8 +49,7 @@ def rows_are_as_promised(subject: Subject) -> str:
         for stack, rows in promised.items():
             actual = set(np.isin(tokens.kinds[stack], VALUED).sum(axis=1).tolist())
             demand(actual == {rows}, f"{stack}, context {context}: got {sorted(actual)} rows, promised {rows}")
-        seen.append(context)
-    return f"contexts {seen}"
+    return f"contexts {contexts}"
 
 
 def tokens_go_through_a_table(subject: Subject) -> str:
@@ -64,11 +63,11 @@ def padding_changes_nothing(subject: Subject) -> str:
     """A context padded on the left with NaN has the same states in a batch as alone."""
     model, half = subject.of_series, subject.context // 2
     short, full = subject.windows(context=half), subject.windows(count=3, seed=1)
-    padded = np.pad(short.context, ((0, 0), (subject.context - half, 0)), constant_values=np.nan)
-    mixed = windows_of(np.concatenate((padded, full.context)), np.concatenate((short.future, full.future)))
-    alone, beside = model.tokenize(short), model.tokenize(mixed)
+    padded_context = np.pad(short.context, ((0, 0), (subject.context - half, 0)), constant_values=np.nan)
+    mixed = windows_of(np.concatenate((padded_context, full.context)), np.concatenate((short.future, full.future)))
+    alone, padded_tokens = model.tokenize(short), model.tokenize(mixed)
     worst = 0.0
-    after = states_of(model, beside)
+    after = states_of(model, padded_tokens)
     for key, states in states_of(model, alone).items():
         difference = distance(after[key][: len(short), -states.shape[1] :], states)
         demand(
@@ -76,14 +75,17 @@ def padding_changes_nothing(subject: Subject) -> str:
         )
         worst = max(worst, difference)
     for stack, kinds in alone.kinds.items():
-        there = beside.kinds[stack][: len(short)]
-        demand(np.array_equal(there[:, -kinds.shape[1] :], kinds), f"{stack}: a padded window's last kinds are others")
-        left = there[:, : -kinds.shape[1]]
+        padded_kinds = padded_tokens.kinds[stack][: len(short)]
+        demand(
+            np.array_equal(padded_kinds[:, -kinds.shape[1] :], kinds),
+            f"{stack}: a padded window's last kinds are others",
+        )
+        left = padded_kinds[:, : -kinds.shape[1]]
         demand(bool((left == TokenKind.PADDING).all()), f"{stack}: rows of padding alone are not of kind PADDING")
     for stack, rows in model.rows_per_window(half, subject.horizon).items():
         # With as many rows, the model reads no more steps of the longer context.
         fewer = rows < model.rows_per_window(subject.context, subject.horizon)[stack]
-        padding = (beside.kinds[stack][: len(short)] == TokenKind.PADDING).any(axis=1)
+        padding = (padded_tokens.kinds[stack][: len(short)] == TokenKind.PADDING).any(axis=1)
         demand(not fewer or bool(padding.all()), f"{stack}: no row of a half-empty window is of kind PADDING")
     return f"differ by {worst:.1e} of the largest state"
 
@@ -96,16 +98,16 @@ def missing_steps_are_no_observation(subject: Subject) -> str:
     gap = slice(context.shape[1] // 4, context.shape[1] * 3 // 4)
     context[1, gap] = np.nan
     tokens = subject.of_series.tokenize(replace(windows, context=context))
-    whole = subject.model.tokenize(windows)
-    seen = []
+    complete = subject.model.tokenize(windows)
+    results = []
     for stack, kinds in tokens.kinds.items():
         nothing, gapped, full = (kinds == TokenKind.OBSERVATION).sum(axis=1).tolist()
-        before = int((whole.kinds[stack][1] == TokenKind.OBSERVATION).sum())
+        before = int((complete.kinds[stack][1] == TokenKind.OBSERVATION).sum())
         demand(nothing == 0, f"{stack}: {nothing} rows of an all-missing window are of kind OBSERVATION")
         demand(gapped <= before, f"{stack}: {gapped} observed rows with a gap, {before} without")
         if full:
-            seen.append(f"{stack}: {nothing} of {full} rows")
-    return "all missing: " + ", ".join(seen)
+            results.append(f"{stack}: {nothing} of {full} rows")
+    return "all missing: " + ", ".join(results)
 
 
 def the_future_changes_no_state_before_it(subject: Subject) -> str:
@@ -116,12 +118,14 @@ def the_future_changes_no_state_before_it(subject: Subject) -> str:
     changed = subject.model.tokenize(_later(windows, subject.model.modality))
     after, rows = states_of(subject.model, changed), 0
     for stack, kinds in subject.tokens.kinds.items():
-        kept = _before(subject.tokens, stack)
-        demand(np.array_equal(changed.kinds[stack][kept], kinds[kept]), f"{stack}: kinds depend on the future")
-        rows += int(kept.sum())
+        is_before = _before(subject.tokens, stack)
+        demand(
+            np.array_equal(changed.kinds[stack][is_before], kinds[is_before]), f"{stack}: kinds depend on the future"
+        )
+        rows += int(is_before.sum())
     for key, states in subject.states.items():
-        kept = _before(subject.tokens, key[0])
-        difference = distance(after[key][kept], states[kept])
+        is_before = _before(subject.tokens, key[0])
+        difference = distance(after[key][is_before], states[is_before])
         demand(
             difference <= SAME, f"{key}: the future leaks into earlier rows, by {difference:.1e} of the largest state"
         )

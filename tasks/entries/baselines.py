@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from tsfmscope.tasks.entries.forecasts import ScoreSpec, forecast_rows, unscored
+from tsfmscope.tasks.entries.forecasts import ScoreSpec, forecast_rows, unscored_columns
 from tsfmscope.tasks.forecasting.local_baselines import Local
 from tsfmscope.tasks.job import Job, Result
 from tsfmscope.tasks.series.tables import table_series
@@ -35,5 +35,5 @@ def _without(row: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
     """Return the columns that replace scores if there is a reason; those of the window stay."""
     if reason is None:
         return {}
-    kept = ("origin", "n_context", "n_future")
-    return unscored(reason) | {name: row[name] for name in kept}
+    names = ("origin", "n_context", "n_future")
+    return unscored_columns(reason) | {name: row[name] for name in names}

@@ -101,17 +101,20 @@ def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     calibration = spec.calibration.to_dict() if spec.calibration else None
     parts = compress_model(model, method, base_model=spec.base_model, tables=data["series"], calibration=calibration)
     row = {
-        **{"model": spec.model, "base_model": spec.base_model, "rank": spec.rank},
-        **{"method": spec.method.method, "ranks": json.dumps(spec.method.ranks, sort_keys=True)},
+        "model": spec.model,
+        "base_model": spec.base_model,
+        "rank": spec.rank,
+        "method": spec.method.method,
+        "ranks": json.dumps(spec.method.ranks, sort_keys=True),
         **size_columns(before, sizes(model)),
         **error_columns(parts, idle),
     }
-    named = [{"model": spec.model, "base_model": spec.base_model, **part} for part in parts]
+    part_rows = [{"model": spec.model, "base_model": spec.base_model, **part} for part in parts]
     # A run that was stopped may have left an incomplete folder.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     save(model, folder)
-    write_recipe(folder, {"key": job.key, "recipe": spec.to_dict(), "row": row, "parts": named})
+    write_recipe(folder, {"key": job.key, "recipe": spec.to_dict(), "row": row, "parts": part_rows})
     return Result([row])
 
 

@@ -149,13 +149,13 @@ def _tables(
 
 def _token_columns(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> dict[str, dict[str, pa.Array]]:
     """Return, for each stack, the columns that are the same in all of its layers."""
-    places = {name: place for place, name in enumerate(dict.fromkeys(tokens.series))}
-    series, stacks = np.array([places[name] for name in tokens.series], np.int32), pa.array(list(rows))
-    names, origin, found = pa.array(list(places)), np.asarray(tokens.origin), {}
+    series_index = {name: index for index, name in enumerate(dict.fromkeys(tokens.series))}
+    series, stacks = np.array([series_index[name] for name in tokens.series], np.int32), pa.array(list(rows))
+    names, origin, columns = pa.array(list(series_index)), np.asarray(tokens.origin), {}
     for index, (stack, ids) in enumerate(rows.items()):
         window, position = np.divmod(ids, tokens.kinds[stack].shape[1])
         types = tokens.types.get(stack)
-        found[stack] = {
+        columns[stack] = {
             "stack": pa.DictionaryArray.from_arrays(pa.array(np.full(len(ids), index, np.int8)), stacks),
             "token": pa.array(ids, pa.int64()),
             "series": pa.DictionaryArray.from_arrays(pa.array(series[window]), names),
@@ -164,4 +164,4 @@ def _token_columns(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> dict[str, 
             "kind": pa.array(tokens.kinds[stack][window, position], pa.int8()),
             "type": pa.nulls(len(ids), pa.int32()) if types is None else pa.array(types[window, position], pa.int32()),
         }
-    return found
+    return columns

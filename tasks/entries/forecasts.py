@@ -91,22 +91,22 @@ def forecast_rows(
         keep_quantiles=spec.keep_quantiles,
         seed_of=lambda name: lens.window_seed(key, name),
     )
-    rows = {skip.series: unscored(skip.reason) for skip in skipped} | scored
-    return [_row(spec, model, one, rows[one.series], earlier) for one in series]
+    rows = {skip.series: unscored_columns(skip.reason) for skip in skipped} | scored
+    return [_row(spec, model, item, rows[item.series], earlier) for item in series]
 
 
-def unscored(reason: str) -> dict[str, Any]:
+def unscored_columns(reason: str) -> dict[str, Any]:
     """Return the scores of a window without a forecast: sums of 0, null ratios, and the reason."""
     sums = {"squared_error": 0.0, "nmse_denominator": 0.0, "quantile_loss": 0.0, "target_abs": 0.0}
     ratios = dict.fromkeys(("nmse", "nmse_power", "wql_window", "mase", "seasonal_error", "quantiles"))
     return {"origin": None, "n_context": 0, "n_future": 0, **sums, **ratios, "reason": f"{UNSCORED}{reason}"}
 
 
-def _row(spec: ScoreSpec, model: Forecaster, one: Series, scored: Mapping[str, Any], earlier: int) -> dict[str, Any]:
+def _row(spec: ScoreSpec, model: Forecaster, series: Series, scored: Mapping[str, Any], earlier: int) -> dict[str, Any]:
     horizon = spec.windows.horizon
-    row = spec.cell.to_dict() | {"series": one.series, "horizon": horizon, **scored}
+    row = spec.cell.to_dict() | {"series": series.series, "horizon": horizon, **scored}
     # Without a window, the origin that it would have had.
     if row["origin"] is None:
-        row["origin"] = max(0, len(one.values) - horizon - earlier)
+        row["origin"] = max(0, len(series.values) - horizon - earlier)
     samples = None if model.direct_quantiles else spec.samples
     return row | {"levels": list(spec.levels), "samples": samples, "batch": spec.batch}

@@ -49,6 +49,11 @@ def entry(job: Job, data: Mapping[str, Any], model: None) -> Result:
     """
     spec = GeometrySpec.from_job(job)
     states, types = subsample(data["states"], data["types"], spec.tokens, seed=job.seed)
-    row = spec.cell.to_dict() | spec.place.to_dict() | {"weights_dtype": spec.weights_dtype}
-    row |= {"n_series": data["n_series"], "states_dtype": data["states_dtype"], "job_key": job.key}
+    row = spec.cell.to_dict() | spec.place.to_dict()
+    row |= {
+        "weights_dtype": spec.weights_dtype,
+        "n_series": data["n_series"],
+        "states_dtype": data["states_dtype"],
+        "job_key": job.key,
+    }
     return Result([row | measure_states(states, types, **spec.measure.to_dict(), seed=job.seed)])

@@ -76,18 +76,18 @@ def align(job: Job, data: pa.Table, model: Family) -> Result:
     """
     spec = HeadsSpec.from_job(job)
     tokens = sample_windows(tokens_from_table(data), spec.rows, job.spec_seed)
-    kept = kept_rows(tokens, KINDS, spec.rows, job.spec_seed)
+    token_ids = kept_rows(tokens, KINDS, spec.rows, job.spec_seed)
     weights, rows = projections(model), []
     with in_batches(model, _batch(spec, tokens)):
         for layer in model.attention_inputs(tokens):
             single = tokens.kinds[layer.stack].shape[1] == 1
-            states = layer.states.reshape(-1, model.width)[kept[layer.stack][: 0 if single else None]]
+            states = layer.states.reshape(-1, model.width)[token_ids[layer.stack][: 0 if single else None]]
             query, key, heads = weights[layer.stack, layer.layer]
-            where = {"stack": layer.stack, "layer": layer.layer, "heads": heads, "n_tokens": len(states)}
-            for one in head_alignments(query, key, heads, states):
-                reason = SINGLE if single else _misaligned(one)
-                rows.append(spec.cell.to_dict() | where | one | {"reason": reason})
-    return Result(rows, tokens=_worked(tokens))
+            location = {"stack": layer.stack, "layer": layer.layer, "heads": heads, "n_tokens": len(states)}
+            for overlap in head_alignments(query, key, heads, states):
+                reason = SINGLE if single else _missing_reason(overlap)
+                rows.append({**spec.cell.to_dict(), **location, **overlap, "reason": reason})
+    return Result(rows, tokens=_count_tokens(tokens))
 
 
 def partition(job: Job, data: pa.Table, model: Family) -> Result:
@@ -101,9 +101,10 @@ def partition(job: Job, data: pa.Table, model: Family) -> Result:
     tokens = sample_windows(tokens_from_table(data), spec.rows, job.spec_seed)
     log_z, n_ids = lens.log_partition_values(model, tokens, batch=_batch(spec, tokens))
     spread = vars(partition_spread(log_z))
-    row = {"n_positions": spread.pop("n"), "n_ids": n_ids} | {f"log_z_{name}": value for name, value in spread.items()}
+    row = spec.cell.to_dict() | {"n_positions": spread.pop("n"), "n_ids": n_ids}
+    row |= {f"log_z_{name}": value for name, value in spread.items()}
     reason = f"{len(log_z)} forecast positions; a spread needs 2" if row["log_z_sd"] is None else None
-    return Result([spec.cell.to_dict() | row | {"reason": reason}], tokens=_worked(tokens))
+    return Result([{**row, "reason": reason}], tokens=_count_tokens(tokens))
 
 
 def lemma(job: Job, data: pa.Table, model: Family) -> Result:
@@ -116,19 +117,19 @@ def lemma(job: Job, data: pa.Table, model: Family) -> Result:
     spec, rng = LemmaSpec.from_job(job), np.random.default_rng([job.spec_seed, 3])
     sizes = sorted({min(size, LARGEST // model.width) for size in spec.tokens})
     instances = {stack: _instances(kinds, sizes, spec.windows, rng) for stack, kinds in tokens.kinds.items()}
-    chosen = sorted({one.window for some in instances.values() for one in some})
-    some, weights, rows = tokens.take(chosen), projections(model), []
-    for layer in model.attention_inputs(some):
+    window_ids = sorted({instance.window for sample in instances.values() for instance in sample})
+    sample, weights, rows = tokens.take(window_ids), projections(model), []
+    for layer in model.attention_inputs(sample):
         if spec.layers == "ends" and layer.layer not in (1, model.layers[layer.stack]):
             continue
         query, key, heads = weights[layer.stack, layer.layer]
-        for head, (one_query, one_key) in enumerate(zip(np.split(query, heads), np.split(key, heads), strict=True)):
-            where = {"stack": layer.stack, "layer": layer.layer, "head": head, "heads": heads}
-            for number, one in enumerate(instances[layer.stack]):
-                states = layer.states[chosen.index(one.window), one.positions]
-                row = {"instance": number, "n_tokens": len(states), **_bounds(states, one_query, one_key)}
-                rows.append(spec.cell.to_dict() | where | row)
-    return Result(rows, tokens=_worked(some))
+        for head, (head_query, head_key) in enumerate(zip(np.split(query, heads), np.split(key, heads), strict=True)):
+            location = {"stack": layer.stack, "layer": layer.layer, "head": head, "heads": heads}
+            for number, instance in enumerate(instances[layer.stack]):
+                states = layer.states[window_ids.index(instance.window), instance.positions]
+                row = {"instance": number, "n_tokens": len(states), **_bounds(states, head_query, head_key)}
+                rows.append(spec.cell.to_dict() | location | row)
+    return Result(rows, tokens=_count_tokens(sample))
 
 
 def _instances(kinds: np.ndarray, sizes: list[int], windows: int, rng: np.random.Generator) -> list[Instance]:
@@ -138,23 +139,23 @@ def _instances(kinds: np.ndarray, sizes: list[int], windows: int, rng: np.random
     that has the most. Positions are ascending.
     """
     valued = np.isin(kinds, VALUED)
-    counts, found = valued.sum(axis=1), []
+    counts, instances = valued.sum(axis=1), []
     for size in sorted({min(size, int(counts.max(initial=0))) for size in sizes}):
         enough = np.flatnonzero(counts >= size)
         for window in np.sort(rng.choice(enough, min(windows, len(enough)), replace=False)).tolist():
             positions = rng.choice(np.flatnonzero(valued[window]), size, replace=False)
-            found.append(Instance(window, np.sort(positions)))
-    return found
+            instances.append(Instance(window, np.sort(positions)))
+    return instances
 
 
 def _bounds(states: Float[np.ndarray, "token width"], query: np.ndarray, key: np.ndarray) -> dict[str, Any]:
     if len(states) < 2:
-        nothing = dict.fromkeys(("norm", "printed", "appendix", "safe"))
-        return nothing | {"reason": f"{len(states)} tokens an instance; attention weighs 2 or more"}
+        unmeasured = dict.fromkeys(("norm", "printed", "appendix", "safe"))
+        return unmeasured | {"reason": f"{len(states)} tokens an instance; attention weighs 2 or more"}
     return vars(jacobian_bounds(states, query.T @ key)) | {"reason": None}
 
 
-def _misaligned(row: dict[str, Any]) -> str | None:
+def _missing_reason(row: dict[str, Any]) -> str | None:
     """Return the reason why an overlap of the row is None, or None."""
     if row["m"] == 0:
         return "W_Q^T W_K is 0"
@@ -166,5 +167,5 @@ def _batch(spec: HeadsSpec, tokens: Tokens) -> int:
     return current_context().batch(spec.batch or pass_windows(tokens, current_context().device))
 
 
-def _worked(tokens: Tokens) -> int:
+def _count_tokens(tokens: Tokens) -> int:
     return sum(kinds.size for kinds in tokens.kinds.values())

@@ -46,12 +46,12 @@ class Spec:
     def to_dict(self) -> dict[str, Any]:
         """Return the plain dict, as a job contains it."""
         entries: dict[str, Any] = {}
-        for one in _layout(type(self)).fields:
-            value = getattr(self, one.name)
-            if one.is_flat:
+        for field in _layout(type(self)).fields:
+            value = getattr(self, field.name)
+            if field.is_flat:
                 entries |= value.to_dict()
-            elif one.default is MISSING or value != one.default:
-                entries[one.name] = _plain(value)
+            elif field.default is MISSING or value != field.default:
+                entries[field.name] = _plain(value)
         return entries
 
 
@@ -82,17 +82,17 @@ _LAYOUTS: dict[type[Spec], _Layout] = {}
 def _layout(spec: type[Spec]) -> _Layout:
     if spec not in _LAYOUTS:
         hints = get_type_hints(spec)
-        found: list[_Field] = []
+        layout_fields: list[_Field] = []
         names: list[str] = []
         required: list[str] = []
-        for one in fields(spec):
-            default = one.default if one.default_factory is MISSING else one.default_factory()
-            is_flat = bool(one.metadata.get("flat"))
-            found.append(_Field(one.name, hints[one.name], default, is_flat))
-            part = _layout(hints[one.name]) if is_flat else None
-            names += part.names if part else [one.name]
-            required += part.required if part else [one.name] if default is MISSING else []
-        _LAYOUTS[spec] = _Layout(tuple(found), tuple(names), tuple(required))
+        for field in fields(spec):
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            is_flat = bool(field.metadata.get("flat"))
+            layout_fields.append(_Field(field.name, hints[field.name], default, is_flat))
+            part = _layout(hints[field.name]) if is_flat else None
+            names += part.names if part else [field.name]
+            required += part.required if part else [field.name] if default is MISSING else []
+        _LAYOUTS[spec] = _Layout(tuple(layout_fields), tuple(names), tuple(required))
     return _LAYOUTS[spec]
 
 
@@ -101,50 +101,50 @@ def entry_names(spec: type[Spec]) -> tuple[str, ...]:
     return _layout(spec).names
 
 
-def _parse(spec: type[S], entries: Mapping[str, Any], where: str) -> S:
+def _parse(spec: type[S], entries: Mapping[str, Any], location: str) -> S:
     known = _layout(spec).names
     if unknown := [name for name in entries if name not in known]:
         near = [match for name in unknown for match in difflib.get_close_matches(name, known, n=1)]
         hint = f"did you mean {', '.join(near)}? " if near else ""
-        raise ValueError(f"{where}: unknown {', '.join(unknown)}; {hint}known: {', '.join(known)}")
-    return _build(spec, entries, where)
+        raise ValueError(f"{location}: unknown {', '.join(unknown)}; {hint}known: {', '.join(known)}")
+    return _build(spec, entries, location)
 
 
-def _build(spec: type[S], entries: Mapping[str, Any], where: str) -> S:
+def _build(spec: type[S], entries: Mapping[str, Any], location: str) -> S:
     """Return the spec from its own entries; others are ignored."""
     layout = _layout(spec)
     if missing := [name for name in layout.required if name not in entries]:
-        given = ", ".join(entries) or "nothing"
-        raise ValueError(f"{where}: missing {', '.join(missing)}; got {given}; add them where the job is planned")
+        names = ", ".join(entries) or "nothing"
+        raise ValueError(f"{location}: missing {', '.join(missing)}; got {names}; add them where the job is planned")
     values = {}
-    for one in layout.fields:
-        if one.is_flat:
-            values[one.name] = _build(one.type, entries, where)
-        elif one.name in entries:
-            values[one.name] = _typed(one.type, entries[one.name], f"{where}.{one.name}")
+    for field in layout.fields:
+        if field.is_flat:
+            values[field.name] = _build(field.type, entries, location)
+        elif field.name in entries:
+            values[field.name] = _convert(field.type, entries[field.name], f"{location}.{field.name}")
     return spec(**values)
 
 
-def _typed(expected: Any, value: Any, where: str) -> Any:
+def _convert(expected: Any, value: Any, location: str) -> Any:
     """Convert a value of the plain dict to a field's type; ValueError if it has another type."""
     if isinstance(expected, type) and issubclass(expected, Spec) and isinstance(value, Mapping):
-        return _parse(expected, value, where)
+        return _parse(expected, value, location)
     origin, arguments = get_origin(expected), get_args(expected)
     if origin in (Union, types.UnionType):
-        for one in arguments:
-            if _has_outer_type(one, value):
-                return _typed(one, value, where)
+        for argument in arguments:
+            if _has_outer_type(argument, value):
+                return _convert(argument, value, location)
     elif _has_outer_type(expected, value):
         if origin is tuple:
-            return tuple(_typed(arguments[0], item, f"{where}[{n}]") for n, item in enumerate(value))
+            return tuple(_convert(arguments[0], item, f"{location}[{n}]") for n, item in enumerate(value))
         if isinstance(origin, type) and issubclass(origin, Mapping):
             return {
-                _typed(arguments[0], name, where): _typed(arguments[1], value[name], f"{where}.{name}")
+                _convert(arguments[0], name, location): _convert(arguments[1], value[name], f"{location}.{name}")
                 for name in value
             }
         return value
     text = getattr(expected, "__name__", str(expected)) if origin is None else str(expected)
-    raise ValueError(f"{where}: got {value!r}, expected {text}; correct it where the job is planned")
+    raise ValueError(f"{location}: got {value!r}, expected {text}; correct it where the job is planned")
 
 
 def _has_outer_type(expected: Any, value: Any) -> bool:

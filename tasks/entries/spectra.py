@@ -96,19 +96,17 @@ def weight_spectra(job: Job, data: object, model: Family) -> Result:
     """
     spec = WeightsSpec.from_job(job)
     rows, counts = [], head_counts(model)
-    for one in model.weights():
-        where = {name: getattr(one, name) for name in ("attention", "stack", "layer", "heads")}
-        what, _, expert = one.name.partition(".")
-        where |= {"matrix": what, "expert": expert or None, "step": spec.step}
-        idle = (one.stack, one.attention, what) in model.inert_projections
-        for head, matrix in _parts(one, counts):
-            row = (
-                spec.cell.to_dict()
-                | where
-                | {"head": head}
-                | weight_row(matrix, dtype=spec.weights_dtype or str(one.matrix.dtype))
-            )
-            rows.append(row | ({"reason": IDLE} if idle else {}))
+    for weight in model.weights():
+        location = {name: getattr(weight, name) for name in ("attention", "stack", "layer", "heads")}
+        matrix_name, _, expert = weight.name.partition(".")
+        location |= {"matrix": matrix_name, "expert": expert or None, "step": spec.step}
+        is_inert = (weight.stack, weight.attention, matrix_name) in model.inert_projections
+        for head, matrix in _parts(weight, counts):
+            row = {**spec.cell.to_dict(), **location, "head": head}
+            row |= weight_row(matrix, dtype=spec.weights_dtype or str(weight.matrix.dtype))
+            if is_inert:
+                row["reason"] = IDLE
+            rows.append(row)
     return Result(rows)
 
 
@@ -127,10 +125,12 @@ def constant_spectra(job: Job, data: pa.Table, model: Family) -> Result:
     rows, dtype = [], spec.weights_dtype or "float32"
     with in_batches(model, _batch(tokens)):
         for layer in model.hidden_states(tokens):
-            where = {"stack": layer.stack, "layer": layer.layer, "normed": layer.normed}
+            location = {"stack": layer.stack, "layer": layer.layer, "normed": layer.normed}
             for name, kinds in TOKENS.items():
                 states = layer.states[np.isin(tokens.kinds[layer.stack], kinds)]
-                rows.append(spec.cell.to_dict() | where | input_row(states, dtype=dtype, tokens=name, what="constant"))
+                rows.append(
+                    spec.cell.to_dict() | location | input_row(states, dtype=dtype, tokens=name, what="constant")
+                )
     return Result(rows, tokens=len(tokens) * window_tokens(tokens))
 
 
@@ -146,11 +146,11 @@ def token_angles(job: Job, data: pa.Table, model: Family) -> Result:
     if not valued.any():
         raise ValueError(f"tokens of {stack}: none stands for a value")
     window = int(valued.sum(axis=1).argmax())
-    one = tokens.take([window])
-    kept = np.flatnonzero(valued[window])[: spec.tokens]
-    where = {"what": "tokens", "matrix": None, "stack": stack, "layer": 0}
-    rows = angle_rows(embedded(model, one, stack, kept))
-    return Result([spec.cell.to_dict() | where | row for row in rows], tokens=window_tokens(one))
+    sample = tokens.take([window])
+    token_ids = np.flatnonzero(valued[window])[: spec.tokens]
+    location = {"what": "tokens", "matrix": None, "stack": stack, "layer": 0}
+    rows = angle_rows(embed_tokens(model, sample, stack, token_ids))
+    return Result([spec.cell.to_dict() | location | row for row in rows], tokens=window_tokens(sample))
 
 
 def row_angles(job: Job, data: object, model: Family) -> Result:
@@ -160,15 +160,15 @@ def row_angles(job: Job, data: object, model: Family) -> Result:
     evenly spaced in it.
     """
     spec = RowAnglesSpec.from_job(job)
-    query = next(one for one in model.weights() if one.name == "q" and one.stack == model.stacks[0])
+    query = next(weight for weight in model.weights() if weight.name == "q" and weight.stack == model.stacks[0])
     heads = query.heads or 1
     width = len(query.matrix) // heads
-    each = min(width, max(1, spec.rows // heads))
-    inside = np.arange(each) * width // each
-    kept = (np.arange(heads)[:, None] * width + inside).reshape(-1)
-    where = {"what": "rows", "matrix": "q", "stack": query.stack, "layer": query.layer}
-    rows = angle_rows(query.matrix[kept], np.repeat(np.arange(heads), each))
-    return Result([spec.cell.to_dict() | where | row for row in rows])
+    rows_per_head = min(width, max(1, spec.rows // heads))
+    inside = np.arange(rows_per_head) * width // rows_per_head
+    row_ids = (np.arange(heads)[:, None] * width + inside).reshape(-1)
+    location = {"what": "rows", "matrix": "q", "stack": query.stack, "layer": query.layer}
+    rows = angle_rows(query.matrix[row_ids], np.repeat(np.arange(heads), rows_per_head))
+    return Result([spec.cell.to_dict() | location | row for row in rows])
 
 
 def token_plane(job: Job, data: pa.Table, model: Family) -> Result:
@@ -184,10 +184,10 @@ def token_plane(job: Job, data: pa.Table, model: Family) -> Result:
     stack = model.stacks[0]
     tokens = sample_windows(tokens_from_table(data), spec.rows, job.spec_seed)
     types, values = tokens.types.get(stack), model.id_values()
-    kept = plane_tokens(tokens, stack, spec.tokens, job.spec_seed)
-    plane = leading_plane(embedded(model, tokens, stack, kept))
+    token_ids = plane_tokens(tokens, stack, spec.tokens, job.spec_seed)
+    plane = leading_plane(embed_tokens(model, tokens, stack, token_ids))
     rows = []
-    for number, (token, (x, y)) in enumerate(zip(kept.tolist(), plane.tolist(), strict=True)):
+    for number, (token, (x, y)) in enumerate(zip(token_ids.tolist(), plane.tolist(), strict=True)):
         kind = None if types is None else int(types.reshape(-1)[token])
         value = None if values is None or kind is None or np.isnan(values[kind]) else float(values[kind])
         point = {"stack": stack, "token": number, "type": kind, "value": value, "x": x, "y": y}
@@ -201,23 +201,23 @@ def plane_tokens(tokens: Tokens, stack: str, count: int, seed: int) -> np.ndarra
     if stack in tokens.types:
         _, first = np.unique(tokens.types[stack].reshape(-1)[valued], return_index=True)
         valued = valued[first]
-        chosen = np.unique(np.linspace(0, len(valued) - 1, min(count, len(valued))).round().astype(int))
+        order = np.unique(np.linspace(0, len(valued) - 1, min(count, len(valued))).round().astype(int))
     else:
-        chosen = np.random.default_rng([seed, 6]).permutation(len(valued))[:count]
-    return np.sort(valued[chosen])
+        order = np.random.default_rng([seed, 6]).permutation(len(valued))[:count]
+    return np.sort(valued[order])
 
 
-def embedded(model: Family, tokens: Tokens, stack: str, kept: np.ndarray) -> np.ndarray:
+def embed_tokens(model: Family, tokens: Tokens, stack: str, token_ids: np.ndarray) -> np.ndarray:
     """Return layer 0 of these tokens, [N, d]."""
     with in_batches(model, _batch(tokens)):
-        return next(model.hidden_states(tokens, {stack: kept})).states
+        return next(model.hidden_states(tokens, {stack: token_ids})).states
 
 
-def _parts(one: WeightMatrix, counts: Mapping[Place, int]) -> Iterator[tuple[int | None, np.ndarray]]:
+def _parts(weight: WeightMatrix, counts: Mapping[Place, int]) -> Iterator[tuple[int | None, np.ndarray]]:
     """Yield the whole matrix, as head None, and then its heads."""
-    yield None, one.matrix
-    if count := counts.get((one.stack, one.layer, one.attention, one.name)):
-        yield from enumerate(split_heads(one, count))
+    yield None, weight.matrix
+    if count := counts.get((weight.stack, weight.layer, weight.attention, weight.name)):
+        yield from enumerate(split_heads(weight, count))
 
 
 def _batch(tokens: Tokens) -> int:

@@ -60,8 +60,8 @@ def gaussian_angles(job: Job, data: object, model: object = None) -> Result:
     """Return the rows of `angles` for VECTORS i.i.d. standard Gaussian vectors."""
     spec = GaussianSpec.from_job(job)
     vectors = np.random.default_rng(job.seed).standard_normal((VECTORS, spec.dimension))
-    where = {"what": "gaussian", "matrix": None, "stack": None, "layer": None}
-    return Result([spec.cell.to_dict() | where | row for row in angle_rows(vectors)])
+    location = {"what": "gaussian", "matrix": None, "stack": None, "layer": None}
+    return Result([spec.cell.to_dict() | location | row for row in angle_rows(vectors)])
 
 
 def angle_rows(vectors: np.ndarray, heads: np.ndarray | None = None) -> list[dict[str, Any]]:

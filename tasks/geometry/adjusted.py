@@ -146,15 +146,17 @@ def permuted_cosines(
     means = np.add.reduceat(columns, starts, axis=1) / counts
     # Index of each row's type.
     own = np.repeat(np.arange(len(counts)), counts)
-    within = (columns - means[:, own]).astype(np.float32) if len(counts) < len(own) else None
+    differences = (columns - means[:, own]).astype(np.float32) if len(counts) < len(own) else None
     shares, means = counts / len(own), means.astype(np.float32)
     zetas = np.empty(permutations)
     for at in range(permutations):
-        moved = _shuffle_columns(means, rng)
+        shuffled_means = _shuffle_columns(means, rng)
         # BLAS reads whole vectors of memory, and what lies beyond the array may set the flag "invalid".
         with np.errstate(invalid="ignore"):
-            moved -= (moved @ shares.astype(np.float32))[:, None]
-        zetas[at] = _cosine(moved if within is None else moved[:, own] + within, counts, starts)
+            shuffled_means -= (shuffled_means @ shares.astype(np.float32))[:, None]
+        zetas[at] = _cosine(
+            shuffled_means if differences is None else shuffled_means[:, own] + differences, counts, starts
+        )
     clipped: np.ndarray = zetas.clip(-1, 1)
     return clipped
 
@@ -172,9 +174,9 @@ def _shuffle_columns(
         shuffled: np.ndarray = rng.permuted(columns, axis=1)
         return shuffled
     order, turned = np.tile(rng.permutation(n), 2), np.empty_like(columns)
-    for column, place, turn in zip(columns, turned, rng.integers(n, size=(width,)), strict=True):
+    for column, target, turn in zip(columns, turned, rng.integers(n, size=(width,)), strict=True):
         # mode="raise" would allocate a buffer.
-        np.take(column, order[turn : turn + n], out=place, mode="clip")
+        np.take(column, order[turn : turn + n], out=target, mode="clip")
     return turned
 
 
@@ -184,12 +186,12 @@ def _cosine(columns: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> floa
     Rows of norm 0, and types that have only such rows, are left out.
     """
     norms = np.sqrt(np.einsum("dn,dn->n", columns, columns))
-    kept = np.add.reduceat((norms > 0).astype(np.int64), starts)
+    nonzero_counts = np.add.reduceat((norms > 0).astype(np.int64), starts)
     # Weight of a row in the mean of its type.
-    share = np.repeat(1 / np.maximum(kept, 1), counts)
+    share = np.repeat(1 / np.maximum(nonzero_counts, 1), counts)
     weights = (share / np.where(norms > 0, norms, 1)).astype(np.float32)
     total = (columns @ weights).astype(np.float64)
-    n_types = int(np.count_nonzero(kept))
+    n_types = int(np.count_nonzero(nonzero_counts))
     if len(counts) == len(norms):
         own = float(n_types)
     else:

@@ -98,7 +98,9 @@ def spectral_alignment(query: Matrix, key: Matrix, states: Float[np.ndarray, "to
     top = axes.directions[:, :m]
     seen_left, seen_right = top.T @ left, top.T @ right  # [m, m]
     diagonal = np.einsum("im,m,im->i", seen_left, singular / singular[0], seen_right)
-    query_overlap, key_overlap = (min(1.0, float(np.square(seen).sum()) / m) for seen in (seen_left, seen_right))
+    query_overlap, key_overlap = (
+        min(1.0, float(np.square(projected).sum()) / m) for projected in (seen_left, seen_right)
+    )
     return Alignment(m, chance, sd, query_overlap, key_overlap, _cosine(diagonal, 1 / axes.eigenvalues[:m]))
 
 

@@ -59,18 +59,18 @@ def cai(
     inter = _mean_cosine(rows)
     if len(rows) < 3 or distinct_rows(rows, 2) < 2:
         return Cai(len(rows), inter, None, (), None)
-    chosen = choose_clusters(rows, OPTIONS, seed=seed)
-    inside = [_mean_cosine(_centre(rows[chosen.labels == label])) for label in range(chosen.k)]
+    clusters = choose_clusters(rows, OPTIONS, seed=seed)
+    inside = [_mean_cosine(_centre(rows[clusters.labels == label])) for label in range(clusters.k)]
     known = [cosine for cosine in inside if cosine is not None]
-    return Cai(len(rows), inter, chosen.k, chosen.silhouettes, float(np.mean(known)) if known else None)
+    return Cai(len(rows), inter, clusters.k, clusters.silhouettes, float(np.mean(known)) if known else None)
 
 
 def sample_one_per_type(types: Integer[np.ndarray, " token"], rng: np.random.Generator) -> Int[np.ndarray, " type"]:
     """Return the index of one random row of every type, types ascending; each row of a type is equally likely."""
     shuffled = rng.permutation(len(types))
     first = np.unique(np.asarray(types)[shuffled], return_index=True)[1]
-    chosen: np.ndarray = shuffled[first]
-    return chosen
+    row_ids: np.ndarray = shuffled[first]
+    return row_ids
 
 
 def _centre(rows: np.ndarray) -> np.ndarray:

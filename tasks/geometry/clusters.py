@@ -104,14 +104,14 @@ def distinct_rows(states: Float[np.ndarray, "token width"], limit: int) -> int:
     """Count the distinct rows, stopping at limit."""
     rows = np.asarray(states)
     # The first rows are enough to reach the limit for most states.
-    found = min(limit, len(np.unique(rows[: 4 * limit], axis=0)))
-    if found == limit:
-        return found
-    found = 0
-    while len(rows) and found < limit:
+    count = min(limit, len(np.unique(rows[: 4 * limit], axis=0)))
+    if count == limit:
+        return count
+    count = 0
+    while len(rows) and count < limit:
         rows = rows[(rows != rows[0]).any(axis=1)]
-        found += 1
-    return found
+        count += 1
+    return count
 
 
 def _sample(n: int, limit: int, seed: int) -> np.ndarray:

@@ -42,12 +42,12 @@ def inter_token_cosine(
     """
     if types is not None and len(types) != len(states):
         raise ValueError(f"types: got {len(types)}, expected one per row, {len(states)}")
-    units, kept = unit_rows(states)
+    units, is_nonzero = unit_rows(states)
     n_zero = len(states) - len(units)
     if types is None:
         sums, counts = units, np.ones(len(units))
     else:
-        sums, counts = _sums_by_type(units, np.asarray(types)[kept])
+        sums, counts = _sums_by_type(units, np.asarray(types)[is_nonzero])
     n_types = len(sums)
     if n_types < 2:
         return Cosine(None, None, n_types, n_zero)
@@ -65,9 +65,9 @@ def unit_rows(states: Float[np.ndarray, "token width"]) -> tuple[Float[np.ndarra
     """
     rows = np.asarray(states, dtype=np.float64)
     largest = np.abs(rows).max(axis=1, initial=0.0)
-    kept = largest > 0
-    scaled = rows[kept] / largest[kept, None]
-    return scaled / np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None], kept
+    is_nonzero = largest > 0
+    scaled = rows[is_nonzero] / largest[is_nonzero, None]
+    return scaled / np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None], is_nonzero
 
 
 def _sums_by_type(units: np.ndarray, types: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -35,13 +35,13 @@ def covariance_spectrum(states: Float[np.ndarray, "token width"]) -> Spectrum:
     states = np.asarray(states)
     mean = states.mean(axis=0, dtype=np.float64)
 
-    def one(part: slice) -> np.ndarray:
+    def sum_products(part: slice) -> np.ndarray:
         centred = states[part] - mean
         product: np.ndarray = centred.T @ centred
         return product
 
     with blas_workers() as spread:
-        covariance = functools.reduce(operator.iadd, spread(one, chunks(len(states)))) / (len(states) - 1)
+        covariance = functools.reduce(operator.iadd, spread(sum_products, chunks(len(states)))) / (len(states) - 1)
         values, vectors = np.linalg.eigh(covariance)
     return Spectrum(mean, np.maximum(values[::-1], 0.0), vectors[:, ::-1])
 
@@ -59,8 +59,8 @@ def effective_dimension(eigenvalues: Float[np.ndarray, " width"], epsilon: float
     values = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
     if not len(values) or not values[0] > 0 or values[-1] < 0:
         raise ValueError("eigenvalues: expected values of at least 0 with a positive one; constant states have none")
-    held = np.cumsum(values)
-    return int(np.argmax(held >= epsilon * held[-1])) + 1
+    cumulated = np.cumsum(values)
+    return int(np.argmax(cumulated >= epsilon * cumulated[-1])) + 1
 
 
 def principal_coordinates(
@@ -77,10 +77,10 @@ def principal_coordinates(
     states = np.asarray(states)
     points = np.empty((len(states), axes))
 
-    def one(part: slice) -> None:
+    def project_chunk(part: slice) -> None:
         np.matmul(states[part] - spectrum.mean, directions, out=points[part])
 
     with blas_workers() as spread:
-        for _ in spread(one, chunks(len(states))):
+        for _ in spread(project_chunk, chunks(len(states))):
             pass
     return points

@@ -55,11 +55,11 @@ def kmeans(
         dtype: type = np.float32
         for dtype in (np.float32, np.float64):
             few = AugmentedPoints.of(points[:, : k_max + SPARE], dtype)
-            found = search(few, k_max, STARTS * restarts, np.random.default_rng(seed), spread, rounds=rounds)
-            if min(ends.inertia[0] for ends in found) > TIGHT * few.total:
+            results = search(few, k_max, STARTS * restarts, np.random.default_rng(seed), spread, rounds=rounds)
+            if min(ends.inertia[0] for ends in results) > TIGHT * few.total:
                 break
         table = AugmentedPoints.of(points, dtype)
-        lifted = to_full_space(few, [partition.centres for partition in found], table, spread)
+        lifted = to_full_space(few, [partition.centres for partition in results], table, spread)
         ends = run(table, lifted, [np.full(len(centres), np.inf) for centres in lifted], spread)
         best = [centres[[np.argmin(inertia)]] for centres, inertia in ends]
         if dtype is np.float32:
@@ -76,9 +76,9 @@ def _run_lloyd(table: AugmentedPoints, groups: list[Centres], spread: ParallelMa
     settled, moving = list(groups), list(range(len(groups)))
     for _ in range(LAST):
         answers = step(table, [settled[at] for at in moving], spread)
-        for at, moved in zip(moving, answers, strict=True):
-            settled[at] = moved.centres
-        moving = [at for at, moved in zip(moving, answers, strict=True) if moved.shift[0] > limit]
+        for at, update in zip(moving, answers, strict=True):
+            settled[at] = update.centres
+        moving = [at for at, update in zip(moving, answers, strict=True) if update.shift[0] > limit]
         if not moving:
             break
     return settled
@@ -112,13 +112,13 @@ def _assign_rows(
 
     Sizes have shape [K], means [K, D].
     """
-    left = np.concatenate(sets)
-    squares = np.einsum("kd,kd->k", left, left)[:, None]
-    left = -2 * left
+    factors = np.concatenate(sets)
+    squares = np.einsum("kd,kd->k", factors, factors)[:, None]
+    factors = -2 * factors
     ends = np.cumsum([len(centres) for centres in sets])[:-1]
 
-    def one(part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        distances = left @ points[part].T
+    def assign_chunk(part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        distances = factors @ points[part].T
         distances += squares
         labels = [cells.argmin(axis=0) for cells in np.split(distances, ends)]
         onehot = [label == np.arange(len(centres))[:, None] for label, centres in zip(labels, sets, strict=True)]
@@ -126,11 +126,13 @@ def _assign_rows(
         return np.stack(labels), marks.sum(axis=1), marks @ points[part]
 
     labels = np.empty((len(sets), len(points)), dtype=np.int64)
-    sizes, sums = np.zeros(len(left)), np.zeros(left.shape)
-    for part, (label, size, some) in zip(chunks(len(points)), spread(one, chunks(len(points))), strict=True):
+    sizes, sums = np.zeros(len(factors)), np.zeros(factors.shape)
+    for part, (label, size, chunk_sums) in zip(
+        chunks(len(points)), spread(assign_chunk, chunks(len(points))), strict=True
+    ):
         labels[:, part] = label
         sizes += size
-        sums += some
+        sums += chunk_sums
     means = sums / np.maximum(sizes, 1)[:, None]
     return list(labels), list(zip(np.split(sizes, ends), np.split(means, ends), strict=True))
 

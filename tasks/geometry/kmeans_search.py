@@ -68,16 +68,16 @@ def search(
     once neither it nor its neighbours improve.
     """
     points = table.rows[:, :-1]
-    chosen = seed_rows(table, k_max, starts, rng)
-    best = [Ends(*end) for end in race(table, [points[chosen[:, :k]] for k in range(2, k_max + 1)], spread)]
+    row_ids = seed_rows(table, k_max, starts, rng)
+    best = [Ends(*end) for end in race(table, [points[row_ids[:, :k]] for k in range(2, k_max + 1)], spread)]
     idle = np.zeros(len(best), dtype=np.int64)
     for _ in range(rounds):
         awake = np.flatnonzero(idle < IDLE).tolist()
         if not awake:
             break
         idle[awake] += 1
-        found = [one.centres[0] for one in best]
-        starts_of = [_starts_from_neighbours(table, found, at, rng) for at in awake]
+        centres = [ends.centres[0] for ends in best]
+        starts_of = [_starts_from_neighbours(table, centres, at, rng) for at in awake]
         ends = run(table, starts_of, [np.full(len(group), np.inf) for group in starts_of], spread)
         for at, end in zip(awake, ends, strict=True):
             if best[at].add(*end):
@@ -92,10 +92,10 @@ def race(table: AugmentedPoints, groups: list[Centres], spread: ParallelMap) -> 
     """
     for _ in range(FIRST):
         answers = step(table, groups, spread)
-        groups = [moved.centres for moved in answers]
-    kept = [np.argsort(moved.inertia, kind="stable")[:KEPT] for moved in answers]
-    centres = [moved.centres[rows] for moved, rows in zip(answers, kept, strict=True)]
-    return run(table, centres, [moved.inertia[rows] for moved, rows in zip(answers, kept, strict=True)], spread)
+        groups = [update.centres for update in answers]
+    best_rows = [np.argsort(update.inertia, kind="stable")[:KEPT] for update in answers]
+    centres = [update.centres[rows] for update, rows in zip(answers, best_rows, strict=True)]
+    return run(table, centres, [update.inertia[rows] for update, rows in zip(answers, best_rows, strict=True)], spread)
 
 
 def run(
@@ -113,11 +113,11 @@ def run(
         if not live:
             break
         answers = step(table, [groups[at][rows] for at, rows in live.items()], spread)
-        for (at, rows), moved in zip(list(live.items()), answers, strict=True):
-            gain = inertias[at][rows] - moved.inertia
-            groups[at][rows], inertias[at][rows] = moved.centres, moved.inertia
-            hope = moved.inertia - SLACK * gain <= inertias[at].min()
-            live[at] = rows[(gain > LOOSE * np.maximum(moved.inertia, floor)) & hope]
+        for (at, rows), update in zip(list(live.items()), answers, strict=True):
+            gain = inertias[at][rows] - update.inertia
+            groups[at][rows], inertias[at][rows] = update.centres, update.inertia
+            hope = update.inertia - SLACK * gain <= inertias[at].min()
+            live[at] = rows[(gain > LOOSE * np.maximum(update.inertia, floor)) & hope]
             if not len(live[at]):
                 del live[at]
     return list(zip(groups, inertias, strict=True))
@@ -129,17 +129,17 @@ def seed_rows(
     """Choose rows by greedy k-means++ (Arthur & Vassilvitskii 2007): the best of 2 + log K draws at each step."""
     n = len(table.squares)
     trials = 2 + int(np.log(k_max))
-    chosen = np.empty((starts, k_max), dtype=np.int64)
-    chosen[:, 0] = rng.integers(n, size=starts)
-    closest = _squared_distances(table, chosen[:, 0])  # [R, N]
-    each = np.arange(starts)
+    row_ids = np.empty((starts, k_max), dtype=np.int64)
+    row_ids[:, 0] = rng.integers(n, size=starts)
+    closest = _squared_distances(table, row_ids[:, 0])  # [R, N]
+    run_ids = np.arange(starts)
     for k in range(1, k_max):
-        drawn = np.stack([_draw(potential, trials, rng) for potential in closest])
-        distances = _squared_distances(table, drawn.reshape(-1)).reshape(starts, trials, n)
+        candidates = np.stack([_draw(potential, trials, rng) for potential in closest])
+        distances = _squared_distances(table, candidates.reshape(-1)).reshape(starts, trials, n)
         np.minimum(distances, closest[:, None], out=distances)
         winner = distances.sum(axis=2, dtype=np.float64).argmin(axis=1)
-        chosen[:, k], closest = drawn[each, winner], distances[each, winner]
-    return chosen
+        row_ids[:, k], closest = candidates[run_ids, winner], distances[run_ids, winner]
+    return row_ids
 
 
 def _starts_from_neighbours(
@@ -161,18 +161,18 @@ def _move_centre(
     MOVED of them have the least inertia before any step. In the other RANDOM, the moved centre is random.
     """
     near, least, second = _two_nearest(table, centres)
-    drawn = _draw(least, DRAWN, rng)
-    distances = _squared_distances(table, drawn)  # [G, N]
-    kept = np.minimum(distances, least)
+    candidates = _draw(least, DRAWN, rng)
+    distances = _squared_distances(table, candidates)  # [G, N]
+    reduced = np.minimum(distances, least)
     # Increase of a row's squared distance if its nearest centre is removed.
-    lost = np.minimum(distances, second) - kept
+    increase = np.minimum(distances, second) - reduced
     onehot = (near[:, None] == np.arange(len(centres))).astype(table.rows.dtype)
-    left = kept.sum(axis=1, dtype=np.float64)[:, None] + lost @ onehot  # [G, K]
+    left = reduced.sum(axis=1, dtype=np.float64)[:, None] + increase @ onehot  # [G, K]
     comes = np.concatenate([_smallest_distinct(left.min(axis=1), MOVED), np.arange(RANDOM)])
     goes = left.argmin(axis=1)[comes]
     goes[-RANDOM:] = rng.integers(len(centres), size=RANDOM)
     starts = np.repeat(centres[None], len(comes), axis=0)
-    starts[np.arange(len(comes)), goes] = table.rows[drawn[comes], :-1]
+    starts[np.arange(len(comes)), goes] = table.rows[candidates[comes], :-1]
     return starts
 
 
@@ -181,23 +181,23 @@ def _add_centre(
 ) -> Centres:
     """Return starts [GROWN, K + 1, D] with a drawn row added: those with the least inertia before any step."""
     _, least, _ = _two_nearest(table, centres)
-    drawn = _draw(least, DRAWN, rng)
-    left = np.minimum(_squared_distances(table, drawn), least).sum(axis=1, dtype=np.float64)
-    chosen = drawn[_smallest_distinct(left, GROWN)]
-    return np.stack([np.concatenate([centres, table.rows[row : row + 1, :-1]]) for row in chosen])
+    candidates = _draw(least, DRAWN, rng)
+    left = np.minimum(_squared_distances(table, candidates), least).sum(axis=1, dtype=np.float64)
+    row_ids = candidates[_smallest_distinct(left, GROWN)]
+    return np.stack([np.concatenate([centres, table.rows[row : row + 1, :-1]]) for row in row_ids])
 
 
 def _remove_centre(table: AugmentedPoints, centres: Float[np.ndarray, "cluster axis"]) -> Centres:
     """Return starts [SHRUNK, K - 1, D] with a centre removed: those with the least inertia before any step."""
     near, least, second = _two_nearest(table, centres)
-    lost = np.bincount(near, second - least, minlength=len(centres))
-    return np.stack([np.delete(centres, at, axis=0) for at in np.argsort(lost, kind="stable")[:SHRUNK]])
+    increase = np.bincount(near, second - least, minlength=len(centres))
+    return np.stack([np.delete(centres, at, axis=0) for at in np.argsort(increase, kind="stable")[:SHRUNK]])
 
 
 def _smallest_distinct(values: np.ndarray, count: int) -> Int[np.ndarray, " chosen"]:
     """Return the indices of the smallest values, each value once: equal rows make equal starts."""
-    chosen: np.ndarray = np.unique(values, return_index=True)[1][:count]
-    return chosen
+    indices: np.ndarray = np.unique(values, return_index=True)[1][:count]
+    return indices
 
 
 def _two_nearest(
@@ -219,16 +219,16 @@ def _two_nearest(
 def _draw(potential: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
     """Draw indices with probabilities proportional to the potential [N]."""
     cumulated = np.cumsum(potential, dtype=np.float64)
-    drawn = np.searchsorted(cumulated, rng.random(size) * cumulated[-1], side="right")
-    inside: np.ndarray = np.minimum(drawn, len(potential) - 1)
+    indices = np.searchsorted(cumulated, rng.random(size) * cumulated[-1], side="right")
+    inside: np.ndarray = np.minimum(indices, len(potential) - 1)
     return inside
 
 
-def _squared_distances(table: AugmentedPoints, chosen: np.ndarray) -> Float[np.ndarray, "chosen token"]:
+def _squared_distances(table: AugmentedPoints, row_ids: np.ndarray) -> Float[np.ndarray, "chosen token"]:
     """Return squared distances from the chosen rows to all rows."""
     points = table.rows[:, :-1]
-    distances: np.ndarray = (-2 * points[chosen]) @ points.T
+    distances: np.ndarray = (-2 * points[row_ids]) @ points.T
     distances += table.squares
-    distances += table.squares[chosen, None]
+    distances += table.squares[row_ids, None]
     np.maximum(distances, 0, out=distances)
     return distances

@@ -64,12 +64,12 @@ def step(table: AugmentedPoints, groups: Sequence[Centres], spread: ParallelMap)
     equal distances to several centres counts for each of them. Products are in the table's dtype, sums over
     blocks in float64.
     """
-    sums, nearest = assigned(table, groups, table.rows, spread)
+    sums, nearest = sum_by_centre(table, groups, table.rows, spread)
     answers = []
     for centres, total, near in zip(groups, _split(sums, groups), np.split(nearest, _ends(groups, 1)), strict=True):
         counts = total[..., -1:]
-        moved = np.where(counts > 0, total[..., :-1] / np.maximum(counts, 1), centres)
-        answers.append(LloydStep(moved, table.total + near, np.square(moved - centres).sum(axis=(1, 2))))
+        new_centres = np.where(counts > 0, total[..., :-1] / np.maximum(counts, 1), centres)
+        answers.append(LloydStep(new_centres, table.total + near, np.square(new_centres - centres).sum(axis=(1, 2))))
     return answers
 
 
@@ -80,7 +80,7 @@ def to_full_space(
 
     A centre without rows keeps its coordinates in the leading axes and gets zero in the others.
     """
-    sums, _ = assigned(table, groups, full.rows, spread)
+    sums, _ = sum_by_centre(table, groups, full.rows, spread)
     answers = []
     for centres, total in zip(groups, _split(sums, groups), strict=True):
         counts = total[..., -1:]
@@ -90,42 +90,42 @@ def to_full_space(
     return answers
 
 
-def assigned(
+def sum_by_centre(
     table: AugmentedPoints, groups: Sequence[Centres], summed: np.ndarray, spread: ParallelMap
 ) -> tuple[np.ndarray, ...]:
     """Sum rows of `summed` by nearest centre [ΣRK, ·], and Σ (‖c‖² - 2 c·x) over rows [ΣR], in float64."""
-    left = _left(table, groups)
+    factors = _make_factors(table, groups)
     shapes = [centres.shape[:2] for centres in groups]
 
-    def one(part: slice) -> tuple[np.ndarray, np.ndarray]:
-        return _chunk(left, shapes, table.rows[part], summed[part])
+    def assign_chunk(part: slice) -> tuple[np.ndarray, np.ndarray]:
+        return _chunk(factors, shapes, table.rows[part], summed[part])
 
-    sums, nearest = np.zeros((len(left), summed.shape[1])), np.zeros(sum(r for r, _ in shapes))
-    for some, near in spread(one, chunks(len(table.rows))):
-        sums += some
+    sums, nearest = np.zeros((len(factors), summed.shape[1])), np.zeros(sum(r for r, _ in shapes))
+    for chunk_sums, near in spread(assign_chunk, chunks(len(table.rows))):
+        sums += chunk_sums
         nearest += near
     return sums, nearest
 
 
-def _left(table: AugmentedPoints, groups: Sequence[Centres]) -> np.ndarray:
+def _make_factors(table: AugmentedPoints, groups: Sequence[Centres]) -> np.ndarray:
     """Return [-2 c, ‖c‖²] of every centre.
 
     Its product with a row that ends in a one is the squared distance minus the row's squared norm.
     """
     flat = np.concatenate([centres.reshape(-1, centres.shape[2]) for centres in groups])
-    left = np.empty((len(flat), flat.shape[1] + 1), table.rows.dtype)
-    left[:, :-1], left[:, -1] = -2 * flat, np.einsum("kd,kd->k", flat, flat)
-    return left
+    factors = np.empty((len(flat), flat.shape[1] + 1), table.rows.dtype)
+    factors[:, :-1], factors[:, -1] = -2 * flat, np.einsum("kd,kd->k", flat, flat)
+    return factors
 
 
 def _chunk(
-    left: np.ndarray, shapes: Sequence[tuple[int, int]], rows: np.ndarray, summed: np.ndarray
+    factors: np.ndarray, shapes: Sequence[tuple[int, int]], rows: np.ndarray, summed: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    sums, nearest = np.zeros((len(left), summed.shape[1])), np.zeros(sum(r for r, _ in shapes))
-    size = min(max(CELLS // len(left), 128), CHUNK)
+    sums, nearest = np.zeros((len(factors), summed.shape[1])), np.zeros(sum(r for r, _ in shapes))
+    size = min(max(CELLS // len(factors), 128), CHUNK)
     for begin in range(0, len(rows), size):
         block = rows[begin : begin + size]
-        distances = left @ block.T
+        distances = factors @ block.T
         at, start = 0, 0
         for starts, k in shapes:
             cells = distances[at : at + starts * k].reshape(starts, k, -1)

@@ -10,7 +10,13 @@ from jaxtyping import Float, Integer
 
 from tsfmscope.tasks.geometry.clusters import ClusterOptions
 from tsfmscope.tasks.geometry.cosine import inter_token_cosine
-from tsfmscope.tasks.geometry.measures import LEAST_ROWS, ClusterSettings, States, requested_measures, unmeasured
+from tsfmscope.tasks.geometry.measures import (
+    LEAST_ROWS,
+    ClusterSettings,
+    States,
+    requested_measures,
+    unmeasured_columns,
+)
 
 # Range of the largest entry in which squares and their products stay inside float64.
 SMALL, LARGE = 1e-100, 1e100
@@ -56,7 +62,7 @@ def measure_states(
     cosine = inter_token_cosine(states, types)
     is_used = np.asarray(states).any(axis=1)
     rows = np.asarray(states)[is_used].astype(np.float64)
-    row = unmeasured() | {"n_tokens": len(states), "n_types": cosine.n_types, "n_zero": cosine.n_zero}
+    row = unmeasured_columns() | {"n_tokens": len(states), "n_types": cosine.n_types, "n_zero": cosine.n_zero}
     if len(rows) < LEAST_ROWS:
         return row | {"reason": f"{len(rows)} rows that are not zero; at least {LEAST_ROWS} are needed"}
     options = ClusterOptions(k_max, restarts, min_silhouette, silhouette_rows)
@@ -79,7 +85,7 @@ def check_states(states: np.ndarray, types: np.ndarray | None) -> None:
         raise ValueError(f"types: got shape {np.shape(types)}, expected one per row, ({len(states)},)")
     bad = int(np.count_nonzero(~np.isfinite(states).all(axis=1)))
     if bad:
-        raise ValueError(f"states: {bad} of {len(states)} rows hold NaN or infinity; check the model and its dtype")
+        raise ValueError(f"states: {bad} of {len(states)} rows contain NaN or infinity; check the model and its dtype")
     largest = float(np.abs(states).max(initial=0))
     if largest and not SMALL <= largest <= LARGE:
         raise ValueError(f"states: largest entry {largest:.3g}, expected 0 or {SMALL:g} to {LARGE:g}; scale them")

@@ -107,13 +107,13 @@ def _clusters(states: States) -> dict[str, Any]:
     rows, types, spectrum = states.rows, states.types, states.spectrum
     least, permutations, _ = states.settings
     points = principal_coordinates(rows, spectrum)
-    chosen = choose_among(rows, points, states.options, seed=states.seed)
+    clusters = choose_among(rows, points, states.options, seed=states.seed)
     adjusted = adjusted_cosine(
-        rows, chosen.labels, types, min_cluster=least, permutations=permutations, seed=states.seed
+        rows, clusters.labels, types, min_cluster=least, permutations=permutations, seed=states.seed
     )
     row = {
-        "k": chosen.k,
-        "silhouettes": list(chosen.silhouettes),
+        "k": clusters.k,
+        "silhouettes": list(clusters.silhouettes),
         "n_clusters_used": adjusted.used,
         "n_clusters_small": adjusted.small,
         "zeta_adjusted": adjusted.mean,
@@ -128,8 +128,8 @@ def _clusters(states: States) -> dict[str, Any]:
         "reason": None,
     }
     if adjusted.mean is None:
-        others = chosen.k - adjusted.small
-        rest = f"; {others} of {chosen.k} hold one token type or equal rows" if others > 0 else ""
+        others = clusters.k - adjusted.small
+        rest = f"; {others} of {clusters.k} hold one token type or equal rows" if others > 0 else ""
         row["reason"] = f"zeta_adjusted: no cluster of at least {least} rows and 2 types that differ{rest}"
     elif adjusted.null is None:
         row["reason"] = f"zeta_adjusted_null and _corrected: {permutations} permutations; at least 2 are needed"
@@ -195,7 +195,7 @@ def presets() -> list[str]:
     return list(dict.fromkeys(measure.preset for measure in MEASURES if measure.preset))
 
 
-def unmeasured() -> dict[str, Any]:
+def unmeasured_columns() -> dict[str, Any]:
     """Return every column of MEASURES with its value where nothing was measured."""
     row: dict[str, Any] = {name: None for measure in MEASURES for name in measure.columns}
     for measure in MEASURES:
@@ -203,8 +203,8 @@ def unmeasured() -> dict[str, Any]:
     return row
 
 
-def requested_measures(wanted: Sequence[str]) -> list[Measure]:
+def requested_measures(preset_names: Sequence[str]) -> list[Measure]:
     """Return the measures of a row with these presets. Raises ValueError for an unknown preset."""
-    if unknown := set(wanted) - set(presets()):
+    if unknown := set(preset_names) - set(presets()):
         raise ValueError(f"presets: got {sorted(unknown)}, expected some of {presets()}")
-    return [measure for measure in MEASURES if not measure.preset or measure.preset in wanted]
+    return [measure for measure in MEASURES if not measure.preset or measure.preset in preset_names]

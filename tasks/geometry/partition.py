@@ -54,7 +54,7 @@ def partition_isotropy(projections: Float[np.ndarray, "token axis"]) -> LogIsotr
     with blas_workers() as spread:
         parts = list(spread(lambda part: _log_sums(projections[part], scales), chunks(len(projections))))
     logs = np.logaddexp.reduce(np.stack(parts))  # [scale, sign, axis]
-    return LogIsotropy(*(float(one.min() - one.max()) for one in logs))
+    return LogIsotropy(*(float(log_values.min() - log_values.max()) for log_values in logs))
 
 
 def _gram(rows: np.ndarray, part: slice) -> np.ndarray:

@@ -62,14 +62,14 @@ def spread_over_halves(
     n, m = len(rows.states), len(rows.states) // 2
     if n < LEAST_ROWS or repeats < 2:
         return {"repeats": 0} | {f"{name}_sd": None for name in MEASURES}
-    found = []
+    results = []
     for number in range(repeats):
         rng = np.random.default_rng([seed, 7, number])
         half, start = rows.take(np.sort(rng.choice(n, m, replace=False))), int(rng.integers(2**63))
         labels = _labels(half, options, start)
-        found.append(_measures(half) | _inside(half, labels, (min_cluster + 1) // 2, permutations, start))
+        results.append(_measures(half) | _inside(half, labels, (min_cluster + 1) // 2, permutations, start))
     scale = float(np.sqrt(m / (n - m)))
-    return {"repeats": repeats} | {f"{name}_sd": _sd([one[name] for one in found], scale) for name in MEASURES}
+    return {"repeats": repeats} | {f"{name}_sd": _sd([result[name] for result in results], scale) for name in MEASURES}
 
 
 def _labels(rows: Rows, options: ClusterOptions, seed: int) -> Int[np.ndarray, " token"] | None:
@@ -97,10 +97,10 @@ def _inside(
     if labels is None:
         return {"zeta_adjusted": None, "zeta_adjusted_corrected": None}
     draws = min(permutations, PERMUTATIONS)
-    found = adjusted_cosine(
+    cosine = adjusted_cosine(
         rows.points, labels, rows.types, min_cluster=max(2, min_cluster), permutations=draws, seed=seed
     )
-    return {"zeta_adjusted": found.mean, "zeta_adjusted_corrected": found.corrected}
+    return {"zeta_adjusted": cosine.mean, "zeta_adjusted_corrected": cosine.corrected}
 
 
 def _variances(points: Float[np.ndarray, "token axis"]) -> Float[np.ndarray, " axis"]:

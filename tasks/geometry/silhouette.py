@@ -68,9 +68,9 @@ def _table(points: np.ndarray) -> tuple[Float[np.ndarray, "token axis_and_two"],
 
 def _near_share(rows: np.ndarray) -> float:
     """Estimate the share of near pairs among these rows: every second row against the others."""
-    some, others = rows[::2], rows[1::2]
-    squares = np.einsum("nd,nd->n", some, some)[:, None]
-    distances = squares + np.einsum("nd,nd->n", others, others) - 2 * some @ others.T
+    even_rows, odd_rows = rows[::2], rows[1::2]
+    squares = np.einsum("nd,nd->n", even_rows, even_rows)[:, None]
+    distances = squares + np.einsum("nd,nd->n", odd_rows, odd_rows) - 2 * even_rows @ odd_rows.T
     return float((distances < NEAR * squares).mean())
 
 
@@ -79,7 +79,7 @@ def _distance_sums(table: np.ndarray, indicators: np.ndarray, spread: ParallelMa
     marks = indicators.astype(table.dtype)
     n = len(table)
 
-    def one(begin: int) -> np.ndarray:
+    def sum_block(begin: int) -> np.ndarray:
         """Sum distances between a block of rows and all rows from it on, for both sides: [N - begin, ΣK]."""
         upper = slice(begin, begin + BLOCK)
         left = -2 * table[upper]
@@ -99,8 +99,8 @@ def _distance_sums(table: np.ndarray, indicators: np.ndarray, spread: ParallelMa
 
     sums = np.zeros_like(indicators)
     begins = range(0, n, BLOCK)
-    for begin, some in zip(begins, spread(one, begins), strict=True):
-        sums[begin:] += some
+    for begin, block_sums in zip(begins, spread(sum_block, begins), strict=True):
+        sums[begin:] += block_sums
     return sums
 
 

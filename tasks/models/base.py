@@ -204,14 +204,14 @@ class Family(ABC):
         With its `into`, a second thread uses the first layers while this thread still runs the last batch.
         Raises ValueError for ids that are not ascending or out of range.
         """
-        tokens, wanted = _wanted(tokens, rows)
+        tokens, requested = _select_windows(tokens, rows)
         batch = self.batch
 
         def work(give: Callable[[LayerStates], None]) -> None:
-            run_kept(self._pass(tokens), len(tokens), batch, wanted, give)
+            run_kept(self._pass(tokens), len(tokens), batch, requested, give)
 
         def check_layers(layers: Iterable[LayerStates]) -> Iterator[LayerStates]:
-            return (self._check_states(layer, wanted[layer.stack].ids.shape) for layer in layers)
+            return (self._check_states(layer, requested[layer.stack].ids.shape) for layer in layers)
 
         return ProducerConsumer(work, check_layers)
 
@@ -243,7 +243,7 @@ class Family(ABC):
             if logits.shape[:2] != expected:
                 raise HealthError(f"{self.name} logits: got rows {logits.shape[:2]}, expected {expected}")
             if np.isnan(logits).any() or np.isposinf(logits).any():
-                raise HealthError(f"{self.name} logits hold NaN or infinity; check the weights and their dtype")
+                raise HealthError(f"{self.name} logits contain NaN or infinity; check the weights and their dtype")
             yield logits
 
     def _check_states(self, layer: LayerStates, shape: tuple[int, ...]) -> LayerStates:
@@ -307,7 +307,7 @@ class Forecaster(Family):
         Raises HealthError if the forecast has a wrong shape or a quantile is not finite.
         """
         if 0.5 not in levels or list(levels) != sorted(set(levels)):
-            raise ValueError(f"levels: got {list(levels)}, expected ascending levels that hold 0.5")
+            raise ValueError(f"levels: got {list(levels)}, expected ascending levels that include 0.5")
         if len(seeds) != len(windows):
             raise ValueError(f"seeds: got {len(seeds)}, expected one per window, {len(windows)}")
         values = self._forecast(windows, tuple(levels), samples, list(seeds))
@@ -315,30 +315,30 @@ class Forecaster(Family):
         if values.shape != expected:
             raise HealthError(f"{self.name} forecast: got shape {values.shape}, expected {expected}")
         if not np.isfinite(values).all():
-            raise HealthError(f"{self.name} forecast holds NaN or infinity; check the weights and the input's scale")
+            raise HealthError(f"{self.name} forecast contains NaN or infinity; check the weights and the input's scale")
         return Forecast(clip_float32(values), tuple(levels))
 
     @abstractmethod
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray: ...
 
 
-def _wanted(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> tuple[Tokens, dict[str, Rows]]:
+def _select_windows(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> tuple[Tokens, dict[str, Rows]]:
     """Return the windows that contain a wanted row, and the ids of the wanted rows among these windows.
 
     Raises ValueError for ids that are not ascending or out of range.
     """
-    found, windows = {}, [np.array([], dtype=np.int64)]
+    rows_by_stack, windows = {}, [np.array([], dtype=np.int64)]
     for stack, ids in rows.items():
         kinds = tokens.kinds[stack]
         if len(ids) and (ids[0] < 0 or ids[-1] >= kinds.size or (np.diff(ids) <= 0).any()):
             raise ValueError(f"rows of {stack}: expected ascending ids of its {kinds.size} tokens")
         windows.append(np.unique(ids // kinds.shape[1]))
-    run = np.unique(np.concatenate(windows))
+    window_ids = np.unique(np.concatenate(windows))
     for stack, ids in rows.items():
         if len(ids):
             window, position = np.divmod(ids, count := tokens.kinds[stack].shape[1])
-            found[stack] = Rows(np.searchsorted(run, window) * count + position, count)
-    return tokens if len(run) == len(tokens) else tokens.take(run), found
+            rows_by_stack[stack] = Rows(np.searchsorted(window_ids, window) * count + position, count)
+    return tokens if len(window_ids) == len(tokens) else tokens.take(window_ids), rows_by_stack
 
 
 def _unhealthy(states: np.ndarray, expected: tuple[int, ...], may_be_zero: bool = False) -> str | None:
@@ -350,7 +350,7 @@ def _unhealthy(states: np.ndarray, expected: tuple[int, ...], may_be_zero: bool 
     # Both are NaN if any state is.
     low, high = states.min(), states.max()
     if not (np.isfinite(low) and np.isfinite(high)):
-        return "hidden states hold NaN or infinity; check the weights and the scale"
+        return "hidden states contain NaN or infinity; check the weights and the scale"
     if low == high == 0 and not may_be_zero:
         return "hidden states are all zero; the checkpoint or its loading is broken"
     return None

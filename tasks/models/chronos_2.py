@@ -85,7 +85,7 @@ class Chronos2(Forecaster):
         full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
         core = (*CORE, "dropout_rate", "initializer_factor", "feed_forward_proj", "rope_theta")
         size = full["input_patch_size"]
-        made = Chronos2CoreConfig(
+        core_config = Chronos2CoreConfig(
             **{name: full[name] for name in core},
             chronos_pipeline_class="Chronos2Pipeline",
             chronos_config={
@@ -96,7 +96,7 @@ class Chronos2(Forecaster):
                 "use_reg_token": True,
             },
         )
-        return cls(checkpoint_folder.build(lambda: Chronos2Model(made), seed))
+        return cls(checkpoint_folder.build(lambda: Chronos2Model(core_config), seed))
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:
@@ -109,8 +109,8 @@ class Chronos2(Forecaster):
         folder = Path(folder)
         chronos = checkpoint_folder.read_config(folder, cls.name).get("chronos_config")
         if not isinstance(chronos, dict) or "max_output_patches" not in chronos:
-            got = f"{folder / 'config.json'}: contains no chronos_config with max_output_patches"
-            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
+            problem = f"{folder / 'config.json'}: contains no chronos_config with max_output_patches"
+            raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
         if not chronos.get("use_reg_token"):
             raise ModelError(
                 f"{folder / 'config.json'}: got use_reg_token {chronos.get('use_reg_token')}, expected true: "
@@ -230,7 +230,7 @@ class Chronos2(Forecaster):
 
         def forward(part: slice) -> None:
             patches, masks = (torch.from_numpy(np.array(arrays[name][part])) for name in ("patches", "masks"))
-            states, attended = self._embedded(patches.to(network.device), masks.to(network.device), ahead)
+            states, attended = self._embed_patches(patches.to(network.device), masks.to(network.device), ahead)
             at = torch.arange(states.shape[1], device=states.device)[None]
             over_time = encoder._expand_and_invert_time_attention_mask(attended, states.dtype)
             # Not the package's mask: it lets a padding row read those of the other windows in its
@@ -243,7 +243,9 @@ class Chronos2(Forecaster):
 
         return Pass({"encoder": Stack(encoder.block, encoder.final_layer_norm)}, forward)
 
-    def _embedded(self, patches: torch.Tensor, masks: torch.Tensor, ahead: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _embed_patches(
+        self, patches: torch.Tensor, masks: torch.Tensor, ahead: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the input of block 0, [B, T, d], and a mask of the attended rows, [B, T].
 
         The rows are the context's patches, REG, and the horizon's patches.
@@ -279,7 +281,7 @@ class Chronos2(Forecaster):
                     part, prediction_length=windows.horizon, quantile_levels=list(levels), batch_size=self.batch
                 )
                 # float64, because values times the factor may exceed the range of float32.
-                parts += [one[0].double().numpy() for one in quantiles]  # [H, Q]
+                parts += [window_quantiles[0].double().numpy() for window_quantiles in quantiles]  # [H, Q]
         values: np.ndarray = np.swapaxes(np.stack(parts), 1, 2) * factor[:, None, None]  # [W, Q, H]
         return values
 

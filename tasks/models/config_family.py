@@ -62,8 +62,8 @@ def family_of_config(config: Mapping[str, Any]) -> str | None:
     A config names its class under `architectures`, or has the family's name as its `model_type`, or has keys
     that only configs of one family have.
     """
-    named = config.get("architectures")
-    for name in named if isinstance(named, list) else ():
+    architectures = config.get("architectures")
+    for name in architectures if isinstance(architectures, list) else ():
         if name in ARCHITECTURES:
             return ARCHITECTURES[name]
     if (name := str(config.get("model_type"))) in families():

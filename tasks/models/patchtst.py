@@ -105,9 +105,9 @@ class PatchTST(Forecaster):
         config = checkpoint_folder.read_config(folder, cls.name)
         wrong = _find_problem(config)
         if config.get("model_type") != "patchtst" or "PatchTSTForPrediction" not in config.get("architectures", []):
-            got = f"got model_type {config.get('model_type')!r}, architectures {config.get('architectures')}"
+            problem = f"got model_type {config.get('model_type')!r}, architectures {config.get('architectures')}"
             expected = "expected 'patchtst', ['PatchTSTForPrediction']"
-            wrong = checkpoint_folder.of_other_family(f"{got}, {expected}", cls.name)
+            wrong = checkpoint_folder.of_other_family(f"{problem}, {expected}", cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
         network_class = with_compression_block(PatchTSTForPrediction, _attentions)
@@ -181,14 +181,14 @@ class PatchTST(Forecaster):
         scaled, _, loc, scale = self._scale_context(context.cpu().numpy())
         patches = torch.from_numpy(self._patches(scaled)).to(device)
         answer = network.head(network.model.encoder(patch_input=patches[:, None]).last_hidden_state)
-        place = [torch.from_numpy(part.astype(np.float32)).to(device)[:, None, None] for part in (loc, scale)]
+        loc_scale = [torch.from_numpy(part.astype(np.float32)).to(device)[:, None, None] for part in (loc, scale)]
         target = future.to(device)[:, :, None]
         weights = (~torch.isnan(target)).to(answer[0].dtype)
-        target = torch.where(torch.isnan(target), place[0], target)
+        target = torch.where(torch.isnan(target), loc_scale[0], target)
         if network.distribution_output:
-            losses = nll(network.distribution_output.distribution(answer, *place), target)[:, :, None]
+            losses = nll(network.distribution_output.distribution(answer, *loc_scale), target)[:, :, None]
         else:
-            losses = (answer * place[1] + place[0] - target) ** 2
+            losses = (answer * loc_scale[1] + loc_scale[0] - target) ** 2
         loss: torch.Tensor = weighted_average(losses, weights)
         return loss
 
@@ -275,15 +275,15 @@ class PatchTST(Forecaster):
         observed = ~np.isnan(values)
         filled = torch.from_numpy(np.where(observed, values, 0.0))[:, :, None]
         scaled, loc, scale = self.network.model.scaler(filled, torch.from_numpy(observed)[:, :, None])
-        kept = np.where(observed, scaled[:, :, 0].numpy(), 0.0).astype(np.float32)
-        return kept, observed, loc[:, 0, 0].numpy(), scale[:, 0, 0].numpy()
+        masked = np.where(observed, scaled[:, :, 0].numpy(), 0.0).astype(np.float32)
+        return masked, observed, loc[:, 0, 0].numpy(), scale[:, 0, 0].numpy()
 
     def _patches(self, steps: np.ndarray) -> np.ndarray:
         """Return patches [W, T, patch] of a context [W, step]; without first steps that fill no patch."""
         patchifier = self.network.model.patchifier
-        kept = steps[:, patchifier.sequence_start :]
-        found = np.lib.stride_tricks.sliding_window_view(kept, patchifier.patch_length, axis=1)
-        return found[:, :: patchifier.patch_stride].copy()
+        read_steps = steps[:, patchifier.sequence_start :]
+        windows = np.lib.stride_tricks.sliding_window_view(read_steps, patchifier.patch_length, axis=1)
+        return windows[:, :: patchifier.patch_stride].copy()
 
 
 def _attentions(network: Any) -> Iterator[AttentionLayer]:
@@ -299,7 +299,7 @@ def _find_problem(config: Mapping[str, Any]) -> str | None:
     if config.get("loss", "mse") != "mse" and config.get("distribution_output", HEADS[0]) not in HEADS:
         return f"got distribution_output {config['distribution_output']!r}, expected one of {list(HEADS)}"
     channels = config.get("num_input_channels", 1)
-    apart = {key: config.get(key, value) for key, value in SHARED.items() if config.get(key, value) != value}
-    if channels != 1 and apart:
-        return f"got {apart} with {channels} channels, expected channels that share all weights"
+    differences = {key: config.get(key, value) for key, value in SHARED.items() if config.get(key, value) != value}
+    if channels != 1 and differences:
+        return f"got {differences} with {channels} channels, expected channels that share all weights"
     return None

@@ -22,10 +22,10 @@ def entries() -> dict[str, tuple[EntryPoint, ...]]:
 
     There is more than one where packages use the same name.
     """
-    found: dict[str, tuple[EntryPoint, ...]] = {}
+    entries_by_name: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=GROUP):
-        found[entry.name] = (*found.get(entry.name, ()), entry)
-    return found
+        entries_by_name[entry.name] = (*entries_by_name.get(entry.name, ()), entry)
+    return entries_by_name
 
 
 def entry_of(name: str, built_in: Collection[str]) -> EntryPoint | None:
@@ -54,7 +54,7 @@ def code(entry: EntryPoint) -> str:
     top = entry.module.partition(".")[0]
     spec = importlib.util.find_spec(top)
     if spec is None:
-        raise ModelError(f"{described(entry)}: module {top!r} is missing; install that package again")
+        raise ModelError(f"{describe(entry)}: module {top!r} is missing; install that package again")
     digest = hashlib.sha256()
     for name, path in sorted(_files(spec)):
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
@@ -66,17 +66,17 @@ def codes() -> dict[str, list[str]]:
 
     Where a package's code cannot be read, the error message stands in its place.
     """
-    found: dict[str, list[str]] = {}
+    codes_by_name: dict[str, list[str]] = {}
     for name, claims in entries().items():
         for entry in claims:
             try:
-                found.setdefault(name, []).append(code(entry))
+                codes_by_name.setdefault(name, []).append(code(entry))
             except ModelError as error:
-                found.setdefault(name, []).append(str(error))
-    return found
+                codes_by_name.setdefault(name, []).append(str(error))
+    return codes_by_name
 
 
-def described(entry: EntryPoint) -> str:
+def describe(entry: EntryPoint) -> str:
     """Return family, package and class, as the beginning of an error message."""
     return f"family {entry.name} of package {package(entry)} ({entry.value})"
 
@@ -93,5 +93,5 @@ def _files(spec: ModuleSpec) -> Iterator[tuple[str, Path]]:
         return
     suffixes = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
     for folder in map(Path, spec.submodule_search_locations):
-        found = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
-        yield from ((path.relative_to(folder).as_posix(), path) for path in found)
+        paths = (path for path in folder.rglob("*") if path.name.endswith(suffixes))
+        yield from ((path.relative_to(folder).as_posix(), path) for path in paths)

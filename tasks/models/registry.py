@@ -79,7 +79,7 @@ class ResolvedRef:
     source: str
     revision: str | None = None
 
-    def pinned(self, reference: str) -> str:
+    def pin(self, reference: str) -> str:
         """Return a reference that always means these files: one of the hub gets the hub's commit.
 
         A reference to a folder is returned as it is.
@@ -117,7 +117,7 @@ def family_class(name: str) -> type[Family]:
         module, _, attribute = FAMILIES[name].partition(":")
         result: type[Family] = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        owner = plugins.described(entry) if entry else f"family {name} ({FAMILIES[name]})"
+        owner = plugins.describe(entry) if entry else f"family {name} ({FAMILIES[name]})"
         raise ModelError(f"{owner}: {missing_package(error)}") from error
     return result
 
@@ -163,7 +163,7 @@ def _load_plugin_class(entry: EntryPoint) -> type[Family]:
     ModelError, naming the package and the fix, where its module does not import or the class is not a usable
     Family. A ModuleNotFoundError is passed on.
     """
-    owner = plugins.described(entry)
+    owner = plugins.describe(entry)
     try:
         module = importlib.import_module(entry.module)
     except ModuleNotFoundError:
@@ -181,8 +181,8 @@ def _load_plugin_class(entry: EntryPoint) -> type[Family]:
         raise ModelError(f"{owner}: is no subclass of tsfmscope.tasks.models.base.Family; fix that package")
     if PRECISION in inspect.signature(result.load).parameters:
         raise ModelError(f"{owner}: its load takes {PRECISION!r}, an option of every family; give it another name")
-    if lacking := sorted(getattr(result, "__abstractmethods__", ())):
-        raise ModelError(f"{owner}: lacks {', '.join(lacking)}; write them (docs/plugins.md)")
+    if missing := sorted(getattr(result, "__abstractmethods__", ())):
+        raise ModelError(f"{owner}: lacks {', '.join(missing)}; write them (docs/plugins.md)")
     return result
 
 
@@ -191,12 +191,12 @@ def missing_package(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)
     # Without its dependencies: those that uni2ts declares conflict with today's torch and numpy.
-    what = (
+    requirement = (
         f"it with `pip install 'tsfmscope[{extra}]'`, then `pip install --no-deps {package}` (docs/install.md)"
         if extra
         else f"the package that holds {package!r}"
     )
-    return f"module {error.name!r} is missing; install {what}"
+    return f"module {error.name!r} is missing; install {requirement}"
 
 
 def resolve(reference: str, *, allow_hub: bool = False, cache: Path | None = None) -> ResolvedRef:
@@ -310,13 +310,13 @@ def load_planned(
     of the environment that the model runs in. options: as in `load`. StaleInputError where the fingerprint is
     another one.
     """
-    found = resolve(ref, allow_hub=True)
-    now = with_code(family, found.fingerprint, environment)
+    checkpoint = resolve(ref, allow_hub=True)
+    now = with_code(family, checkpoint.fingerprint, environment)
     if planned is not None and planned != now:
         raise StaleInputError(
             f"model {ref}: planned with {planned[:12]}, its files and packages are now {now[:12]}; run the stage again"
         )
-    return load(family, found.folder, device=device, options=options)
+    return load(family, checkpoint.folder, device=device, options=options)
 
 
 def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str, Any]) -> Family:
@@ -325,7 +325,7 @@ def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str
     options: keywords of the family's `load`, and PRECISION, which every family has. Raises what
     `family_class` and the family's `load` raise, and ValueError for an unknown precision.
     """
-    model = family_class(family).load(folder, device=device, **stored(options))
+    model = family_class(family).load(folder, device=device, **stored_options(options))
     if PRECISION in options:
         from tsfmscope.tasks.models.common.precision import run_in
 
@@ -333,16 +333,18 @@ def load(family: str, folder: Path, *, device: str = "cpu", options: Mapping[str
     return model
 
 
-def stored(options: Mapping[str, Any]) -> dict[str, Any]:
+def stored_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a model that is to be changed and saved: all but PRECISION."""
     return {name: value for name, value in options.items() if name != PRECISION}
 
 
-def check_options(family: str, options: Mapping[str, Any], where: str) -> None:
-    """Raise ModelError, naming `where`, for an option that `load` does not take or an unknown precision."""
-    taken = inspect.signature(family_class(family).load).parameters
-    known = sorted(name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY and name != "device")
+def check_options(family: str, options: Mapping[str, Any], location: str) -> None:
+    """Raise ModelError, naming `location`, for an option that `load` does not take or an unknown precision."""
+    parameters = inspect.signature(family_class(family).load).parameters
+    known = sorted(
+        name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY and name != "device"
+    )
     if unknown := sorted(set(options) - {*known, PRECISION}):
-        raise ModelError(f"{where}: got {unknown}; family {family} takes {', '.join([*known, PRECISION])}")
+        raise ModelError(f"{location}: got {unknown}; family {family} takes {', '.join([*known, PRECISION])}")
     if (precision := options.get(PRECISION, PRECISIONS[0])) not in PRECISIONS:
-        raise ModelError(f"{where}.{PRECISION}: got {precision!r}, expected one of {', '.join(PRECISIONS)}")
+        raise ModelError(f"{location}.{PRECISION}: got {precision!r}, expected one of {', '.join(PRECISIONS)}")

@@ -106,15 +106,15 @@ class ViT(Family):
         config = checkpoint_folder.read_config(folder, cls.name)
         kind = next(iter(config.get("architectures") or ["ViTModel"]))
         if config.get("model_type") != "vit" or kind not in LOADABLE:
-            got = (
+            problem = (
                 f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, architecture {kind!r}, "
                 f"expected 'vit' and one of {list(LOADABLE)}"
             )
-            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
+            raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
         mean, deviation = _read_processor(folder)
-        whole = kind == MASKED_IMAGE_MODELING
-        network_class = transformers.ViTForMaskedImageModeling if whole else transformers.ViTModel
-        options = {} if whole else {"add_pooling_layer": False}
+        has_decoder = kind == MASKED_IMAGE_MODELING
+        network_class = transformers.ViTForMaskedImageModeling if has_decoder else transformers.ViTModel
+        options = {} if has_decoder else {"add_pooling_layer": False}
         network = checkpoint_folder.load_network(
             with_compression_block(network_class, _attentions), folder, device, **options
         )
@@ -202,11 +202,11 @@ class ViT(Family):
     def _tokenize(self, windows: Windows) -> Tokens:
         values = np.concatenate((windows.context, windows.future[:, :1]), axis=1)
         columns = np.where(windows.origin == windows.context.shape[1], _columns(values), 0) * (windows.horizon == 1)
-        width = next((one for one in columns.tolist() if one), 0)
-        whole = columns == (width or -1)
-        planes = _planes(values[whole], width) if width else np.empty((0, 3, 1, 1), np.float32)
+        width = next((column_count for column_count in columns.tolist() if column_count), 0)
+        is_image = columns == (width or -1)
+        planes = _planes(values[is_image], width) if width else np.empty((0, 3, 1, 1), np.float32)
         pixels = np.full((len(windows), *planes.shape[1:]), np.nan, dtype=np.float32)
-        pixels[whole] = planes
+        pixels[is_image] = planes
         kinds = np.full((len(windows), 1 + self._patches**2), TokenKind.PADDING, dtype=np.int8)
         kinds[:, 0] = TokenKind.REG
         kinds[:, 1:][self._has_observed_pixel(pixels)] = TokenKind.OBSERVATION
@@ -227,8 +227,8 @@ class ViT(Family):
         """Return whether a patch [W, T] has an observed pixel."""
         import torch
 
-        found = torch.from_numpy(~np.isnan(pixels).any(axis=1, keepdims=True)).float()
-        grown = torch.nn.functional.adaptive_max_pool2d(found, self._patches)
+        is_observed = torch.from_numpy(~np.isnan(pixels).any(axis=1, keepdims=True)).float()
+        grown = torch.nn.functional.adaptive_max_pool2d(is_observed, self._patches)
         return grown.flatten(1).numpy() > 0
 
     def _resize_pixels(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -260,8 +260,8 @@ def _columns(values: np.ndarray) -> np.ndarray:
     """Return the columns of each window's image [W, 1 + 3 * H * columns], 0 for other windows."""
     head, cells = values[:, 0].astype(np.float64), values.shape[1] - 1
     possible = (head >= 1) & (head * 3 <= cells) & (head == np.floor(head))
-    found = np.where(possible, head, 1).astype(np.int64)
-    return np.where(possible & (cells % (3 * found) == 0), found, 0)
+    divisors = np.where(possible, head, 1).astype(np.int64)
+    return np.where(possible & (cells % (3 * divisors) == 0), divisors, 0)
 
 
 def _planes(values: np.ndarray, columns: int) -> Float32[np.ndarray, "image 3 row column"]:

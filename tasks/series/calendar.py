@@ -78,11 +78,11 @@ def step_dates(starts: Dates, freq: str, first: Int64[np.ndarray, " series"], co
     """
     starts = np.where(np.isnat(starts), NOMINAL_START, starts)
     steps = np.asarray(first, dtype=np.int64)[:, None] + np.arange(count)
-    every, unit, period = _rule(freq or NOMINAL_FREQ)
+    multiple, unit, period = _rule(freq or NOMINAL_FREQ)
     if unit:
-        dates = _fixed_dates(starts, steps * every, unit)
+        dates = _fixed_dates(starts, steps * multiple, unit)
     elif period:
-        dates = _period_dates(starts, steps * every, period)
+        dates = _period_dates(starts, steps * multiple, period)
     else:
         dates = np.full(steps.shape, "NaT", dtype="datetime64[s]")
     dates[steps < 0] = np.datetime64("NaT")

@@ -75,7 +75,7 @@ def narrow(family: Family, ranks: Mapping[str, int], record: Mapping[str, Any]) 
         full = projections.widths
         rank = ranks.get(attention.name, max(full.key, full.value))
         key = min(rank, full.key) if attention.plain else full.key
-        attention.write(projections.sliced(Widths(key, min(rank, full.value))))
+        attention.write(projections.slice_heads(Widths(key, min(rank, full.value))))
     family.compression = {**record, "widths": shapes(family.attentions())}
 
 

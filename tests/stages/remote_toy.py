@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tsfmscope.stages.pipeline.sweeping import Planned, nothing, run_and_finish
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, read_nothing, run_and_finish
 from tsfmscope.store.object_store import backend_at
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.job import Job, Result, Task
@@ -30,12 +30,12 @@ def entry(job: Job, data: Any, model: Any) -> Result:
     return Result([row], dump=iter([pa.table({"x": [job.spec["n"]] * 1000})]))
 
 
-def jobs(log: Path, count: int, sleep: float) -> list[Planned]:
+def jobs(log: Path, count: int, sleep: float) -> list[PlannedJob]:
     specs = [
         {"model": "m", "dataset": "d", "condition": f"c{n:03d}", "n": n, "sleep": sleep, "log": str(log)}
         for n in range(count)
     ]
-    return [Planned(Job(WORK, spec), ["study"]) for spec in specs]
+    return [PlannedJob(Job(WORK, spec), ["study"]) for spec in specs]
 
 
 def main(uri: str, folder: str, count: str, sleep: str) -> None:
@@ -46,7 +46,7 @@ def main(uri: str, folder: str, count: str, sleep: str) -> None:
     )
     with out:
         planned = jobs(Path(folder, "log"), int(count), float(sleep))
-        summary = run_and_finish(out, planned, Resources(actors=2, cpus=0.5, flush_seconds=0.5), nothing)
+        summary = run_and_finish(out, planned, Resources(actors=2, cpus=0.5, flush_seconds=0.5), read_nothing)
     print(f"done {summary.done} reused {summary.reused}", flush=True)
 
 

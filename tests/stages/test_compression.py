@@ -171,7 +171,10 @@ def test_calibration_series_that_are_not_at_hand_are_named(params, capsys) -> No
         block["datasets"]["sets"]["exchange_rate"] = {}
 
     compressed_models.print_missing(params(ask))
-    assert capsys.readouterr().out == "compression: calibrated without exchange_rate, of which no series are at hand\n"
+    assert (
+        capsys.readouterr().out
+        == "compression: calibrated without exchange_rate, whose series are not on this machine\n"
+    )
     compressed_models.print_missing(params())
     assert capsys.readouterr().out == ""
 

@@ -30,13 +30,13 @@ def case(windows: int, *, scale: float = 1.0, missing: float = 0.0, zero: tuple[
 
 def scored(made: dict[str, Any], folder: Path, reasons: dict[int, str] | None = None) -> dict:
     """The one row of `scores` over the windows; those of `reasons` have no forecast."""
-    from tsfmscope.tasks.entries.forecasts import unscored
+    from tsfmscope.tasks.entries.forecasts import unscored_columns
 
     found = score(
         made["target"], made["quantiles"], LEVELS, context=np.array(made["past"]), past=made["past"], season=7
     )
     rows = [
-        valid_row("forecasts") | found.row(n) | (unscored((reasons or {})[n]) if n in (reasons or {}) else {})
+        valid_row("forecasts") | found.row(n) | (unscored_columns((reasons or {})[n]) if n in (reasons or {}) else {})
         | {"series": f"s{n}", "origin": PAST, "levels": list(LEVELS), "job_key": "j"}
         for n in range(len(made["target"]))
     ]  # fmt: skip

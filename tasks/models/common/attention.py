@@ -49,7 +49,7 @@ class Projections(NamedTuple):
         """Dimensions of one head."""
         return Widths(self.q.shape[1], self.v.shape[1])
 
-    def sliced(self, widths: Widths) -> Self:
+    def slice_heads(self, widths: Widths) -> Self:
         """Return the first dimensions of every head.
 
         If the weights are random, the narrower heads have the same distribution.
@@ -192,20 +192,22 @@ def shapes(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, Any]]:
 
 
 def apply_shapes(
-    layers: Iterable[AttentionLayer], shapes_by_layer: Mapping[str, Mapping[str, Any]], where: str
+    layers: Iterable[AttentionLayer], shapes_by_layer: Mapping[str, Mapping[str, Any]], location: str
 ) -> None:
     """Resize the layers to the widths of a compressed checkpoint; the weights are not set.
 
-    shapes_by_layer: layer name -> shape, as `shapes` returns it. Raises ModelError, which names `where`, if a layer is
-    unknown or a shape does not fit.
+    shapes_by_layer: layer name -> shape, as `shapes` returns it. Raises ModelError, which names `location`, if
+    a layer is unknown or a shape does not fit.
     """
-    known = {layer.name: layer for layer in layers}
-    if unknown := sorted(set(shapes_by_layer) - set(known)):
-        raise ModelError(f"{where}: {BLOCK} names layers {unknown[:3]}, the network has {sorted(known)[:3]} ...")
+    layers_by_name = {layer.name: layer for layer in layers}
+    if unknown := sorted(set(shapes_by_layer) - set(layers_by_name)):
+        raise ModelError(
+            f"{location}: {BLOCK} names layers {unknown[:3]}, the network has {sorted(layers_by_name)[:3]} ..."
+        )
     for name, shape in shapes_by_layer.items():
-        layer = known[name]
-        if wrong := _describe_misfit(layer.widths, layer.plain, shape):
-            raise ModelError(f"{where}: {BLOCK} contains {shape} of {name}, expected {wrong}")
+        layer = layers_by_name[name]
+        if expected := _describe_misfit(layer.widths, layer.plain, shape):
+            raise ModelError(f"{location}: {BLOCK} contains {shape} of {name}, expected {expected}")
         layer.widen(Widths(shape["key"], shape["value"]), shape.get("biases", ()))
 
 
@@ -217,9 +219,11 @@ def _describe_misfit(full: Widths, plain: bool, shape: Any) -> str | None:
     """Return a description of the shapes that are expected, or None if the shape fits."""
     least = Widths(1 if plain else full.key, 1)
     if isinstance(shape, Mapping):
-        found, biases = [shape.get(field) for field in Widths._fields], shape.get("biases", [])
-        whole = all(type(new) is int and low <= new <= old for low, new, old in zip(least, found, full, strict=True))
-        if whole and isinstance(biases, list | tuple) and all(projection in NAMES for projection in biases):
+        widths, biases = [shape.get(field) for field in Widths._fields], shape.get("biases", [])
+        fits_widths = all(
+            type(new) is int and low <= new <= old for low, new, old in zip(least, widths, full, strict=True)
+        )
+        if fits_widths and isinstance(biases, list | tuple) and all(projection in NAMES for projection in biases):
             return None
     return f"widths of {tuple(least)} to {tuple(full)} (key, value) and biases among {list(NAMES)}"
 

@@ -59,16 +59,16 @@ def kept_rows(tokens: Tokens, kinds: tuple[str, ...] | list[str], rows: int, see
     names = [kind.name.lower() for kind in TokenKind]
     if unknown := sorted(set(kinds) - set(names)):
         raise ValueError(f"kinds: got {unknown}, expected some of {names}")
-    wanted = [TokenKind[kind.upper()] for kind in kinds]
-    found = {}
+    kind_codes = [TokenKind[kind.upper()] for kind in kinds]
+    ids_by_stack = {}
     for index, (stack, values) in enumerate(tokens.kinds.items()):
-        ids = np.flatnonzero(np.isin(values, wanted))
+        ids = np.flatnonzero(np.isin(values, kind_codes))
         if len(ids) > rows:
             ids = np.sort(np.random.default_rng([seed, index]).choice(ids, rows, replace=False))
-        found[stack] = ids
-    if not any(map(len, found.values())):
-        raise ValueError(f"kinds: no stack has a token of {list(kinds)}; ask for others")
-    return found
+        ids_by_stack[stack] = ids
+    if not any(map(len, ids_by_stack.values())):
+        raise ValueError(f"kinds: no stack has a token of {list(kinds)}; name other kinds")
+    return ids_by_stack
 
 
 def run_windows(tokens: Tokens, rows: Mapping[str, np.ndarray]) -> np.ndarray:

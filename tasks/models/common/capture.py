@@ -66,11 +66,11 @@ def run_captured(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerStat
 
 
 def run_kept(
-    one_pass: Pass, windows: int, batch: int, wanted: Mapping[str, Rows], give: Callable[[LayerStates], None]
+    one_pass: Pass, windows: int, batch: int, rows_by_stack: Mapping[str, Rows], give: Callable[[LayerStates], None]
 ) -> None:
     """Run the pass and hand the wanted rows of each layer to `give`, as states [N, d].
 
-    wanted: stack -> rows; other stacks are left out. Rows are copied as soon as a layer returns, so that its
+    rows_by_stack: stack -> rows; other stacks are left out. Rows are copied as soon as a layer returns, so that its
     full output can be freed before the next layer runs. A layer is passed on, in order, as soon as its last
     rows are there, which is during the last batch. Batches have even sizes, because a small last batch would
     pass on all layers at almost the same time.
@@ -78,12 +78,12 @@ def run_kept(
     """
     import torch
 
-    inputs, outputs, order = _points({name: stack for name, stack in one_pass.stacks.items() if name in wanted})
-    kept = _Kept(wanted, order, give)
+    inputs, outputs, order = _points({name: stack for name, stack in one_pass.stacks.items() if name in rows_by_stack})
+    store = _RowStore(rows_by_stack, order, give)
     for part in even_batches(windows, batch):
-        with torch.inference_mode(), capture(outputs, inputs, kept.of(part, last=part.stop == windows)):
+        with torch.inference_mode(), capture(outputs, inputs, store.make_copier(part, last=part.stop == windows)):
             one_pass.forward(part)
-    kept.check()
+    store.check()
 
 
 def even_batches(windows: int, batch: int) -> Iterator[slice]:
@@ -109,8 +109,8 @@ def run_head(one_pass: Pass, part: slice) -> Float32[np.ndarray, "window token i
 
     assert one_pass.logits is not None, "the Pass of a family with softmax_head has `logits`"
     with torch.inference_mode():
-        found: np.ndarray = one_pass.logits(part).float().cpu().numpy()
-    return found
+        logits: np.ndarray = one_pass.logits(part).float().cpu().numpy()
+    return logits
 
 
 def _run(
@@ -126,7 +126,7 @@ def _run(
     parts: dict[Point, list[np.ndarray]] = {point: [] for point in order}
     for start in starts:
         part = slice(start, min(start + starts.step, starts.stop))
-        with torch.inference_mode(), capture(outputs, inputs, _whole) as states:
+        with torch.inference_mode(), capture(outputs, inputs, _flatten_windows) as states:
             forward(part)
         for point, collected in parts.items():
             collected.append(states[point].numpy())
@@ -149,50 +149,52 @@ def _points(
     return inputs, outputs, sorted([*inputs, *outputs], key=lambda point: (names.index(point[0]), *point[1:]))
 
 
-def _whole(point: Point, states: torch.Tensor) -> torch.Tensor:
+def _flatten_windows(point: Point, states: torch.Tensor) -> torch.Tensor:
     return states.flatten(0, -3).float().cpu()
 
 
-class _Kept:
+class _RowStore:
     """Store of the wanted rows of every layer, [N, d] in float32 on the CPU.
 
     The rows are filled in batch by batch. A complete layer is passed to `give`.
     """
 
-    def __init__(self, wanted: Mapping[str, Rows], order: Sequence[Point], give: Callable[[LayerStates], None]) -> None:
-        self._wanted, self._order, self._give = wanted, order, give
+    def __init__(
+        self, rows_by_stack: Mapping[str, Rows], order: Sequence[Point], give: Callable[[LayerStates], None]
+    ) -> None:
+        self._rows_by_stack, self._order, self._give = rows_by_stack, order, give
         self._states: dict[Point, torch.Tensor] = {}
-        self._whole: set[Point] = set()
+        self._complete: set[Point] = set()
         # Number of leading points of the order that were passed to `give`.
         self._given = 0
 
-    def of(self, part: slice, *, last: bool) -> Callable[[Point, torch.Tensor], torch.Tensor]:
+    def make_copier(self, part: slice, *, last: bool) -> Callable[[Point, torch.Tensor], torch.Tensor]:
         """Return a function that copies the wanted rows of these windows from a layer's states [..., T, d].
 
         last: whether this is the last batch, after which a layer is complete.
         """
         import torch
 
-        places, chosen = {}, {}
-        for name, (ids, tokens) in self._wanted.items():
-            places[name] = slice(*np.searchsorted(ids, (part.start * tokens, part.stop * tokens)).tolist())
-            chosen[name] = torch.from_numpy(ids[places[name]] - part.start * tokens)
+        slices, indices = {}, {}
+        for name, (ids, tokens) in self._rows_by_stack.items():
+            slices[name] = slice(*np.searchsorted(ids, (part.start * tokens, part.stop * tokens)).tolist())
+            indices[name] = torch.from_numpy(ids[slices[name]] - part.start * tokens)
 
         def take(point: Point, states: torch.Tensor) -> torch.Tensor:
             stack, layer, _ = point
-            ids, tokens = self._wanted[stack]
-            got, expected = tuple(states.flatten(0, -3).shape[:2]), (part.stop - part.start, tokens)
-            if got != expected:
-                raise HealthError(f"{stack} layer {layer}: got {got} windows and tokens, expected {expected}")
+            ids, tokens = self._rows_by_stack[stack]
+            shape, expected = tuple(states.flatten(0, -3).shape[:2]), (part.stop - part.start, tokens)
+            if shape != expected:
+                raise HealthError(f"{stack} layer {layer}: got {shape} windows and tokens, expected {expected}")
             if point not in self._states:
                 self._make_room(stack, len(ids), states.shape[-1])
             # Stored back, so that the ids move to the device only once per batch.
-            chosen[stack] = chosen[stack].to(states.device)
-            rows, every = self._states[point][places[stack]], states.flatten(0, -2)
-            if every.device == rows.device and every.dtype == rows.dtype:
-                torch.index_select(every, 0, chosen[stack], out=rows)
+            indices[stack] = indices[stack].to(states.device)
+            rows, all_rows = self._states[point][slices[stack]], states.flatten(0, -2)
+            if all_rows.device == rows.device and all_rows.dtype == rows.dtype:
+                torch.index_select(all_rows, 0, indices[stack], out=rows)
             else:
-                rows.copy_(every.index_select(0, chosen[stack]))
+                rows.copy_(all_rows.index_select(0, indices[stack]))
             if last:
                 self._finish(point)
             return rows
@@ -204,9 +206,9 @@ class _Kept:
         assert self._given == len(self._order), f"{self._order[self._given :]} did not run"
 
     def _finish(self, point: Point) -> None:
-        assert point not in self._whole, f"{point} runs twice in a forward pass, so its end is not known"
-        self._whole.add(point)
-        while self._given < len(self._order) and self._order[self._given] in self._whole:
+        assert point not in self._complete, f"{point} runs twice in a forward pass, so its end is not known"
+        self._complete.add(point)
+        while self._given < len(self._order) and self._order[self._given] in self._complete:
             due = self._order[self._given]
             self._given += 1
             self._give(LayerStates(*due, self._states[due].numpy()))
@@ -237,8 +239,8 @@ def capture(
     states: dict[Any, torch.Tensor] = {}
 
     def keep(key: Any, value: Any, module: torch.nn.Module) -> None:
-        found = _first_tensor(value, module)
-        states[key] = found if take is None else take(key, found)
+        tensor = _first_tensor(value, module)
+        states[key] = tensor if take is None else take(key, tensor)
 
     handles = []
     for key, module in outputs.items():

@@ -30,8 +30,8 @@ def chebyshev_embedding(
             f"chebyshev_rank: got {rank}, expected 1..{min(width - WITHOUT_VALUE, len(points))} for width {width} and "
             f"{len(points)} values"
         )
-    drawn = np.random.default_rng(seed).normal(size=(width, rank + WITHOUT_VALUE))
-    columns, _ = np.linalg.qr(drawn)  # [d, k + 2], orthonormal
+    gaussian = np.random.default_rng(seed).normal(size=(width, rank + WITHOUT_VALUE))
+    columns, _ = np.linalg.qr(gaussian)  # [d, k + 2], orthonormal
     angles = np.arccos(np.asarray(points, np.float64) / top)
     polynomials = np.cos(np.arange(1, rank + 1) * angles[:, None])  # [L, k]
     return polynomials @ columns[:, :rank].T, columns[:, rank:].T

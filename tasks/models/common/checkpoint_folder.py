@@ -51,17 +51,17 @@ COMPRESSED = "compressed.safetensors"
 
 
 def filled_config(
-    config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], where: str
+    config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], location: str
 ) -> dict[str, Any]:
     """Return the config, filled up with defaults.
 
-    where: name for the error messages. Raises ValueError, which names the keys that are missing or unknown.
+    location: name for the error messages. Raises ValueError, which names the keys that are missing or unknown.
     """
-    known = set(required) | set(defaults)
-    if unknown := sorted(set(config) - known):
-        raise ValueError(f"{where} config: got unknown keys {unknown}, expected only {sorted(known)}")
+    allowed = set(required) | set(defaults)
+    if unknown := sorted(set(config) - allowed):
+        raise ValueError(f"{location} config: got unknown keys {unknown}, expected only {sorted(allowed)}")
     if missing := [key for key in required if key not in config]:
-        raise ValueError(f"{where} config: keys {missing} are missing, expected {list(required)}")
+        raise ValueError(f"{location} config: keys {missing} are missing, expected {list(required)}")
     return {**defaults, **config}
 
 
@@ -80,8 +80,8 @@ def share(folder: Path) -> None:
     safetensors 0.8 and later writes files that only their owner can read. The permissions are read from a new
     file, because Python can read the umask only by setting it, which affects all threads.
     """
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".mode-") as beside:
-        probe = Path(beside, "probe")
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".mode-") as temporary:
+        probe = Path(temporary, "probe")
         probe.touch()
         mode = stat.S_IMODE(probe.stat().st_mode)
     for path in folder.glob("*.safetensors"):
@@ -110,8 +110,8 @@ def read_config(folder: Path, family: str) -> dict[str, Any]:
     for block in (config, *(value for value in config.values() if isinstance(value, dict))):
         _check_sizes(block, path)
     if not any(folder.glob("*.safetensors")):
-        found = sorted(p.name for p in folder.iterdir())
-        raise ModelError(f"{folder}: got {found}, expected *.safetensors; convert pickled weights to safetensors first")
+        names = sorted(p.name for p in folder.iterdir())
+        raise ModelError(f"{folder}: got {names}, expected *.safetensors; convert pickled weights to safetensors first")
     return config
 
 
@@ -145,7 +145,7 @@ def _check_sizes(block: Mapping[str, Any], path: Path) -> None:
 
 
 @contextmanager
-def bounded(folder: Path) -> Iterator[None]:
+def limit_parameters(folder: Path) -> Iterator[None]:
     """Limit the size of a network that is built while the context is open to that of the folder's weights.
 
     Raises ModelError if the network has far more numbers than the weight files have bytes, or if building or
@@ -155,12 +155,12 @@ def bounded(folder: Path) -> Iterator[None]:
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
     weights = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".ckpt"))
-    most, made = 4 * weights + SPARE, 0
+    most, n_parameters = 4 * weights + SPARE, 0
 
     def count(module: Any, name: str, parameter: Any) -> None:
-        nonlocal made
-        made += 0 if parameter is None else parameter.numel()
-        if made > most:
+        nonlocal n_parameters
+        n_parameters += 0 if parameter is None else parameter.numel()
+        if n_parameters > most:
             raise ModelError(
                 f"{folder / 'config.json'}: asks for more than {most} numbers, but the weights have {weights} bytes; "
                 "use the config that they were saved with"
@@ -203,7 +203,7 @@ def load_network(model_class: Any, folder: Path, device: str, **changes: Any) ->
     """
     import torch
 
-    with bounded(folder):
+    with limit_parameters(folder):
         if (folder / COMPRESSED).is_file():
             config = model_class.config_class.from_pretrained(folder, local_files_only=True, **changes)
             # transformers' own setting for the name of the weight file; saving drops it.

@@ -51,17 +51,17 @@ def verify_sums(folder: Path) -> None:
     root = folder.parent.parent if folder.parent.name == SNAPSHOTS else folder
     if not (root / SUMS).is_file():
         return
-    recorded = _recorded(root / SUMS)
+    recorded = _read_checksums(root / SUMS)
     for path in sorted(folder.rglob("*.safetensors")):
         if path.relative_to(root).as_posix() not in recorded:
-            raise _damaged(root / SUMS, f"a line for {path.relative_to(root)}", "none")
+            raise _make_damage_error(root / SUMS, f"a line for {path.relative_to(root)}", "none")
     for name, expected in recorded.items():
         path = root / name
         if not path.is_relative_to(folder):
             continue
-        found = file_sum(path) if path.is_file() else "no such file"
-        if found != expected:
-            raise _damaged(path, f"SHA-256 {expected}", found)
+        actual = file_sum(path) if path.is_file() else "no such file"
+        if actual != expected:
+            raise _make_damage_error(path, f"SHA-256 {expected}", actual)
 
 
 def file_sum(path: Path) -> str:
@@ -69,8 +69,8 @@ def file_sum(path: Path) -> str:
 
     A process reads a file again only after its inode, its modification time or its size has changed.
     """
-    found = path.stat()
-    return _file_sum(path.absolute(), found.st_ino, found.st_mtime_ns, found.st_size)
+    status = path.stat()
+    return _file_sum(path.absolute(), status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -79,19 +79,19 @@ def _file_sum(path: Path, *_: int) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _recorded(path: Path) -> dict[str, str]:
+def _read_checksums(path: Path) -> dict[str, str]:
     """Return name -> checksum of a checksum file; ModelError for a line that is not in sha256sum's format."""
-    found = {}
+    checksums = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         expected, separator, name = line.partition("  ")
         if not separator or not name or Path(name).is_absolute() or ".." in Path(name).parts:
-            raise _damaged(path, "lines of a SHA-256, two spaces and a file's name", repr(line[:80]))
-        found[name] = expected
-    return found
+            raise _make_damage_error(path, "lines of a SHA-256, two spaces and a file's name", repr(line[:80]))
+        checksums[name] = expected
+    return checksums
 
 
-def _damaged(path: Path, expected: str, found: str) -> ModelError:
+def _make_damage_error(path: Path, expected: str, actual: str) -> ModelError:
     return ModelError(
-        f"{path}: damaged: expected {expected}, found {found}; restore the folder (`git checkout` or `dvc checkout`), "
+        f"{path}: damaged: expected {expected}, found {actual}; restore the folder (`git checkout` or `dvc checkout`), "
         f"or delete its {SUMS} where the change is meant"
     )

@@ -10,20 +10,20 @@ from tsfmscope.tasks.models.common.attention import BLOCK, AttentionLayer, apply
 from tsfmscope.tasks.models.common.low_rank import apply_factors
 
 
-def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, where: str) -> None:
+def apply_block(network: Any, layers: Iterable[AttentionLayer], block: Any, location: str) -> None:
     """Resize a network's layers as a checkpoint's `compression` block requires, and store the block.
 
-    block: the value of BLOCK in config.json; None changes nothing. Raises ModelError, which names `where`, if
+    block: the value of BLOCK in config.json; None changes nothing. Raises ModelError, which names `location`, if
     the block does not fit the network.
     """
     if block is None:
         return
     if not isinstance(block, Mapping) or not isinstance(widths := block.get("widths"), Mapping):
-        raise ModelError(f"{where}: got {BLOCK} {block!r}, expected an object with `widths`")
+        raise ModelError(f"{location}: got {BLOCK} {block!r}, expected an object with `widths`")
     layers = list(layers)
-    apply_shapes(layers, widths, where)
+    apply_shapes(layers, widths, location)
     if factors := block.get("factors"):
-        apply_factors(layers, factors, where)
+        apply_factors(layers, factors, location)
     set_block(network, block)
 
 
@@ -32,8 +32,8 @@ def block_of(network: Any) -> dict[str, Any] | None:
 
     It is stored in the network's transformers config, or in the network itself if it has no config.
     """
-    found: dict[str, Any] | None = getattr(_config_of(network), BLOCK, None)
-    return found
+    block: dict[str, Any] | None = getattr(_config_of(network), BLOCK, None)
+    return block
 
 
 def set_block(network: Any, block: Mapping[str, Any] | None) -> None:

@@ -27,13 +27,13 @@ class Projections(NamedTuple):
 
 def projections(model: Family) -> dict[tuple[str, int], Projections]:
     """Return, for each (stack, layer), W_Q and W_K of its self-attention in float64."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for one in model.weights():
-        if one.attention == "self" and one.name in ("q", "k"):
-            found.setdefault((one.stack, one.layer), {})[one.name] = one
+    by_key: dict[tuple[str, int], dict[str, Any]] = {}
+    for weight in model.weights():
+        if weight.attention == "self" and weight.name in ("q", "k"):
+            by_key.setdefault((weight.stack, weight.layer), {})[weight.name] = weight
     return {
-        where: Projections(pair["q"].matrix.astype(np.float64), pair["k"].matrix.astype(np.float64), pair["q"].heads)
-        for where, pair in found.items()
+        key: Projections(pair["q"].matrix.astype(np.float64), pair["k"].matrix.astype(np.float64), pair["q"].heads)
+        for key, pair in by_key.items()
     }
 
 
@@ -43,29 +43,35 @@ def head_counts(model: Family) -> dict[Place, int]:
     With grouped attention, k and v have fewer heads than `heads`: the rows of k over the rows of one query
     head. ValueError where that is not a whole number.
     """
-    found: dict[Place, int] = {}
-    widths = {(one.stack, one.layer, one.attention): _width(one) for one in model.weights() if one.name == "q"}
-    for one in model.weights():
-        where, rows = (one.stack, one.layer, one.attention), len(one.matrix)
-        if one.heads and one.name in ("q", "o"):
-            found[*where, one.name] = one.heads
-        elif one.heads and one.name == "k":
-            width = widths[where]
+    counts: dict[Place, int] = {}
+    widths = {
+        (weight.stack, weight.layer, weight.attention): _width(weight)
+        for weight in model.weights()
+        if weight.name == "q"
+    }
+    for weight in model.weights():
+        key, rows = (weight.stack, weight.layer, weight.attention), len(weight.matrix)
+        if weight.heads and weight.name in ("q", "o"):
+            counts[*key, weight.name] = weight.heads
+        elif weight.heads and weight.name == "k":
+            width = widths[key]
             if rows % width or not rows:
-                raise ValueError(f"{_name(one)}: got {rows} rows, expected heads of {width} rows")
-            found[*where, "k"] = found[*where, "v"] = rows // width
-    return found
+                raise ValueError(f"{_name(weight)}: got {rows} rows, expected heads of {width} rows")
+            counts[*key, "k"] = counts[*key, "v"] = rows // width
+    return counts
 
 
-def split_heads(one: WeightMatrix, count: int) -> list[np.ndarray]:
+def split_heads(weight: WeightMatrix, count: int) -> list[np.ndarray]:
     """Return the heads of a matrix: parts [d_h, in] of q, k or v, and [out, d_h] of o.
 
     ValueError where `count` does not divide the rows (or the columns of o).
     """
-    axis = 1 if one.name == "o" else 0
-    if one.matrix.shape[axis] % count:
-        raise ValueError(f"{_name(one)}: got {one.matrix.shape[axis]} {SIDES[axis]}, expected a multiple of {count}")
-    return np.split(one.matrix, count, axis=axis)
+    axis = 1 if weight.name == "o" else 0
+    if weight.matrix.shape[axis] % count:
+        raise ValueError(
+            f"{_name(weight)}: got {weight.matrix.shape[axis]} {SIDES[axis]}, expected a multiple of {count}"
+        )
+    return np.split(weight.matrix, count, axis=axis)
 
 
 def _width(query: WeightMatrix) -> int:
@@ -73,5 +79,5 @@ def _width(query: WeightMatrix) -> int:
     return len(split_heads(query, query.heads or 1)[0])
 
 
-def _name(one: WeightMatrix) -> str:
-    return f"{one.stack} block {one.layer} {one.name}"
+def _name(weight: WeightMatrix) -> str:
+    return f"{weight.stack} block {weight.layer} {weight.name}"

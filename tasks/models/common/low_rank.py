@@ -85,39 +85,40 @@ def factors(layers: Iterable[AttentionLayer]) -> dict[str, dict[str, int]]:
 
     `apply_factors` reads the result.
     """
-    found = {
+    ranks_by_name = {
         layer.name: {
-            projection: one.rank for projection in NAMES if isinstance(one := layer.linear(projection), LowRank)
+            projection: linear.rank for projection in NAMES if isinstance(linear := layer.linear(projection), LowRank)
         }
         for layer in layers
     }
-    return {name: ranks for name, ranks in found.items() if ranks}
+    return {name: ranks for name, ranks in ranks_by_name.items() if ranks}
 
 
-def apply_factors(layers: Iterable[AttentionLayer], ranks_by_layer: Any, where: str) -> None:
+def apply_factors(layers: Iterable[AttentionLayer], ranks_by_layer: Any, location: str) -> None:
     """Replace Linears by unset factors of the ranks of a compressed checkpoint.
 
-    ranks_by_layer: ranks, as `factors` returns them. Raises ModelError, which names `where`, if a layer, matrix or rank
-    does not fit.
+    ranks_by_layer: ranks, as `factors` returns them. Raises ModelError, which names `location`, if a layer,
+    matrix or rank does not fit.
     """
     if not (
         isinstance(ranks_by_layer, Mapping) and all(isinstance(ranks, Mapping) for ranks in ranks_by_layer.values())
     ):
-        raise ModelError(f"{where}: {BLOCK} contains factors {ranks_by_layer!r}, expected ranks by layer and matrix")
+        raise ModelError(f"{location}: {BLOCK} contains factors {ranks_by_layer!r}, expected ranks by layer and matrix")
     known = {layer.name: layer for layer in layers}
     if unknown := sorted(set(ranks_by_layer) - set(known)):
-        raise ModelError(f"{where}: {BLOCK} names factors of {unknown[:3]}, the network has {sorted(known)[:3]} ...")
+        raise ModelError(f"{location}: {BLOCK} names factors of {unknown[:3]}, the network has {sorted(known)[:3]} ...")
     for name, ranks in ranks_by_layer.items():
         for projection, rank in ranks.items():
             if projection not in NAMES:
                 raise ModelError(
-                    f"{where}: {BLOCK} names a factor {projection!r} of {name}, expected one of {list(NAMES)}"
+                    f"{location}: {BLOCK} names a factor {projection!r} of {name}, expected one of {list(NAMES)}"
                 )
             old = known[name].linear(projection)
             rows, columns = old.weight.shape
             if not (type(rank) is int and 1 <= rank <= min(rows, columns)):
                 raise ModelError(
-                    f"{where}: {BLOCK} contains rank {rank} of {name}.{projection}, expected 1 to {min(rows, columns)}"
+                    f"{location}: {BLOCK} contains rank {rank} of {name}.{projection}, "
+                    f"expected 1 to {min(rows, columns)}"
                 )
             like = {"device": old.weight.device, "dtype": old.weight.dtype}
             new = LowRank(columns, rows, rank, bias=old.bias is not None, **like)

@@ -40,7 +40,7 @@ def run_in(network: nn.Module, precision: str) -> int:
         return 0
     sealed = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     inside = {part for module in network.modules() if isinstance(module, sealed) for part in module.modules()}
-    owners = Counter(id(one) for module in network.modules() for one in module.parameters(recurse=False))
+    owners = Counter(id(parameter) for module in network.modules() for parameter in module.parameters(recurse=False))
     plain = [module for module in network.modules() if type(module) is nn.Linear and owners[id(module.weight)] == 1]
     plain = [module for module in plain if module not in inside]
     for module in plain:

@@ -30,8 +30,8 @@ def clip_float32(values: np.ndarray) -> np.ndarray:
 
     The difference of two finite float32 numbers can be twice the largest one. NaN stays NaN.
     """
-    kept: np.ndarray = np.clip(np.asarray(values, np.float64), -LARGEST, LARGEST).astype(np.float32)
-    return kept
+    clipped: np.ndarray = np.clip(np.asarray(values, np.float64), -LARGEST, LARGEST).astype(np.float32)
+    return clipped
 
 
 def mean_and_deviation(context: Float[np.ndarray, "window step"]) -> tuple[np.ndarray, np.ndarray]:

@@ -109,27 +109,27 @@ class LagLlamaConfig:
                 raise ValueError(f"{name}: got {value!r}, expected a whole number from 1 to {LARGEST}")
         if self.n_embd_per_head % 2:
             raise ValueError(f"n_embd_per_head: got {self.n_embd_per_head}, expected an even number, as rotation pairs")
-        whole = all(type(lag) is int and 0 <= lag <= LARGEST for lag in self.lags)
-        if not self.lags or not whole or list(self.lags) != sorted(set(self.lags)):
+        are_valid = all(type(lag) is int and 0 <= lag <= LARGEST for lag in self.lags)
+        if not self.lags or not are_valid or list(self.lags) != sorted(set(self.lags)):
             raise ValueError(f"lags: got {list(self.lags)[:10]}, expected ascending whole numbers from 0 to {LARGEST}")
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, expected one of {list(known)}")
 
 
-def make_config(config: Mapping[str, Any], where: str) -> LagLlamaConfig:
+def make_config(config: Mapping[str, Any], location: str) -> LagLlamaConfig:
     """Return the config, filled up with defaults.
 
-    where: name for the error messages. Raises ValueError, which names keys that are missing, unknown or have
+    location: name for the error messages. Raises ValueError, which names keys that are missing, unknown or have
     a wrong value.
     """
-    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, where)
+    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, location)
     if not isinstance(full["lags"], list | tuple):
-        raise ValueError(f"{where} config: lags: got {full['lags']!r}, expected a list of whole numbers")
+        raise ValueError(f"{location} config: lags: got {full['lags']!r}, expected a list of whole numbers")
     try:
         return LagLlamaConfig(**full | {"lags": tuple(full["lags"])})
     except ValueError as error:
-        raise ValueError(f"{where} config: {error}") from error
+        raise ValueError(f"{location} config: {error}") from error
 
 
 def make_network(config: LagLlamaConfig) -> LagLlamaNetwork:
@@ -162,12 +162,12 @@ def read(folder: Path) -> tuple[LagLlamaNetwork, LagLlamaConfig]:
 
     released = (folder / RELEASED).is_file() and not any(folder.glob("*.safetensors"))
     config, state, block = (*_read_released(folder / RELEASED), None) if released else _read_saved(folder)
-    with torch.device("meta"), checkpoint_folder.bounded(folder):
+    with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
         network = make_network(config)
         compression_block.apply_block(network, attentions(network), block, str(folder / "config.json"))
-    wanted = {f"{PREFIX}{name}": value.shape for name, value in network.state_dict().items()}
-    missing, unknown = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
-    reshaped = sorted(name for name in set(wanted) & set(state) if state[name].shape != wanted[name])
+    shapes = {f"{PREFIX}{name}": value.shape for name, value in network.state_dict().items()}
+    missing, unknown = sorted(set(shapes) - set(state)), sorted(set(state) - set(shapes))
+    reshaped = sorted(name for name in set(shapes) & set(state) if state[name].shape != shapes[name])
     if missing or unknown or reshaped:
         raise ModelError(
             f"{folder}: weights do not fit {RELEASED if released else 'config.json'}: missing {missing[:5]}, not known "
@@ -185,8 +185,8 @@ def _read_saved(folder: Path) -> tuple[LagLlamaConfig, dict[str, torch.Tensor], 
     saved = checkpoint_folder.read_config(folder, NAME)
     path = folder / "config.json"
     if (kind := saved.pop("model_type", None)) != NAME:
-        got = f"{path}: got model_type {kind!r}, expected {NAME!r}"
-        raise ModelError(checkpoint_folder.of_other_family(got, NAME))
+        problem = f"{path}: got model_type {kind!r}, expected {NAME!r}"
+        raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
     block = saved.pop(attention.BLOCK, None)
     try:
         config = make_config(saved, str(folder))
@@ -224,32 +224,32 @@ def read_lightning(path: Path) -> tuple[dict[str, torch.Tensor], Mapping[str, An
 
     try:
         with torch.serialization.safe_globals(list(ALLOWED)), open_regular(path) as file:
-            found = torch.load(file, map_location="cpu", weights_only=True)
+            checkpoint = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ModelError(f"{path}: {_describe_refusal(error)}") from error
     # A damaged pickle may raise any exception.
     except Exception as error:
-        what = f"{type(error).__name__}: {_first_line(error)}"
-        raise ModelError(f"{path}: cannot be read ({what}); fetch the checkpoint again") from error
-    state, hyper_parameters = (_entry(found, key) for key in ("state_dict", "hyper_parameters"))
+        problem = f"{type(error).__name__}: {_first_line(error)}"
+        raise ModelError(f"{path}: cannot be read ({problem}); fetch the checkpoint again") from error
+    state, hyper_parameters = (_entry(checkpoint, key) for key in ("state_dict", "hyper_parameters"))
     if not isinstance(state, dict) or not isinstance(hyper_parameters, dict):
-        got = sorted(map(str, found))[:10] if isinstance(found, dict) else type(found).__name__
-        raise ModelError(f"{path}: got {got}, expected a Lightning checkpoint with state_dict and hyper_parameters")
+        keys = sorted(map(str, checkpoint))[:10] if isinstance(checkpoint, dict) else type(checkpoint).__name__
+        raise ModelError(f"{path}: got {keys}, expected a Lightning checkpoint with state_dict and hyper_parameters")
     if wrong := [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:
         raise ModelError(f"{path}: state_dict holds {wrong[:5]}, which are no tensors; fetch the checkpoint again")
     return dict(state), hyper_parameters
 
 
-def _entry(found: object, key: str) -> object:
-    return found.get(key) if isinstance(found, dict) else None
+def _entry(checkpoint: object, key: str) -> object:
+    return checkpoint.get(key) if isinstance(checkpoint, dict) else None
 
 
 def _describe_refusal(error: pickle.UnpicklingError) -> str:
     """Return one line that names the refused object and the allowed ones."""
     allowed = ", ".join(name for _, name in ALLOWED)
-    named = re.search(r"GLOBAL (\S+)", str(error))
-    what = f"holds {named[1]}, which is refused" if named else f"is refused ({_first_line(error)})"
-    return f"{what}; apart from tensors and plain data, only {allowed} may be in a checkpoint. Nothing in it was run"
+    match = re.search(r"GLOBAL (\S+)", str(error))
+    problem = f"holds {match[1]}, which is refused" if match else f"is refused ({_first_line(error)})"
+    return f"{problem}; apart from tensors and plain data, only {allowed} may be in a checkpoint. Nothing in it was run"
 
 
 def _first_line(error: BaseException) -> str:

@@ -222,7 +222,7 @@ class LagLlama(Forecaster):
             draws = np.stack([np.random.default_rng(seed).random((samples, windows.horizon)) for seed in seeds[part]])
             paths = sample_paths(network, scaled, self._lags, self.tokens, calendar[part], draws, rope_factor)
             quantiles = np.moveaxis(np.quantile(paths, levels, axis=1), 0, 1)  # [W, Q, H]
-            loc, scale = (place.double().cpu().numpy()[:, None, None] for place in (scaled.loc, scaled.scale))
+            loc, scale = (tensor.double().cpu().numpy()[:, None, None] for tensor in (scaled.loc, scaled.scale))
             parts.append((quantiles * scale + loc) * factor[part, None, None])
         return np.concatenate(parts)
 
@@ -242,8 +242,8 @@ class LagLlama(Forecaster):
         from torch.nn import functional
 
         seconds: np.ndarray = dates[:, max(0, context - self.tokens) :].cpu().numpy()
-        found = torch.from_numpy(calendar_features(seconds.view("datetime64[s]")))
-        return functional.pad(found, (0, 0, max(0, self.tokens - context), 0))
+        features = torch.from_numpy(calendar_features(seconds.view("datetime64[s]")))
+        return functional.pad(features, (0, 0, max(0, self.tokens - context), 0))
 
     @property
     def _lags(self) -> torch.Tensor:

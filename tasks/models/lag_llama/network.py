@@ -82,8 +82,8 @@ def standardise(
     static = torch.stack((torch.log1p((loc * factor).abs()), torch.log(scale * factor)), dim=1).float()
     fill = torch.zeros_like(loc) if missing == "zero" else loc
     normal = scale.clamp_min(torch.finfo(torch.float32).tiny).float()
-    found = Standardised(values, loc, normal, fill, static)
-    return found._replace(steps=found.apply(values))
+    standardised = Standardised(values, loc, normal, fill, static)
+    return standardised._replace(steps=standardised.apply(values))
 
 
 def features(
@@ -149,7 +149,7 @@ class Attention(nn.Module):
         self.register_state_dict_post_hook(_join)
         self.register_load_state_dict_pre_hook(_split_heads)
 
-    def projected(
+    def project(
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return rotated queries, rotated keys, and values, [B, h, T, d_h] each, from states [B, T, d]."""
@@ -159,13 +159,13 @@ class Attention(nn.Module):
         )
         return rotate(query, cos, sin), rotate(key, cos, sin), value
 
-    def joined(self, heads: torch.Tensor) -> torch.Tensor:
+    def join_heads(self, heads: torch.Tensor) -> torch.Tensor:
         """Return the layer's output [B, T, d] from the outputs of its heads [B, h, T, d_v]."""
         output: torch.Tensor = self.c_proj(heads.transpose(1, 2).flatten(-2))
         return output
 
     def forward(self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        return self.joined(functional.scaled_dot_product_attention(*self.projected(states, cos, sin), is_causal=True))
+        return self.join_heads(functional.scaled_dot_product_attention(*self.project(states, cos, sin), is_causal=True))
 
 
 def _shared_projections(attention: Attention) -> list[str]:

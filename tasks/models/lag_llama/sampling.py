@@ -54,12 +54,12 @@ def sample_paths(
         known[..., :before] = scaled.steps[:, None]
         static = scaled.static[:, None].expand(-1, paths, -1)
         answer = decoder.first
-        for step, place in enumerate(positions[before:]):
-            known[..., place] = _quantiles_at(answer, uniforms[:, :, step])
+        for step, position in enumerate(positions[before:]):
+            known[..., position] = _quantiles_at(answer, uniforms[:, :, step])
             if step + 1 < horizon:
                 # All paths of a window share the date.
                 own = calendar[:, None, tokens + step, None]  # [W, 1, 1, 6]
-                answer = decoder.next(features(known, static, lags, place[None], own)[:, :, 0], step)
+                answer = decoder.next(features(known, static, lags, position[None], own)[:, :, 0], step)
     return known[..., before:].double().cpu().numpy()
 
 
@@ -90,15 +90,15 @@ class PathDecoder:
         self._context: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._own: list[tuple[torch.Tensor, torch.Tensor]] = []
         states = network.transformer.wte(inputs)
-        place = slice(0, self.tokens)
+        positions = slice(0, self.tokens)
         for block in network.blocks:
-            query, key, value = block.attn.projected(block.rms_1(states), self._cos[place], self._sin[place])
+            query, key, value = block.attn.project(block.rms_1(states), self._cos[positions], self._sin[positions])
             heads = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-            states = states + block.attn.joined(heads)
+            states = states + block.attn.join_heads(heads)
             states = states + block.mlp(block.rms_2(states))
             self._context.append((key, value))
             room = (*key.shape[:2], paths, horizon)
-            own = (one.new_empty((*room, one.shape[-1])) for one in (key, value))  # [W, h, S, H, d_h or d_v]
+            own = (tensor.new_empty((*room, tensor.shape[-1])) for tensor in (key, value))  # [W, h, S, H, d_h or d_v]
             self._own.append((next(own), next(own)))
         self.first = network.head(states[:, -1:])  # [W, 1]
 
@@ -111,8 +111,8 @@ class PathDecoder:
         return self.network.head(states)
 
     def _attend(self, attention: Attention, states: torch.Tensor, index: int, step: int) -> torch.Tensor:
-        place = self.tokens + step
-        query, key, value = attention.projected(states, self._cos[place], self._sin[place])  # [W, h, S, d_h]
+        position = self.tokens + step
+        query, key, value = attention.project(states, self._cos[position], self._sin[position])  # [W, h, S, d_h]
         (keys, values), (own_keys, own_values) = self._context[index], self._own[index]
         own_keys[..., step, :], own_values[..., step, :] = key, value
         query = (query / math.sqrt(query.shape[-1])).contiguous()
@@ -121,4 +121,4 @@ class PathDecoder:
         weights = torch.softmax(torch.cat((shared, own), dim=-1), dim=-1)
         over_context, over_own = weights.split((self.tokens, step + 1), dim=-1)
         from_own = (over_own[..., None, :] @ own_values[..., : step + 1, :])[..., 0, :]
-        return attention.joined(over_context @ values + from_own)
+        return attention.join_heads(over_context @ values + from_own)

@@ -67,7 +67,7 @@ def load_network(folder: Path, device: str) -> tuple[Any, dict[str, Any]]:
     if missing := sorted({*REQUIRED, "distr_output", "max_seq_len"} - set(config)):
         raise ModelError(checkpoint_folder.of_other_family(f"{path}: keys {missing} are missing", FAMILY))
     full = {**DEFAULTS, **{key: value for key, value in config.items() if key in DEFAULTS or key in REQUIRED}}
-    with checkpoint_folder.bounded(folder):
+    with checkpoint_folder.limit_parameters(folder):
         if wrong := _find_problem(full):
             raise ValueError(wrong)
         network = _module(full)
@@ -84,9 +84,9 @@ def save_network(network: Any, config: Mapping[str, Any], folder: Path) -> None:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {key: value for key, value in config.items() if key != "patch_size" or value is not None}
+    entries = {key: value for key, value in config.items() if key != "patch_size" or value is not None}
     text = json.dumps(
-        {**kept, "attn_dropout_p": 0.0, **compression_block.config_block(network)}, sort_keys=True, indent=2
+        {**entries, "attn_dropout_p": 0.0, **compression_block.config_block(network)}, sort_keys=True, indent=2
     )
     (folder / "config.json").write_text(text + "\n")
     tensors = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
@@ -174,12 +174,12 @@ def _fill(network: Any, folder: Path) -> None:
     Raises ModelError if weights are missing, have another shape, or cannot be read.
     """
     tensors = checkpoint_folder.read_weights(folder)
-    wanted = network.state_dict()
-    missing = sorted(set(wanted) - set(tensors))
-    shapes = [name for name in wanted if name in tensors and tensors[name].shape != wanted[name].shape]
+    expected = network.state_dict()
+    missing = sorted(set(expected) - set(tensors))
+    shapes = [name for name in expected if name in tensors and tensors[name].shape != expected[name].shape]
     if missing or shapes:
         raise ModelError(
             f"{folder}: weights do not fit config.json: missing {missing[:5]}, of another shape {shapes[:5]}; "
             "use the config that they were saved with"
         )
-    network.load_state_dict({name: tensors[name] for name in wanted})
+    network.load_state_dict({name: tensors[name] for name in expected})

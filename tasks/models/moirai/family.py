@@ -233,13 +233,13 @@ class Moirai(Forecaster):
         output, paths = self.network.distr_output, []
         parameters = tree_map(lambda leaf: leaf.cpu(), parameters)
         if not all(torch.isfinite(leaf).all() for leaf in tree_leaves(parameters)):
-            raise HealthError(f"{self.name}: the head's parameters hold NaN or infinity; check weights and inputs")
+            raise HealthError(f"{self.name}: the head's parameters contain NaN or infinity; check weights and inputs")
         with torch.random.fork_rng(devices=[]):
             for row, seed in enumerate(seeds):
                 torch.default_generator.manual_seed(seed)
-                one = tree_map(lambda leaf, row=row: leaf[row], parameters)
-                drawn = output.distribution(one, validate_args=False).sample((samples,))  # [S, T, P]
-                paths.append(torch.nan_to_num(drawn, nan=torch.nan).flatten(1).numpy())
+                row_parameters = tree_map(lambda leaf, row=row: leaf[row], parameters)
+                draws = output.distribution(row_parameters, validate_args=False).sample((samples,))  # [S, T, P]
+                paths.append(torch.nan_to_num(draws, nan=torch.nan).flatten(1).numpy())
         return paths
 
     def _parameters(self, packed: Packed, part: slice) -> Any:

@@ -88,7 +88,7 @@ def pack(
     patches = steps.reshape(len(steps), steps.shape[1] // size, size)  # [W, T, P]
     observed, start = ~np.isnan(patches), (left + context.shape[1]) // size
     filled = np.where(observed, patches, 0.0)
-    loc, scale = _place(filled[:, :start], observed[:, :start], minimum_scale)
+    loc, scale = _compute_loc_scale(filled[:, :start], observed[:, :start], minimum_scale)
     scaled = (filled - loc[:, None, None]) / scale[:, None, None]
     begun = np.logical_or.accumulate(observed[:, :start].any(axis=-1), axis=1)  # [W, T of the context]
     scaled[:, :start][~begun] = 0.0
@@ -106,7 +106,7 @@ def pack(
     )
 
 
-def _place(
+def _compute_loc_scale(
     filled: Float[np.ndarray, "window token patch"],
     observed: Bool[np.ndarray, "window token patch"],
     minimum_scale: float | None,

@@ -71,8 +71,8 @@ def _forward(
     lowest, parts = torch.finfo(bias.dtype).min, []
     for b in range(len(query)):
         added = bias if bool(mask[b].all()) else torch.where(mask[b], bias, lowest)
-        one = slice(b, b + 1)
-        parts.append(scaled_dot_product_attention(query[one], key[one], value[one], attn_mask=added, scale=1.0))
+        part = slice(b, b + 1)
+        parts.append(scaled_dot_product_attention(query[part], key[part], value[part], attn_mask=added, scale=1.0))
     return torch.cat(parts).transpose(1, 2).contiguous()
 
 

@@ -106,10 +106,10 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
         )
         frozen = {} if full["chebyshev_rank"] is None else {"chebyshev_rank": full["chebyshev_rank"]}
         t5_config.update(frozen)
-        made = cls(checkpoint_folder.build(lambda: cls._network_class(frozen)(t5_config), seed))
+        model = cls(checkpoint_folder.build(lambda: cls._network_class(frozen)(t5_config), seed))
         if frozen:
-            made._freeze(full["chebyshev_rank"], seed)
-        return made
+            model._freeze(full["chebyshev_rank"], seed)
+        return model
 
     def _freeze(self, rank: int, seed: int) -> None:
         """Set the embedding of both stacks, and initialise the head as T5 initialises a tied one."""
@@ -120,10 +120,10 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
         # The tokeniser never produces the id between the special ids and the first bin. If that id
         # is sampled, it is read as the first bin, so it gets the same vector.
         rows = np.concatenate((special, values[:1], values))
-        drawn = torch.randn(head.shape, generator=torch.Generator().manual_seed(seed))
+        gaussian = torch.randn(head.shape, generator=torch.Generator().manual_seed(seed))
         with torch.no_grad():
             self.network.shared.weight.copy_(torch.from_numpy(rows))
-            head.copy_(drawn * self.network.config.initializer_factor)
+            head.copy_(gaussian * self.network.config.initializer_factor)
 
     @classmethod
     def _network_class(cls, config: Mapping[str, Any]) -> Any:
@@ -137,8 +137,8 @@ class ChronosT5(shared.T5Ids, shared.T5Family):
 
     @classmethod
     def _mismatch(cls, block: Mapping[str, Any]) -> str | None:
-        got, wanted = (block.get("model_type"), block.get("tokenizer_class")), ("seq2seq", "MeanScaleUniformBins")
-        return None if got == wanted else f"got model_type, tokenizer_class {got}, expected {wanted}"
+        actual, expected = (block.get("model_type"), block.get("tokenizer_class")), ("seq2seq", "MeanScaleUniformBins")
+        return None if actual == expected else f"got model_type, tokenizer_class {actual}, expected {expected}"
 
     def id_values(self) -> Float64[np.ndarray, " id"]:
         """Return the bin centres that the package's `output_transform` uses.

@@ -67,16 +67,16 @@ class StepDecoder:
         hidden = self._stack.embed_tokens(ids.flatten()).t().contiguous()  # [d, paths]
         for index, block in enumerate(self._stack.block):
             own, cross, dense = block.layer
-            self._attend_own(own.SelfAttention, self._normed(own.layer_norm, hidden), index, step, hidden)
-            self._attend_cross(cross.EncDecAttention, self._normed(cross.layer_norm, hidden), index, hidden)
-            self._feed(dense.DenseReluDense, self._normed(dense.layer_norm, hidden), hidden)
-        hidden = self._normed(self._stack.final_layer_norm, hidden)
+            self._attend_own(own.SelfAttention, self._normalise(own.layer_norm, hidden), index, step, hidden)
+            self._attend_cross(cross.EncDecAttention, self._normalise(cross.layer_norm, hidden), index, hidden)
+            self._feed(dense.DenseReluDense, self._normalise(dense.layer_norm, hidden), hidden)
+        hidden = self._normalise(self._stack.final_layer_norm, hidden)
         if self.network.config.scale_decoder_outputs:
             hidden *= self.network.model_dim**-0.5
         logits: torch.Tensor = _rows(self.network.lm_head, hidden.t()).view(*ids.shape, -1)
         return logits if step else logits.repeat(1, self.samples, 1)
 
-    def _normed(self, norm: Any, hidden: torch.Tensor) -> torch.Tensor:
+    def _normalise(self, norm: Any, hidden: torch.Tensor) -> torch.Tensor:
         """Apply T5's norm to columns, in a buffer that is reused.
 
         The mean is computed as a product, which is faster than a reduction.
@@ -99,7 +99,9 @@ class StepDecoder:
             _columns(linear, normed).unflatten(0, (attention.n_heads, -1)).permute(2, 0, 1)
             for linear in (attention.q, attention.k, attention.v)
         )
-        keys, values = (self._write_cache(cache, one, step) for cache, one in zip(self._own[index], new, strict=True))
+        keys, values = (
+            self._write_cache(cache, projected, step) for cache, projected in zip(self._own[index], new, strict=True)
+        )
         scores = torch.matmul((query * attention.scaling)[:, :, None], keys.transpose(2, 3))
         weights = torch.softmax(scores.add_(self._bias[:, step : step + 1, : step + 1]), dim=-1)
         out = torch.matmul(weights, values)[:, :, 0]  # [paths, h, d]
@@ -149,11 +151,11 @@ def encode(stack: Any, ids: torch.Tensor, mask: torch.Tensor) -> Iterator[tuple[
     bias = stack.block[0].layer[0].SelfAttention.compute_bias(ids.shape[1], ids.shape[1]).contiguous()  # [1, h, T, T]
     for start in range(0, len(ids), count):
         part = slice(start, start + count)
-        whole = bool(mask[part].all())
+        is_unmasked = bool(mask[part].all())
         yield (
             part,
             _encode_context(
-                stack, ids[part], bias if whole else bias + _additive_mask(mask[part], bias.dtype)[:, None, None]
+                stack, ids[part], bias if is_unmasked else bias + _additive_mask(mask[part], bias.dtype)[:, None, None]
             ),
         )
 
@@ -183,7 +185,7 @@ def _attend(query: Any, key: Any, value: Any, mask: torch.Tensor, attention: Any
 
     wide, value_width = max(key.shape[-1], value.shape[-1], NARROWEST), value.shape[-1]
     query, key, value = (
-        one if one.shape[-1] == wide else pad(one, (0, wide - one.shape[-1])) for one in (query, key, value)
+        part if part.shape[-1] == wide else pad(part, (0, wide - part.shape[-1])) for part in (query, key, value)
     )
     out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=attention.scaling)
     return out[..., :value_width]

@@ -34,7 +34,7 @@ class NarrowT5Attention(T5Attention):
     ) -> tuple[Any, ...]:
         """Compute attention as transformers does; the handling of caches follows its code line by line."""
         cross = key_value_states is not None
-        seen = past_key_values.get_seq_length(self.layer_idx) if past_key_values is not None else 0
+        n_cached = past_key_values.get_seq_length(self.layer_idx) if past_key_values is not None else 0
         query = self._heads(self.q(hidden_states))
         cache, cached = past_key_values, False
         if isinstance(past_key_values, EncoderDecoderCache):
@@ -50,7 +50,9 @@ class NarrowT5Attention(T5Attention):
                 if cross and isinstance(past_key_values, EncoderDecoderCache):
                     past_key_values.is_updated[self.layer_idx] = True
         if position_bias is None and self.has_relative_attention_bias:
-            position_bias = self.compute_bias(query.shape[2], key.shape[2], device=query.device, past_seen_tokens=seen)
+            position_bias = self.compute_bias(
+                query.shape[2], key.shape[2], device=query.device, past_seen_tokens=n_cached
+            )
         elif position_bias is None:
             position_bias = query.new_zeros((1, self.n_heads, query.shape[2], key.shape[2]))
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)

@@ -63,11 +63,11 @@ def walk(decoder: StepDecoder, choose: Callable[[torch.Tensor, int], torch.Tenso
     """
     import torch
 
-    current, chosen = decoder.start, []
+    current, ids = decoder.start, []
     for step in range(decoder.steps):
         current = choose(decoder.logits(current, step), step)
-        chosen.append(current)
-    return torch.stack(chosen, dim=-1)
+        ids.append(current)
+    return torch.stack(ids, dim=-1)
 
 
 def draw(logits: torch.Tensor, uniforms: torch.Tensor, warp: Warp) -> torch.Tensor:
@@ -81,9 +81,9 @@ def draw(logits: torch.Tensor, uniforms: torch.Tensor, warp: Warp) -> torch.Tens
     logits[..., warp.excluded] = -math.inf
     if warp.temperature != 1.0:
         logits = logits / warp.temperature
-    kept = min(warp.top_k or logits.shape[-1], logits.shape[-1])
+    n_ids = min(warp.top_k or logits.shape[-1], logits.shape[-1])
     # In descending order.
-    values, ids = torch.topk(logits, kept, dim=-1)
+    values, ids = torch.topk(logits, n_ids, dim=-1)
     probabilities = torch.softmax(values.double(), dim=-1)
     cumulated = probabilities.cumsum(dim=-1)
     # An id stays if the ids before it have less than top_p together; the first always stays.
@@ -91,5 +91,5 @@ def draw(logits: torch.Tensor, uniforms: torch.Tensor, warp: Warp) -> torch.Tens
         outside = cumulated - probabilities >= warp.top_p
         outside[..., 0] = False
         cumulated = probabilities.masked_fill(outside, 0.0).cumsum(dim=-1)
-    index = (cumulated <= uniforms[..., None] * cumulated[..., -1:]).sum(dim=-1).clamp(max=kept - 1)
+    index = (cumulated <= uniforms[..., None] * cumulated[..., -1:]).sum(dim=-1).clamp(max=n_ids - 1)
     return ids.gather(-1, index[..., None])[..., 0]

@@ -122,8 +122,8 @@ class T5Family(T5Stacks, Forecaster):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         if not isinstance(own := config.get(cls.block), dict):
-            got = f"{folder / 'config.json'}: key {cls.block!r} is missing"
-            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
+            problem = f"{folder / 'config.json'}: key {cls.block!r} is missing"
+            raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
         if mismatch := cls._mismatch(own):
             raise ModelError(checkpoint_folder.of_other_family(f"{folder / 'config.json'}: {mismatch}", cls.name))
         ids, words = own.get("n_tokens", 0), config.get("vocab_size")
@@ -135,7 +135,7 @@ class T5Family(T5Stacks, Forecaster):
             with_compression_block(cls._network_class(config), attentions), folder, device
         )
         # The package's tokeniser checks the rest of its block.
-        with checkpoint_folder.bounded(folder):
+        with checkpoint_folder.limit_parameters(folder):
             return cls(network)
 
     @classmethod
@@ -166,10 +166,10 @@ def attentions(network: Any) -> Iterator[AttentionLayer]:
     parts = {matrix: matrix for matrix in ("q", "k", "v", "o")}
     for stack in ("encoder", "decoder"):
         for layer, block in enumerate(getattr(network, stack).block, start=1):
-            found = {"self": block.layer[0].SelfAttention}
+            modules = {"self": block.layer[0].SelfAttention}
             if stack == "decoder":
-                found["cross"] = block.layer[1].EncDecAttention
-            for kind, module in found.items():
+                modules["cross"] = block.layer[1].EncDecAttention
+            for kind, module in modules.items():
                 heads = module.n_heads
                 yield AttentionLayer(
                     stack, layer, kind, module, heads, heads, module.scaling, True, narrow_heads.resize, parts

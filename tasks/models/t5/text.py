@@ -85,9 +85,9 @@ class T5Text(shared.T5Ids):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         words = any((folder / name).is_file() for name in TOKENIZERS)
-        got, vocabulary = (config.get("model_type"), "chronos_config" in config), config.get("vocab_size", 0)
-        if got != ("t5", False):
-            kind = f"model_type {got[0]!r}{', chronos_config' if got[1] else ''}"
+        actual, vocabulary = (config.get("model_type"), "chronos_config" in config), config.get("vocab_size", 0)
+        if actual != ("t5", False):
+            kind = f"model_type {actual[0]!r}{', chronos_config' if actual[1] else ''}"
             problem = f"{folder / 'config.json'}: got {kind}, expected 't5' of text"
             raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
         if not words and not FIRST_BYTE + 256 <= vocabulary <= BYTE_IDS:
@@ -111,8 +111,8 @@ class T5Text(shared.T5Ids):
 
         No decoder row reads the last byte of the horizon. With a tokenizer, return about a fourth of each.
         """
-        each = 1 if self._tokenizer is None else BYTES_A_TOKEN
-        return {"encoder": -(-context // each), "decoder": (horizon - 1) // each}
+        steps_per_row = 1 if self._tokenizer is None else BYTES_A_TOKEN
+        return {"encoder": -(-context // steps_per_row), "decoder": (horizon - 1) // steps_per_row}
 
     def stock_model(self) -> Any:
         """Return the transformers network."""
@@ -152,7 +152,7 @@ class T5Text(shared.T5Ids):
         missing = np.isnan(values)
         text = np.clip(np.rint(np.where(missing, 0, values)), 0, 255).astype(np.uint8)
         if self._tokenizer is not None:
-            return self._words([row[~gone].tobytes() for row, gone in zip(text, missing, strict=True)], end)
+            return self._words([row[~is_missing].tobytes() for row, is_missing in zip(text, missing, strict=True)], end)
         ids = np.where(missing, PAD, text.astype(np.int64) + FIRST_BYTE)
         return np.pad(ids, ((0, 0), (0, 1)), constant_values=EOS) if end else ids
 
@@ -162,9 +162,9 @@ class T5Text(shared.T5Ids):
         Bytes that form no whole character become the replacement character.
         """
         decoded = [text.decode("utf-8", errors="replace") for text in texts]
-        found = [self._tokenizer.encode(text, add_special_tokens=False) + [EOS] * end for text in decoded]
-        ids = np.full((len(found), max(1, *map(len, found), 1)), PAD, dtype=np.int64)
-        for row, words in zip(ids, found, strict=True):
+        encoded = [self._tokenizer.encode(text, add_special_tokens=False) + [EOS] * end for text in decoded]
+        ids = np.full((len(encoded), max(1, *map(len, encoded), 1)), PAD, dtype=np.int64)
+        for row, words in zip(ids, encoded, strict=True):
             row[: len(words)] = words
         return ids
 

@@ -90,15 +90,15 @@ class Tabular(Family):
         config = checkpoint_folder.read_config(folder, cls.name)
         names = (*REQUIRED, *DEFAULTS)
         if str(config.get("task")).upper() != CLASSIFICATION or not set(names) <= set(config):
-            got = (
+            problem = (
                 f"{folder / 'config.json'}: got task {config.get('task')!r} and keys {sorted(config)}, expected "
                 f"{CLASSIFICATION!r} and {list(names)}"
             )
-            raise ModelError(f"{checkpoint_folder.of_other_family(got, cls.name)}, or take a classifier")
+            raise ModelError(f"{checkpoint_folder.of_other_family(problem, cls.name)}, or take a classifier")
         shape = {name: config[name] for name in names}
         if wrong := _find_problem(shape):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
-        with checkpoint_folder.bounded(folder):
+        with checkpoint_folder.limit_parameters(folder):
             network = checkpoint_folder.build(lambda: Tab2D(**shape), 0)
         apply_block(network, attentions(network), config.get(BLOCK), str(folder / "config.json"))
         _read_weights(network, folder)
@@ -175,19 +175,19 @@ class Tabular(Family):
     def _tokenize(self, windows: Windows) -> Tokens:
         values = np.concatenate((windows.context, windows.future[:, :1]), axis=1)
         columns = np.where(windows.origin == windows.context.shape[1], _columns(values), 0)
-        whole = columns == next((one for one in columns.tolist() if one), -1)
-        if windows.horizon != 1 or not whole.any():
+        is_table = columns == next((column_count for column_count in columns.tolist() if column_count), -1)
+        if windows.horizon != 1 or not is_table.any():
             return _padding_tokens(windows)
-        table = _tables(values[whole], int(columns[whole][0]))
+        table = _tables(values[is_table], int(columns[is_table][0]))
         support = _support(table.shape[1])
-        found = self._to_inputs(table)
-        features, labels = (np.zeros((len(windows), *part.shape[1:]), part.dtype) for part in found)
-        features[whole], labels[whole] = found
+        inputs = self._to_inputs(table)
+        features, labels = (np.zeros((len(windows), *part.shape[1:]), part.dtype) for part in inputs)
+        features[is_table], labels[is_table] = inputs
         kinds = np.full((len(windows), *table.shape[1:]), TokenKind.PADDING, dtype=np.int8)
         observed = np.where(np.isnan(table), TokenKind.PADDING, TokenKind.OBSERVATION)
         observed[:, support:, -1] = TokenKind.MASK
         # The network's order: the label of a row first.
-        kinds[whole] = np.roll(observed, 1, axis=2)
+        kinds[is_table] = np.roll(observed, 1, axis=2)
         return Tokens(
             arrays={"features": features, "labels": np.clip(labels[:, :support], 0, None).astype(np.int32)},
             kinds={"encoder": kinds.reshape(len(windows), -1)},
@@ -231,8 +231,8 @@ def _columns(values: np.ndarray) -> np.ndarray:
     """Return the number of columns of each window's table [W, 1 + R * columns], 0 for other windows."""
     head, cells = values[:, 0].astype(np.float64), values.shape[1] - 1
     possible = (head >= 2) & (head * SMALLEST <= cells) & (head == np.floor(head))
-    found = np.where(possible, head, 1).astype(np.int64)
-    return np.where(possible & (cells % found == 0), found, 0)
+    divisors = np.where(possible, head, 1).astype(np.int64)
+    return np.where(possible & (cells % divisors == 0), divisors, 0)
 
 
 def _tables(values: np.ndarray, columns: int) -> np.ndarray:
@@ -254,11 +254,11 @@ def _to_ranks(column: np.ndarray, support: int) -> np.ndarray:
     first rows have no spread.
     """
     missing = np.isnan(column)
-    shown = column[:support][~missing[:support]]
-    if not len(shown):
+    support_values = column[:support][~missing[:support]]
+    if not len(support_values):
         return np.zeros(len(column))
-    edges = np.quantile(shown, QUANTILES)
-    ranks, known = (np.searchsorted(edges, part).astype(np.float64) for part in (column, shown))
+    edges = np.quantile(support_values, QUANTILES)
+    ranks, known = (np.searchsorted(edges, part).astype(np.float64) for part in (column, support_values))
     deviation = known.std()
     return np.zeros(len(column)) if deviation == 0 else np.where(missing, 0.0, (ranks - known.mean()) / deviation)
 
@@ -270,11 +270,11 @@ def _classes(label: np.ndarray, support: int, most: int) -> np.ndarray:
     more than `most`.
     """
     missing = np.isnan(label)
-    shown = np.unique(label[:support][~missing[:support]])
-    if len(shown) > most:
-        ids = np.searchsorted(np.quantile(shown, np.arange(1, most) / most), label, side="right")
+    support_values = np.unique(label[:support][~missing[:support]])
+    if len(support_values) > most:
+        ids = np.searchsorted(np.quantile(support_values, np.arange(1, most) / most), label, side="right")
     else:
-        ids = np.clip(np.searchsorted(shown, label), 0, max(len(shown) - 1, 0))
+        ids = np.clip(np.searchsorted(support_values, label), 0, max(len(support_values) - 1, 0))
     return np.where(missing, -100, ids)
 
 

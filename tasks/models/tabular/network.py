@@ -154,9 +154,9 @@ def own_names(network: Tab2D) -> dict[str, str]:
 
 
 def _released_name(name: str) -> str:
-    if found := re.fullmatch(r"blocks\.(\d+)\.(\w+)\.(.+)", name):
-        layer, second = divmod(int(found[1]), 2)
-        return f"layers.{layer}.{LAYOUT[found[2]][second]}.{found[3]}"
+    if match := re.fullmatch(r"blocks\.(\d+)\.(\w+)\.(.+)", name):
+        layer, second = divmod(int(match[1]), 2)
+        return f"layers.{layer}.{LAYOUT[match[2]][second]}.{match[3]}"
     outer = {"x_embedding": "x_embedding.x_embedding", "y_embedding": "y_embedding.y_embedding"}
     outer["y_mask"] = "y_embedding.y_mask"
     module, _, rest = name.partition(".")

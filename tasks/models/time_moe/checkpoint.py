@@ -40,24 +40,27 @@ COUNTS = (*REQUIRED, "num_experts", "num_experts_per_tok", "max_position_embeddi
 LARGEST = 1 << 16
 
 
-def make_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+def make_config(config: Mapping[str, Any], location: str) -> dict[str, Any]:
     """Return the config with defaults filled in.
 
     ValueError names keys that are missing, unknown or of a wrong value.
     """
-    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, where)
+    full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, location)
     horizons = full["horizon_lengths"]
     full["horizon_lengths"] = horizons = [horizons] if isinstance(horizons, int) else list(horizons)
-    for name, value in [*((name, full[name]) for name in COUNTS), *(("horizon_lengths", one) for one in horizons)]:
+    for name, value in [
+        *((name, full[name]) for name in COUNTS),
+        *(("horizon_lengths", horizon) for horizon in horizons),
+    ]:
         if type(value) is not int or not 1 <= value <= LARGEST:
-            raise ValueError(f"{where} config: {name}: got {value!r}, expected a whole number from 1 to {LARGEST}")
+            raise ValueError(f"{location} config: {name}: got {value!r}, expected a whole number from 1 to {LARGEST}")
     if not horizons or horizons != sorted(set(horizons)):
-        raise ValueError(f"{where} config: horizon_lengths: got {horizons}, expected ascending numbers of steps")
+        raise ValueError(f"{location} config: horizon_lengths: got {horizons}, expected ascending numbers of steps")
     width, heads = full["hidden_size"], full["num_attention_heads"]
     if width % (2 * heads):
-        raise ValueError(f"{where} config: hidden_size {width} gives {heads} heads no even width, as rotation pairs")
+        raise ValueError(f"{location} config: hidden_size {width} gives {heads} heads no even width, as rotation pairs")
     if full["num_experts_per_tok"] > full["num_experts"]:
-        raise ValueError(f"{where} config: num_experts_per_tok: got {full['num_experts_per_tok']} of num_experts")
+        raise ValueError(f"{location} config: num_experts_per_tok: got {full['num_experts_per_tok']} of num_experts")
     return full
 
 
@@ -82,12 +85,12 @@ def read(folder: Path) -> tuple[TimeMoENetwork, dict[str, Any]]:
 
     config, block = _config(folder)
     state = checkpoint_folder.read_weights(folder)
-    with torch.device("meta"), checkpoint_folder.bounded(folder):
+    with torch.device("meta"), checkpoint_folder.limit_parameters(folder):
         network = TimeMoENetwork(config)
         compression_block.apply_block(network, attentions(network), block, str(folder / "config.json"))
-    wanted = {name: value.shape for name, value in network.state_dict().items()}
-    missing, unknown = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
-    reshaped = sorted(name for name in set(wanted) & set(state) if state[name].shape != wanted[name])
+    shapes = {name: value.shape for name, value in network.state_dict().items()}
+    missing, unknown = sorted(set(shapes) - set(state)), sorted(set(state) - set(shapes))
+    reshaped = sorted(name for name in set(shapes) & set(state) if state[name].shape != shapes[name])
     if missing or unknown or reshaped:
         raise ModelError(
             f"{folder}: weights do not fit config.json: missing {missing[:5]}, not known {unknown[:5]}, of another "
@@ -102,8 +105,8 @@ def _config(folder: Path) -> tuple[dict[str, Any], Any]:
     """Return the shape, and the `compression` block of a compressed model (else None)."""
     saved, path = checkpoint_folder.read_config(folder, NAME), folder / "config.json"
     if saved.get("model_type") != MODEL_TYPE:
-        got = f"{path}: got model_type {saved.get('model_type')!r}, expected {MODEL_TYPE!r}"
-        raise ModelError(checkpoint_folder.of_other_family(got, NAME))
+        problem = f"{path}: got model_type {saved.get('model_type')!r}, expected {MODEL_TYPE!r}"
+        raise ModelError(checkpoint_folder.of_other_family(problem, NAME))
     fixed = FIXED | {"num_key_value_heads": saved.get("num_attention_heads")}
     if wrong := {key: saved[key] for key, value in fixed.items() if saved.get(key, value) != value}:
         raise ModelError(f"{path}: got {wrong}, expected { ({key: fixed[key] for key in wrong}) } as released")

@@ -35,13 +35,13 @@ def _continue_batch(
     network: TimeMoENetwork, values: torch.Tensor, start: torch.Tensor, horizon: int, lengths: Sequence[int]
 ) -> torch.Tensor:
     reader = Reader(network, start, values.shape[1] + horizon)
-    left, found = horizon, []
+    left, parts = horizon, []
     while left:
         number = max((i for i, length in enumerate(lengths) if length <= left), default=0)
         values = network.lm_heads[number](reader.read(values))[:, :left]
         left -= values.shape[1]
-        found.append(values)
-    return torch.cat(found, dim=1)
+        parts.append(values)
+    return torch.cat(parts, dim=1)
 
 
 class Reader:
@@ -61,9 +61,9 @@ class Reader:
         states = network.model.embed_layer(values)
         for index, block in enumerate(network.blocks):
             normed = block.input_layernorm(states)
-            query, key, value = block.self_attn.projected(normed, cos, sin)
-            keys, kept = self._store(index, key, value)
-            states = states + block.self_attn.attend(query, keys, kept, mask, causal=free and first == 0)
+            query, key, value = block.self_attn.project(normed, cos, sin)
+            keys, all_values = self._store(index, key, value)
+            states = states + block.self_attn.attend(query, keys, all_values, mask, causal=free and first == 0)
             states = states + block.ffn_layer(block.post_attention_layernorm(states))[0]
         self._seen = end
         last: torch.Tensor = network.model.norm(states[:, -1])
@@ -75,10 +75,10 @@ class Reader:
         The first pass returns its own keys and values, which are copied to the cache but not read back.
         """
         if not self._seen:
-            room = [one.new_empty(*one.shape[:2], self._room, one.shape[-1]) for one in (key, value)]
+            room = [tensor.new_empty(*tensor.shape[:2], self._room, tensor.shape[-1]) for tensor in (key, value)]
             self._caches.append((room[0], room[1]))
         at = slice(self._seen, self._seen + key.shape[2])
-        for cache, one in zip(self._caches[index], (key, value), strict=True):
-            cache[:, :, at] = one
+        for cache, tensor in zip(self._caches[index], (key, value), strict=True):
+            cache[:, :, at] = tensor
         keys, values = (cache[:, :, : at.stop] for cache in self._caches[index])
         return (key, value) if not self._seen else (keys, values)

@@ -86,7 +86,9 @@ class TimeMoE(Forecaster):
         from tsfmscope.tasks.models.time_moe.network import TimeMoENetwork
 
         full = checkpoint.make_config(config, cls.name)
-        return cls(checkpoint_folder.build(lambda: TimeMoENetwork(full).drawn(full["initializer_range"]), seed), full)
+        return cls(
+            checkpoint_folder.build(lambda: TimeMoENetwork(full).draw_weights(full["initializer_range"]), seed), full
+        )
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Self:

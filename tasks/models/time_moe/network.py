@@ -71,15 +71,15 @@ class SparseExperts(nn.Module):
     """Routed experts of each token, and one expert that all tokens share.
 
     The experts with the highest router probabilities are weighted by a softmax over all experts, which is not
-    renormalised. The shared expert is weighted by a sigmoid. Each routed expert is `inner / chosen` wide, so
+    renormalised. The shared expert is weighted by a sigmoid. Each routed expert is `inner / top_k` wide, so
     that the chosen ones together are as wide as the shared one (Shi et al. 2025, eqs. 5 to 8).
     """
 
-    def __init__(self, width: int, inner: int, experts: int, chosen: int) -> None:
+    def __init__(self, width: int, inner: int, experts: int, top_k: int) -> None:
         super().__init__()
-        self.chosen = chosen
+        self.top_k = top_k
         self.gate = nn.Linear(width, experts, bias=False)
-        self.experts = nn.ModuleList(Expert(width, inner // chosen) for _ in range(experts))
+        self.experts = nn.ModuleList(Expert(width, inner // top_k) for _ in range(experts))
         self.shared_expert = Expert(width, inner)
         self.shared_expert_gate = nn.Linear(width, 1, bias=False)
 
@@ -87,10 +87,10 @@ class SparseExperts(nn.Module):
         """Return the experts' output, and the router's logits [B, T, E]."""
         tokens = states.flatten(0, -2)
         routes = self.gate(tokens)
-        weights, picked = routes.softmax(dim=-1).topk(self.chosen, dim=-1)
+        weights, expert_ids = routes.softmax(dim=-1).topk(self.top_k, dim=-1)
         output = torch.sigmoid(self.shared_expert_gate(tokens)) * self.shared_expert(tokens)
         for number, expert in enumerate(self.experts):
-            token, rank = torch.where(picked == number)
+            token, rank = torch.where(expert_ids == number)
             output = output.index_add(0, token, expert(tokens[token]) * weights[token, rank, None])
         return output.view_as(states), routes.view(*states.shape[:-1], -1)
 
@@ -107,7 +107,7 @@ class Attention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, width) for _ in range(3))
         self.o_proj = nn.Linear(width, width, bias=False)
 
-    def projected(
+    def project(
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return rotated queries and keys, and values, [B, h, T, width of a head], of states [B, T, d]."""
@@ -131,7 +131,7 @@ class Attention(nn.Module):
     def forward(
         self, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        return self.attend(*self.projected(states, cos, sin), mask, causal=mask is None)
+        return self.attend(*self.project(states, cos, sin), mask, causal=mask is None)
 
 
 class Block(nn.Module):
@@ -191,7 +191,7 @@ class TimeMoENetwork(nn.Module):
         self.model = Decoder(shape)
         self.lm_heads = nn.ModuleList(OutputLayer(shape["hidden_size"], steps) for steps in shape["horizon_lengths"])
 
-    def drawn(self, std: float) -> Self:
+    def draw_weights(self, std: float) -> Self:
         """Draw the weights of all Linears as the release does (normal, biases 0); return the network."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -267,18 +267,18 @@ def causal_mask(
 
 def balance(
     routes: Sequence[Float[torch.Tensor, "window token expert"]],
-    chosen: int,
+    top_k: int,
     counted: Bool[torch.Tensor, "window token"],
 ) -> torch.Tensor:
     """Return the auxiliary loss that balances experts.
 
     It is E sum_e (share of tokens sent to e) (mean probability of e), over the counted tokens of all blocks
-    together. It is summed over the `chosen` ranks, as in the released code; Shi et al. 2025, eq. 11 divides
-    by their number. It equals `chosen` where all experts are used alike.
+    together. It is summed over the `top_k` ranks, as in the released code; Shi et al. 2025, eq. 11 divides
+    by their number. It equals `top_k` where all experts are used alike.
     """
-    logits = torch.cat([one[counted] for one in routes])  # [N, E]
-    chances = logits.softmax(dim=-1)
+    logits = torch.cat([route[counted] for route in routes])  # [N, E]
+    probabilities = logits.softmax(dim=-1)
     experts = logits.shape[-1]
-    picked = chances.topk(chosen, dim=-1).indices
-    shares = functional.one_hot(picked, experts).float().mean(dim=0)  # [k, E]
-    return (shares * chances.mean(dim=0)).sum() * experts
+    expert_ids = probabilities.topk(top_k, dim=-1).indices
+    shares = functional.one_hot(expert_ids, experts).float().mean(dim=0)  # [k, E]
+    return (shares * probabilities.mean(dim=0)).sum() * experts

@@ -44,8 +44,8 @@ def query_scale(attention: Any) -> Float32[np.ndarray, " key"]:
     """Return the factors that a TimesFmAttention applies to the dimensions of a query."""
     with torch.no_grad():
         ones = torch.ones(1, 1, 1, attention.head_dim, device=attention.scaling.device)
-        found: np.ndarray = attention._scale_query(ones).flatten().float().cpu().numpy()
-    return found
+        scale: np.ndarray = attention._scale_query(ones).flatten().float().cpu().numpy()
+    return scale
 
 
 def resize_scaled(attention: Any, widths: Widths) -> None:

@@ -74,7 +74,7 @@ def pad_to_patches(context: Float[np.ndarray, "window context"], size: int, long
     for row in np.flatnonzero((missing & ~masked).any(axis=1)):
         known = ~missing[row]
         values[row] = np.where(masked[row], 0.0, np.interp(at, at[known], values[row, known]))
-    values, masked, missing = (one[:, -longest:] for one in (values, masked, missing))
+    values, masked, missing = (array[:, -longest:] for array in (values, masked, missing))
     left = ((0, 0), (-values.shape[1] % size, 0))
     return Steps(
         np.pad(values, left), np.pad(masked, left, constant_values=True), np.pad(missing, left, constant_values=True)
@@ -88,9 +88,9 @@ def scale_by_first_patch(steps: Steps, size: int, tolerance: float) -> Patched:
     """
     patches, masks, observed = _patches(steps, size)
     enough = (~masks).sum(axis=2) >= ENOUGH
-    chosen = np.where(enough.any(axis=1), enough.argmax(axis=1), patches.shape[1] - 1)
+    patch_ids = np.where(enough.any(axis=1), enough.argmax(axis=1), patches.shape[1] - 1)
     rows = np.arange(len(patches))
-    _, loc, scale = _moments(patches[rows, chosen], masks[rows, chosen])
+    _, loc, scale = _moments(patches[rows, patch_ids], masks[rows, patch_ids])
     loc, scale = loc[:, None], np.maximum(scale, tolerance)[:, None]
     scaled = _keep_defined((patches - loc[:, :, None]) / scale[:, :, None], masks)
     shape = observed.shape
@@ -111,13 +111,13 @@ def scale_running(steps: Steps, size: int) -> Patched:
     values = (patches - centre[:, None, None]) / _safe(spread)[:, None, None]
     values = np.where(masks, 0.0, values)
     loc, scale = np.zeros((windows, tokens)), np.zeros((windows, tokens))
-    seen, mean, deviation = np.zeros(windows), np.zeros(windows), np.zeros(windows)
+    n_seen, mean, deviation = np.zeros(windows), np.zeros(windows), np.zeros(windows)
     for token in range(tokens):
         more, its_mean, its_deviation = _moments(values[:, token], masks[:, token])
-        total = np.maximum(seen + more, 1)
-        joint = (seen * mean + more * its_mean) / total
-        squares = seen * (deviation**2 + (mean - joint) ** 2) + more * (its_deviation**2 + (its_mean - joint) ** 2)
-        seen, mean, deviation = seen + more, joint, np.sqrt(squares / total)
+        total = np.maximum(n_seen + more, 1)
+        joint = (n_seen * mean + more * its_mean) / total
+        squares = n_seen * (deviation**2 + (mean - joint) ** 2) + more * (its_deviation**2 + (its_mean - joint) ** 2)
+        n_seen, mean, deviation = n_seen + more, joint, np.sqrt(squares / total)
         loc[:, token], scale[:, token] = mean, deviation
     scaled = _keep_defined((values - loc[:, :, None]) / _safe(scale)[:, :, None], masks)
     return Patched(scaled, masks, observed, centre[:, None] + spread[:, None] * loc, spread[:, None] * scale)
@@ -125,17 +125,19 @@ def scale_running(steps: Steps, size: int) -> Patched:
 
 def _patches(steps: Steps, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return values and masks [W, T, patch], and which patches contain an observed step [W, T]."""
-    values, masks, missing = (one.reshape(len(one), -1, size) for one in (steps.values, steps.masked, steps.missing))
+    values, masks, missing = (
+        array.reshape(len(array), -1, size) for array in (steps.values, steps.masked, steps.missing)
+    )
     return values, masks, np.asarray((~missing).any(axis=2))
 
 
 def _moments(values: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return number, mean and standard deviation (over n) of unmasked values, [W] each, 0 without any."""
     count = (~masks).sum(axis=1)
-    some = np.maximum(count, 1)
-    mean = np.where(masks, 0.0, values).sum(axis=1) / some
+    divisor = np.maximum(count, 1)
+    mean = np.where(masks, 0.0, values).sum(axis=1) / divisor
     squares = np.where(masks, 0.0, (values - mean[:, None]) ** 2).sum(axis=1)
-    return count, mean, np.sqrt(squares / some)
+    return count, mean, np.sqrt(squares / divisor)
 
 
 def _safe(scale: np.ndarray) -> np.ndarray:
@@ -143,5 +145,5 @@ def _safe(scale: np.ndarray) -> np.ndarray:
 
 
 def _keep_defined(scaled: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    kept: np.ndarray = np.where(masks, 0.0, np.clip(scaled, -LARGEST, LARGEST)).astype(np.float32)
-    return kept
+    clipped: np.ndarray = np.where(masks, 0.0, np.clip(scaled, -LARGEST, LARGEST)).astype(np.float32)
+    return clipped

@@ -79,8 +79,8 @@ class TimesFMFamily(Forecaster):
         config = checkpoint_folder.read_config(folder, cls.name)
         wrong = cls._find_problem(config)
         if config.get("model_type") != cls.model_type:
-            got = f"got model_type {config.get('model_type')!r}, expected {cls.model_type!r}"
-            wrong = checkpoint_folder.of_other_family(got, cls.name)
+            problem = f"got model_type {config.get('model_type')!r}, expected {cls.model_type!r}"
+            wrong = checkpoint_folder.of_other_family(problem, cls.name)
         if wrong:
             raise ModelError(f"{folder / 'config.json'}: {wrong}")
         return cls(
@@ -135,7 +135,7 @@ class TimesFMFamily(Forecaster):
         import torch
 
         steps = timesfm_patches.pad_to_patches(context.cpu().numpy(), self._size, self.max_context)
-        ready, device = self._patched(steps), self.network.device
+        ready, device = self._make_patches(steps), self.network.device
         answers = self._outputs(self._decode(*self._tensors(ready.patches, ready.masks)))  # [B, T, H, 1 + Q]
         past = np.where(steps.missing, np.nan, steps.values)
         known = np.concatenate((past, future.cpu().numpy().astype(np.float64)), axis=1)
@@ -144,12 +144,12 @@ class TimesFMFamily(Forecaster):
         scaled = (self._targets(known, past.shape[1]) - ready.loc[:, :, None]) / unit[:, :, None]
         target = torch.from_numpy(clip_float32(scaled)).to(device)  # [B, T, H]
         ratio = torch.from_numpy((ready.scale / unit).astype(np.float32)).to(device)
-        seen = ~torch.isnan(target) & torch.from_numpy(~ready.masks.all(axis=2)).to(device)[:, :, None]
-        errors = torch.where(seen, target, 0.0)[..., None] - answers * ratio[:, :, None, None]
+        is_observed = ~torch.isnan(target) & torch.from_numpy(~ready.masks.all(axis=2)).to(device)[:, :, None]
+        errors = torch.where(is_observed, target, 0.0)[..., None] - answers * ratio[:, :, None, None]
         levels = torch.tensor(self.network.config.quantiles, device=device)
         pinball = torch.maximum(levels * errors[..., 1:], (levels - 1) * errors[..., 1:]).mean(dim=-1)
-        losses = (errors[..., 0] ** 2 + pinball) * seen
-        loss: torch.Tensor = losses.sum() / seen.sum().clamp(min=1)
+        losses = (errors[..., 0] ** 2 + pinball) * is_observed
+        loss: torch.Tensor = losses.sum() / is_observed.sum().clamp(min=1)
         return loss
 
     @classmethod
@@ -189,7 +189,7 @@ class TimesFMFamily(Forecaster):
         """Return the network without its head."""
 
     @abstractmethod
-    def _patched(self, steps: Steps) -> Patched: ...
+    def _make_patches(self, steps: Steps) -> Patched: ...
 
     @abstractmethod
     def _decode(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
@@ -208,7 +208,7 @@ class TimesFMFamily(Forecaster):
         return int(self.network.config.patch_length)
 
     def _tokenize(self, windows: Windows) -> Tokens:
-        ready = self._patched(timesfm_patches.pad_to_patches(windows.context, self._size, self.max_context))
+        ready = self._make_patches(timesfm_patches.pad_to_patches(windows.context, self._size, self.max_context))
         kinds = np.where(ready.observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)
         return Tokens(
             arrays={
@@ -238,10 +238,10 @@ class TimesFMFamily(Forecaster):
         history, blocks = windows.context.astype(np.float64), []
         freq = np.full(len(windows), timesfm_patches.frequency(windows.freq), dtype=np.int64)
         for _ in range(0, windows.horizon, self.prediction_length):
-            ready = self._patched(timesfm_patches.pad_to_patches(history, self._size, self.max_context))
+            ready = self._make_patches(timesfm_patches.pad_to_patches(history, self._size, self.max_context))
             inputs = (ready.patches, ready.masks, freq)
             parts = [
-                self._run_network(*self._tensors(*(one[start : start + self.batch] for one in inputs)))
+                self._run_network(*self._tensors(*(array[start : start + self.batch] for array in inputs)))
                 for start in range(0, len(windows), self.batch)
             ]
             blocks.append(np.concatenate(parts) * ready.scale[:, -1, None, None] + ready.loc[:, -1, None, None])
@@ -249,23 +249,23 @@ class TimesFMFamily(Forecaster):
         values = np.concatenate(blocks, axis=1)[:, : windows.horizon, 1:]  # [W, H, Q]
         known = self.network.config.quantiles
         # Quantiles between two levels of the model lie on a line.
-        weights = np.array([np.interp(levels, known, one) for one in np.eye(len(known))])
-        found: np.ndarray = np.moveaxis(values @ weights, 2, 1)
+        weights = np.array([np.interp(levels, known, unit) for unit in np.eye(len(known))])
+        by_level: np.ndarray = np.moveaxis(values @ weights, 2, 1)
         if self._keeps_sign:
             negative = (windows.context[:, -self.max_context :] < 0).any(axis=1, keepdims=True)
-            found = np.where(np.expand_dims(negative, 2), found, np.maximum(found, 0.0))
-        return found
+            by_level = np.where(np.expand_dims(negative, 2), by_level, np.maximum(by_level, 0.0))
+        return by_level
 
     def _run_network(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> np.ndarray:
         """Return mean and quantiles after the last patch, in its loc and scale: [B, H, 1 + Q]."""
         import torch
 
         with torch.inference_mode():
-            found = self._outputs(self._decode(patches, masks, freq)[:, -1])
+            output = self._outputs(self._decode(patches, masks, freq)[:, -1])
             if self._averages_mirror_image:
                 other = self._outputs(self._decode(-patches, masks, freq)[:, -1])
-                found = (found - torch.cat((other[..., :1], other[..., 1:].flip(-1)), dim=-1)) / 2
-        answer: np.ndarray = found.double().cpu().numpy()
+                output = (output - torch.cat((other[..., :1], other[..., 1:].flip(-1)), dim=-1)) / 2
+        answer: np.ndarray = output.double().cpu().numpy()
         return answer
 
     def _tensors(self, patches: np.ndarray, masks: np.ndarray, freq: np.ndarray | None = None) -> list[torch.Tensor]:
@@ -273,14 +273,14 @@ class TimesFMFamily(Forecaster):
         import torch
 
         freq = np.zeros(len(patches), dtype=np.int64) if freq is None else freq
-        return [torch.from_numpy(np.array(one)).to(self.network.device) for one in (patches, masks, freq)]
+        return [torch.from_numpy(np.array(part)).to(self.network.device) for part in (patches, masks, freq)]
 
-    def _targets(self, known: np.ndarray, context: int) -> np.ndarray:
+    def _targets(self, steps: np.ndarray, context: int) -> np.ndarray:
         """Return the `prediction_length` steps after every patch of the context, [W, T, H].
 
         They are NaN where there are none.
         """
         horizon = self.prediction_length
-        padded = np.pad(known[:, : context + horizon], ((0, 0), (0, horizon)), constant_values=np.nan)
+        padded = np.pad(steps[:, : context + horizon], ((0, 0), (0, horizon)), constant_values=np.nan)
         ahead = np.lib.stride_tricks.sliding_window_view(padded, horizon, axis=1)
         return ahead[:, self._size : context + 1 : self._size]

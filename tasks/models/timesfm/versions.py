@@ -90,7 +90,7 @@ class TimesFM(TimesFMFamily):
     def _decoder(self) -> Any:
         return self.network.decoder
 
-    def _patched(self, steps: Steps) -> Patched:
+    def _make_patches(self, steps: Steps) -> Patched:
         return timesfm_patches.scale_by_first_patch(steps, self._size, self.network.config.tolerance)
 
     def _decode(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:
@@ -201,7 +201,7 @@ class TimesFM25(TimesFMFamily):
     def _decoder(self) -> Any:
         return self.network.model
 
-    def _patched(self, steps: Steps) -> Patched:
+    def _make_patches(self, steps: Steps) -> Patched:
         return timesfm_patches.scale_running(steps, self._size)
 
     def _decode(self, patches: torch.Tensor, masks: torch.Tensor, freq: torch.Tensor) -> torch.Tensor:

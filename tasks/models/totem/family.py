@@ -99,8 +99,8 @@ class Totem(Forecaster):
         folder = Path(folder)
         config = checkpoint_folder.read_config(folder, cls.name)
         if config.get("model_type") != cls.name:
-            got = f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, expected {cls.name!r}"
-            raise ModelError(checkpoint_folder.of_other_family(got, cls.name))
+            problem = f"{folder / 'config.json'}: got model_type {config.get('model_type')!r}, expected {cls.name!r}"
+            raise ModelError(checkpoint_folder.of_other_family(problem, cls.name))
         known = {key: config.get(key, default) for key, default in (dict.fromkeys(REQUIRED) | DEFAULTS).items()}
         if wrong := _find_problem(known):
             raise ModelError(f"{folder / 'config.json'}: {wrong}; fetch or save the checkpoint again")
@@ -169,31 +169,31 @@ class Totem(Forecaster):
             )
         network, device = self.network, self.network.device
         steps, observed, loc, scale = self._scale_context(context.cpu().numpy())
-        scaled, seen = (torch.from_numpy(part).to(device) for part in (steps, observed))
-        cells = seen.unflatten(1, (-1, FACTOR)).any(dim=-1)
-        found = network.vqvae.quantise(scaled)
+        scaled, is_observed = (torch.from_numpy(part).to(device) for part in (steps, observed))
+        cells = is_observed.unflatten(1, (-1, FACTOR)).any(dim=-1)
+        quantised = network.vqvae.quantise(scaled)
         if network.training and cells.any():
-            network.vqvae.place(found.encoded.detach()[cells])
+            network.vqvae.restart_unused_codes(quantised.encoded.detach()[cells])
         # The gradient passes the choice of a code.
-        through = found.encoded + (found.codes - found.encoded).detach()
+        through = quantised.encoded + (quantised.codes - quantised.encoded).detach()
         decoded = network.vqvae.decode(through)
-        towards = (found.codes - found.encoded.detach()).square()
-        commitment = (found.codes.detach() - found.encoded).square() * network.config.commitment_cost
-        vqvae = _mean((decoded - scaled).square(), seen) + _mean(towards + commitment, cells[..., None])
-        wanted = (future.cpu().numpy().astype(np.float64) - loc[:, None]) / scale[:, None]
-        wanted = np.clip(np.nan_to_num(wanted), -HUGE, HUGE).astype(np.float32)
-        target = torch.from_numpy(wanted).to(device)
-        errors = smooth_l1_loss(network(found.ids), target, beta=BETA, reduction="none")
+        towards = (quantised.codes - quantised.encoded.detach()).square()
+        commitment = (quantised.codes.detach() - quantised.encoded).square() * network.config.commitment_cost
+        vqvae = _mean((decoded - scaled).square(), is_observed) + _mean(towards + commitment, cells[..., None])
+        scaled_future = (future.cpu().numpy().astype(np.float64) - loc[:, None]) / scale[:, None]
+        scaled_future = np.clip(np.nan_to_num(scaled_future), -HUGE, HUGE).astype(np.float32)
+        target = torch.from_numpy(scaled_future).to(device)
+        errors = smooth_l1_loss(network(quantised.ids), target, beta=BETA, reduction="none")
         loss: torch.Tensor = vqvae + _mean(errors, ~torch.isnan(future.to(device)))
         return loss
 
     def _tokenize(self, windows: Windows) -> Tokens:
         steps, observed, loc, scale = self._scale_context(windows.context)
         codes = self._codes(steps)
-        seen = observed.reshape(len(observed), -1, FACTOR).any(axis=-1)
+        is_observed = observed.reshape(len(observed), -1, FACTOR).any(axis=-1)
         return Tokens(
             arrays={"codes": codes, "loc": clip_float32(loc), "scale": clip_float32(scale)},
-            kinds={"encoder": np.where(seen, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)},
+            kinds={"encoder": np.where(is_observed, TokenKind.OBSERVATION, TokenKind.PADDING).astype(np.int8)},
             types={"encoder": codes},
             series=windows.series,
             origin=windows.origin,

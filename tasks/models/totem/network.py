@@ -141,20 +141,20 @@ class VqVae(nn.Module):
         return torch.full_like(ids, len(ids)).scatter_reduce(0, kinds, ids, "amin")[kinds]
 
     @torch.no_grad()
-    def place(self, encoded: Float[torch.Tensor, "token code"]) -> None:
-        """Record which codes a training step uses, and place long unused ones on random vectors of `given`.
+    def restart_unused_codes(self, encoded: Float[torch.Tensor, "token code"]) -> None:
+        """Record which codes a training step uses, and set long unused ones to random vectors of `encoded`.
 
-        At first no code was used, so all are placed there. The authors do not do this. Their codebook starts
+        At first no code was used, so all are set to such vectors. The authors do not do this. Their codebook starts
         near 0, and in a training as short as ours few of its codes are ever nearest. Random restarts are from
         Dhariwal et al. 2020, section 2.2.
         """
         ids = self.nearest(encoded)
         share = torch.bincount(ids, minlength=len(self.usage)) * (len(self.usage) / len(ids))
         self.usage.mul_(DECAY).add_(share, alpha=1 - DECAY)
-        dead = self.usage < DEAD
-        chosen = torch.randint(len(encoded), (int(dead.sum()),)).to(encoded.device)
-        self.codebook.weight[dead] = encoded[chosen]
-        self.usage[dead] = 1.0
+        is_unused = self.usage < DEAD
+        rows = torch.randint(len(encoded), (int(is_unused.sum()),)).to(encoded.device)
+        self.codebook.weight[is_unused] = encoded[rows]
+        self.usage[is_unused] = 1.0
 
     def decode(self, codes: Float[torch.Tensor, "window token code"]) -> Float[torch.Tensor, "window step"]:
         """Return the steps of codes, four per code."""
@@ -206,8 +206,8 @@ class TotemNetwork(PreTrainedModel):
         super().__init__(config)
         tokens = config.context_length // FACTOR
         self.vqvae = VqVae(config)
-        apart = config.code_width != config.d_model
-        self.widen = nn.Linear(config.code_width, config.d_model) if apart else nn.Identity()
+        differs = config.code_width != config.d_model
+        self.widen = nn.Linear(config.code_width, config.d_model) if differs else nn.Identity()
         self.encoder = nn.ModuleList([TotemBlock(config) for _ in range(config.num_hidden_layers)])
         self.dropout = nn.Dropout(config.dropout)
         self.head = nn.Linear(tokens * config.d_model, config.prediction_length)

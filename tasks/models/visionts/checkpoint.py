@@ -37,8 +37,8 @@ def read(folder: Path, device: str, periodicity: int | None) -> Any:
         saved["periodicity"] = periodicity
     wrong = find_problem(saved)
     if saved.get("model_type") != MODEL_TYPE or ARCHITECTURE not in saved.get("architectures", []):
-        got = f"got model_type {saved.get('model_type')!r}, architectures {saved.get('architectures')}"
-        wrong = checkpoint_folder.of_other_family(f"{got}, expected {MODEL_TYPE!r}, {[ARCHITECTURE]}", NAME)
+        problem = f"got model_type {saved.get('model_type')!r}, architectures {saved.get('architectures')}"
+        wrong = checkpoint_folder.of_other_family(f"{problem}, expected {MODEL_TYPE!r}, {[ARCHITECTURE]}", NAME)
     if wrong:
         raise ModelError(f"{folder / 'config.json'}: {wrong}")
     network = checkpoint_folder.load_network(with_compression_block(ViTMAEForPreTraining, attentions), folder, device)
@@ -60,8 +60,8 @@ def make_network(config: Mapping[str, Any]) -> Any:
         for fixed in (embeddings.position_embeddings, decoder.decoder_pos_embed):
             grid = config["image_size"] // config["patch_size"]
             fixed.copy_(torch.from_numpy(positions_2d(grid, fixed.shape[-1])))
-        for drawn in (embeddings.cls_token, decoder.mask_token):
-            drawn.normal_(std=std)
+        for parameter in (embeddings.cls_token, decoder.mask_token):
+            parameter.normal_(std=std)
     return network
 
 
@@ -82,7 +82,7 @@ def positions_2d(grid: int, width: int) -> Float32[np.ndarray, "1 token width"]:
     frequencies = BASE ** -(np.arange(width // 4) / (width // 4))
     rows, columns = np.divmod(np.arange(grid**2), grid)
     angles = [np.outer(places, frequencies) for places in (columns, rows)]
-    patches = np.concatenate([part for one in angles for part in (np.sin(one), np.cos(one))], axis=1)
+    patches = np.concatenate([part for angle in angles for part in (np.sin(angle), np.cos(angle))], axis=1)
     return np.concatenate((np.zeros((1, width)), patches))[None].astype(np.float32)
 
 

@@ -106,11 +106,14 @@ class VisionTS(Forecaster):
         """
         from tsfmscope.tasks.models.visionts.image import PERIODS
 
-        asked = self.network.config.periodicity
-        named = {1, *(steps for periods in PERIODS.values() for steps in periods if steps <= context)}
-        wheres = [self._layout(context, horizon, period) for period in ([asked] if asked else sorted(named))]
+        fixed_period = self.network.config.periodicity
+        periods_in_context = {1, *(steps for periods in PERIODS.values() for steps in periods if steps <= context)}
+        layouts = [
+            self._layout(context, horizon, period)
+            for period in ([fixed_period] if fixed_period else sorted(periods_in_context))
+        ]
         return {
-            "encoder": min(int(self._observed_patches(np.ones((1, context), bool), where).sum()) for where in wheres)
+            "encoder": min(int(self._observed_patches(np.ones((1, context), bool), layout).sum()) for layout in layouts)
         }
 
     def weights(self) -> Iterator[WeightMatrix]:
@@ -154,12 +157,12 @@ class VisionTS(Forecaster):
             inputs = to_pixel_values(past[lengths == length, -length:])
             target = (later[lengths == length] - inputs.loc[:, None]) / inputs.scale[:, None]
             aim = torch.from_numpy(target.clip(-HUGE, HUGE).astype(np.float32)).to(device)
-            where = self._layout(length, later.shape[1], period if period <= length else 1)
-            answer = self._forecast_pixels(torch.from_numpy(inputs.values).to(device), where)
+            layout = self._layout(length, later.shape[1], period if period <= length else 1)
+            answer = self._forecast_pixels(torch.from_numpy(inputs.values).to(device), layout)
             known = ~torch.isnan(aim)
             losses.append(functional.huber_loss(answer[known], aim[known], reduction="none"))
-        found = torch.cat(losses)
-        loss: torch.Tensor = found.sum() / max(len(found), 1)
+        errors = torch.cat(losses)
+        loss: torch.Tensor = errors.sum() / max(len(errors), 1)
         return loss
 
     def _tokenize(self, windows: Windows) -> Tokens:
@@ -168,16 +171,16 @@ class VisionTS(Forecaster):
         from tsfmscope.tasks.models.visionts.image import draw_patches, to_pixel_values
 
         inputs = to_pixel_values(windows.context)
-        wheres = self._layouts(windows, inputs.start)
-        count, pixels = max(len(where.visible) for where in [*wheres, self._full(windows)]), wheres[0].patch ** 2
+        layouts = self._layouts(windows, inputs.start)
+        count, pixels = max(len(layout.visible) for layout in [*layouts, self._full(windows)]), layouts[0].patch ** 2
         patches = np.zeros((len(windows), count, pixels), dtype=np.float32)
         ids = np.full((len(windows), count), -1, dtype=np.int32)
         kinds = np.full((len(windows), 1 + count), TokenKind.PADDING, dtype=np.int8)
-        for where, at in _group_by_layout(wheres).items():
-            rows, shown = slice(count - len(where.visible), count), inputs.values[at, -where.length :]
-            patches[at, rows] = draw_patches(torch.from_numpy(shown), where).numpy()
-            ids[at, rows] = where.visible
-            valued = self._observed_patches(inputs.observed[at, -where.length :], where)
+        for layout, at in _group_by_layout(layouts).items():
+            rows, steps = slice(count - len(layout.visible), count), inputs.values[at, -layout.length :]
+            patches[at, rows] = draw_patches(torch.from_numpy(steps), layout).numpy()
+            ids[at, rows] = layout.visible
+            valued = self._observed_patches(inputs.observed[at, -layout.length :], layout)
             kinds[at, 1 + rows.start :] = np.where(valued, TokenKind.OBSERVATION, TokenKind.PADDING)
             kinds[at, rows.start] = TokenKind.REG
         return Tokens(
@@ -213,29 +216,29 @@ class VisionTS(Forecaster):
         self.network.eval()
         inputs = to_pixel_values(windows.context)
         point = np.empty((len(windows), windows.horizon))
-        for where, group in _group_by_layout(self._layouts(windows, inputs.start)).items():
+        for layout, group in _group_by_layout(self._layouts(windows, inputs.start)).items():
             for first in range(0, len(group), self.batch):
                 at = group[first : first + self.batch]
-                steps = torch.from_numpy(inputs.values[at, -where.length :]).to(self.network.device)
+                steps = torch.from_numpy(inputs.values[at, -layout.length :]).to(self.network.device)
                 with torch.inference_mode():
-                    point[at] = self._forecast_pixels(steps, where).double().cpu().numpy()
+                    point[at] = self._forecast_pixels(steps, layout).double().cpu().numpy()
         values = point * inputs.scale[:, None] + inputs.loc[:, None]
         return np.repeat(values[:, None], len(levels), axis=1)  # [W, Q, H]
 
-    def _forecast_pixels(self, steps: torch.Tensor, where: Layout) -> Float[torch.Tensor, "window horizon"]:
+    def _forecast_pixels(self, steps: torch.Tensor, layout: Layout) -> Float[torch.Tensor, "window horizon"]:
         """Return the forecast in pixel values, of contexts [B, C] in pixel values."""
         import torch
 
         from tsfmscope.tasks.models.visionts.image import draw_patches, read_off
 
-        ids = torch.from_numpy(where.visible).to(steps.device)
-        encoded = self._encode(draw_patches(steps, where), ids.expand(len(steps), -1))
-        masked = torch.ones(where.grid**2, dtype=torch.bool, device=steps.device)
+        ids = torch.from_numpy(layout.visible).to(steps.device)
+        encoded = self._encode(draw_patches(steps, layout), ids.expand(len(steps), -1))
+        masked = torch.ones(layout.grid**2, dtype=torch.bool, device=steps.device)
         masked[ids] = False
         # Patch -> its index when visible patches come first, then masked ones.
         restore = torch.cat((ids, masked.nonzero()[:, 0])).argsort()
         logits = self.network.decoder(encoded, restore.expand(len(steps), -1)).logits
-        return read_off(logits, where, self.network.config.num_channels)
+        return read_off(logits, layout, self.network.config.num_channels)
 
     def _encode(self, patches: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Return the encoder's normed output [B, 1 + V, d].
@@ -256,8 +259,8 @@ class VisionTS(Forecaster):
         # Rows of padding, which come before CLS.
         before = (ids < 0).sum(dim=1, keepdim=True)
         rows = torch.arange(1 + ids.shape[1], device=device)
-        moved = torch.where(rows < before, rows + 1, torch.where(rows == before, 0, rows))
-        states = torch.cat((start, embedded), dim=1).gather(1, moved[..., None].expand(-1, -1, embedded.shape[-1]))
+        order = torch.where(rows < before, rows + 1, torch.where(rows == before, 0, rows))
+        states = torch.cat((start, embedded), dim=1).gather(1, order[..., None].expand(-1, -1, embedded.shape[-1]))
         mask = None
         if bool((before > 0).any()):
             mask = torch.zeros(len(ids), 1, 1, len(rows), device=device)
@@ -267,21 +270,21 @@ class VisionTS(Forecaster):
         output: torch.Tensor = vit.layernorm(states)
         return output
 
-    def _observed_patches(self, observed: np.ndarray, where: Layout) -> np.ndarray:
+    def _observed_patches(self, observed: np.ndarray, layout: Layout) -> np.ndarray:
         """Return which visible patches [W, V] an observed step of contexts [W, C] is drawn on."""
         import torch
 
         from tsfmscope.tasks.models.visionts.image import draw_patches
 
-        found: np.ndarray = (
-            (draw_patches(torch.from_numpy(observed).float(), where, repeat=False) > 0).any(dim=-1).numpy()
+        is_observed: np.ndarray = (
+            (draw_patches(torch.from_numpy(observed).float(), layout, repeat=False) > 0).any(dim=-1).numpy()
         )
-        return found
+        return is_observed
 
     def _layouts(self, windows: Windows, start: Int32[np.ndarray, " window"]) -> list[Layout]:
         # A context without observed steps is drawn as one step of 0.
         lengths = np.maximum(windows.context.shape[1] - start, 1).tolist()
-        return [self._layout(one, windows.horizon, self._period(windows, one)) for one in lengths]
+        return [self._layout(length, windows.horizon, self._period(windows, length)) for length in lengths]
 
     def _full(self, windows: Windows) -> Layout:
         context = windows.context.shape[1]
@@ -303,8 +306,8 @@ class VisionTS(Forecaster):
 
         if self.network.config.periodicity:
             return int(self.network.config.periodicity)
-        held = [period for period in TRAINED if 2 * period <= context] or [1]
-        return held[int(torch.randint(len(held), ()))]
+        candidates = [period for period in TRAINED if 2 * period <= context] or [1]
+        return candidates[int(torch.randint(len(candidates), ()))]
 
 
 def _largest_filled_context(context: np.ndarray) -> Int64[np.ndarray, " window"]:
@@ -315,13 +318,13 @@ def _largest_filled_context(context: np.ndarray) -> Int64[np.ndarray, " window"]
     steps = context.shape[1]
     halves = np.array(sorted({max(steps >> power, 1) for power in range(steps.bit_length())}))
     filled = np.where(np.isnan(context).all(axis=1), 1, steps - (~np.isnan(context)).argmax(axis=1))
-    found: np.ndarray = halves[np.searchsorted(halves, filled, side="right") - 1]
-    return found
+    largest: np.ndarray = halves[np.searchsorted(halves, filled, side="right") - 1]
+    return largest
 
 
-def _group_by_layout(wheres: list[Layout]) -> dict[Layout, np.ndarray]:
+def _group_by_layout(layouts: list[Layout]) -> dict[Layout, np.ndarray]:
     """Return layout -> the windows that have it."""
-    found: dict[Layout, list[int]] = {}
-    for number, where in enumerate(wheres):
-        found.setdefault(where, []).append(number)
-    return {where: np.array(numbers) for where, numbers in found.items()}
+    numbers_by_layout: dict[Layout, list[int]] = {}
+    for number, layout in enumerate(layouts):
+        numbers_by_layout.setdefault(layout, []).append(number)
+    return {layout: np.array(numbers) for layout, numbers in numbers_by_layout.items()}

@@ -89,9 +89,9 @@ def layout(length: int, horizon: int, period: int, *, grid: int, patch: int) -> 
     image ends before the horizon, where the release forecasts too few steps. Then more whole periods are put
     before it.
     """
-    asked = -(-horizon // period)
-    columns = max(-(-length // period), -(-asked // (grid - 1)))
-    share = (columns * period) / (columns * period + asked * period)
+    n_future_columns = -(-horizon // period)
+    columns = max(-(-length // period), -(-n_future_columns // (grid - 1)))
+    share = (columns * period) / (columns * period + n_future_columns * period)
     shown = max(int(share * grid * ALIGN_CONST), 1)
     return Layout(length, horizon, period, columns * period - length, columns, shown, grid, patch)
 
@@ -119,8 +119,8 @@ def _periods(freq: str) -> tuple[int, ...]:
         # pandas renamed H, M, Y and others; files may have the old names.
         warnings.simplefilter("ignore", FutureWarning)
         offset = to_offset(freq)
-    named = PERIODS.get(norm_freq_str(offset.name), ())
-    return tuple(steps // offset.n for steps in named if steps % offset.n == 0)
+    periods = PERIODS.get(norm_freq_str(offset.name), ())
+    return tuple(steps // offset.n for steps in periods if steps % offset.n == 0)
 
 
 def to_pixel_values(context: Float[np.ndarray, "window step"]) -> Scaled:
@@ -145,34 +145,34 @@ def to_pixel_values(context: Float[np.ndarray, "window step"]) -> Scaled:
 
 
 def draw_patches(
-    steps: Float[torch.Tensor, "window step"], where: Layout, *, repeat: bool = True
+    steps: Float[torch.Tensor, "window step"], layout: Layout, *, repeat: bool = True
 ) -> Float[torch.Tensor, "window token pixel"]:
     """Return the visible patches of contexts, each [patch * patch], row by row; all channels are equal.
 
     repeat: whether the first step is repeated before the context; else zeros are put there.
     """
     first = steps[:, :1] if repeat else torch.zeros_like(steps[:, :1])
-    padded = torch.cat((first.expand(-1, where.left), steps), dim=1)
-    folded = padded.view(len(steps), 1, where.columns, where.period).transpose(2, 3)
-    image = _resize(folded, where.size, where.shown * where.patch)  # [B, 1, S, S']
-    parts = image.view(len(steps), where.grid, where.patch, where.shown, where.patch)
+    padded = torch.cat((first.expand(-1, layout.left), steps), dim=1)
+    folded = padded.view(len(steps), 1, layout.columns, layout.period).transpose(2, 3)
+    image = _resize(folded, layout.size, layout.shown * layout.patch)  # [B, 1, S, S']
+    parts = image.view(len(steps), layout.grid, layout.patch, layout.shown, layout.patch)
     return parts.transpose(2, 3).flatten(3).flatten(1, 2)
 
 
 def read_off(
-    patches: Float[torch.Tensor, "window token pixel"], where: Layout, channels: int
+    patches: Float[torch.Tensor, "window token pixel"], layout: Layout, channels: int
 ) -> Float[torch.Tensor, "window horizon"]:
     """Return the horizon's steps from all patches of an image.
 
     Each patch is [patch * patch * channels], channels last; their mean is taken.
     """
-    parts = patches.view(len(patches), where.grid, where.grid, where.patch, where.patch, channels).mean(dim=-1)
-    image = parts.transpose(2, 3).reshape(len(patches), 1, where.size, where.size)
-    scale = where.columns / (where.shown * where.patch)
-    unfolded = _resize(image, where.period, round(where.size * scale))
+    parts = patches.view(len(patches), layout.grid, layout.grid, layout.patch, layout.patch, channels).mean(dim=-1)
+    image = parts.transpose(2, 3).reshape(len(patches), 1, layout.size, layout.size)
+    scale = layout.columns / (layout.shown * layout.patch)
+    unfolded = _resize(image, layout.period, round(layout.size * scale))
     steps = unfolded[:, 0].transpose(1, 2).flatten(1)
-    first = where.left + where.length
-    return steps[:, first : first + where.horizon]
+    first = layout.left + layout.length
+    return steps[:, first : first + layout.horizon]
 
 
 def _resize(image: torch.Tensor, height: int, width: int) -> torch.Tensor:

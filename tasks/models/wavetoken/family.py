@@ -139,7 +139,7 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         Both lengths are first rounded up to a multiple of `bins.cell`. No decoder row reads the last
         coefficient.
         """
-        return {"encoder": self._whole(min(context, self.max_context)), "decoder": self._whole(horizon) - 1}
+        return {"encoder": self._round_up(min(context, self.max_context)), "decoder": self._round_up(horizon) - 1}
 
     def loss(self, context: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
         """Return the cross entropy of the future's ids.
@@ -209,11 +209,11 @@ class WaveToken(shared.T5Ids, shared.T5Family):
             series = self.bins.series(self.bins.centres(np.maximum(sampled - SPECIAL, 0)))
             paths.append(series * scale[:, None, None] + loc[:, None, None])  # [W, S, P]
             history = np.concatenate((history, np.median(paths[-1], axis=1)), axis=1)
-        whole = np.concatenate(paths, axis=2)[:, :, : windows.horizon]
-        quantiles: np.ndarray = np.moveaxis(np.quantile(whole, levels, axis=1), 0, 1)
+        joined = np.concatenate(paths, axis=2)[:, :, : windows.horizon]
+        quantiles: np.ndarray = np.moveaxis(np.quantile(joined, levels, axis=1), 0, 1)
         return quantiles
 
-    def _whole(self, steps: int) -> int:
+    def _round_up(self, steps: int) -> int:
         return -(-steps // self.bins.cell) * self.bins.cell
 
     def _context(self, context: np.ndarray, loc: np.ndarray, scale: np.ndarray) -> Coded:
@@ -222,13 +222,15 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         `reads` is the attention mask.
         """
         steps = context[:, -self.max_context :]
-        length = self._whole(steps.shape[1])
+        length = self._round_up(steps.shape[1])
         steps = np.pad(steps, ((0, 0), (length - steps.shape[1], 0)), constant_values=np.nan)
         values = (steps.astype(np.float64) - loc[:, None]) / scale[:, None]
         ids, reads = np.full((len(values), length + 1), PAD), np.zeros((len(values), length + 1), dtype=bool)
         whole = reads.copy()
         observed = ~np.isnan(values)
-        lengths = np.array([self._whole(length - int(row.argmax())) if row.any() else 0 for row in observed], dtype=int)
+        lengths = np.array(
+            [self._round_up(length - int(row.argmax())) if row.any() else 0 for row in observed], dtype=int
+        )
         # Windows whose first observed step is in the same cell.
         for size in np.unique(lengths[lengths > 0]):
             rows = np.flatnonzero(lengths == size)
@@ -239,7 +241,7 @@ class WaveToken(shared.T5Ids, shared.T5Family):
         return Coded(ids, reads, whole)
 
     def _future(self, future: np.ndarray, loc: np.ndarray, scale: np.ndarray) -> Coded:
-        steps = np.pad(future, ((0, 0), (0, self._whole(future.shape[1]) - future.shape[1])), constant_values=np.nan)
+        steps = np.pad(future, ((0, 0), (0, self._round_up(future.shape[1]) - future.shape[1])), constant_values=np.nan)
         return self._encode_values((steps.astype(np.float64) - loc[:, None]) / scale[:, None])
 
     def _encode_values(self, values: Float[np.ndarray, "window step"]) -> Coded:

@@ -73,8 +73,8 @@ class WaveletBins:
 
     def centres(self, bins: Int[np.ndarray, "*window step"]) -> Float[np.ndarray, "*window step"]:
         """Return the centres of bins."""
-        found: np.ndarray = np.linspace(self.low, self.high, self.count)[bins]
-        return found
+        values: np.ndarray = np.linspace(self.low, self.high, self.count)[bins]
+        return values
 
     def _parts(self, series: np.ndarray, filters: Any) -> list[np.ndarray]:
         import pywt
@@ -97,7 +97,7 @@ class WaveletBins:
         wavelet = pywt.Wavelet(self.wavelet)
         if not magnitude:
             return wavelet
-        bank = [np.abs(one).tolist() for one in wavelet.filter_bank]
+        bank = [np.abs(filter_values).tolist() for filter_values in wavelet.filter_bank]
         return pywt.Wavelet("reading", filter_bank=bank)
 
 
@@ -126,6 +126,6 @@ def fill_missing(values: Float[np.ndarray, "window step"]) -> Float[np.ndarray, 
     """
     out, steps = np.array(values, dtype=np.float64), np.arange(values.shape[1])
     for window in np.flatnonzero(np.isnan(out).any(axis=1)):
-        seen = ~np.isnan(out[window])
-        out[window] = np.interp(steps, steps[seen], out[window, seen]) if seen.any() else 0.0
+        is_observed = ~np.isnan(out[window])
+        out[window] = np.interp(steps, steps[is_observed], out[window, is_observed]) if is_observed.any() else 0.0
     return out

@@ -113,7 +113,7 @@ def load_own(
     missing: dict[str, int] = {}
     notes: list[str] = []
     for file in files:
-        series, unusable, file_notes = _of_file(file, name)
+        series, unusable, file_notes = _read_file(file, name)
         notes += file_notes
         prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
         series_of_files += [dataclasses.replace(item, series=prefix + item.series) for item, _ in series]
@@ -143,14 +143,14 @@ def load_frame(
 
     Raises DataError, naming the column, for a table that is not in one of these layouts.
     """
-    pairs, notes = _of_frame(frame, Path("DataFrame"), name)
+    pairs, notes = _read_frame(frame, Path("DataFrame"), name)
     selected = select((item for item, _ in pairs), min_length=min_length, sample=sample)
     names = {item.series for item in selected.series}
     missing = {item.series: n for item, n in pairs if n and item.series in names}
     return LoadedSeries(selected.series, selected.skipped, selected.available, missing, notes)
 
 
-def _of_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip], list[str]]:
+def _read_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip], list[str]]:
     """Read one file.
 
     Returns pairs of a series and its number of missing times, the series that the pipeline's reader finds
@@ -160,7 +160,7 @@ def _of_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip
         raise DataError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}; convert it to one")
     if path.suffix != ".parquet":
         frame, decimal = _csv(path)
-        series, notes = _of_frame(frame, path, name, decimal)
+        series, notes = _read_frame(frame, path, name, decimal)
         return series, [], notes
     try:
         if set(pq.read_schema(path).names) >= OURS:
@@ -170,7 +170,7 @@ def _of_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip
         frame = pq.ParquetFile(path).read().to_pandas()
     except DAMAGED as error:
         raise DataError(f"{path}: expected a Parquet file, got {_short(error)}") from error
-    series, notes = _of_frame(frame, path, name)
+    series, notes = _read_frame(frame, path, name)
     return series, [], notes
 
 
@@ -228,7 +228,7 @@ def _characters(path: Path) -> int:
         return sum(map(len, iter(lambda: file.read(CHUNK), b"")))
 
 
-def _of_frame(
+def _read_frame(
     frame: pd.DataFrame, path: Path, name: str, decimal: str = "."
 ) -> tuple[list[tuple[Series, int]], list[str]]:
     """Extract the series of a table with one row per time.

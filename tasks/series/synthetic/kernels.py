@@ -79,7 +79,7 @@ class Composition(NamedTuple):
             joined = joined * leaf.kernel() if product else joined + leaf.kernel()
         return joined
 
-    def multiplied_out(self) -> Iterator[tuple[Leaf, ...]]:
+    def expand_products(self) -> Iterator[tuple[Leaf, ...]]:
         """Yield the products of leaves whose sum is the kernel.
 
         Each leaf that was added is multiplied with all later leaves that multiply.

@@ -120,7 +120,7 @@ def draw_at(indices: Sequence[int], seed: int, length: int = LENGTH, max_kernels
     seeds = series_seeds(seed, indices)
     kernels = compositions(seeds, max_kernels, length)
     expressions = [composition.expression for composition in kernels]
-    terms = [[term(leaves) for leaves in composition.multiplied_out()] for composition in kernels]
+    terms = [[term(leaves) for leaves in composition.expand_products()] for composition in kernels]
     return list(map(Drawn, expressions, seeds, _float32(terms, expressions, seeds, length)))
 
 

@@ -51,13 +51,13 @@ class CorpusOptions:
 
 def load_real(names: Iterable[str]) -> list[Series]:
     """Load the real series of the mixtures: Parquet files, or names after "bundled:"."""
-    found: list[Series] = []
+    all_series: list[Series] = []
     for name in names:
         if name.startswith(REAL_PREFIX):
-            found += load_bundled(name.removeprefix(REAL_PREFIX))
+            all_series += load_bundled(name.removeprefix(REAL_PREFIX))
         else:
-            found += load_parquet(Path(name)).series
-    return found
+            all_series += load_parquet(Path(name)).series
+    return all_series
 
 
 def shard_tables(
@@ -76,20 +76,20 @@ def shard_tables(
         yield _for_gluonts(rows) if for_gluonts else series_table(rows)
 
 
-def _blocks(options: CorpusOptions, whole: range, real: Sequence[Series]) -> Iterator[list[Series]]:
+def _blocks(options: CorpusOptions, series_range: range, real: Sequence[Series]) -> Iterator[list[Series]]:
     law = None
     if options.tsmixup:
-        law = MixtureLaw([*[options.length] * options.pool, *(len(one.values) for one in real)])
-    for first in range(whole.start, whole.stop, BLOCK):
-        indices = range(first, min(first + BLOCK, whole.stop))
+        law = MixtureLaw([*[options.length] * options.pool, *(len(series.values) for series in real)])
+    for first in range(series_range.start, series_range.stop, BLOCK):
+        indices = range(first, min(first + BLOCK, series_range.stop))
         # The name in the third argument gives seeds that no other stream uses, so a seed serves as
         # the random number and no generator is needed.
         chances = series_seeds(options.seed, indices, "tsmixup or kernelsynth")
-        mixed = [index for index, one in zip(indices, chances, strict=True) if one < options.tsmixup * 2**63]
+        mixed = [index for index, seed in zip(indices, chances, strict=True) if seed < options.tsmixup * 2**63]
         plain = sorted(set(indices) - set(mixed))
         rows = {
-            index: as_series("kernelsynth", "synthetic", index, one)
-            for index, one in zip(plain, _kernelsynth(plain, options.seed, options), strict=True)
+            index: as_series("kernelsynth", "synthetic", index, draw)
+            for index, draw in zip(plain, _kernelsynth(plain, options.seed, options), strict=True)
         }
         rows |= _mixtures(mixed, options, law, real) if law else {}
         yield [rows[index] for index in indices]
@@ -104,12 +104,12 @@ def _mixtures(
 ) -> dict[int, Series]:
     streams, seeds = Streams(), series_seeds(options.seed, indices, "tsmixup")
     mixtures = [law.draw(streams.values(seed)) for seed in seeds]
-    picked = sorted({int(place) for one in mixtures for place in one.picked if place < options.pool})
+    pool_ids = sorted({int(pool_id) for mixture in mixtures for pool_id in mixture.picked if pool_id < options.pool})
     pool = {
-        place: as_series("kernelsynth", "", place, one)
-        for place, one in zip(picked, _kernelsynth(picked, pool_seed(options.seed), options), strict=True)
+        pool_id: as_series("kernelsynth", "", pool_id, draw)
+        for pool_id, draw in zip(pool_ids, _kernelsynth(pool_ids, pool_seed(options.seed), options), strict=True)
     }
-    found = {}
+    series = {}
     for index, seed, mixture in zip(indices, seeds, mixtures, strict=True):
         parts = [pool[p] if p < options.pool else real[p - options.pool] for p in mixture.picked.tolist()]
         text = " + ".join(
@@ -117,8 +117,8 @@ def _mixtures(
             for weight, part, start in zip(mixture.weights, parts, mixture.starts, strict=True)
         )
         values = mixture.of([part.values for part in parts])
-        found[index] = Series("tsmixup", f"tsmixup-{index:06d}", values, "mixed", seed=seed, provenance=text)
-    return found
+        series[index] = Series("tsmixup", f"tsmixup-{index:06d}", values, "mixed", seed=seed, provenance=text)
+    return series
 
 
 def pool_seed(seed: int) -> int:

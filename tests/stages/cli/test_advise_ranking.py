@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tsfmscope.stages.cli.app import app
-from tsfmscope.stages.cli.ranking import Candidate, Criteria, LastLayer, _filled, _in_order, _row
+from tsfmscope.stages.cli.ranking import Candidate, Criteria, LastLayer, _row, assign_ranks, select_filled
 from tsfmscope.stages.config.params import ParamsError, load
 from tsfmscope.stages.pipeline.contexts import Observed
 
@@ -52,7 +52,7 @@ def candidates(by: Any) -> list[dict[str, Any]]:
         for name, values in states.items()
     ]
     options = load(ROOT / "params.yaml").geometry.model_dump(exclude={"rows", "cai"})
-    return _in_order([_row(each, N, by, 0, options) for each in measured], by)
+    return assign_ranks([_row(each, N, by, 0, options) for each in measured], by)
 
 
 def test_a_candidate_nearest_its_null_comes_first_though_it_is_third_by_the_printed_cosine() -> None:
@@ -70,11 +70,11 @@ def test_candidates_tie_within_two_standard_deviations_of_their_difference() -> 
         return {"model": name, "score": score, "zeta_sd": sd}
 
     rows = [row("c", -0.5, 0.03), row("none", None, None), row("a", -0.40, 0.03), row("b", -0.45, 0.04)]
-    found = [(one["model"], one["rank"], one["is_tied"]) for one in _in_order(rows, "zeta")]
+    found = [(one["model"], one["rank"], one["is_tied"]) for one in assign_ranks(rows, "zeta")]
     # 0.05 < 2 hypot(0.03, 0.04) = 0.1 twice; a and c differ by 0.1 > 2 hypot(0.03, 0.03) = 0.085
     assert found == [("a", 1, True), ("b", 1, True), ("c", 2, False), ("none", None, False)]
     alike = [row("a", -0.4, None), row("b", -0.4, None), row("c", -0.41, None)]
-    assert [(one["rank"], one["is_tied"]) for one in _in_order(alike, "zeta")] == [(1, True), (1, True), (3, False)]
+    assert [(one["rank"], one["is_tied"]) for one in assign_ranks(alike, "zeta")] == [(1, True), (1, True), (3, False)]
 
 
 def run(*arguments: str) -> Result:
@@ -108,11 +108,11 @@ def test_fewer_than_two_candidates_that_a_series_fills_are_refused() -> None:
 
 def test_a_context_that_just_fits_is_ranked_and_one_step_more_is_not() -> None:
     seen = [Candidate("a", context, longest=309) for context in (64, 128, 309, 310)]
-    kept, unfilled, longest = _filled(seen)
+    kept, unfilled, longest = select_filled(seen)
     assert ([one.context for one in kept], unfilled, longest) == ([64, 128, 309], [310], 309)
-    assert _filled(seen[:2]) == (seen[:2], [], 309)
+    assert select_filled(seen[:2]) == (seen[:2], [], 309)
     with pytest.raises(ParamsError, match="that leaves 1 of 2 candidates"):
-        _filled(seen[2:])
+        select_filled(seen[2:])
 
 
 def test_another_seed_draws_other_tokens_and_clusters_and_the_same_seed_the_same_bytes() -> None:

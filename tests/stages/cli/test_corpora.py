@@ -64,9 +64,9 @@ def test_shards_are_cut_by_index_and_more_series_keep_the_whole_ones() -> None:
 @pytest.mark.parametrize(
     ("changes", "series", "message"),
     [
-        ({"seed": 2}, 500, "holds a corpus with seed 1, asked for 2; name another folder"),
-        ({"format": "arrow"}, 500, "holds a corpus with format 'parquet', asked for 'arrow'"),
-        ({}, 499, "holds a corpus of 500 series, asked for 499; ask for at least as many"),
+        ({"seed": 2}, 500, "contains a corpus with seed 1, requested 2; name another folder"),
+        ({"format": "arrow"}, 500, "contains a corpus with format 'parquet', requested 'arrow'"),
+        ({}, 499, "contains a corpus of 500 series, requested 499; request at least as many"),
     ],
 )
 def test_a_folder_with_another_corpus_is_left_as_it_is(

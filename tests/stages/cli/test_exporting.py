@@ -35,7 +35,7 @@ def params() -> Params:
 def compressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, model = tmp_path_factory.mktemp("model") / "bolt", ChronosBolt.new(SHAPE, seed=0)
     for layer in model.attentions():
-        layer.write(layer.read().sliced(Widths(3, 2)))
+        layer.write(layer.read().slice_heads(Widths(3, 2)))
     model.compression = {"widths": shapes(model.attentions())}
     save(model, folder)
     return folder

@@ -54,7 +54,7 @@ def test_plan_reports_the_observed_steps_of_every_context_and_what_is_not_at_han
     assert f"{100 - horizon} / {100 - horizon}" in line
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("context 400: no series fills it in ")]
     assert "nile" in line.split(" in ")[1].split(", ")
-    assert "not at hand, so their contexts are not known: mine" in done.stdout
+    assert "not on this machine, so their contexts are unknown: mine" in done.stdout
     document = json.loads(run("plan", "--json").stdout)
     assert document["absent"] == ["mine"]
     assert {"study": "own", "models": 2, "datasets": 2, "conditions": 1, "cells": 4} in document["studies"]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from tests.stages.test_statistics import QUICK, opened, tables
 from tsfmscope.stages.cli.app import app
-from tsfmscope.stages.cli.ranking import Candidate, _left_out
+from tsfmscope.stages.cli.ranking import Candidate, count_skipped
 from tsfmscope.stages.cli.ranking_trust import beats_chance, verdict
 from tsfmscope.stages.pipeline.inference import infer
 from tsfmscope.store import catalogue, files
@@ -79,7 +79,7 @@ def test_the_order_is_that_of_look_on_the_last_layer_and_without_results_trust_i
     assert {(row["model"], row["context"]) for row in found["candidates"]} == {
         (m, c) for m in MODELS for c in (64, 128)
     }
-    assert found["trust"] is None and "there is no data/results.duckdb; `make repro` makes it" in found["verdict"]
+    assert found["trust"] is None and "data/results.duckdb does not exist; `make repro` makes it" in found["verdict"]
     assert {row["n_tokens"] for row in found["candidates"]} == {400}
     for row in (one for one in found["candidates"] if one["context"] == 128):
         arguments = ("mine.csv", "--context", "128", "--rows", "400", "--horizon", "16", "--json")
@@ -112,7 +112,7 @@ def test_reasons_that_hold_at_some_contexts_only_say_so() -> None:
     short, long = {"constant": 1}, {"constant": 1, "too few": 2}
     seen = [Candidate(model, at, skipped=long if at == 128 else short) for model in "ab" for at in (64, 128)]
     failed = Candidate("c", 256, error=ModelError("gone"))
-    assert _left_out([*seen, failed]) == {"constant": 1, "too few, at context 128": 2}
+    assert count_skipped([*seen, failed]) == {"constant": 1, "too few, at context 128": 2}
 
 
 def test_the_log_partition_ranks_softmax_heads_alone() -> None:
@@ -157,8 +157,8 @@ def test_advice_that_beats_chance_says_so_and_of_what(results: Callable[..., Pat
             "advice beats chance: NMSE 0.61 of chance's, 95 % interval 0.45 to 0.90, p = 0.01, ",
         ),
         ("better", None, 0.02, True, "advice beats chance"),
-        ("better", 0.4, 0.02, False, "better than chance, but that is not shown to be its own doing"),
-        ("better", 0.01, 0.06, False, "better than chance, but that is not shown to be its own doing"),
+        ("better", 0.4, 0.02, False, "better than chance, but the difference may have another cause"),
+        ("better", 0.01, 0.06, False, "better than chance, but the difference may have another cause"),
         ("undecided", 0.01, 0.02, False, "does not beat chance"),
         ("worse", 0.01, 0.02, False, "is worse than chance"),
         (None, None, 0.02, False, "does not beat chance"),
@@ -190,8 +190,8 @@ def test_results_that_do_not_answer_are_an_error_where_they_were_named_and_else_
         connection.execute("create table older as select 1 as x")
     few = ("mine.csv", "--models", MODELS[0], "--contexts", "32,64", "--horizon", "16", "--rows", "100")
     found = facts(*few)
-    assert found["trust"] is None and "data/results.duckdb does not answer" in found["verdict"]
+    assert found["trust"] is None and "data/results.duckdb cannot be queried" in found["verdict"]
     assert {row["rank"] for row in found["candidates"]} <= {1, 2, None}
     done = CliRunner().invoke(app, ["recommend", *few, "--results", "data/results.duckdb"])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "--results data/results.duckdb does not answer (Catalog Error" in done.stderr
+    assert "--results data/results.duckdb cannot be queried (Catalog Error" in done.stderr

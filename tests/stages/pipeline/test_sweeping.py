@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tsfmscope.stages.pipeline.sweeping import (
     RETRY_VARIABLE,
     JobLog,
-    Planned,
+    PlannedJob,
     TooManyFailures,
     account,
-    nothing,
+    read_nothing,
     run,
     run_and_finish,
 )
@@ -36,7 +36,7 @@ asked_for = st.lists(st.tuples(st.integers(0, 20), st.lists(st.sampled_from("abc
 @settings(deadline=None, max_examples=60)
 @given(asked_for)
 def test_what_was_asked_for_is_noted_as_the_jobs_pass(numbers: list[tuple[int, list[str]]]) -> None:
-    planned = [Planned(Job(TASK, {"n": n}), studies) for n, studies in numbers]
+    planned = [PlannedJob(Job(TASK, {"n": n}), studies) for n, studies in numbers]
     asked = JobLog()
     assert list(asked.record(iter(planned))) == planned
     assert [key.decode() for key in asked.keys.tolist()] == sorted(one.job.key for one in planned)
@@ -45,7 +45,7 @@ def test_what_was_asked_for_is_noted_as_the_jobs_pass(numbers: list[tuple[int, l
 
 
 def test_keys_by_study_and_pairs_of_study_and_key_give_the_same_bytes(tmp_path: Path) -> None:
-    planned = [Planned(Job(TASK, {"n": n % 7}), ("b", "a") if n % 3 else ("b",)) for n in range(20)]
+    planned = [PlannedJob(Job(TASK, {"n": n % 7}), ("b", "a") if n % 3 else ("b",)) for n in range(20)]
     asked = JobLog()
     list(asked.record(planned))
     pairs = [(study, one.job.key) for one in reversed(planned) for study in one.studies]
@@ -76,7 +76,7 @@ def test_the_status_of_a_run_that_was_stopped_is_its_last_one(tmp_path: Path, mo
 
     monkeypatch.setattr(engine, "run", stopped)
     with opened(tmp_path) as out, pytest.raises(SystemExit):
-        run(out, [], Resources(), nothing)
+        run(out, [], Resources(), read_nothing)
     ((one, alive),) = read_statuses(tmp_path / "status")
     assert (one.done, one.left, state(one, alive=alive)) == (2, 25, "interrupted")
 
@@ -96,7 +96,7 @@ def test_stored_failures_that_are_passed_over_are_told_of_in_the_status(
     with opened(tmp_path) as out:
         out.append([failing(n, ValueError("no")) for n in range(3)] + [failing(3, TimeoutError("late"))])
     with opened(tmp_path) as out:
-        run(out, [Planned(Job(TASK, {"n": n})) for n in range(5)], Resources(), nothing)
+        run(out, [PlannedJob(Job(TASK, {"n": n})) for n in range(5)], Resources(), read_nothing)
     ((one, _),) = read_statuses(tmp_path / "status")
     assert (one.planned, one.reused, one.passed_over, one.left) == (5, passed_over, passed_over, 5 - passed_over)
 
@@ -113,12 +113,12 @@ def test_what_an_earlier_sweep_of_the_stage_did_is_done_and_failures_are_not_fro
         return Summary(len(keys), len(keys) - len(port.missing(keys)), 0, 0, 0.5, {})
 
     monkeypatch.setattr(engine, "run", asking)
-    planned = [Planned(Job(TASK, {"n": n})) for n in range(4)]
+    planned = [PlannedJob(Job(TASK, {"n": n})) for n in range(4)]
     with opened(tmp_path) as out:
         out.append([done(0)])
     with opened(tmp_path) as out:
         out.append([done(1), done(2), failing(3, ValueError("no"))])
-        account(out, run_and_finish(out, planned, Resources(), nothing), max_share=0.5)
+        account(out, run_and_finish(out, planned, Resources(), read_nothing), max_share=0.5)
     assert capsys.readouterr().out.splitlines() == [
         "s: 4 jobs, 2 done, 1 from before, 1 failed, 0.5 s",
         "s: failed: 1 ValueError: no",

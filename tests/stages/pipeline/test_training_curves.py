@@ -23,7 +23,7 @@ CURVE = Path("plots", "metrics", "loss.tsv")
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(training_curves, "EVERY", 0.05)
+    monkeypatch.setattr(training_curves, "POLL_SECONDS", 0.05)
     yield tmp_path
     assert not list(tmp_path.rglob("dvc.yaml")) and not (tmp_path / ".dvc").exists()
 

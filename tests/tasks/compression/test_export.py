@@ -72,7 +72,7 @@ def compress_model(family: str) -> Family:
     for index, layer in enumerate(model.attentions()):
         one = layer.read()
         key = 1 + index % (one.widths.key - 1) if layer.plain else one.widths.key
-        narrow = one.sliced(Widths(key, 1 + (2 * index) % (one.widths.value - 1)))
+        narrow = one.slice_heads(Widths(key, 1 + (2 * index) % (one.widths.value - 1)))
         if narrow.v_bias is not None:
             moved = rng.normal(size=narrow.o.shape[1])
             narrow = narrow._replace(v_bias=None, o_bias=moved if narrow.o_bias is None else narrow.o_bias + moved)

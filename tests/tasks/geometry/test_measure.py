@@ -166,7 +166,7 @@ def test_rows_that_are_not_finite_are_refused_with_their_number(value: float) ->
     states = _states()
     states[[3, 8], 1] = value
     states[3, 2] = value
-    with pytest.raises(ValueError, match="2 of 300 rows hold NaN or infinity"):
+    with pytest.raises(ValueError, match="2 of 300 rows contain NaN or infinity"):
         measure_states(states, seed=0)
 
 

@@ -79,8 +79,8 @@ class Remembers(PatchLine):
 
 
 class LooksAtPadding(PatchLine):
-    def _placed(self, *arrays: np.ndarray) -> Any:
-        return super()._placed(arrays[0], np.zeros_like(arrays[1]))
+    def _to_device(self, *arrays: np.ndarray) -> Any:
+        return super()._to_device(arrays[0], np.zeros_like(arrays[1]))
 
 
 class PaddingUnsaid(PatchLine):
@@ -157,8 +157,8 @@ class Noisy(PatchLine):
 
 
 class NormsOverTheBatch(PatchLine):
-    def _placed(self, *arrays: np.ndarray) -> Any:
-        return super()._placed(arrays[0] - arrays[0].mean(axis=0), arrays[1])
+    def _to_device(self, *arrays: np.ndarray) -> Any:
+        return super()._to_device(arrays[0] - arrays[0].mean(axis=0), arrays[1])
 
 
 class NormsOverTheDataSet(PatchLine):

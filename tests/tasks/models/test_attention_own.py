@@ -58,7 +58,7 @@ def model(request: pytest.FixtureRequest) -> Any:
 def narrow(model: Family) -> None:
     """Heads of several widths, the keys too where nothing turns them; the block says so."""
     for index, layer in enumerate(model.attentions()):
-        layer.write(layer.read().sliced(Widths(3 + index if layer.plain else layer.widths.key, 1 + 2 * index)))
+        layer.write(layer.read().slice_heads(Widths(3 + index if layer.plain else layer.widths.key, 1 + 2 * index)))
     model.compression = {"widths": shapes(model.attentions()), "rank": 0.25}
 
 
@@ -163,7 +163,7 @@ def test_keys_and_values_of_lag_llama_are_one_matrix_in_a_file_where_they_are_al
 ) -> None:
     model = made("lag-llama")
     for layer in model.attentions():
-        full = layer.read().sliced(Widths(8, 3))
+        full = layer.read().slice_heads(Widths(8, 3))
         biases = {"q": (2, 8), "k": (2, 8), "v": (2, 3), "o": (16,)}
         layer.write(full._replace(**{f"{what}_bias": np.ones(biases[what]) for what in biased}))
     model.compression = {"widths": shapes(model.attentions())}
@@ -257,7 +257,7 @@ def test_keys_that_are_turned_keep_their_width(name: str) -> None:
     layer = next(iter(made(name).attentions()))
     assert not layer.plain
     with pytest.raises(ValueError, match=r"got keys of width 2, expected \d+"):
-        layer.write(layer.read().sliced(Widths(2, 4)))
+        layer.write(layer.read().slice_heads(Widths(2, 4)))
 
 
 def test_a_narrow_model_learns(model: Any, items: Make) -> None:
@@ -278,7 +278,7 @@ def test_a_block_of_lag_llama_with_narrow_values_is_that_of_the_paper(windows: M
     layer = next(iter(model.attentions()))
     wide, rng = layer.read(), np.random.default_rng(0)
     v_bias, o_bias = rng.normal(size=(2, 3)), rng.normal(size=16)
-    layer.write(wide.sliced(Widths(8, 3))._replace(v_bias=v_bias, o_bias=o_bias))
+    layer.write(wide.slice_heads(Widths(8, 3))._replace(v_bias=v_bias, o_bias=o_bias))
     before, after = states(model, windows(count=2))[:2].astype(np.float64)
     block = model.network.blocks[0]
     norm_1, norm_2 = (norm.scale.detach().double().numpy() for norm in (block.rms_1, block.rms_2))
@@ -366,7 +366,7 @@ def test_heads_that_share_keys_and_values_are_read_and_written_by_group(value: i
         module = GroupedQueryAttention(32, 4, 2, bias=biased, norm_layer=None)
     parts = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
     layer = AttentionLayer("encoder", 1, "self", module, 4, 2, module.softmax_scale, True, any_width, parts)
-    new = layer.read().sliced(Widths(8, value))
+    new = layer.read().slice_heads(Widths(8, value))
     assert (new.q.shape, new.v.shape, new.o.shape) == ((4, 8, 32), (2, value, 32), (4, 32, value))
     layer.write(new)
     x = np.random.default_rng(0).normal(size=(5, 32))

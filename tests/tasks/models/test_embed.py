@@ -233,7 +233,7 @@ def test_a_kept_row_that_is_not_finite_is_named(bolt: Family, monkeypatch: pytes
     with torch.no_grad():
         weight[0, 0] = torch.nan
     try:
-        with pytest.raises(HealthError, match=r"chronos-bolt encoder layer 2: hidden states hold NaN or infinity"):
+        with pytest.raises(HealthError, match=r"chronos-bolt encoder layer 2: hidden states contain NaN or infinity"):
             list(embed(job(EMBED), data, bolt).dump or [])
     finally:
         weight.data = whole

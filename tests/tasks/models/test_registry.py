@@ -170,7 +170,7 @@ def test_a_job_of_older_code_is_stale(install: Install, folder: Path, tmp_path: 
 def test_a_folder_resolves_to_itself_with_a_fingerprint_of_its_files(folder: Path) -> None:
     found = registry.resolve(str(folder))
     assert (found.folder, found.source, found.revision) == (folder, "folder", None)
-    assert found.pinned(str(folder)) == str(folder)
+    assert found.pin(str(folder)) == str(folder)
     (folder / "notes.txt").write_text("not part of the model")
     assert registry.resolve(str(folder)).fingerprint == found.fingerprint
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
@@ -185,7 +185,7 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reference", ["hub:org/tiny", "org/tiny@main", "org/tiny"])
 def test_a_hub_reference_is_pinned_to_its_commit(reference: str) -> None:
     found = registry.ResolvedRef(Path("x"), "f", "hub", "a" * 40)
-    assert found.pinned(reference) == f"hub:org/tiny@{'a' * 40}"
+    assert found.pin(reference) == f"hub:org/tiny@{'a' * 40}"
 
 
 def test_facts_count_parameters_without_loading_them(folder: Path, bolt: ChronosBolt) -> None:

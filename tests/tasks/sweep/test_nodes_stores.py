@@ -11,7 +11,7 @@ import pytest
 import toy_nodes
 
 from tests.store.s3 import s3  # noqa: F401  the fixture
-from tsfmscope.stages.pipeline.sweeping import Planned, nothing, run_and_finish
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, read_nothing, run_and_finish
 from tsfmscope.store.object_store import backend_at
 from tsfmscope.store.stage_outputs import dump_files, read_rows
 from tsfmscope.store.stage_store import StageStore
@@ -38,14 +38,14 @@ def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
 ) -> None:
     uri = {"file": (tmp_path / "shared").as_uri(), "s3": f"{s3}/nodes"}[kind]
     spec = {"log": str(tmp_path / "log"), "nodes": len(toy_nodes.NODES), "model": "m", "dataset": "d"}
-    planned = [Planned(Job(DUMP, {**spec, "n": n, "condition": f"c{n}"}), ["study"]) for n in range(COUNT)]
+    planned = [PlannedJob(Job(DUMP, {**spec, "n": n, "condition": f"c{n}"}), ["study"]) for n in range(COUNT)]
     opened = functools.partial(
         StageStore, tmp_path / "out", tables=["dumps"], companion=tmp_path / "timings", stage="meeting"
     )
     where = Resources(address=cluster.address, flush_seconds=0.5)
 
     with opened(backend=backend_at(uri, "meeting")) as out:
-        summary = run_and_finish(out, planned, where, nothing)
+        summary = run_and_finish(out, planned, where, read_nothing)
     assert (summary.done, summary.failed) == (COUNT, 0)
     rows = read_rows(tmp_path / "out", "dumps")
     assert sorted(rows["job_key"].to_pylist()) == sorted(one.job.key for one in planned)
@@ -54,5 +54,5 @@ def test_rows_and_dumps_of_three_nodes_are_in_the_store_and_found_again(
     assert set(timings["node"].to_pylist()) == set(toy_nodes.NODES), "each node did some"
 
     with opened(backend=backend_at(uri, "meeting")) as out:
-        again = run_and_finish(out, planned, where, nothing)
+        again = run_and_finish(out, planned, where, read_nothing)
     assert (again.reused, again.done) == (COUNT, 0)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import toy
 
-from tsfmscope.stages.pipeline.sweeping import Planned, nothing, run_and_finish
+from tsfmscope.stages.pipeline.sweeping import PlannedJob, read_nothing, run_and_finish
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.sweep.cluster import Resources
@@ -22,7 +22,7 @@ COUNT, POISONED = 6000, 13
 PLANNING = """
 import sys
 from pathlib import Path
-from tsfmscope.stages.pipeline.sweeping import JobLog, Planned
+from tsfmscope.stages.pipeline.sweeping import JobLog, PlannedJob
 from tsfmscope.store.stage_store import StageStore
 from tsfmscope.tasks.sweep.job_queue import JobQueue
 from tsfmscope.tasks.sweep.cluster import Resources
@@ -33,7 +33,7 @@ TASK, count, where, asked = Task("t", 1, "m:f"), int(sys.argv[1]), Resources(), 
 def plan():
     for n in range(count):
         spec = {"model": "chronos-t5-mini", "dataset": "traffic", "condition": "c512", "layer": n % 24, "seed": n}
-        yield Planned(Job(TASK, spec, {"data/embeddings/some-file.parquet": "0" * 64}), ("one", "two"))
+        yield PlannedJob(Job(TASK, spec, {"data/embeddings/some-file.parquet": "0" * 64}), ("one", "two"))
 
 with StageStore(Path("out"), tables=["training"], companion=Path("timings"), stage="s") as out:
     jobs = (one.job for one in asked.record(plan()))
@@ -55,12 +55,12 @@ def test_thousands_of_jobs_are_stored_once_in_few_files_and_found_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log"
-    plan = [Planned(Job(TASK, {"n": n, "log": str(log)}), ("s",)) for n in range(COUNT)]
+    plan = [PlannedJob(Job(TASK, {"n": n, "log": str(log)}), ("s",)) for n in range(COUNT)]
     data = tmp_path / "data"
     for reused in (0, COUNT):
         with StageStore(data / "sweep", tables=["training"], companion=data / "timings", stage="sweep") as out:
             where = Resources(local_cpus=2, max_attempts=1, flush_seconds=0.02)
-            summary = run_and_finish(out, iter(plan), where, nothing)
+            summary = run_and_finish(out, iter(plan), where, read_nothing)
         assert (summary.planned, summary.reused, summary.done) == (COUNT, reused, 0 if reused else COUNT - 1)
         if reused:
             break

@@ -93,7 +93,7 @@ def test_reads_what_was_written(model: Any, key: float, value: float) -> None:
     for layer in model.attentions():
         read = layer.read()
         assert read.widths.value < full[layer.name].value
-        for got, expected in zip(read, wanted[layer.name].sliced(read.widths), strict=True):
+        for got, expected in zip(read, wanted[layer.name].slice_heads(read.widths), strict=True):
             assert (got is None) == (expected is None)
             assert got is None or np.allclose(got, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
@@ -208,7 +208,7 @@ def test_trains_at_its_widths(patchtst: Any, timesfm: Any) -> None:
 def test_keys_that_are_not_plain_keep_their_width(timesfm_25: TimesFM25) -> None:
     layer = next(copy.deepcopy(timesfm_25).attentions())
     with pytest.raises(ValueError, match=r"decoder\.1\.self: got keys of width 3, expected 6"):
-        layer.write(layer.read().sliced(Widths(3, 6)))
+        layer.write(layer.read().slice_heads(Widths(3, 6)))
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def narrow(model: Any, key: float, value: float) -> dict[str, Widths]:
         full[layer.name] = read.widths
         shares = (key if layer.plain else 1.0, value)
         widths = Widths(*(max(1, round(old * share)) for old, share in zip(read.widths, shares, strict=True)))
-        layer.write(read.sliced(widths))
+        layer.write(read.slice_heads(widths))
         assert layer.widths == widths
     return full
 

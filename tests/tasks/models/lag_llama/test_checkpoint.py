@@ -132,7 +132,7 @@ def test_a_released_file_has_no_block_and_is_compressed_and_saved_like_our_own(f
     model = LagLlama.load(folder)
     assert model.compression is None
     for layer in model.attentions():
-        layer.write(layer.read().sliced(Widths(16, 5)))
+        layer.write(layer.read().slice_heads(Widths(16, 5)))
     model.compression = {"widths": shapes(model.attentions())}
     model.save(tmp_path / "narrow")
     state = load_file(tmp_path / "narrow" / "model.safetensors")

@@ -168,7 +168,7 @@ def test_parameters_that_are_not_finite_are_named(windows: Make) -> None:
     family = Moirai.new(CONFIG, seed=1)
     with torch.no_grad():
         next(family.network.param_proj.parameters()).fill_(torch.nan)
-    with pytest.raises(HealthError, match="parameters hold NaN or infinity; check weights"):
+    with pytest.raises(HealthError, match="parameters contain NaN or infinity; check weights"):
         family.forecast(windows(count=1), seeds=[0])
 
 

@@ -37,7 +37,7 @@ def narrow(key: int, value: int, *, bias: bool = False) -> ChronosT5:
     rng = np.random.default_rng(0)
     for number, layer in enumerate(model.attentions()):
         full = layer.read()
-        made = full.sliced(Widths(min(key + number % 2, 6), value))
+        made = full.slice_heads(Widths(min(key + number % 2, 6), value))
         if bias and number % 2:
             made = made._replace(
                 q_bias=rng.normal(size=made.q.shape[:2]),

@@ -191,7 +191,7 @@ def test_codes_that_are_not_used_are_placed_on_what_is_given_and_others_stay(tin
     vqvae.usage.copy_(torch.tensor([1.0, 0.01, 1.0, 1.0, 1.0, 0.0]))
     before = vqvae.codebook.weight.detach().clone()
     given = before[[0, 0, 2, 3]] + 1e-6  # codes 1 and 5 are far from all
-    vqvae.place(given)
+    vqvae.restart_unused_codes(given)
     after = vqvae.codebook.weight.detach()
     assert torch.equal(after[[0, 2, 3, 4]], before[[0, 2, 3, 4]])
     for code in (1, 5):

@@ -52,7 +52,7 @@ def test_an_expression_is_read_back_and_evaluated_to_an_equal_kernel(seed: int, 
     (found,) = compositions([seed], most, length)
     kernel, text = found.kernel(), found.expression
     assert kernel_expression(kernel) == text
-    assert sorted(map(sorted, found.multiplied_out())) == sorted(map(sorted, products_of(kernel)))
+    assert sorted(map(sorted, found.expand_products())) == sorted(map(sorted, products_of(kernel)))
     assert parse_kernel(text) == kernel
     assert kernel_expression(parse_kernel(text)) == text
     assert eval(text, {"__builtins__": {}}, vars(sk)) == kernel
@@ -138,6 +138,6 @@ def test_a_composition_multiplied_out_is_the_kernel(leaves: list, data: st.DataO
     signs = data.draw(st.lists(st.booleans(), min_size=len(leaves) - 1, max_size=len(leaves) - 1))
     found = Composition(tuple(leaves), tuple(signs))
     grid = np.linspace(0, 1, 12)[:, None]
-    total = sum(np.prod([leaf.kernel()(grid) for leaf in product], axis=0) for product in found.multiplied_out())
+    total = sum(np.prod([leaf.kernel()(grid) for leaf in product], axis=0) for product in found.expand_products())
     expected = found.kernel()(grid)
     assert np.abs(total - expected).max() <= 1e-12 * np.abs(expected).max()

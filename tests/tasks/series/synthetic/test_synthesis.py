@@ -60,7 +60,7 @@ def test_two_white_terms_are_one_noise_of_their_summed_variance() -> None:
 @settings(deadline=None, max_examples=20)
 def test_a_draw_does_not_depend_on_what_is_drawn_beside_it(seed: int, length: int) -> None:
     seeds = series_seeds(seed, range(9))
-    kernels = [[term(leaves) for leaves in one.multiplied_out()] for one in compositions(seeds, 3)]
+    kernels = [[term(leaves) for leaves in one.expand_products()] for one in compositions(seeds, 3)]
     together = synthesise(kernels, seeds, length)
     assert np.isfinite(together).all()
     for row in (0, 8):
@@ -70,7 +70,7 @@ def test_a_draw_does_not_depend_on_what_is_drawn_beside_it(seed: int, length: in
 
 def test_blocks_of_series_are_drawn_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = series_seeds(1, range(40))
-    kernels = [[term(leaves) for leaves in one.multiplied_out()] for one in compositions(seeds)]
+    kernels = [[term(leaves) for leaves in one.expand_products()] for one in compositions(seeds)]
     whole = synthesise(kernels, seeds, 64)
     monkeypatch.setattr(synthesis, "_STEPS_AT_ONCE", 64 * 7)
     np.testing.assert_allclose(synthesise(kernels, seeds, 64), whole, rtol=0, atol=1e-12 * np.abs(whole).max())
