@@ -119,8 +119,9 @@ def summary_differences(expected: Summary, found: Summary, *, numbers: bool) -> 
 def cpu() -> str:
     """Return the CPU's model and torch's vector instructions; machines with both alike give equal results."""
     info = Path("/proc/cpuinfo")
-    models = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
-    return f"{next(iter(models), platform.processor())}, {torch.backends.cpu.get_cpu_capability()}"
+    facts = dict(re.findall(r"(model name|cpu family|model)\s*: (.*)", info.read_text())) if info.exists() else {}
+    named = [facts.get("model name", platform.processor()), *(facts.get(name, "") for name in ("cpu family", "model"))]
+    return ", ".join([*named, torch.backends.cpu.get_cpu_capability()])
 
 
 def _view_floats(connection: duckdb.DuckDBPyConnection, name: str) -> set[str]:
