@@ -82,7 +82,7 @@ def test_spectra_are_told_what_the_weights_were_rounded_to_and_keys_of_others_st
     for name in made:
         made[name]["ref"] = "nowhere"
     jobs = {
-        one.job.spec["model"]: one.job for one in spectra._of_weights(params, made) if one.job.task is spectra.WEIGHTS
+        one.job.spec["model"]: one.job for one in spectra._weight_jobs(params, made) if one.job.task is spectra.WEIGHTS
     }
     assert {name: job.spec.get("weights_dtype") for name, job in jobs.items()} == {
         BASE: None, ROUNDED: "bfloat16", SMALLER: "bfloat16", OTHER: None,

@@ -42,7 +42,7 @@ def test_a_snapshot_shares_its_loaded_model_with_no_other_and_the_finished_one_w
         "options": None,
         "fingerprint": registry.fingerprint(trained),
     }
-    planned = list(spectra._of_weights(load(ROOT / "params" / "smoke.yaml"), {MODEL: row}))
+    planned = list(spectra._weight_jobs(load(ROOT / "params" / "smoke.yaml"), {MODEL: row}))
     jobs = [one.job for one in planned if one.job.task.loader]
 
     assert {job.group for job in jobs} == {MODEL}, "the group is the model's plain name"

@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 
 from tests.tasks.report.answers import answer_study
-from tsfmscope.stages.pipeline.inference import _of_ranks as of_units
+from tsfmscope.stages.pipeline.inference import _rank_rows as of_units
 from tsfmscope.store import catalogue, files
 from tsfmscope.tasks.report.tables import StudyTables
 from tsfmscope.tasks.statistics.study import Options
