@@ -65,6 +65,8 @@ WORDS: dict[str, tuple[str, ...]] = {  # of a reason -> the column that it speak
     **{name: (f"{name}:",) for name in ("nmse", "nmse_power", "wql_window", "mase")},
     "seasonal_error": ("mase:",),
 }
+# Words for a measure that has none above: its own name, or the reason of equal rows.
+FALLBACK = {name: (f"{name}:", "clusters and eigenvalues:") for measure in MEASURES for name in measure.columns}
 EVERYTHING = ("rows that are not zero", "not forecast", "no observed target")  # reasons for every column at once
 
 
@@ -204,7 +206,9 @@ def unexplained(row: Mapping[str, Any], table: str) -> list[str]:
         if name in NEVER_EXPLAINED:
             continue
         nothing = value is None or value == []
-        said = columns[name].null and any(word in (row["reason"] or "") for word in WORDS.get(name, ()) + EVERYTHING)
+        said = columns[name].null and any(
+            word in (row["reason"] or "") for word in WORDS.get(name, FALLBACK.get(name, ())) + EVERYTHING
+        )
         if (nothing and not said) or not all(map(math.isfinite, numbers(value))):
             wrong.append(name)
     return wrong

@@ -16,17 +16,11 @@ from tsfmscope.tasks.geometry.cosine import inter_token_cosine
 from tsfmscope.tasks.geometry.dimension import covariance_spectrum
 from tsfmscope.tasks.geometry.isoscore import isoscore
 from tsfmscope.tasks.geometry.measure import measure_states, subsample
+from tsfmscope.tasks.geometry.measures import unmeasured_columns
 from tsfmscope.tasks.geometry.partition import log_isotropy
 from tsfmscope.tasks.job import Job, Task
 
-COLUMNS = {
-    "n_tokens", "n_types", "n_zero", "zeta", "zeta_token", "k", "silhouettes", "n_clusters_used", "n_clusters_small",
-    "zeta_adjusted", "zeta_adjusted_weighted", "zeta_adjusted_floor", "zeta_adjusted_corrected", "eigenvalues",
-    "zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p", "zeta_adjusted_isotropic",
-    "log_isotropy", "log_isotropy_scaled", "isoscore", "isoscore_star", "cai_rows", "cai_cosine", "cai_k",
-    "cai_silhouettes", "cai_cluster_cosine", "repeats", "zeta_sd", "zeta_adjusted_sd", "zeta_adjusted_corrected_sd",
-    "effective_dimension_sd", "log_isotropy_scaled_sd", "reason",
-}  # fmt: skip
+COLUMNS = {"n_tokens", "n_types", "n_zero", "reason", *unmeasured_columns()}
 SPEC = {
     "model": "m", "base_model": None, "rank": None, "dataset": "d", "condition": "c", "context": 64, "noise": 0.0,
     "stack": "encoder", "layer": 2, "normed": False, "weights_dtype": "float32", "tokens": 200, "seed": 0,
