@@ -72,7 +72,7 @@ def main(params: Params) -> None:
 
 def _write_progress(status: Status, folder: Path, n_done: int, n_failed: int, n_running: int) -> None:
     current = replace(status, done=n_done, failed=n_failed, running=n_running, updated=time.time())
-    write_status(current, folder=folder, every=0.0 if current.finished else 1.0)
+    write_status(current, folder=folder, interval=0.0 if current.finished else 1.0)
 
 
 def _search(jobs: list[Job], params: Params, out: StageStore, report: ProgressReport) -> list[FinishedTrial]:

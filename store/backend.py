@@ -80,7 +80,7 @@ class TableFiles(ABC):
     def quarantine(self, file: File, target: Path) -> None:
         """Move a damaged file out of the store to a local path."""
 
-    def each(self, do: Callable[[File], T]) -> list[T]:
+    def map_files(self, do: Callable[[File], T]) -> list[T]:
         """Call `do` with every file and return the results, in the order of `files`."""
         return [do(file) for file in self.files()]
 

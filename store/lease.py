@@ -60,8 +60,8 @@ class Lease:
 
         Raises LocationError if the store ignores conditions (If-Match).
         """
-        current, etag = self._held()
-        if current and not current.get("released") and (left := self._left(current)) > 0:
+        current, etag = self._read_lease()
+        if current and not current.get("released") and (left := self._seconds_left(current)) > 0:
             holder = f"pid {current.get('pid')} on {current.get('host')} since {current.get('since')}"
             raise StoreBusy(
                 f"{self.stage}: another driver holds the store {self.store}: {holder}; wait for it, or end it "
@@ -104,7 +104,7 @@ class Lease:
                 # No error, because the lease expires by itself.
                 logger.warning("%s: could not release the lease: %s", self.stage, error)
 
-    def _held(self) -> tuple[dict[str, Any], str | None]:
+    def _read_lease(self) -> tuple[dict[str, Any], str | None]:
         try:
             body, etag = self.at.read()
         except FileNotFoundError:
@@ -115,7 +115,7 @@ class Lease:
             facts = {}
         return (facts if isinstance(facts, dict) else {}), etag
 
-    def _left(self, lease: dict[str, Any]) -> float:
+    def _seconds_left(self, lease: dict[str, Any]) -> float:
         """Return the seconds until a lease expires, by the store's clock.
 
         The result is 0 if the lease's process is known to be dead.
@@ -153,7 +153,7 @@ class Lease:
             began = _clock()
             etag = self.at.put_if_match(self._body(released=released), self._etag)
             if etag is None:
-                current, now = self._held()
+                current, now = self._read_lease()
                 if current.get("token") != self.token:
                     self._lost = (
                         f"{self.stage}: another driver has taken over {self.store}, because this one sent no heartbeat"

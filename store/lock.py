@@ -88,9 +88,9 @@ def is_held(path: Path) -> bool:
         os.close(handle)
 
 
-def _try(handle: int, how: int) -> bool:
+def _try(handle: int, operation: int) -> bool:
     try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
+        fcntl.flock(handle, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -164,7 +164,7 @@ class ObjectStoreFolder(TableFiles):
 
     def files(self) -> list[File]:
         """Return the files in the order in which they were written."""
-        return [self._backend.at / "rows" / self.name / entry.name for entry in self._held]
+        return [self._backend.at / "rows" / self.name / entry.name for entry in self._entries]
 
     def recover(self) -> None:
         """Do nothing, because `ObjectStoreBackend.open` recovers all tables."""
@@ -172,23 +172,23 @@ class ObjectStoreFolder(TableFiles):
     def append(self, table: pa.Table) -> None:
         """Store rows as one part; they count as soon as its PUT is complete."""
         entry = self._backend.write(self.name, table, "part-")
-        self._backend.tables[self.name] = [*self._held, entry]
+        self._backend.tables[self.name] = [*self._entries, entry]
 
     def newest(self) -> Iterator[tuple[File, int]]:
         """Return parts and their sizes in bytes, newest first, back to the last compacted file."""
-        parts = itertools.takewhile(lambda entry: not COMPACTED.fullmatch(entry.name), reversed(self._held))
+        parts = itertools.takewhile(lambda entry: not COMPACTED.fullmatch(entry.name), reversed(self._entries))
         return ((self._backend.at / "rows" / self.name / entry.name, entry.bytes) for entry in parts)
 
     def join(self, parts: Sequence[File], table: pa.Table) -> None:
         """Write the merged file, commit the manifest, then delete the old parts."""
-        assert [file.name for file in parts] == [other.name for other in self._held[-len(parts) :]]
-        self._commit([*self._held[: -len(parts)], self._backend.write(self.name, table, "mixed-")])
+        assert [file.name for file in parts] == [other.name for other in self._entries[-len(parts) :]]
+        self._commit([*self._entries[: -len(parts)], self._backend.write(self.name, table, "mixed-")])
 
     def rewrite(self, file: File, table: pa.Table | None) -> None:
         """Write the new file, commit the manifest, then delete the old file."""
         entry = [] if table is None else [self._backend.write(self.name, table, "mixed-")]
-        index = [other.name for other in self._held].index(file.name)
-        self._commit([*self._held[:index], *entry, *self._held[index + 1 :]])
+        index = [other.name for other in self._entries].index(file.name)
+        self._commit([*self._entries[:index], *entry, *self._entries[index + 1 :]])
 
     def replace(self, tables: Iterable[pa.Table]) -> None:
         """Write the new files, commit the manifest, then delete the old files."""
@@ -196,7 +196,7 @@ class ObjectStoreFolder(TableFiles):
 
     def is_compacted(self, n: int) -> bool:
         """Return whether there are exactly n files, all with names of compacted files."""
-        return len(self._held) == n and all(COMPACTED.fullmatch(entry.name) for entry in self._held)
+        return len(self._entries) == n and all(COMPACTED.fullmatch(entry.name) for entry in self._entries)
 
     def quarantine(self, file: File, target: Path) -> None:
         """Download what is left of the file to `target`, then remove it from the manifest and delete it."""
@@ -205,15 +205,15 @@ class ObjectStoreFolder(TableFiles):
             target.write_bytes(file.read()[0])
         except FileNotFoundError:
             target.write_bytes(b"")
-        self._commit([entry for entry in self._held if entry.name != file.name])
+        self._commit([entry for entry in self._entries if entry.name != file.name])
 
-    def each(self, do: Callable[[File], T]) -> list[T]:
+    def map_files(self, do: Callable[[File], T]) -> list[T]:
         """Call `do` with every file, in parallel because each call waits for the network."""
         with ThreadPoolExecutor(THREADS, "rows") as pool:
             return list(pool.map(do, self.files()))
 
     @property
-    def _held(self) -> list[Entry]:
+    def _entries(self) -> list[Entry]:
         return self._backend.tables.get(self.name, [])
 
     def _commit(self, entries: list[Entry]) -> None:

@@ -76,13 +76,15 @@ def _type(kind: pa.DataType) -> str:
     return f"list of {_type(kind.value_type)}" if listed else str(kind)
 
 
-def tables(chosen: Sequence[Table]) -> str:
+def tables(requested: Sequence[Table]) -> str:
     """Return tables in Markdown.
 
     If all tables are requested, return the whole page, with views and checks.
     """
-    parts = [f"## {table.name}\n\n{_sentence(about(table))}\n\n{_table(HEADINGS, columns(table))}" for table in chosen]
-    if len(chosen) < len(TABLES):
+    parts = [
+        f"## {table.name}\n\n{_sentence(about(table))}\n\n{_table(HEADINGS, columns(table))}" for table in requested
+    ]
+    if len(requested) < len(TABLES):
         return "\n".join(parts)
     sql = resources("tsfmscope.store") / "sql"
     for folder, title in FOLDERS.items():

@@ -39,7 +39,7 @@ class Status:
     updated: float = field(default_factory=time.time)
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Number of jobs still to be done, including those that are running."""
         return max(0, self.planned - self.reused - self.done - self.failed)
 
@@ -52,11 +52,11 @@ class Status:
     @property
     def seconds_left(self) -> float | None:
         """Remaining seconds at the current rate, or None if there is no rate."""
-        return self.left / self.rate if self.rate else None
+        return self.remaining / self.rate if self.rate else None
 
 
-def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -> bool:
-    """Write the status of a stage, at most once in `every` seconds (0: always).
+def write_status(status: Status, *, folder: Path = FOLDER, interval: float = 1.0) -> bool:
+    """Write the status of a stage, at most once in `interval` seconds (0: always).
 
     Return whether it was written.
 
@@ -65,7 +65,7 @@ def write_status(status: Status, *, folder: Path = FOLDER, every: float = 1.0) -
     """
     path = folder / f"{status.stage}.json"
     try:
-        if 0 <= time.time() - path.stat().st_mtime < every:
+        if 0 <= time.time() - path.stat().st_mtime < interval:
             return False
     except FileNotFoundError:
         folder.mkdir(parents=True, exist_ok=True)

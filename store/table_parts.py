@@ -96,7 +96,7 @@ class TableParts:
 
     def keys(self) -> np.ndarray:
         """Return the key of every row, dtype S64, file after file."""
-        counts = [footer.num_rows for footer in self._storage.each(files.metadata)]
+        counts = [footer.num_rows for footer in self._storage.map_files(files.metadata)]
         starts = dict(zip(self.files(), np.cumsum([0, *counts]).tolist(), strict=False))
         all_keys = np.empty(sum(counts), f"S{WIDTH}")
 
@@ -104,12 +104,12 @@ class TableParts:
             keys = as_bytes(files.read_parquet(file, columns=[self.key])[self.key])
             all_keys[starts[file] : starts[file] + len(keys)] = keys
 
-        self._storage.each(fill)
+        self._storage.map_files(fill)
         return all_keys
 
     def read(self) -> pa.Table:
         """Read all rows; only for tables that fit in memory."""
-        tables = self._storage.each(lambda file: conform(files.read_parquet(file), self.schema))
+        tables = self._storage.map_files(lambda file: conform(files.read_parquet(file), self.schema))
         return pa.concat_tables(tables or [self.schema.empty_table()])
 
     def drop(self, keys: Iterable[str]) -> None:
@@ -160,7 +160,7 @@ class TableParts:
         """Return whether the files are what `replace` would write: its names, sorted rows, current schema."""
         if not self._storage.is_compacted(max(len(runs), 1)):
             return False
-        footers = self._storage.each(files.metadata)
+        footers = self._storage.map_files(files.metadata)
         if [footer.num_rows for footer in footers] != ([n for _, _, n in runs] or [0]):
             return False
         return ascending(keys) is keys and all(
@@ -169,7 +169,7 @@ class TableParts:
 
     def _sorted(self, runs: list[tuple[bytes, bytes, int]], keep: KeySet) -> Iterator[pa.Table]:
         """Yield the rows of each file to write, reading for as many files at once as BYTES_AT_ONCE allows."""
-        passes = math.ceil(sum(self._storage.each(_size)) / BYTES_AT_ONCE)
+        passes = math.ceil(sum(self._storage.map_files(_size)) / BYTES_AT_ONCE)
         for some in np.array_split(np.arange(len(runs)), min(max(passes, 1), len(runs) or 1)):
             yield from self._cut([runs[n] for n in some], keep)
             pa.default_memory_pool().release_unused()
@@ -188,7 +188,7 @@ class TableParts:
             table = conform(files.read_parquet(file, filters=inside), self.schema)
             return table.filter(pa.array(keep.holds(table[self.key])))
 
-        table = pa.concat_tables(self._storage.each(read))
+        table = pa.concat_tables(self._storage.map_files(read))
         keys = as_bytes(table[self.key])
         order = np.argsort(keys, kind="stable")
         if self.latest:
@@ -199,7 +199,7 @@ class TableParts:
 
     def _quarantine(self, damaged: Path) -> list[Path]:
         """Move damaged files out of the store for inspection; their jobs are missing from then on."""
-        faults = self._storage.each(self._fault)
+        faults = self._storage.map_files(self._fault)
         moved = []
         for file, fault in zip(self.files(), faults, strict=True):
             if not fault:

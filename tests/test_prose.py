@@ -20,7 +20,7 @@ from tsfmscope.store.tables.answers import MEANINGS, OWN
 ROOT = Path(__file__).parents[1]
 SQL_FILES = sorted((ROOT / "store" / "sql").rglob("*.sql"))
 # Folders whose messages, help texts and names have been revised; the others are still to do.
-REVISED = ("bench", "docs", "stages", "tasks", "tsfmscope")
+REVISED = ("bench", "docs", "stages", "tasks", "tsfmscope", "store", "store/sql", "store/tables")
 FOLDERS = ("stages", "tasks", "store", "bench", "docs")
 # In tsfmscope, the folders stages, tasks and store are links.
 FILES = sorted([*(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")), *(ROOT / "tsfmscope").glob("*.py")])

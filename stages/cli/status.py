@@ -45,7 +45,7 @@ def _row(status: Status, *, alive: bool) -> dict[str, Any]:
         "done": status.done,
         "running": status.running if alive else 0,
         "failed": status.failed + status.passed_over,
-        "left": status.left,
+        "left": status.remaining,
         "jobs_per_second": status.rate,
         "seconds_left": status.seconds_left if alive else None,
     }

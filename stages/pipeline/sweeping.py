@@ -176,7 +176,7 @@ def run(
         # The last status is written even if the run was interrupted; it stays until the next run.
         finally:
             if latest:
-                write_status(latest, folder=out.status, every=0.0)
+                write_status(latest, folder=out.status, interval=0.0)
 
 
 def resources(params: Params) -> Resources:

@@ -16,7 +16,7 @@ def status(**changes) -> Status:
 
 def test_a_status_tells_what_is_left_how_fast_and_how_long() -> None:
     one = status()
-    assert one.left == 40
+    assert one.remaining == 40
     assert one.rate == pytest.approx(0.5)
     assert one.seconds_left == pytest.approx(80)
 
@@ -30,8 +30,8 @@ def test_without_progress_there_is_no_rate(changes: dict) -> None:
 def test_a_status_is_written_at_most_once_in_a_while(tmp_path: Path) -> None:
     folder = tmp_path / "new" / ".status"
     assert write_status(status(), folder=folder)
-    assert not write_status(status(done=31), folder=folder, every=60)
-    assert write_status(status(done=32), folder=folder, every=0)
+    assert not write_status(status(done=31), folder=folder, interval=60)
+    assert write_status(status(done=32), folder=folder, interval=0)
     assert [one.done for one, _ in read_statuses(folder)] == [32]
     assert [p.name for p in folder.iterdir()] == ["geometry.json"]
 

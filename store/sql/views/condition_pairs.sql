@@ -1,4 +1,4 @@
--- Of two data sets of a domain, two contexts or two noise levels, which one is more isotropic, and which has less error?
+-- Which of two data sets of a domain, two contexts or two noise levels is more isotropic, and which has less error?
 -- Signs are those of b minus a. b is the shorter context, the noisier condition, or the later of two
 -- data sets by name.
 -- is_filled: whether a series is at least as long as the context, in both conditions.

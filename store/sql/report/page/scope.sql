@@ -1,4 +1,4 @@
--- What was studied
+-- Models, data sets, conditions and series of the study
 select
     count(distinct model) as models,
     count(distinct dataset) as datasets,
