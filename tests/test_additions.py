@@ -149,6 +149,7 @@ def test_a_family_is_its_module_one_line_and_one_example(repository: Copy) -> No
     repository.insert("tasks/models/registry.py", indented(line, 4), '    "patchtst"')
     repository.insert("tasks/conformance/examples.py", indented(example, 8), '        "patchtst"')
     repository.generate()
+    repository.run("-m", "mypy")
     repository.run("-m", "tsfmscope", "check-family", "patch-line")
     files = [f"tests/tasks/models/test_{name}.py" for name in SHARED]
     said = repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", "patch-line")
@@ -166,7 +167,7 @@ def test_a_family_is_its_module_one_line_and_one_example(repository: Copy) -> No
 @pytest.mark.timeout(900)
 def test_a_measure_is_its_function_and_its_column(repository: Copy, tmp_path: Path) -> None:
     function, *entries = snippets("Add a measure")
-    measure, column = (entry.rstrip() + ",\n" for entry in entries)
+    measure, column = (entry.rstrip() + "\n" for entry in entries)
     file = "tasks/geometry/measures.py"
     repository.insert(file, f"{function}\n\n", "MEASURES: ")
     text = (repository.folder / file).read_text()
@@ -183,13 +184,14 @@ def test_a_measure_is_its_function_and_its_column(repository: Copy, tmp_path: Pa
     table.write_text(table.read_text().replace(before, indented(column, 12) + before))
     repository.generate()
     repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_facts.py", "tests/store/test_docs.py")
+    repository.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/tasks/geometry/test_measure.py")
 
     # Rows of the stage, through the schema and the catalogue, to the view that correlations read.
     assert json.loads(repository.run("-c", STORED, str(tmp_path / "results.duckdb"))) == [["effective_rank", True]]
     layers, measured = json.loads(repository.run("-c", INSPECTED))
     assert measured == layers - 1 > 1
     ranked = ("--models", "chronos-bolt-nano,patchtst-nano", "--contexts", "64", "--rows", "200")
-    command = ("-m", "tsfmscope.stages.cli", "recommend", "nile", *ranked)
+    command = ("-m", "tsfmscope", "recommend", "nile", *ranked)
     found = json.loads(repository.run(*command, "--by", "effective_rank", "--json"))
     scores = [row["effective_rank"] for row in found["candidates"]]
     assert scores == sorted(scores, reverse=True) and scores[0] > scores[1] > 1

@@ -40,7 +40,8 @@ class Block(nn.Module):
         normed = self.norm_1(x)
         q, k, v = (part(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
         x = x + self.o(nn.functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2))
-        return x + self.mlp_out(nn.functional.gelu(self.mlp_in(self.norm_2(x))))
+        result: torch.Tensor = x + self.mlp_out(nn.functional.gelu(self.mlp_in(self.norm_2(x))))
+        return result
 
 
 class Network(nn.Module):
@@ -65,11 +66,14 @@ class Network(nn.Module):
         mask = ~padding[:, None, None, :] | torch.eye(len(positions), dtype=torch.bool, device=x.device)
         for block in self.blocks:
             x = block(x, mask)
-        return self.norm(x)
+        result: torch.Tensor = self.norm(x)
+        return result
 
     def forward(self, patches: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
         """Return quantiles, [B, Q, H], in scaled units."""
-        return self.head(self.encode(patches, padding)[:, -1]).unflatten(-1, (len(QUANTILES), -1)).sort(dim=1).values
+        flat: torch.Tensor = self.head(self.encode(patches, padding)[:, -1])
+        result: torch.Tensor = flat.unflatten(-1, (len(QUANTILES), -1)).sort(dim=1).values
+        return result
 
 
 class PatchLine(Forecaster):
@@ -133,7 +137,7 @@ class PatchLine(Forecaster):
         for layer, block in enumerate(self.network.blocks, start=1):
             for name in ("q", "k", "v", "o"):
                 part = getattr(block, name)
-                yield WeightMatrix.of(part, "encoder", layer, name, attention="self", heads=block.heads)
+                yield WeightMatrix.of(part, "encoder", layer, name, attention="self", heads=self.config["heads"])
             for name in ("mlp_in", "mlp_out"):
                 yield WeightMatrix.of(getattr(block, name), "encoder", layer, name)
 
@@ -157,11 +161,12 @@ class PatchLine(Forecaster):
         def forward(part: slice) -> None:
             network.encode(*self._to_device(tokens.arrays["patches"][part], padding[part]))
 
-        queries = {"encoder": [block.q for block in network.blocks]}
-        return Pass({"encoder": Stack(network.blocks, network.norm)}, forward, queries)
+        queries = {"encoder": [block.get_submodule("q") for block in network.blocks]}
+        return Pass({"encoder": Stack(list(network.blocks), network.norm)}, forward, queries)
 
     def _forecast(self, windows: Windows, levels: tuple[float, ...], samples: int, seeds: list[int]) -> np.ndarray:
-        history, parts = windows.context.astype(np.float64), []
+        history = windows.context.astype(np.float64)
+        parts: list[np.ndarray] = []
         # The median is appended to the context until the horizon is reached.
         while sum(part.shape[2] for part in parts) < windows.horizon:
             patches, padding, loc, scale = self._patches(history)
@@ -172,8 +177,11 @@ class PatchLine(Forecaster):
             parts.append(found)
             history = np.concatenate((history, found[:, QUANTILES.index(0.5)]), axis=1)
         values = np.concatenate(parts, axis=2)[:, :, : windows.horizon]
-        quantiles = [np.apply_along_axis(lambda q, at=at: np.interp(at, QUANTILES, q), 1, values) for at in levels]
-        return np.stack(quantiles, axis=1)
+
+        def interpolate(quantiles: np.ndarray, level: float) -> Any:
+            return np.interp(level, QUANTILES, quantiles)
+
+        return np.stack([np.apply_along_axis(interpolate, 1, values, level) for level in levels], axis=1)
 
     def _patches(self, context: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the patches, padding, loc and scale of contexts.

@@ -63,7 +63,7 @@ def check_family(
 def _show(family: str, findings: Sequence[Finding]) -> None:
     rows = []
     for finding in findings:
-        demand = f"\nDemanded: {finding.demand}" if finding.verdict == "fail" else ""
+        demand = f" Required: {finding.demand}" if finding.verdict == "fail" else ""
         rows.append([finding.check.replace("-", " "), finding.verdict, f"{finding.detail}{demand}"])
     print_table(f"{family}: guarantees of every family", ["check", "verdict", "detail"], rows)
     counts = Counter[str](finding.verdict for finding in findings)

@@ -41,7 +41,7 @@ def no_matrix_of_a_block_is_left_out(subject: Subject) -> str:
         demand(
             not missing,
             f"{stack} block {layer}: `weights` does not name {missing} as [out, in]; name them, "
-            "or declare modules that are neither attention nor MLP in `unnamed`",
+            'or declare modules that are neither attention nor MLP: `unnamed = frozenset({"cell"})`',
         )
         rows = {row for _, layouts in parameters for row in row_hashes(layouts[0])}
         twice = [named_matrix.name for named_matrix in unmatched if rows.intersection(row_hashes(named_matrix.matrix))]

@@ -11,6 +11,7 @@ import numpy as np
 from tsfmscope.tasks.entries.parts import CellIdentity, ModelIdentity, ModelSource
 from tsfmscope.tasks.entries.spec import FLAT, Spec
 from tsfmscope.tasks.entries.state_spectra import angle_rows
+from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.job import Job, Result, current_context
 from tsfmscope.tasks.models.common.batches import VALUED, in_batches, pass_windows, sample_windows, window_tokens
 from tsfmscope.tasks.models.common.head_matrices import Place, head_counts, split_heads
@@ -157,10 +158,15 @@ def row_angles(job: Job, data: object, model: Family) -> Result:
     """Return rows of `angles` between rows of W_Q in the first block of the first stack, head after head.
 
     Source: Yu et al. 2026, Fig. 9 (right) and 12. Every head gives the same number of rows, at least one,
-    evenly spaced in it.
+    evenly spaced in it. ModelError for a family without attention.
     """
     spec = RowAnglesSpec.from_job(job)
-    query = next(weight for weight in model.weights() if weight.name == "q" and weight.stack == model.stacks[0])
+    queries = (weight for weight in model.weights() if weight.name == "q" and weight.stack == model.stacks[0])
+    if (query := next(queries, None)) is None:
+        raise ModelError(
+            f"family {model.name}: expected a query projection in stack {model.stacks[0]}, found none; leave "
+            "row_angles out of the measures of its studies"
+        )
     heads = query.heads or 1
     width = len(query.matrix) // heads
     rows_per_head = min(width, max(1, spec.rows // heads))

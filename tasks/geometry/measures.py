@@ -1,4 +1,4 @@
-"""The measures of a layer's states, in the order of their columns in the table `geometry`.
+"""The measures of a layer's states, in the order in which they are computed.
 
 CONTRIBUTING.md, "Add a measure", has the steps: an entry of MEASURES with its function here, and the columns
 in store/tables/results.py. Everything else reads the two.
