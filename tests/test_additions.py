@@ -167,7 +167,7 @@ def test_a_family_is_its_module_one_line_and_one_example(repository: Copy) -> No
 @pytest.mark.timeout(900)
 def test_a_measure_is_its_function_and_its_column(repository: Copy, tmp_path: Path) -> None:
     function, *entries = snippets("Add a measure")
-    measure, column = (entry.rstrip() + "\n" for entry in entries)
+    measure, column = (entry.rstrip() + ",\n" for entry in entries)
     file = "tasks/geometry/measures.py"
     repository.insert(file, f"{function}\n\n", "MEASURES: ")
     text = (repository.folder / file).read_text()
