@@ -198,11 +198,11 @@ def test_a_search_has_a_status_while_trials_run_and_when_all_is_stored(tmp_path:
     assert searches.told is not None
     searches.told(1, 0, 2)  # the file is a moment old: it is not written again
     ((now, _),) = read_statuses(tmp_path / "data" / ".status")
-    assert (now.planned, now.reused, now.done, now.failed, now.left, now.finished) == (3, 0, 2, 1, 0, True)
+    assert (now.planned, now.reused, now.done, now.failed, now.remaining, now.finished) == (3, 0, 2, 1, 0, True)
     (tmp_path / "data" / ".status" / "pretraining.json").unlink()
     searches.told(1, 0, 2)
     ((now, _),) = read_statuses(tmp_path / "data" / ".status")
-    assert (now.done, now.running, now.left, now.finished) == (1, 2, 2, False)
+    assert (now.done, now.running, now.remaining, now.finished) == (1, 2, 2, False)
     searches.ends = {}
     pretraining.main(params(tmp_path, flat=[]))
     ((now, _),) = read_statuses(tmp_path / "data" / ".status")

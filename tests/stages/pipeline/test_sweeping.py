@@ -78,7 +78,7 @@ def test_the_status_of_a_run_that_was_stopped_is_its_last_one(tmp_path: Path, mo
     with opened(tmp_path) as out, pytest.raises(SystemExit):
         run(out, [], Resources(), read_nothing)
     ((one, alive),) = read_statuses(tmp_path / "status")
-    assert (one.done, one.left, state(one, alive=alive)) == (2, 25, "interrupted")
+    assert (one.done, one.remaining, state(one, alive=alive)) == (2, 25, "interrupted")
 
 
 @pytest.mark.parametrize(("retried", "passed_over"), [(False, 3), (True, 0)])
@@ -98,7 +98,7 @@ def test_stored_failures_that_are_passed_over_are_told_of_in_the_status(
     with opened(tmp_path) as out:
         run(out, [PlannedJob(Job(TASK, {"n": n})) for n in range(5)], Resources(), read_nothing)
     ((one, _),) = read_statuses(tmp_path / "status")
-    assert (one.planned, one.reused, one.passed_over, one.left) == (5, passed_over, passed_over, 5 - passed_over)
+    assert (one.planned, one.reused, one.passed_over, one.remaining) == (5, passed_over, passed_over, 5 - passed_over)
 
 
 def test_what_an_earlier_sweep_of_the_stage_did_is_done_and_failures_are_not_from_before(

@@ -195,8 +195,8 @@ def drive(root: Path, jobs: Sequence[Job], resources: Resources, events: Path) -
 
         def report(now: Progress) -> None:
             log(events, f"tell {now.done + now.failed} {time.monotonic()}")
-            counts = {"planned": now.make_jobs, "done": now.done, "failed": now.failed, "running": now.running}
-            write_status(Status("faults", **counts), folder=out.status, every=0.1)
+            counts = {"planned": now.planned, "done": now.done, "failed": now.failed, "running": now.running}
+            write_status(Status("faults", **counts), folder=out.status, interval=0.1)
 
         summary = engine.run(jobs, plain._replace(missing=missing, append=append), resources, report=report)
         log(events, "summary " + " ".join(f"{name}={value}" for name, value in asdict(summary).items()))
