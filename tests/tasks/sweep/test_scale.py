@@ -38,9 +38,9 @@ def plan():
 with StageStore(Path("out"), tables=["training"], companion=Path("timings"), stage="s") as out:
     jobs = (one.job for one in asked.record(plan()))
     queue = JobQueue(jobs, out.missing, 2000, lambda job: where.for_task(job.task.name))
-    while not queue.complete:
+    while not queue.is_complete:
         queue.plan_ahead()
-assert len(queue) == queue.planned == len(asked.keys) == count
+assert len(queue) == queue.n_planned == len(asked.keys) == count
 lines = Path("/proc/self/status").read_text().splitlines()
 print(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
 """

@@ -48,7 +48,7 @@ def test_without_a_loopback_interface_the_error_comes_at_once_and_says_what_to_d
         pytest.skip("this kernel lets nobody make a network of their own")
     done = subprocess.run([*ALONE, sys.executable, "-c", CONNECT], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "SweepError: Ray's processes talk to each other over 127.0.0.1" in done.stderr
+    assert "SweepError: Ray's processes communicate over 127.0.0.1" in done.stderr
     assert "bring the loopback interface up" in done.stderr
 
 
