@@ -28,7 +28,7 @@ def main(params: Params) -> None:
         if dataset.source == "kernelsynth":
             continue
         try:
-            loaded = load_data_set(name, dataset, params)
+            loaded = load_data_set(name, dataset, params, max_series=params.datasets.max_series, seed=params.seed)
         except DataError as error:
             skipped.append(_skip(name, str(error), 1))
             print(f"datasets: {name}: skipped: {error}")

@@ -18,3 +18,5 @@ CONTEXT, HORIZON = 500, 24
 ROWS = 2048
 # Smallest number of observed steps in the context of a window.
 MIN_CONTEXT = 16
+# Pooling of the hidden states of a series' tokens into one vector.
+Pool = Literal["mean", "last", "max"]

@@ -1,12 +1,12 @@
 """Tokens, hidden states, forecasts and measures of one model on some series, with plain arguments.
 
-The entries of jobs and the Python API call these functions. None of them uses jobs, files or Ray.
+The entries of jobs, the command line and the Python API call these functions. None of them uses jobs, files or Ray.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int64, Integer
 from tsfmscope.tasks.forecasting.scores import score
 from tsfmscope.tasks.geometry.dimension import effective_dimension
 from tsfmscope.tasks.geometry.head import log_partition
-from tsfmscope.tasks.geometry.measure import measure_states, subsample
+from tsfmscope.tasks.geometry.measure import LIST_COLUMNS, measure_states, subsample
 from tsfmscope.tasks.geometry.repeats import EPSILON
 from tsfmscope.tasks.models.common.batches import KINDS, VALUED, in_batches, kept_rows, pass_windows
 from tsfmscope.tasks.models.types import LayerStates, TokenKind, Tokens
@@ -23,7 +23,7 @@ from tsfmscope.tasks.producer_consumer import ProducerConsumer
 from tsfmscope.tasks.ranks.spectrum import numerical_rank
 from tsfmscope.tasks.ranks.spectrum_columns import input_row
 from tsfmscope.tasks.series.synthetic.noise import with_noise
-from tsfmscope.tasks.series.types import Series, Skip
+from tsfmscope.tasks.series.types import Series, Skip, Windows
 from tsfmscope.tasks.series.windows import MIN_CONTEXT, last_windows, spread_windows
 
 if TYPE_CHECKING:
@@ -183,6 +183,36 @@ def measure_layer(
     }
 
 
+def measure_layers(
+    layers: Iterable[LayerStates],
+    tokens: Tokens,
+    token_ids: Mapping[str, np.ndarray],
+    **options: Any,
+) -> Iterator[dict[str, Any]]:
+    """Yield one row per layer: the columns of `measure_layer`, without lists, after those that name the layer.
+
+    layers: states [N, d] of the tokens token_ids[stack], as `hidden_states` returns both. options: keyword
+    arguments of `measure_layer` other than the types. The rows also have `n_series`.
+    """
+    for layer in layers:
+        ids = token_ids[layer.stack]
+        windows = np.unique(ids // tokens.kinds[layer.stack].shape[1])
+        row = measure_layer(layer.states, token_types(tokens, layer.stack, ids), **options)
+        yield {
+            "stack": layer.stack,
+            "layer": layer.layer,
+            "normed": layer.normed,
+            "n_series": len({tokens.series[window] for window in windows}),
+            **{name: value for name, value in row.items() if name not in LIST_COLUMNS},
+        }
+
+
+def token_types(tokens: Tokens, stack: str, token_ids: np.ndarray) -> np.ndarray | None:
+    """Return the ids of some tokens in the vocabulary; None for a stack without one."""
+    types = tokens.types.get(stack)
+    return None if types is None else types.reshape(-1)[token_ids]
+
+
 def log_partition_values(
     model: Family, tokens: Tokens, *, batch: int | None = None, device: str = "cpu"
 ) -> tuple[Float[np.ndarray, " position"], int]:
@@ -209,6 +239,20 @@ class ScoredWindows(NamedTuple):
 
     rows: dict[str, dict[str, Any]]
     skipped: list[Skip]
+
+    def accuracy(self, n_levels: int) -> dict[str, float]:
+        """Return `wql`, pooled over the windows, and `mase`, the mean; without one that no window defines.
+
+        n_levels: number of quantile levels of the forecasts.
+        """
+        target = sum(row["target_abs"] for row in self.rows.values())
+        mase = [row["mase"] for row in self.rows.values() if row["mase"] is not None]
+        values = {}
+        if target:
+            values["wql"] = sum(row["quantile_loss"] for row in self.rows.values()) / (n_levels * target)
+        if mase:
+            values["mase"] = sum(mase) / len(mase)
+        return values
 
 
 def score_forecasts(
@@ -264,21 +308,36 @@ def score_forecasts(
         forecast = model.forecast(
             noisy, levels=tuple(levels), samples=samples, seeds=[seed_of(name) for name in noisy.series]
         )
-        past_values = [
-            histories[name][:origin] for name, origin in zip(clean.series, clean.origin.tolist(), strict=True)
-        ]
-        scores = score(
-            clean.future,
-            forecast.values,
-            tuple(levels),
-            context=clean.context[:, -context:],
-            past=past_values,
-            season=clean.season,
-        )
-        for row, name in enumerate(clean.series):
-            quantiles = forecast.values[row].tolist() if keep_quantiles else None
-            rows[name] = {"origin": int(clean.origin[row]), **scores.row(row), "quantiles": quantiles}
+        rows |= _score_batch(clean, forecast.values, tuple(levels), histories, context, keep_quantiles)
     return ScoredWindows(rows, skipped)
+
+
+def _score_batch(
+    windows: Windows,
+    quantiles: Float[np.ndarray, "window level step"],
+    levels: tuple[float, ...],
+    histories: Mapping[str, np.ndarray],
+    context: int,
+    keep_quantiles: bool,
+) -> dict[str, dict[str, Any]]:
+    """Return series -> row of `ScoredWindows`. histories: series -> all its values."""
+    origins = windows.origin.tolist()
+    scores = score(
+        windows.future,
+        quantiles,
+        levels,
+        context=windows.context[:, -context:],
+        past=[histories[name][:origin] for name, origin in zip(windows.series, origins, strict=True)],
+        season=windows.season,
+    )
+    return {
+        name: {
+            "origin": origins[index],
+            **scores.row(index),
+            "quantiles": quantiles[index].tolist() if keep_quantiles else None,
+        }
+        for index, name in enumerate(windows.series)
+    }
 
 
 def window_seed(key: str, series: str) -> int:

@@ -17,6 +17,7 @@ import torch
 import tsfmscope as ts
 from tests.tasks.models.families import FORECASTERS, has_checkpoint
 from tsfmscope.model import Model
+from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.errors import QueryError
 from tsfmscope.tasks.errors import DataError, ModelError
@@ -156,6 +157,21 @@ def test_a_series_too_short_for_the_horizon_is_named(model: Model) -> None:
 def test_inspect_names_an_argument_out_of_range(model: Model, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ts.inspect(model, "nile", **{"context": 64, "rows": 50} | arguments)
+
+
+def test_a_rank_below_the_rounding_error_of_bfloat16_is_marked() -> None:
+    """The same tolerance is above the rounding error of float32."""
+    how: dict[str, Any] = {"context": 64, "rows": 200, "epsilon": 1e-4}
+    for precision, expected in (("float32", False), ("bfloat16", True)):
+        layers = ts.inspect(ts.load("chronos-bolt-nano", precision=precision), "nile", **how).layers
+        assert layers[layers["stack"] == "encoder"]["below_noise_floor"].eq(expected).all(), precision
+
+
+def test_a_named_data_set_is_sampled_as_asked_and_a_synthetic_one_is_drawn(model: Model) -> None:
+    assert (
+        len(ts.embed(model, "macrodata", context=64)) > len(ts.embed(model, "macrodata", context=64, max_series=2)) == 2
+    )
+    assert len(ts.embed(model, "linear-2", context=64)) == params_here().kernelsynth.series
 
 
 def test_a_report_of_one_token_shows_missing_values(model: Model, frame: pd.DataFrame) -> None:
@@ -316,5 +332,5 @@ def test_load_takes_a_folder_and_names_a_wrong_device(model: Model) -> None:
     loaded = ts.load(model.source.folder)
     assert loaded.source.family == "chronos-bolt" and loaded.layers == model.layers
     assert repr(loaded) == "Model('chronos-bolt-nano', family chronos-bolt, layers: encoder 4, decoder 4, width 64)"
-    with pytest.raises(ValueError, match="device: got 'gpu', expected a torch device of this machine"):
+    with pytest.raises(ValueError, match="device: got 'gpu', expected a device of this machine"):
         ts.load("chronos-bolt-nano", device="gpu")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -16,23 +15,23 @@ from tsfmscope.model import CompressedModel, Model, as_model, load_source
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.store.query import connect
 from tsfmscope.tasks import lens
-from tsfmscope.tasks.compression.compress import compress_model, sizes
-from tsfmscope.tasks.defaults import CONTEXT, HELD_OUT, HORIZON, ROWS
+from tsfmscope.tasks.compression.compress import compress_model, memory_bytes, sizes
+from tsfmscope.tasks.defaults import CONTEXT, HELD_OUT, HORIZON, ROWS, Pool
 from tsfmscope.tasks.errors import DataError, ModelError
 from tsfmscope.tasks.models.base import QUANTILES, Family, Forecaster
 from tsfmscope.tasks.models.types import TokenKind, Tokens
 from tsfmscope.tasks.series.files.parquet import LoadedSeries
 from tsfmscope.tasks.series.tables import series_table
-from tsfmscope.tasks.series.types import Series
+from tsfmscope.tasks.series.types import Series, count_reasons, describe_reasons
 from tsfmscope.tasks.series.windows import MIN_CONTEXT
-from tsfmscope.user_data import Data, describe_counts, last_contexts, usable_series
+from tsfmscope.user_data import Data, last_contexts, usable_series
 
 if TYPE_CHECKING:
     import duckdb
 
 # Largest number of series that are measured, a seeded sample of more.
 MAX_SERIES = 100
-POOLS = ("mean", "last", "max")
+POOLS: tuple[str, ...] = get_args(Pool)
 METHODS: tuple[str, ...] = get_args(Method.model_fields["method"].annotation)
 
 
@@ -79,19 +78,17 @@ def inspect(
     model = as_model(model)
     name, loaded = usable_series(data, max_series, seed)
     tokens, skipped = _tokens(model, name, loaded, context, horizon, rows, seed, noise)
-    layers = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, device=model.device)
-    measures = []
-    for layer in layers.layers:
-        types = tokens.types.get(layer.stack)
-        row = lens.measure_layer(
-            layer.states,
-            None if types is None else types.reshape(-1)[layers.rows[layer.stack]],
-            share=share,
-            epsilon=epsilon,
-            seed=seed,
-        )
-        measures.append({"stack": layer.stack, "layer": layer.layer, "normed": layer.normed} | row)
-    return LayerReport.from_rows(model.name, name, context, noise, measures, tokens, skipped)
+    kept = lens.hidden_states(model.family, tokens, rows=rows, seed=seed, device=model.device)
+    layers = lens.measure_layers(
+        kept.layers,
+        tokens,
+        kept.rows,
+        share=share,
+        epsilon=epsilon,
+        dtype=model.source.precision,
+        seed=seed,
+    )
+    return LayerReport.from_rows(model.name, name, context, noise, list(layers), tokens, skipped)
 
 
 def states(
@@ -227,25 +224,20 @@ def compress(
         ModelError: the family cannot be compressed, or `model` was returned by this function.
     """
     _check_counts(context=context, horizon=horizon, windows=windows, max_series=max_series)
-    if method not in METHODS:
-        raise ValueError(f"method: got {method!r}, expected one of {', '.join(METHODS)}")
-    if not 0 < keep <= 1:
-        raise ValueError(f"keep: got {keep}, expected a share in (0, 1]")
-    model = as_model(model)
-    if isinstance(model, CompressedModel):
-        raise ModelError(f"{model.name}: already compressed; compress the original, or save this model and load it")
+    model = _compressible(model, method, keep)
     name, loaded = usable_series(data, max_series, seed)
     compressed = load_source(model.source.with_stored_options(), model.device)
-    method_spec = Method.model_validate({"method": method, "ranks": {"budget": keep}}).plain()
-    calibration = {
-        "datasets": [name], "windows": windows, "context": context, "horizon": horizon, "held_out": HELD_OUT,
-        "seed": seed,
-    }  # fmt: skip
     before = _costs(compressed.family, loaded.series, context, horizon, seed)
-    tables = {name: series_table(loaded.series)}
     parts = compress_model(
-        compressed.family, method_spec, base_model=model.name, tables=tables, calibration=calibration
-    )
+        compressed.family,
+        Method.model_validate({"method": method, "ranks": {"budget": keep}}).plain(),
+        base_model=model.name,
+        tables={name: series_table(loaded.series)},
+        calibration={
+            "datasets": [name], "windows": windows, "context": context, "horizon": horizon, "held_out": HELD_OUT,
+            "seed": seed,
+        },
+    )  # fmt: skip
     after = _costs(compressed.family, loaded.series, context, horizon, seed)
     costs = pd.DataFrame(
         {"quantity": list(before), "before": list(before.values()), "after": [after[quantity] for quantity in before]}
@@ -253,6 +245,18 @@ def compress(
     costs["ratio"] = costs["after"] / costs["before"]
     label = f"{model.name}@{method}-{keep:g}"
     return CompressedModel(label, compressed.family, compressed.source, model.device, costs, pd.DataFrame(parts))
+
+
+def _compressible(model: Model | str | Path, method: str, keep: float) -> Model:
+    """Return the model, loaded, after the arguments of `compress` are checked. Raises the errors of `compress`."""
+    if method not in METHODS:
+        raise ValueError(f"method: got {method!r}, expected one of {', '.join(METHODS)}")
+    if not 0 < keep <= 1:
+        raise ValueError(f"keep: got {keep}, expected a share in (0, 1]")
+    model = as_model(model)
+    if isinstance(model, CompressedModel):
+        raise ModelError(f"{model.name}: already compressed; compress the original, or save this model and load it")
+    return model
 
 
 def results(path: str | Path = "data/results.duckdb") -> duckdb.DuckDBPyConnection:
@@ -275,13 +279,13 @@ def _tokens(
     sample = lens.tokenize(
         model.family, loaded.series, context=context, horizon=horizon, rows=rows, seed=seed, noise=noise
     )
-    skipped = Counter(skip.reason for skip in [*loaded.skipped, *sample.skipped])
+    skipped = count_reasons([*loaded.skipped, *sample.skipped])
     if sample.tokens is None:
         raise DataError(
-            f"{name}: no window of {context} steps of context and a horizon of {horizon}: {describe_counts(skipped)}; "
+            f"{name}: no window of {context} steps of context and a horizon of {horizon}: {describe_reasons(skipped)}; "
             "shorten the horizon, or give longer series"
         )
-    return sample.tokens, dict(skipped)
+    return sample.tokens, skipped
 
 
 def _check_counts(context: int, **counts: int) -> None:
@@ -302,21 +306,11 @@ def _pool(vectors: np.ndarray, pool: str) -> np.ndarray:
 
 
 def _costs(model: Family, series: Sequence[Series], context: int, horizon: int, seed: int) -> dict[str, float]:
-    parameters = model.network.parameters()
-    costs: dict[str, float] = {
-        **sizes(model),
-        "bytes": sum(weight.numel() * weight.element_size() for weight in parameters),
-    }
+    costs: dict[str, float] = {**sizes(model), "bytes": memory_bytes(model)}
     if not isinstance(model, Forecaster):
         return costs
     scored = lens.score_forecasts(
         model, series, context=context, horizon=horizon, levels=QUANTILES, samples=20,
         seed_of=lambda name: lens.window_seed(str(seed), name), seed=seed, held_out=HELD_OUT,
     )  # fmt: skip
-    rows = list(scored.rows.values())
-    target = sum(row["target_abs"] for row in rows)
-    if target:
-        costs["wql"] = sum(row["quantile_loss"] for row in rows) / (len(QUANTILES) * target)
-    if mase := [row["mase"] for row in rows if row["mase"] is not None]:
-        costs["mase"] = sum(mase) / len(mase)
-    return costs
+    return costs | scored.accuracy(len(QUANTILES))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
-from tsfmscope.measures import LISTS
 from tsfmscope.tasks.report.page.single_model_page import draw_figures, render_page
 from tsfmscope.tasks.report.render.mpl_render import render
 
@@ -56,8 +55,8 @@ class LayerReport:
         tokens: Tokens,
         skipped: Mapping[str, int],
     ) -> Self:
-        """Build the report from one row per layer. rows: stack, layer, normed and columns of `lens.measure_layer`."""
-        layers = pd.DataFrame([{name: value for name, value in row.items() if name not in LISTS} for row in rows])
+        """Build the report from one row per layer, as `lens.measure_layers` yields them."""
+        layers = pd.DataFrame(list(rows))
         layers = layers.astype({"effective_dimension": "Int64", "zeta": float, "zeta_adjusted": float})
         noisy = f", noise {noise:g}" if noise else ""
         return cls(

@@ -9,11 +9,8 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from tsfmscope.tasks.geometry import dimension
-from tsfmscope.tasks.geometry.measure import check_states, measure_states
+from tsfmscope.tasks.geometry.measure import LIST_COLUMNS, check_states, measure_states
 from tsfmscope.tasks.ranks import spectrum
-
-# Columns of `measure_states` that hold one value per direction or per candidate number of clusters.
-LISTS = ("eigenvalues", "silhouettes")
 
 
 def isotropy(
@@ -40,7 +37,7 @@ def isotropy(
         TypeError: the values are not real numbers.
     """
     row = measure_states(_real_array(x), types, seed=seed)
-    return {name: value for name, value in row.items() if name not in LISTS}
+    return {name: value for name, value in row.items() if name not in LIST_COLUMNS}
 
 
 def effective_dimension(x: Float[np.ndarray, "token width"], share: float = 0.8) -> int:

@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
-import torch
 from transformers.utils.logging import disable_progress_bar
 
 from tsfmscope.stages.config.defaults import params_here
-from tsfmscope.stages.pipeline.model_reference import Source, resolve
+from tsfmscope.stages.pipeline.model_reference import Source, load_family, resolve
 from tsfmscope.tasks.compression.export import save
-from tsfmscope.tasks.errors import ModelError
-from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.base import Family
 
 
@@ -96,30 +93,9 @@ def load(name: str | Path, *, family: str | None = None, device: str = "cpu", pr
 
 
 def load_source(source: Source, device: str) -> Model:
-    """Load the model of a checkpoint on this machine. Raises ModelError if its family cannot read it."""
+    """Load the model of a checkpoint on this machine. Raises the errors of `load_family`."""
     disable_progress_bar()
-    check_device(device)
-    registry.check_options(source.family, source.options, f"models.{source.name}.options")
-    try:
-        family = registry.load(source.family, source.folder, device=device, options=source.options)
-    except (ValueError, KeyError, OSError) as error:
-        raise ModelError(
-            f"{source.folder}: expected a checkpoint of family {source.family}, which cannot read it "
-            f"({' '.join(str(error).split())[:300]}); pass another family, or fetch the checkpoint again"
-        ) from error
-    return Model(source.name, family, source, device)
-
-
-def check_device(device: str) -> None:
-    """Raise ValueError for a torch device that this machine does not have."""
-    try:
-        torch.empty(0, device=device)
-    # torch raises AssertionError if it was built without CUDA.
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"device: got {device!r}, expected a torch device of this machine, such as cpu ({reason})"
-        ) from error
+    return Model(source.name, load_family(source, device), source, device)
 
 
 def as_model(model: Model | str | Path) -> Model:

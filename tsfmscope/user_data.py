@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from tsfmscope.stages.config import DataSets
 from tsfmscope.stages.config.defaults import params_here
-from tsfmscope.stages.pipeline.load_series import load_data_set
 from tsfmscope.stages.pipeline.model_reference import slug
+from tsfmscope.stages.pipeline.named_sets import find_data_set, load_named_set
 from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.series.catalog import CATALOG
 from tsfmscope.tasks.series.files.parquet import LoadedSeries, select
 from tsfmscope.tasks.series.files.time_grid import missing_times
 from tsfmscope.tasks.series.files.user_files import load_frame, load_own
-from tsfmscope.tasks.series.types import Series, Windows
+from tsfmscope.tasks.series.types import Series, Windows, count_reasons, describe_reasons
 from tsfmscope.tasks.series.windows import season_of
 
 logger = logging.getLogger("tsfmscope")
@@ -36,7 +34,7 @@ def usable_series(data: Data, max_series: int | None, seed: int) -> tuple[str, L
     if isinstance(data, pd.DataFrame):
         name, loaded = "data", load_frame(data, name="data", sample=sample)
     elif isinstance(data, str | Path):
-        name, loaded = _named_series(str(data), sample)
+        name, loaded = _named_series(str(data), max_series, seed)
     else:
         name, loaded = "data", _array_series(np.asarray(data), sample)
     for line in loaded.notes:
@@ -44,27 +42,19 @@ def usable_series(data: Data, max_series: int | None, seed: int) -> tuple[str, L
     if loaded.missing:
         logger.warning(missing_times(loaded.missing))
     if not loaded.series:
-        raise DataError(f"data: no usable series: {describe_counts(Counter(skip.reason for skip in loaded.skipped))}")
+        raise DataError(f"data: no usable series: {describe_reasons(count_reasons(loaded.skipped))}")
     return name, loaded
 
 
-def _named_series(text: str, sample: tuple[int, int] | None) -> tuple[str, LoadedSeries]:
+def _named_series(text: str, max_series: int | None, seed: int) -> tuple[str, LoadedSeries]:
     params = params_here()
-    if text in params.datasets.sets or text in CATALOG:
-        dataset = params.datasets.sets.get(text) or DataSets.model_validate({"sets": {text: {}}}).sets[text]
-        if dataset.source == "kernelsynth":
-            raise DataError(f"data: the pipeline makes {text!r}; pass a file, a folder, or one of {_data_set_names()}")
-        return text, load_data_set(text, dataset, params)
+    if (dataset := find_data_set(text, params)) is not None:
+        return text, load_named_set(text, dataset, params, max_series=max_series, seed=seed)
     path = Path(text).expanduser()
     if not path.exists():
-        raise DataError(f"data: got {text!r}, expected a file, a folder, or one of {_data_set_names()}")
+        raise DataError(f"data: got {text!r}, expected a file, a folder, or one of {', '.join(CATALOG)}")
     name = slug(path.resolve().name.partition(".")[0]) or "data"
-    return name, load_own(path, name=name, sample=sample)
-
-
-def _data_set_names() -> str:
-    """Return the names of the data sets that need no run of the pipeline, as text."""
-    return ", ".join(name for name, entry in CATALOG.items() if entry.source != "kernelsynth")
+    return name, load_own(path, name=name, sample=None if max_series is None else (max_series, seed))
 
 
 def _array_series(values: np.ndarray, sample: tuple[int, int] | None) -> LoadedSeries:
@@ -94,8 +84,3 @@ def last_contexts(series: Sequence[Series], context: int) -> Windows:
         season_of(series[0]),
         np.array(starts, dtype="datetime64[ms]") if has_starts else None,
     )
-
-
-def describe_counts(reasons: Mapping[str, int]) -> str:
-    """Return reasons and their numbers of series as text."""
-    return "; ".join(f"{n} {reason}" for reason, n in reasons.items()) or "there are none"

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsfmscope.stages.cli.options import Context, Device, Family, Horizon, Json, MaxSeries, Model, Precision, Seed
+from tsfmscope.stages.cli.options import Context, Device, Family, Horizon, Json, MaxSeries, Model, Seed
 from tsfmscope.stages.cli.output import print_json, print_left_out, print_table
 from tsfmscope.stages.cli.progress import show_progress
+from tsfmscope.stages.config.compression import MethodName
 from tsfmscope.stages.config.defaults import params_here
+from tsfmscope.tasks.defaults import Precision
 
-
-class Method(StrEnum):
-    """Compression methods of docs/compression.md that take a budget."""
-
-    activation_aware_2step = "activation-aware-2step"
-    activation_aware = "activation-aware"
-    joint = "joint"
-    svd = "svd"
-    activation_aware_svd = "activation-aware-svd"
+if TYPE_CHECKING:
+    from tsfmscope.stages.cli.compressing import CompressResult
 
 
 def compress(
@@ -37,8 +31,8 @@ def compress(
         float, typer.Option(min=0.01, max=1, help="Share of the attention's parameters that is kept.")
     ] = 0.25,
     method: Annotated[
-        Method, typer.Option(help="Compression method of docs/compression.md.")
-    ] = Method.activation_aware_2step,
+        MethodName, typer.Option(help="Compression method of docs/compression.md.")
+    ] = "activation-aware-2step",
     windows: Annotated[int, typer.Option(min=1, help="Number of calibration windows.")] = 32,
     family: Family = None,
     context: Context = None,
@@ -70,19 +64,22 @@ def compress(
     request = InspectRequest(
         model, data, family, context=context, horizon=horizon, max_series=max_series, seed=seed, device=device
     )
-    options = CompressOptions(to, method.value, windows, precision and precision.value)
+    options = CompressOptions(to, method, windows, precision)
     with show_progress() as watch:
         result = compress_attention(params_here(), request, options, folder, watch)
     if as_json:
         print_json(result.rows)
         print_left_out(result.skipped, as_json=True)
         return
-    lines = [list(row.values()) for row in result.rows]
-    after = f", run in {precision.value} after" if precision else ""
-    print_table(f"{model} to {to:g} of its attention{after}", ["", "before", "after", "ratio"], lines)
+    after = f", run in {precision} after" if precision else ""
+    _show(f"{model} to {to:g} of its attention{after}", result)
+    typer.echo(f"saved: {folder}; `tsfmscope inspect {folder} DATA` measures it, docs/compression.md loads it")
+
+
+def _show(title: str, result: CompressResult) -> None:
+    print_table(title, ["", "before", "after", "ratio"], [list(row.values()) for row in result.rows])
     typer.echo(
         f"wql (pooled) and mase (mean): over the last windows of {result.n_series} series, lower is better; "
         "bytes: memory of the weights"
     )
     print_left_out(result.skipped, as_json=False)
-    typer.echo(f"saved: {folder}; `tsfmscope inspect {folder} DATA` measures it, docs/compression.md loads it")

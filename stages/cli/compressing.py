@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tsfmscope.stages import compression
 from tsfmscope.stages.cli.inspection import (
     InspectRequest,
     LoadedCase,
@@ -20,17 +19,14 @@ from tsfmscope.stages.cli.inspection import (
     count_left_out,
     device_context,
     load_case,
-    load_model,
 )
 from tsfmscope.stages.config import Forecasts
 from tsfmscope.stages.config.compression import Method
 from tsfmscope.stages.config.params import Params, ParamsError
+from tsfmscope.stages.pipeline.model_reference import load_family
 from tsfmscope.stages.pipeline.targets import check_new
 from tsfmscope.tasks.defaults import HELD_OUT
-from tsfmscope.tasks.entries.compression import CalibrationSpec, CompressSpec, MethodSpec
-from tsfmscope.tasks.entries.parts import ModelSource
 from tsfmscope.tasks.errors import DataError
-from tsfmscope.tasks.job import Job, current_context
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,8 +37,6 @@ if TYPE_CHECKING:
 
 # Number of timed forecasts; the fastest is reported, because other work on the machine can only add time.
 ROUNDS = 3
-# Number of windows of a timed forecast.
-N_TIMED_WINDOWS = 4
 
 
 @dataclass(frozen=True)
@@ -85,6 +79,7 @@ def compress_attention(
     series has a window before its last fifth, or none has one in it; and the errors of `inspect_layers`.
     """
     from tsfmscope.tasks.compression.calibration_windows import calibration_windows
+    from tsfmscope.tasks.compression.compress import TIMED
     from tsfmscope.tasks.models.base import Forecaster
     from tsfmscope.tasks.series.tables import series_table
 
@@ -98,8 +93,7 @@ def compress_attention(
             )
         table = series_table(case.series.series)
         # Windows of the past, for timing forecasts.
-        calibration = _calibration(case, N_TIMED_WINDOWS).to_dict()
-        windows = calibration_windows(case.model, {case.dataset: table}, **calibration)[0]
+        windows = calibration_windows(case.model, {case.dataset: table}, **_calibration(case, TIMED))[0]
         watch("forecasting before", 0, 0)
         scored = _forecast(case, case.model, params.forecasts)
         before = _quantities(case, case.model, scored, windows, len(params.forecasts.levels))
@@ -111,7 +105,7 @@ def compress_attention(
                 folder.rmdir()
             Path(work, "model").rename(folder)
         watch("forecasting after", 0, 0)
-        smaller = load_model(replace(case.source, folder=folder).running_in(options.precision), request.device)
+        smaller = load_family(replace(case.source, folder=folder).running_in(options.precision), request.device)
         rescored = _forecast(case, smaller, params.forecasts)
         after = _quantities(case, smaller, rescored, windows, len(params.forecasts.levels))
     rows = [
@@ -124,15 +118,16 @@ def compress_attention(
     return CompressResult(rows, n_scored, count_left_out(case.series, unscored))
 
 
-def _calibration(case: LoadedCase, windows: int) -> CalibrationSpec:
-    return CalibrationSpec(
-        datasets=(case.dataset,),
-        windows=windows,
-        context=case.context,
-        horizon=case.horizon,
-        held_out=HELD_OUT,
-        seed=case.seed,
-    )
+def _calibration(case: LoadedCase, windows: int) -> dict[str, Any]:
+    """Return the options of `calibration_windows`."""
+    return {
+        "datasets": [case.dataset],
+        "windows": windows,
+        "context": case.context,
+        "horizon": case.horizon,
+        "held_out": HELD_OUT,
+        "seed": case.seed,
+    }
 
 
 def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folder: Path) -> None:
@@ -140,21 +135,24 @@ def _compress(case: LoadedCase, options: CompressOptions, table: pa.Table, folde
 
     The loaded model is changed in place if it has these options; else the stored weights are loaded.
     """
-    from tsfmscope.tasks.entries.compression import compress as work
+    from tsfmscope.tasks.compression.compress import save_compressed
 
     stored = case.source.with_stored_options()
-    model = case.model if stored == case.source else load_model(stored, current_context().device)
-    method = Method.model_validate({"method": options.method, "ranks": {"budget": options.to}})
-    spec = CompressSpec(
-        model=f"{stored.name}@{options.method}-{options.to:g}",
-        base_model=stored.name,
-        rank=options.to,
-        source=ModelSource(family=stored.family, ref=stored.reference, options=dict(stored.options)),
-        method=MethodSpec.parse(method.plain()),
-        calibration=_calibration(case, options.windows),
-    )
+    model = case.model if stored == case.source else load_family(stored, case.device)
+    method = Method.model_validate({"method": options.method, "ranks": {"budget": options.to}}).plain()
+    calibration = _calibration(case, options.windows)
     try:
-        work(Job(compression.COMPRESS, spec.to_dict()), {"folder": folder, "series": {case.dataset: table}}, model)
+        save_compressed(
+            model,
+            folder,
+            name=f"{stored.name}@{options.method}-{options.to:g}",
+            base_model=stored.name,
+            rank=options.to,
+            method=method,
+            tables={case.dataset: table},
+            calibration=calibration,
+            recipe={"recipe": {"base_model": stored.reference, "method": method, "calibration": calibration}},
+        )
     # Raised for ranks that are not possible.
     except ValueError as error:
         raise ParamsError(f"--to {options.to:g} --method {options.method}: {error}") from None
@@ -185,33 +183,24 @@ def _forecast(case: LoadedCase, model: Family, options: Forecasts) -> ScoredWind
 def _quantities(
     case: LoadedCase, model: Family, scored: ScoredWindows, windows: Windows, levels: int
 ) -> dict[str, float]:
-    from tsfmscope.tasks.compression.compress import sizes
+    """Return sizes, seconds of a forecast and accuracy of a model.
+
+    Raises DataError if no series was scored or all targets are 0.
+    """
+    from tsfmscope.tasks.compression.compress import memory_bytes, sizes
     from tsfmscope.tasks.compression.timing import forecast_seconds
     from tsfmscope.tasks.models.base import Forecaster
 
     assert isinstance(model, Forecaster)
+    accuracy = scored.accuracy(levels)
+    if "wql" not in accuracy:
+        reasons = [*(skip.reason for skip in scored.skipped), *(row["reason"] for row in scored.rows.values())]
+        reason = next(filter(None, reasons), "all targets are 0")
+        raise DataError(
+            f"{case.dataset}: no series can be judged on its last {HELD_OUT:.0%}: {reason}; shorten --horizon"
+        )
     seconds = forecast_seconds(windows)
     # The first call is a warm-up and is not timed.
     seconds(model)
-    return {
-        **sizes(model),
-        "bytes": sum(weight.numel() * weight.element_size() for weight in model.network.parameters()),
-        "seconds": min(seconds(model) for _ in range(ROUNDS)),
-        **_scores(scored, case.dataset, levels),
-    }
-
-
-def _scores(scored: ScoredWindows, dataset: str, levels: int) -> dict[str, float]:
-    """Return the WQL pooled over the series' windows and, if any series has a MASE, the mean of the MASEs.
-
-    Raises DataError if no series was scored or all targets are 0.
-    """
-    rows = list(scored.rows.values())
-    target = sum(row["target_abs"] for row in rows)
-    if not target:
-        reasons = [*(skip.reason for skip in scored.skipped), *(row["reason"] for row in rows if row["reason"])]
-        reason = reasons[0] if reasons else "all targets are 0"
-        raise DataError(f"{dataset}: no series can be judged on its last {HELD_OUT:.0%}: {reason}; shorten --horizon")
-    mase = [row["mase"] for row in rows if row["mase"] is not None]
-    wql = {"wql": sum(row["quantile_loss"] for row in rows) / (levels * target)}
-    return wql | ({"mase": sum(mase) / len(mase)} if mase else {})
+    fastest = min(seconds(model) for _ in range(ROUNDS))
+    return {**sizes(model), "bytes": memory_bytes(model), "seconds": fastest, **accuracy}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsfmscope.stages.cli.options import Data, Device, Family, Json, Model, Precision
+from tsfmscope.stages.cli.options import Data, Device, Family, Json, Model
 from tsfmscope.stages.cli.output import print_json, print_table
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config import LARGEST_SEED
 from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.tasks.defaults import CONTEXT, MIN_CONTEXT, Pool, Precision
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".parquet")
 # Dimensions that the table shows; a file and JSON contain all of them.
 MAX_COLUMNS = 6
-
-
-class Pool(StrEnum):
-    """Pooling over the tokens of a series."""
-
-    mean = "mean"
-    last = "last"
-    max = "max"
 
 
 def embed(
@@ -40,8 +32,8 @@ def embed(
     stack: Annotated[
         str | None, typer.Option(help="Stack of layers, such as encoder; default: the stack that reads the context.")
     ] = None,
-    pool: Annotated[Pool, typer.Option(help="Pooling over the tokens of observed values.")] = Pool.mean,
-    context: Annotated[int, typer.Option(min=16, help="Number of steps at the end of each series.")] = 512,
+    pool: Annotated[Pool, typer.Option(help="Pooling over the tokens of observed values.")] = "mean",
+    context: Annotated[int, typer.Option(min=MIN_CONTEXT, help="Number of steps at the end of each series.")] = CONTEXT,
     max_series: Annotated[
         int | None, typer.Option(min=1, help="Largest number of series, sampled with the seed; default: all series.")
     ] = None,
@@ -72,11 +64,11 @@ def embed(
 
     with show_progress() as watch:
         watch("loading the model", 0, 0)
-        loaded = load(model, family=family, device=device, precision=precision and precision.value)
+        loaded = load(model, family=family, device=device, precision=precision)
         watch("hidden states", 0, 0)
         try:
             vectors = embed_series(
-                loaded, data, layer=layer if layer == "last" else int(layer), stack=stack, pool=pool.value,
+                loaded, data, layer=layer if layer == "last" else int(layer), stack=stack, pool=pool,
                 context=context, max_series=max_series, seed=seed,
             )  # fmt: skip
         except ValueError as error:
@@ -84,12 +76,8 @@ def embed(
     if out is not None:
         _write(vectors, out)
     if as_json:
-        print_json(
-            [
-                {"series": name, "vector": row.tolist()}
-                for name, row in zip(vectors.index, vectors.to_numpy(), strict=True)
-            ]
-        )
+        rows = zip(vectors.index, vectors.to_numpy().tolist(), strict=True)
+        print_json([{"series": name, "vector": vector} for name, vector in rows])
     elif out is not None:
         typer.echo(f"{out}: {len(vectors)} series, {vectors.shape[1]} dimensions")
     else:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsfmscope.stages.cli.options import Context, Data, Device, Family, Horizon, Json, MaxSeries, Model, Precision, Seed
+from tsfmscope.stages.cli.options import Context, Data, Device, Family, Horizon, Json, MaxSeries, Model, Seed
 from tsfmscope.stages.cli.output import print_json, print_left_out, print_table, with_spread
 from tsfmscope.stages.cli.progress import show_progress
 from tsfmscope.stages.config.defaults import params_here
 from tsfmscope.stages.config.params import ParamsError
+from tsfmscope.tasks.defaults import Precision
 
 if TYPE_CHECKING:
-    from tsfmscope.stages.cli.inspection import LayerReport
+    from tsfmscope.stages.cli.inspection import InspectResult
 
 PLOTS = (".html", ".png", ".svg")
 # Heading of the table -> column of the rows.
@@ -81,7 +82,7 @@ def inspect(
         raise ParamsError(f"--out {out}: expected a name that ends in {', '.join(PLOTS)}")
     request = InspectRequest(
         model, data, family, context, horizon, noise, rows, max_series, seed, device, share, epsilon,
-        precision and precision.value,
+        precision,
     )  # fmt: skip
     with show_progress() as watch:
         report = inspect_layers(params_here(), request, watch)
@@ -97,7 +98,7 @@ def inspect(
         typer.echo(f"plot: {out}")
 
 
-def _show(report: LayerReport, share: float, epsilon: float) -> None:
+def _show(report: InspectResult, share: float, epsilon: float) -> None:
     first = report.rows[0]
     values = {"share": share, "epsilon": epsilon, "percent": 100 * share}
     title = (
@@ -114,7 +115,7 @@ def _show(report: LayerReport, share: float, epsilon: float) -> None:
     typer.echo(str(report.observed))
 
 
-def notes(report: LayerReport) -> Iterator[str]:
+def notes(report: InspectResult) -> Iterator[str]:
     """Yield sentences about the windows, for the page."""
     yield f"{report.n_windows} windows of {report.n_series} series; {report.observed}."
     if repeats := max(row["repeats"] for row in report.rows):
@@ -148,7 +149,7 @@ def _short(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def _draw(report: LayerReport, out: Path) -> None:
+def _draw(report: InspectResult, out: Path) -> None:
     """Write the plot, completely or not at all. Raises ParamsError if the file cannot be written."""
     import pandas as pd
 

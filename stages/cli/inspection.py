@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tsfmscope.stages import kernelsynth
-from tsfmscope.stages.config import Condition, DataSet, DataSets
+from tsfmscope.stages.config import Condition, DataSet
 from tsfmscope.stages.config.params import Params, ParamsError
 from tsfmscope.stages.pipeline import planning
 from tsfmscope.stages.pipeline.contexts import Observed, longest_context
-from tsfmscope.stages.pipeline.load_series import load_data_set
-from tsfmscope.stages.pipeline.model_reference import Source, resolve, slug
-from tsfmscope.tasks.defaults import CONTEXT, HORIZON, PRECISION
-from tsfmscope.tasks.errors import DataError, ModelError
+from tsfmscope.stages.pipeline.model_reference import Source, check_device, load_family, resolve, slug
+from tsfmscope.stages.pipeline.named_sets import find_data_set, load_named_set
+from tsfmscope.tasks.defaults import CONTEXT, HORIZON
+from tsfmscope.tasks.errors import DataError
 from tsfmscope.tasks.job import EXECUTION_CONTEXT, ExecutionContext
 from tsfmscope.tasks.series.catalog import CATALOG, modality
 from tsfmscope.tasks.series.files.parquet import LoadedSeries
+from tsfmscope.tasks.series.types import count_reasons, describe_reasons
 
 if TYPE_CHECKING:
     from tsfmscope.tasks.lens import KeptStates
@@ -39,15 +39,13 @@ if TYPE_CHECKING:
 # Logger of what a user should know about the data.
 logger = logging.getLogger(__name__)
 
-# Columns of `measure_states` that the result leaves out.
-LISTS = ("eigenvalues", "silhouettes")
 # Callback for progress: the current step, how much of it is done, and of how much (0: not known).
 Watch = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class InspectRequest:
-    """Request of `inspect`. None takes the value of params.yaml, else the constants above."""
+    """Request of `inspect`. None takes the value of params.yaml, else that of tasks/defaults.py."""
 
     model: str
     data: str
@@ -69,10 +67,10 @@ class InspectRequest:
 
 
 @dataclass(frozen=True)
-class LayerReport:
+class InspectResult:
     """Result of `inspect`.
 
-    rows: one per layer: the columns of IDENTITY and LAYER, and those of `lens.measure_layer`. n_series: number
+    rows: one per layer: the columns of IDENTITY, and those of `lens.measure_layers`. n_series: number
     of series that gave windows. skipped: reason -> number of series that gave none. observed: steps of context
     in the windows.
     """
@@ -132,11 +130,6 @@ class LoadedCase:
         }
 
     @property
-    def weights_dtype(self) -> str:
-        """Type in which products with the model's matrices are computed."""
-        return str(self.source.options.get(PRECISION, "float32"))
-
-    @property
     def longest_context(self) -> int:
         """Steps that the longest series has before its horizon."""
         return longest_context(self.series.series, self.horizon)
@@ -152,13 +145,13 @@ class TokenizedCase(NamedTuple):
 
 def inspect_layers(
     params: Params, request: InspectRequest, watch: Watch = lambda step, n_done, total: None
-) -> LayerReport:
+) -> InspectResult:
     """Measure every layer and return one row per layer, in the order of the stacks.
 
     Raises ParamsError for a name or value that is not valid, DataError if the data give no window, ModelError
     if the checkpoint cannot be obtained or read, HealthError if its states are not finite.
     """
-    from tsfmscope.tasks.lens import measure_layer
+    from tsfmscope.tasks.lens import measure_layers
 
     with device_context(request.device):
         case = load_case(params, request, watch)
@@ -166,34 +159,22 @@ def inspect_layers(
         tokens, skipped, observed = tokenize_case(case)
         states = hidden_states(case, tokens)
         layers = list(states.layers)
+        measured = measure_layers(
+            layers,
+            tokens,
+            states.rows,
+            share=request.share,
+            epsilon=request.epsilon,
+            dtype=case.source.precision,
+            rows=case.counts.measured,
+            seed=case.seed,
+            **case.options,
+        )
         rows = []
-        for n_done, layer in enumerate(layers):
+        for n_done, row in enumerate(measured, start=1):
+            rows.append(case.identity | {"weights_dtype": case.source.precision} | row | observed.columns)
             watch("measuring layers", n_done, len(layers))
-            token_ids = states.rows[layer.stack]
-            measured = measure_layer(
-                layer.states,
-                token_types(tokens, layer.stack, token_ids),
-                share=request.share,
-                epsilon=request.epsilon,
-                dtype=case.weights_dtype,
-                rows=case.counts.measured,
-                seed=case.seed,
-                **case.options,
-            )
-            rows.append(
-                {
-                    **case.identity,
-                    "stack": layer.stack,
-                    "layer": layer.layer,
-                    "normed": layer.normed,
-                    "weights_dtype": case.weights_dtype,
-                    "n_series": _count_series(tokens, layer.stack, token_ids),
-                    **{name: value for name, value in measured.items() if name not in LISTS},
-                    **observed.columns,
-                }
-            )
-        watch("measuring layers", len(layers), len(layers))
-    return LayerReport(rows, len(set(tokens.series)), len(tokens), count_left_out(case.series, skipped), observed)
+    return InspectResult(rows, len(set(tokens.series)), len(tokens), count_left_out(case.series, skipped), observed)
 
 
 def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCase:
@@ -202,7 +183,7 @@ def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCa
     source = resolve(params, request.model, request.family).running_in(request.precision)
     name, dataset = _resolve_data(params, request)
     kind = modality(dataset.source)
-    model = load_model(source, request.device)
+    model = load_family(source, request.device)
     if model.modality != kind:
         raise ParamsError(
             f"{request.data}: {kind} data, but model {request.model} reads {model.modality}; name other data"
@@ -233,10 +214,8 @@ def load_case(params: Params, request: InspectRequest, watch: Watch) -> LoadedCa
 
 def with_context(case: LoadedCase, params: Params, request: InspectRequest) -> LoadedCase:
     """Return the same model and series under the condition of another request."""
-    kind = case.model.modality
-    label, condition = _choose_condition(params, request, kind)
-    # The one window of an image or a table is the whole item.
-    least = condition.context if kind in ("image", "table") else params.tokens.min_context
+    label, condition = _choose_condition(params, request, case.model.modality)
+    least = planning.least_context(case.model.modality, condition, params.tokens.min_context)
     return replace(case, condition=label, context=condition.context, noise=condition.noise, min_context=least)
 
 
@@ -255,11 +234,11 @@ def tokenize_case(case: LoadedCase) -> TokenizedCase:
         held_out=case.held_out,
         noise=case.noise,
     )
-    skipped = dict(Counter(series.reason for series in sample.skipped))
+    skipped = count_reasons(sample.skipped)
     if sample.tokens is None:
         raise DataError(
             f"{case.dataset}: no window of {case.context} steps of context and a horizon of {case.horizon}: "
-            f"{_list_reasons(skipped)}; shorten --horizon, or give longer series"
+            f"{describe_reasons(skipped)}; shorten --horizon, or give longer series"
         )
     steps = sample.observed
     observed = Observed(case.context, int(steps.min()), float(np.median(steps)), case.longest_context)
@@ -275,18 +254,6 @@ def hidden_states(case: LoadedCase, tokens: Tokens) -> KeptStates:
     )
 
 
-def token_types(tokens: Tokens, stack: str, token_ids: np.ndarray) -> np.ndarray | None:
-    """Return the ids of some tokens in the vocabulary; None for a stack without one."""
-    types = tokens.types.get(stack)
-    return None if types is None else types.reshape(-1)[token_ids]
-
-
-def _count_series(tokens: Tokens, stack: str, token_ids: np.ndarray) -> int:
-    """Count the series that some tokens of a stack belong to."""
-    windows = token_ids // tokens.kinds[stack].shape[1]
-    return len({tokens.series[window] for window in np.unique(windows)})
-
-
 def _resolve_data(params: Params, request: InspectRequest) -> tuple[str, DataSet]:
     """Return the name and the data set that the request names.
 
@@ -294,8 +261,7 @@ def _resolve_data(params: Params, request: InspectRequest) -> tuple[str, DataSet
     otherwise.
     """
     text, known = request.data, params.datasets.sets
-    if text in known or text in CATALOG:
-        dataset = known.get(text) or DataSets.model_validate({"sets": {text: {}}}).sets[text]
+    if (dataset := find_data_set(text, params)) is not None:
         return text, dataset.model_copy(update={} if request.horizon is None else {"horizon": request.horizon})
     if not Path(text).expanduser().exists():
         near = difflib.get_close_matches(text, {**CATALOG, **known}, 2)
@@ -328,15 +294,10 @@ def _choose_condition(params: Params, request: InspectRequest, kind: Modality) -
 @contextlib.contextmanager
 def device_context(device: str) -> Iterator[None]:
     """Set the device of the work inside the context, as on an actor. Raises ParamsError for an unknown device."""
-    import torch
-
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ParamsError(
-            f"--device {device}: {reason}; `tsfmscope doctor` lists the devices, cpu is always one"
-        ) from None
+        check_device(device)
+    except ValueError as error:
+        raise ParamsError(f"--{error}") from None
     token = EXECUTION_CONTEXT.set(ExecutionContext(device))
     try:
         yield
@@ -344,59 +305,32 @@ def device_context(device: str) -> Iterator[None]:
         EXECUTION_CONTEXT.reset(token)
 
 
-def load_model(source: Source, device: str) -> Family:
-    """Return the model of a checkpoint. Raises ModelError if its family cannot read it."""
-    from tsfmscope.tasks.models import registry
-
-    registry.check_options(source.family, source.options, f"models.{source.name}.options")
-    try:
-        return registry.load(source.family, source.folder, device=device, options=source.options)
-    except (ValueError, KeyError, OSError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ModelError(f"{source.folder}: no checkpoint of family {source.family} can be read ({reason})") from error
-
-
 def _load_series(params: Params, request: InspectRequest, name: str, dataset: DataSet) -> LoadedSeries:
     """Return the usable series. Raises DataError, with the reasons, if there is none."""
-    params = _with_sampling(params, request)
-    if dataset.source == "kernelsynth":
-        series = kernelsynth.draw_data_set(name, dataset, params)
-        return LoadedSeries(series, [], len(series))
+    seed = params.seed if request.seed is None else request.seed
+    max_series = params.datasets.max_series if request.max_series is None else request.max_series
     if dataset.file == request.data and dataset.source == "folder":
         from tsfmscope.tasks.series.files.time_grid import missing_times
         from tsfmscope.tasks.series.files.user_files import load_own
 
-        sample = (params.datasets.max_series, params.seed)
-        path = Path(request.data).expanduser()
+        path, sample = Path(request.data).expanduser(), (max_series, seed)
         loaded = load_own(path, name=name, min_length=params.datasets.min_length, sample=sample)
         for line in loaded.notes:
             logger.warning(line)
         if loaded.missing:
             logger.warning(missing_times(loaded.missing))
     else:
-        loaded = load_data_set(name, dataset, params)
+        loaded = load_named_set(name, dataset, params, max_series=max_series, seed=seed)
         if len(loaded.series) < loaded.available:
             logger.warning(
                 f"{name}: {len(loaded.series)} of {loaded.available} series, a seeded sample; --max-series takes more"
             )
     if not loaded.series:
-        reasons = Counter(series.reason for series in loaded.skipped)
-        raise DataError(f"{request.data}: no usable series: {_list_reasons(reasons)}")
+        reasons = describe_reasons(count_reasons(loaded.skipped))
+        raise DataError(f"{request.data}: no usable series: {reasons}")
     return loaded
-
-
-def _with_sampling(params: Params, request: InspectRequest) -> Params:
-    """Return the params with the seed and the number of series that the request asks for."""
-    updates: dict[str, Any] = {} if request.seed is None else {"seed": request.seed}
-    if request.max_series is not None:
-        updates["datasets"] = params.datasets.model_copy(update={"max_series": request.max_series})
-    return params.model_copy(update=updates)
 
 
 def count_left_out(series: LoadedSeries, without_window: Mapping[str, int]) -> dict[str, int]:
     """Return reason -> number of series that cannot be used at all, or that gave no window."""
-    return dict(Counter(skip.reason for skip in series.skipped) + Counter(without_window))
-
-
-def _list_reasons(reasons: Mapping[str, int]) -> str:
-    return "; ".join(f"{n} {reason}" for reason, n in reasons.items()) or "there are none"
+    return dict(Counter(count_reasons(series.skipped)) + Counter(without_window))

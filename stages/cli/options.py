@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,17 +9,11 @@ import typer
 
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import LARGEST_SEED
+from tsfmscope.tasks.defaults import CONTEXT, HORIZON, MIN_CONTEXT
 
 # Outputs of the stages, and the results that the stage `tables` builds from them.
 DATA_FOLDER = Path(DATA)
 RESULTS = DATA_FOLDER / "results.duckdb"
-
-
-class Precision(StrEnum):
-    """Precisions of tsfmscope.tasks.models.registry, which imports too much for a help text."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
 
 
 Model = Annotated[
@@ -32,11 +25,14 @@ Family = Annotated[
     str | None, typer.Option(help="Model family; needed only where the model's config.json does not name it.")
 ]
 Context = Annotated[
-    int | None, typer.Option(min=16, help="Number of context steps; default: that of params.yaml, or 500.")
+    int | None,
+    typer.Option(min=MIN_CONTEXT, help=f"Number of context steps; default: that of params.yaml, or {CONTEXT}."),
 ]
 Horizon = Annotated[
     int | None,
-    typer.Option(min=1, max=1024, help="Number of steps after the context; default: that of the data set, or 24."),
+    typer.Option(
+        min=1, max=1024, help=f"Number of steps after the context; default: that of the data set, or {HORIZON}."
+    ),
 ]
 MaxSeries = Annotated[
     int | None, typer.Option(min=1, help="Largest number of series; more series are sampled with the seed.")

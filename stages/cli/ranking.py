@@ -24,7 +24,6 @@ from tsfmscope.stages.cli.inspection import (
     device_context,
     hidden_states,
     load_case,
-    token_types,
     tokenize_case,
     with_context,
 )
@@ -248,7 +247,7 @@ def _run(case: LoadedCase, head_rows: int, head_batch: int | None) -> Candidate:
     A model with a softmax head gets a second pass, for its log Z, on windows with head_rows tokens.
     """
     from tsfmscope.tasks.geometry.head import partition_spread
-    from tsfmscope.tasks.lens import log_partition_values
+    from tsfmscope.tasks.lens import log_partition_values, token_types
     from tsfmscope.tasks.models.common.batches import sample_windows
 
     tokens, skipped, observed = tokenize_case(case)

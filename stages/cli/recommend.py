@@ -17,7 +17,7 @@ from tsfmscope.stages.config.params import ParamsError
 from tsfmscope.store.errors import QueryError
 
 if TYPE_CHECKING:
-    from tsfmscope.stages.cli.ranking import Criteria
+    from tsfmscope.stages.cli.ranking import Criteria, Ranking
 
 # Heading of the table -> column of the ranking.
 COLUMNS = {
@@ -85,15 +85,13 @@ def recommend(
     """
     from tsfmscope.stages.cli.inspection import InspectRequest
     from tsfmscope.stages.cli.ranking import Criteria, check_measure, find_grouping, list_candidates, rank_candidates
-    from tsfmscope.stages.cli.ranking_trust import beats_chance
-    from tsfmscope.stages.pipeline.contexts import describe_unfilled
 
     check_measure(by)
+    if results is not None and not results.is_file():
+        raise ParamsError(f"--results {results}: no such file; `make repro` makes {RESULTS}, or leave the option out")
     names = [name.strip() for text in models for name in text.split(",") if name.strip()]
     criteria = Criteria(names, _steps(contexts), by)
     request = InspectRequest("", data, horizon=horizon, rows=rows, max_series=max_series, seed=seed, device=device)
-    if results is not None and not results.is_file():
-        raise ParamsError(f"--results {results}: no such file; `make repro` makes {RESULTS}, or leave the option out")
     params = params_here()
     pairs = list_candidates(params, criteria)
     rules, verdict = _trust(results, criteria, find_grouping(pairs), study)
@@ -102,22 +100,34 @@ def recommend(
     if ranking.unfilled:
         filled = [pair for pair in pairs if pair[1] not in ranking.unfilled]
         rules, verdict = _trust(results, criteria, find_grouping(filled), study)
-    best = [{"model": row["model"], "context": row["context"]} for row in ranking.rows if row["rank"] == 1]
     if as_json:
-        beats = beats_chance(rules) if rules else None
-        trusted = {"study": rules[0]["study"], "beats_chance": beats, "rules": rules} if rules else None
-        left_out = {"contexts": ranking.unfilled, "longest": ranking.longest} if ranking.unfilled else None
-        facts = {"by": criteria.by, "advised": best, "candidates": ranking.rows, "unfilled": left_out}
-        print_json(facts | {"trust": trusted, "verdict": verdict})
+        print_json(_facts(criteria, ranking, rules, verdict))
         print_left_out(ranking.skipped, as_json=True)
-        return
-    _show(data, criteria, ranking.rows, best)
-    if ranking.unfilled:
-        typer.echo(f"not ranked: {describe_unfilled(ranking.unfilled, ranking.longest)}")
-    print_left_out(ranking.skipped, as_json=False)
-    if rules:
-        _show_trust(rules)
-    typer.echo(verdict)
+    else:
+        _show(data, criteria, ranking)
+        if rules:
+            _show_trust(rules)
+        typer.echo(verdict)
+
+
+def _advised(ranking: Ranking) -> list[dict[str, Any]]:
+    return [{"model": row["model"], "context": row["context"]} for row in ranking.rows if row["rank"] == 1]
+
+
+def _facts(criteria: Criteria, ranking: Ranking, rules: list[dict[str, Any]], verdict: str) -> dict[str, Any]:
+    """Return the JSON document of the command."""
+    from tsfmscope.stages.cli.ranking_trust import beats_chance
+
+    trust = {"study": rules[0]["study"], "beats_chance": beats_chance(rules), "rules": rules} if rules else None
+    unfilled = {"contexts": ranking.unfilled, "longest": ranking.longest} if ranking.unfilled else None
+    return {
+        "by": criteria.by,
+        "advised": _advised(ranking),
+        "candidates": ranking.rows,
+        "unfilled": unfilled,
+        "trust": trust,
+        "verdict": verdict,
+    }
 
 
 def _steps(text: str | None) -> list[int] | None:
@@ -160,7 +170,10 @@ def _trust(path: Path | None, criteria: Criteria, varies: str, study: str | None
     return rules, verdict(rules)
 
 
-def _show(data: str, criteria: Criteria, rows: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]) -> None:
+def _show(data: str, criteria: Criteria, ranking: Ranking) -> None:
+    from tsfmscope.stages.pipeline.contexts import describe_unfilled
+
+    rows = ranking.rows
     columns = {name: column for name, column in COLUMNS.items() if any(row[column] is not None for row in rows)}
     if criteria.by not in columns.values():
         columns = {**columns, criteria.by: criteria.by}
@@ -174,8 +187,11 @@ def _show(data: str, criteria: Criteria, rows: Sequence[Mapping[str, Any]], best
     typer.echo(TIES if any(row[f"{criteria.by}_sd"] for row in rows) else NO_SPREAD.format(by=criteria.by))
     if len(sizes) > 1:
         typer.echo("candidates with fewer tokens cannot be compared with the others: ζ, ζ′ and K depend on that number")
-    advice = " or ".join(f"{choice['model']} at context {choice['context']}" for choice in best)
-    typer.echo(f"advice: {advice}" if best else f"advice: none, no candidate has {criteria.by}")
+    advice = " or ".join(f"{choice['model']} at context {choice['context']}" for choice in _advised(ranking))
+    typer.echo(f"advice: {advice}" if advice else f"advice: none, no candidate has {criteria.by}")
+    if ranking.unfilled:
+        typer.echo(f"not ranked: {describe_unfilled(ranking.unfilled, ranking.longest)}")
+    print_left_out(ranking.skipped, as_json=False)
 
 
 def _value(row: Mapping[str, Any], column: str) -> Any:

@@ -112,7 +112,9 @@ def _local_series(name: str, params: Params) -> list[Series]:
         return [Series(name, name, np.zeros(params.kernelsynth.length, np.float32), "", "")]
     if dataset.source == "signals":
         return draw_signal(name, "constant", params.seed)
-    series = load_data_set(name, dataset, params, offline=True).series
+    series = load_data_set(
+        name, dataset, params, max_series=params.datasets.max_series, seed=params.seed, offline=True
+    ).series
     if not series:
         raise DataError(f"data set {name}: expected a usable series, found none")
     return series

@@ -15,26 +15,28 @@ from tsfmscope.tasks.series.other_modalities import SOURCES
 from tsfmscope.tasks.series.synthetic.signals import draw_signal
 
 
-def load_data_set(name: str, dataset: DataSet, params: Params, *, offline: bool = False) -> LoadedSeries:
+def load_data_set(
+    name: str, dataset: DataSet, params: Params, *, max_series: int | None, seed: int, offline: bool = False
+) -> LoadedSeries:
     """Return the usable series of a data set whose source is not kernelsynth.
 
-    Raises DataError if the data cannot be obtained. offline: reads the hub's cache only, without the network.
+    max_series: largest number of series, a sample drawn with the seed; None: all. offline: reads the hub's cache
+    only, without the network.
+    Raises DataError if the data cannot be obtained.
     """
-    selection: dict[str, Any] = {
-        "min_length": params.datasets.min_length,
-        "sample": (params.datasets.max_series, params.seed),
-    }
+    sample = None if max_series is None else (max_series, seed)
+    selection: dict[str, Any] = {"min_length": params.datasets.min_length, "sample": sample}
     if dataset.source == "bundled":
         return select(load_bundled(name), **selection)
     # Signals are not filtered: a constant series, unusable elsewhere, is intended here.
     if dataset.source == "signals":
-        series = draw_signal(name, str(dataset.signal), params.seed)
+        series = draw_signal(name, str(dataset.signal), seed)
         return LoadedSeries(series, [], len(series))
     if dataset.source == "hub":
         return load_hub(name, allowed=not offline, domain=dataset.domain, **selection)
     path = None if dataset.file is None else _under_root(dataset.file, params)
     if dataset.source in SOURCES:
-        return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=params.seed), **selection)
+        return select(SOURCES[dataset.source](name, path, domain=dataset.domain, seed=seed), **selection)
     return load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items, **selection)
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tsfmscope.stages import DATA
 from tsfmscope.stages.config import Model
@@ -21,6 +21,9 @@ from tsfmscope.tasks.defaults import PRECISION
 from tsfmscope.tasks.errors import ModelError
 from tsfmscope.tasks.models import registry
 from tsfmscope.tasks.models.config_family import family_of_folder
+
+if TYPE_CHECKING:
+    from tsfmscope.tasks.models.base import Family
 
 # Kind of a reference -> the stage that makes its folder.
 STAGES = {
@@ -43,6 +46,11 @@ class Source:
     options: Mapping[str, Any] = field(default_factory=dict)
     base_model: str | None = None
     rank: float | None = None
+
+    @property
+    def precision(self) -> str:
+        """Type in which products with the model's matrices are computed."""
+        return str(self.options.get(PRECISION, "float32"))
 
     def running_in(self, precision: str | None) -> Source:
         """Return this checkpoint with another precision of matrix products; None keeps that of its options."""
@@ -153,3 +161,34 @@ def _folder(params: Params, name: str, model: Model) -> tuple[Path, str]:
         return Path(committed, folder_name), folder.as_posix()
     first = "" if name in params.models else "name it in a study, its method under compression.methods, and "
     raise ModelError(f"{name}: no folder {folder}; {first}make it with `dvc repro {STAGES[kind]}`")
+
+
+def load_family(source: Source, device: str) -> Family:
+    """Load the model of a checkpoint.
+
+    Raises ModelError if its family cannot read it, ValueError if this machine does not have the device.
+    """
+    check_device(device)
+    registry.check_options(source.family, source.options, f"models.{source.name}.options")
+    try:
+        return registry.load(source.family, source.folder, device=device, options=source.options)
+    except (ValueError, KeyError, OSError) as error:
+        raise ModelError(
+            f"{source.folder}: expected a checkpoint of family {source.family}, which cannot read it "
+            f"({' '.join(str(error).split())[:300]}); name another family, or fetch the checkpoint again"
+        ) from error
+
+
+def check_device(device: str) -> None:
+    """Raise ValueError for a torch device that this machine does not have."""
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    # torch raises AssertionError if it was built without CUDA.
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"device: got {device!r}, expected a device of this machine, such as cpu ({reason}); `tsfmscope doctor` "
+            "lists them"
+        ) from error

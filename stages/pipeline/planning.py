@@ -17,7 +17,7 @@ from tsfmscope.store.files import fingerprint, verify
 from tsfmscope.store.stage_outputs import read_dumps, read_rows
 from tsfmscope.tasks.defaults import HELD_OUT, PRECISION
 from tsfmscope.tasks.entries.parts import CellIdentity, ModelIdentity, ModelSource, WindowOptions
-from tsfmscope.tasks.series.catalog import modality
+from tsfmscope.tasks.series.catalog import Modality, modality
 
 
 class Cell(NamedTuple):
@@ -103,16 +103,19 @@ def window_options(params: Params, cell: Cell, min_context: int) -> WindowOption
 
 def cut_windows(dataset: DataSet, condition: Condition, min_context: int, seed: int) -> WindowOptions:
     """Return how windows of a data set are cut under a condition. min_context: as in `window_options`."""
-    # The one window of an image or a table is the whole item; a part of an image is no input.
-    if modality(dataset.source) in ("image", "table"):
-        min_context = condition.context
     return WindowOptions(
         horizon=dataset.horizon,
-        min_context=min_context,
+        min_context=least_context(modality(dataset.source), condition, min_context),
         held_out=HELD_OUT if dataset.source == "bundled" else None,
         seed=seed,
         history=condition.history,
     )
+
+
+def least_context(kind: Modality, condition: Condition, min_context: int) -> int:
+    """Return the fewest observed steps of a window of a modality. min_context: the fewest of a time series."""
+    # The one window of an image or a table is the whole item; a part of an image is no input.
+    return condition.context if kind in ("image", "table") else min_context
 
 
 def checkpoints(*, compressed: bool = True) -> dict[str, dict[str, Any]]:

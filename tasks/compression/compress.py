@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +13,11 @@ import numpy as np
 from tsfmscope.tasks.compression import truncation, two_step
 from tsfmscope.tasks.compression.calibration import gather
 from tsfmscope.tasks.compression.calibration_windows import calibration_tokens, calibration_windows
-from tsfmscope.tasks.compression.candidates import NEEDS_MOMENTS
+from tsfmscope.tasks.compression.candidates import NEEDS_MOMENTS, inert_matrices
+from tsfmscope.tasks.compression.export import save
 from tsfmscope.tasks.compression.timing import forecast_seconds, measure
 from tsfmscope.tasks.models.common.attention import NAMES
+from tsfmscope.tasks.models.common.checksums import write_recipe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +62,50 @@ def sizes(model: Family) -> dict[str, int]:
         "parameters": sum(parameter.numel() for parameter in model.network.parameters()),
         "attention_parameters": sum(parameter.numel() for linear in attention for parameter in linear.parameters()),
     }
+
+
+def memory_bytes(model: Family) -> int:
+    """Return the bytes that the network's parameters take in memory."""
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.network.parameters())
+
+
+def save_compressed(
+    model: Family,
+    folder: Path,
+    *,
+    name: str,
+    base_model: str,
+    rank: float | None,
+    method: Mapping[str, Any],
+    tables: Mapping[str, pa.Table],
+    calibration: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Compress a model in place, save it to a folder, and return its row of the table `compression`.
+
+    method, tables, calibration: as in `compress_model`. rank: what the model was asked for. recipe: further
+    content of recipe.json, which also contains the row, and as `parts` the rows of the table
+    `compressed_heads`. It is written last: a folder that has it is complete.
+    """
+    before = sizes(model)
+    idle = inert_matrices(model, univariate=method.get("univariate", False))
+    parts = compress_model(model, method, base_model=base_model, tables=tables, calibration=calibration)
+    row = {
+        "model": name,
+        "base_model": base_model,
+        "rank": rank,
+        "method": method["method"],
+        "ranks": json.dumps(method["ranks"], sort_keys=True),
+        **size_columns(before, sizes(model)),
+        **error_columns(parts, idle),
+    }
+    named = [{"model": name, "base_model": base_model, **part} for part in parts]
+    # A run that was stopped may have left an incomplete folder.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    save(model, folder)
+    write_recipe(folder, {**recipe, "row": row, "parts": named})
+    return row
 
 
 def size_columns(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, Any]:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsfmscope.tasks.compression import fidelity
-from tsfmscope.tasks.compression.candidates import inert_matrices
-from tsfmscope.tasks.compression.compress import compress_model, error_columns, size_columns, sizes
-from tsfmscope.tasks.compression.export import save
+from tsfmscope.tasks.compression.compress import save_compressed
 from tsfmscope.tasks.compression.fidelity import Pair
 from tsfmscope.tasks.entries.loading import load_source
 from tsfmscope.tasks.entries.parts import CellIdentity, ModelSource, WindowOptions
 from tsfmscope.tasks.entries.spec import FLAT, Spec
 from tsfmscope.tasks.job import Job, Result, current_context
 from tsfmscope.tasks.models.common.batches import pass_windows
-from tsfmscope.tasks.models.common.checksums import write_recipe
 from tsfmscope.tasks.series.tables import table_series
 
 if TYPE_CHECKING:
@@ -90,31 +85,21 @@ class FidelitySpec(Spec):
 def compress(job: Job, data: Mapping[str, Any], model: Family) -> Result:
     """Compress a model in place, save it, and return its `compression` row.
 
-    data: `folder`, the target folder, and `series`, tables of calibration series by data set.
-    recipe.json, with the job's key, is written last: a folder that has it is complete. It also contains the
-    row, and as `parts` the rows of table `compressed_heads`.
+    data: `folder`, the target folder, and `series`, tables of calibration series by data set. recipe.json in the
+    folder contains the job's key.
     """
-    spec, folder = CompressSpec.from_job(job), Path(data["folder"])
-    method = spec.method.to_dict()
-    before = sizes(model)
-    idle = inert_matrices(model, univariate=spec.method.univariate)
-    calibration = spec.calibration.to_dict() if spec.calibration else None
-    parts = compress_model(model, method, base_model=spec.base_model, tables=data["series"], calibration=calibration)
-    row = {
-        "model": spec.model,
-        "base_model": spec.base_model,
-        "rank": spec.rank,
-        "method": spec.method.method,
-        "ranks": json.dumps(spec.method.ranks, sort_keys=True),
-        **size_columns(before, sizes(model)),
-        **error_columns(parts, idle),
-    }
-    part_rows = [{"model": spec.model, "base_model": spec.base_model, **part} for part in parts]
-    # A run that was stopped may have left an incomplete folder.
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    save(model, folder)
-    write_recipe(folder, {"key": job.key, "recipe": spec.to_dict(), "row": row, "parts": part_rows})
+    spec = CompressSpec.from_job(job)
+    row = save_compressed(
+        model,
+        Path(data["folder"]),
+        name=spec.model,
+        base_model=spec.base_model,
+        rank=spec.rank,
+        method=spec.method.to_dict(),
+        tables=data["series"],
+        calibration=spec.calibration.to_dict() if spec.calibration else None,
+        recipe={"key": job.key, "recipe": spec.to_dict()},
+    )
     return Result([row])
 
 

@@ -20,6 +20,8 @@ from tsfmscope.tasks.geometry.measures import (
 
 # Range of the largest entry in which squares and their products stay inside float64.
 SMALL, LARGE = 1e-100, 1e100
+# Columns with one value per direction, or per candidate number of clusters.
+LIST_COLUMNS = tuple(name for name, value in unmeasured_columns().items() if isinstance(value, list))
 
 
 def subsample(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple, Self
@@ -85,3 +86,13 @@ class Skip(NamedTuple):
 
     series: str
     reason: str
+
+
+def count_reasons(skips: Iterable[Skip]) -> dict[str, int]:
+    """Return reason -> number of series."""
+    return dict(Counter(skip.reason for skip in skips))
+
+
+def describe_reasons(counts: Mapping[str, int]) -> str:
+    """Return reasons with their numbers of series as text."""
+    return "; ".join(f"{n} {reason}" for reason, n in counts.items()) or "there are none"

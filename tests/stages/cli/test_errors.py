@@ -44,7 +44,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("inspect", BOLT, "nille"), 2, "got 'nille', which is no file, no folder and no data set; did you mean nile"),
         (("inspect", BOLT, "missing.csv"), 2, "got 'missing.csv', which is no file"),
         (("inspect", BOLT, "english"), 2, "english: text data, but model chronos-bolt-nano reads series"),
-        (("inspect", BOLT, "nile", "--device", "cuda:99"), 2, "--device cuda:99: "),
+        (
+            ("inspect", BOLT, "nile", "--device", "cuda:99"),
+            2,
+            "--device: got 'cuda:99', expected a device of this machine",
+        ),
         (("inspect", BOLT, "nile", "--out", "look.pdf"), 2, "expected a name that ends in .html, .png, .svg"),
         (("inspect", BOLT, "nile", "--context", "4"), 2, "--context"),
         (("inspect", BOLT), 2, "Missing argument"),

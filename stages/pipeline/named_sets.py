@@ -1,0 +1,28 @@
+"""Data sets that a user names on the command line or in Python, without a run of the pipeline."""
+
+from __future__ import annotations
+
+from tsfmscope.stages.config import DataSet, DataSets
+from tsfmscope.stages.config.params import Params
+from tsfmscope.stages.pipeline.kernel_sets import draw_kernel_set
+from tsfmscope.stages.pipeline.load_series import load_data_set
+from tsfmscope.tasks.series.catalog import CATALOG
+from tsfmscope.tasks.series.files.parquet import LoadedSeries
+
+
+def find_data_set(name: str, params: Params) -> DataSet | None:
+    """Return the data set of this name, from params.yaml or else from catalog.yaml; None if neither has it."""
+    if name not in params.datasets.sets and name not in CATALOG:
+        return None
+    return params.datasets.sets.get(name) or DataSets.model_validate({"sets": {name: {}}}).sets[name]
+
+
+def load_named_set(name: str, dataset: DataSet, params: Params, *, max_series: int | None, seed: int) -> LoadedSeries:
+    """Return the usable series of a data set; synthetic ones are drawn, in the number that params.yaml states.
+
+    max_series, seed, errors: as in `load_data_set`.
+    """
+    if dataset.source == "kernelsynth":
+        series = draw_kernel_set(name, dataset, params, seed)
+        return LoadedSeries(series, [], len(series))
+    return load_data_set(name, dataset, params, max_series=max_series, seed=seed)
