@@ -38,7 +38,7 @@ submit: $(READY)  ## run a command, by default dvc repro, on the Ray cluster at 
 	@python -m tsfmscope submit --address "$(ADDRESS)" $(if $(FOLDER),--folder "$(FOLDER)") $(if $(PYTHON),--python "$(PYTHON)") \
 	  $(if $(NAME),--name "$(NAME)") -- $(COMMAND)
 
-retry: $(READY)  ## run the permanently failed jobs again
+retry: $(READY)  ## run the failed jobs of all stages again
 	@python -m tsfmscope retry
 
 # Tests that a change of the core most likely breaks: measures, statistics, params, pipeline, schemas and queries.

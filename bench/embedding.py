@@ -284,7 +284,7 @@ def _run(out: Path, quick: bool, device: str) -> dict[str, float]:
     print(f"\n{'largest change by float16':27s}", *(f"{name:>13s}" for name in changes))
     for measure in next(iter(changes.values())):
         print(f"{measure:27s}", *(f"{row[measure]:13.1e}" for row in changes.values()), flush=True)
-    least = {case: Share(*map(min, zip(*row, strict=True))) for case, changes_of_case in shares.items()}
+    least = {case: Share(*map(min, zip(*shares_of_case, strict=True))) for case, shares_of_case in shares.items()}
     return {
         **{f"min_forward_share{case}": round(share.wall, 3) for case, share in sorted(least.items())},
         "min_forward_share_flushed": round(least[""].flushed, 3),

@@ -52,14 +52,14 @@ def draw_released(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarra
     return GaussianProcessRegressor(kernel=kernel.kernel()).sample_y(grid[:, None], n_samples=1, random_state=seed)
 
 
-def eigh(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
+def draw_eigh(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
     """Draw a series like sample_from_gp_prior_efficient in the same script, which nothing calls."""
     values, vectors = np.linalg.eigh(kernel.kernel()(grid[:, None]))
     noise = np.random.default_rng(seed).standard_normal(len(grid))
     return np.asarray(vectors @ (np.sqrt(np.maximum(values, 0)) * noise))
 
 
-def cholesky(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
+def draw_cholesky(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
     """Draw a series with numpy's Cholesky factor, with a jitter that grows until it succeeds."""
     matrix = kernel.kernel()(grid[:, None])
     jitter = JITTER * matrix.max()
@@ -69,6 +69,9 @@ def cholesky(kernel: Composition, grid: np.ndarray, seed: int) -> np.ndarray:
             return np.asarray(root @ np.random.default_rng(seed).standard_normal(len(grid)))
         except np.linalg.LinAlgError:
             jitter *= 10
+
+
+PEERS = {"released": draw_released, "eigh": draw_eigh, "cholesky": draw_cholesky}
 
 
 def time_peer(sampler: Callable[..., np.ndarray], indices: Sequence[int], length: int, threads: int) -> Measurement:
@@ -149,11 +152,11 @@ def main() -> None:
     ours_calm = alone(time_ours, calm, LENGTH)
     _line("tsfmscope, stationary", 1, ours_calm, ours)
     peers = {}
-    for sampler in (released, eigh, cholesky):
+    for name, sampler in PEERS.items():
         for threads in (1, 2):
-            peers[sampler, threads] = alone(time_peer, sampler, range(few), LENGTH, threads)
-            _line(sampler.__name__, threads, peers[sampler, threads], ours)
-    peer_calm = alone(time_peer, released, calm[:few], LENGTH, 1)
+            peers[name, threads] = alone(time_peer, sampler, range(few), LENGTH, threads)
+            _line(name, threads, peers[name, threads], ours)
+    peer_calm = alone(time_peer, draw_released, calm[:few], LENGTH, 1)
     _line("released, stationary", 1, peer_calm, ours_calm)
 
     print(f"\n{'length':>6s} {'ours ms':>9s} {'us/step':>8s}")
@@ -163,7 +166,7 @@ def main() -> None:
     error = covariance_error(exact, LENGTH)
     print(f"\nsampled covariance of {exact} compositions: at most {error:.2e} of the largest entry from scikit-learn's")
     result = {
-        "speedup_per_core": peers[released, 1].seconds / ours.seconds,
+        "speedup_per_core": peers["released", 1].seconds / ours.seconds,
         "speedup_stationary": peer_calm.seconds / ours_calm.seconds,
         "series_per_s": 1 / ours.seconds,
         "max_cov_error": error,

@@ -8,6 +8,7 @@ are realistic; the values have no meaning.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,10 +100,10 @@ def named_array(names: list[str], codes: np.ndarray) -> pa.Array:
 
 def layer_keys() -> Mapping[str, tuple[list[str], np.ndarray, np.ndarray]]:
     """Return stack, layer and `normed` of each state of a model, for models with one stack and with two."""
-    one = (["encoder"] * LAYERS, np.arange(LAYERS), np.arange(LAYERS) == LAYERS - 1)
+    one_stack = (["encoder"] * LAYERS, np.arange(LAYERS), np.arange(LAYERS) == LAYERS - 1)
     layers = np.concatenate([np.arange(13), np.arange(12)])
-    two = (["encoder"] * 13 + ["decoder"] * 12, layers, np.isin(np.arange(LAYERS), [12, 24]))
-    return {"one": one, "two": two}
+    two_stacks = (["encoder"] * 13 + ["decoder"] * 12, layers, np.isin(np.arange(LAYERS), [12, 24]))
+    return {"one": one_stack, "two": two_stacks}
 
 
 def model_names(study: int, scale: Scale) -> tuple[list[str], list[str | None]]:
@@ -127,7 +128,7 @@ class Rows:
         makers = [self.spectra(), self.weights(), self.small()]
         if self.scale.measured:
             makers = [self.geometry(), self.forecasts(), *makers]
-        for n, (name, part) in enumerate(one for maker in makers for one in maker):
+        for n, (name, part) in enumerate(itertools.chain.from_iterable(makers)):
             path = folder / name / f"{n:04d}.parquet"
             files.write_parquet(path, part)
             files_by_table.setdefault(name, []).append(path)

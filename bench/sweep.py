@@ -189,7 +189,7 @@ FILLED = {"resume": fill, "resume, killed": fill_parts, "plan": fill}
 def measure(name: str, count: int, *, n_stored: int | None = None) -> Measurement:
     """Measure in a process of its own, and print its line of the table.
 
-    stored: number of jobs in the store before; by default as many as are run.
+    n_stored: number of jobs in the store before; by default as many as are run.
     """
     with tempfile.TemporaryDirectory() as folder:
         fill = [("--fill", n_stored or count)] if name in FILLED else []
@@ -231,7 +231,7 @@ def main() -> None:
         each[name] = measure(name, fewer).seconds / fewer
     resumed = [measure(name, jobs) for name in ("resume", "resume, killed")]
     large = measure("resume", n_planned)
-    plans = [measure("plan", jobs, stored=n_planned), measure("plan", n_planned), measure("plan, new", n_planned)]
+    plans = [measure("plan", jobs, n_stored=n_planned), measure("plan", n_planned), measure("plan, new", n_planned)]
     print(json.dumps({
         "overhead_vs_actor_call": round(each["ours"] / min(each["ray, at once"], each["ray, 8 in flight"]), 2),
         "plan_s": round(plans[0].seconds, 2),

@@ -92,6 +92,12 @@ def truncate(model: Family, method: str, size: float, tables: Mapping[str, Any])
     compress_model(model, method_spec, base_model=model.name, tables=tables, calibration=CALIBRATION)
 
 
+def table_line(model: str, size: str, texts: Mapping[str, str], seconds: str) -> str:
+    """Return a line of the table, with a text for each method."""
+    cells = " ".join(f"{text:>{max(len(method), 11)}s}" for method, text in texts.items())
+    return f"{model:17s} {size:5s} {cells}  {seconds}"
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -101,8 +107,8 @@ def main() -> None:
     torch.set_num_threads(1)
     names = options.models[:2] if options.quick else options.models
     tables = {name: series_table(load_bundled(name)) for name in SERIES}
-    windows = [one for name in SERIES for one in held_out(name)]
-    print(f"{'model':14s} {'size':>6s} " + " ".join(f"{method:>11s}" for method in METHODS) + "  seconds of the last")
+    windows = [batch for name in SERIES for batch in held_out(name)]
+    print(table_line("model", "size", {method: method for method in METHODS}, "seconds of the last"))
     pairs = []
     for name in names:
         folder = ROOT / "checkpoints" / f"{name}-nano"
@@ -117,8 +123,8 @@ def main() -> None:
                     continue
                 seconds = time.process_time() - began
                 lost[method] = loss_increase(name, loss(model, windows), dense)
-            cells = (f"{lost[one]:10.2f}%" if one in lost else f"{'rank 1':>11s}" for one in METHODS)
-            print(f"{name + '-nano':14s} {size:6.3f} " + " ".join(cells) + f"  {seconds:.1f}", flush=True)
+            texts = {method: f"{lost[method]:.2f}%" if method in lost else "rank 1" for method in METHODS}
+            print(table_line(folder.name, f"{size:.3f}", texts, f"{seconds:.1f}"), flush=True)
             if "svd" in lost and two_step.METHOD in lost:
                 pairs.append((lost["svd"], lost[two_step.METHOD]))
     wins = statistics.fmean(ours <= max(svd, NOISE) for svd, ours in pairs)

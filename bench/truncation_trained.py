@@ -75,71 +75,6 @@ def ratio(logs: np.ndarray) -> tuple[float, float, float]:
     return float(estimate), float(low), float(high)
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one calibration set and the quarter alone")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    base: Any = family_class("chronos-bolt").load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
-    series = {
-        name: load_parquet(
-            Path(os.environ["TSFMSCOPE_DATA"], f"{name}.parquet"), dataset=name, sample=(SERIES, 0)
-        ).series
-        for name in SETS
-    }
-    windows = {
-        name: last_windows(item, context=CONTEXT, horizon=CATALOG[name].horizon if name in CATALOG else 48)[0]
-        for name, item in series.items()
-    }
-    dense = {name: log_wql(base, item) for name, item in windows.items()}
-
-    def errors(model: Forecaster, names: Sequence[str]) -> np.ndarray:
-        return np.array([log_wql(model, windows[name]) - dense[name] for name in names])
-
-    print(f"none: {ratio(errors(without_attention(base), SETS))[0]:.2f}")
-    print(f"{'size':>5s} " + " ".join(f"{name:>20s}" for name in METHODS) + "  calibrated on")
-    rows, worst = [], 0.0
-    for calibration in CALIBRATIONS[:1] if options.quick else CALIBRATIONS:
-        tables = {name: series_table(series[name]) for name in calibration}
-        unseen = [name for name in SETS if name not in calibration]
-        for size in SIZES[1:2] if options.quick else SIZES:
-            errors_by_method: dict[str, np.ndarray] = {}
-            for method in METHODS:
-                model = copy.deepcopy(base)
-                method_spec = {"method": method, "ranks": {"budget": size}}
-                compress_model(
-                    model,
-                    method_spec,
-                    base_model=base.name,
-                    tables=tables,
-                    calibration=CALIBRATION | {"datasets": calibration},
-                )
-                errors_by_method[method] = errors(model, unseen)
-            cells = {method: ratio(logs) for method, logs in errors_by_method.items()}
-            line = " ".join(f"{estimate:6.3f} [{low:5.3f}, {high:5.3f}]" for estimate, low, high in cells.values())
-            print(f"{size:5.2f} {line}  {', '.join(calibration)}", flush=True)
-            rows.append(
-                {
-                    "calibration": calibration,
-                    "size": size,
-                    **{name: round(estimate[0], 4) for name, estimate in cells.items()},
-                }
-            )
-            parts = calibration_tokens(base, tables, **CALIBRATION | {"datasets": calibration})
-            worst = max(
-                worst,
-                worst_lower_limit(
-                    base,
-                    size,
-                    parts,
-                    errors_by_method[two_step.METHOD],
-                    lambda estimate, to=unseen: errors(estimate, to),
-                ),
-            )
-    print(json.dumps({"rows": rows, "worst_candidate": round(worst, 4)}))
-
-
 def worst_lower_limit(
     base: Any, size: float, parts: Sequence[Any], chosen_errors: np.ndarray, errors: Callable[[Forecaster], np.ndarray]
 ) -> float:
@@ -152,6 +87,72 @@ def worst_lower_limit(
         if difference.any():
             limits.append(ratio(difference)[1])
     return max(limits)
+
+
+def load_series() -> dict[str, list[Any]]:
+    """Return a sample of the series of every data set."""
+    folder = Path(os.environ["TSFMSCOPE_DATA"])
+    return {name: load_parquet(folder / f"{name}.parquet", dataset=name, sample=(SERIES, 0)).series for name in SETS}
+
+
+def score_windows(series: dict[str, list[Any]]) -> dict[str, Windows]:
+    """Return the scored windows, the last of every series, by data set."""
+    horizons = {name: CATALOG[name].horizon if name in CATALOG else 48 for name in series}
+    return {name: last_windows(series[name], context=CONTEXT, horizon=horizons[name])[0] for name in series}
+
+
+class Benchmark:
+    """Dense model, scored windows of every data set, and the dense model's errors on them."""
+
+    def __init__(self, base: Any, series: dict[str, list[Any]]) -> None:
+        self.base, self.series, self.windows = base, series, score_windows(series)
+        self.dense = {name: log_wql(base, windows) for name, windows in self.windows.items()}
+
+    def errors(self, model: Forecaster, names: Sequence[str]) -> np.ndarray:
+        """Return the logarithms of the model's errors over the dense model's, on the named data sets."""
+        return np.array([log_wql(model, self.windows[name]) - self.dense[name] for name in names])
+
+    def compare_methods(self, calibration: list[str], size: float) -> tuple[dict[str, Any], float]:
+        """Print a line of the table.
+
+        Returns the line's numbers, and the largest lower limit of the two-step method's error over a candidate's.
+        """
+        tables = {name: series_table(self.series[name]) for name in calibration}
+        settings = CALIBRATION | {"datasets": calibration}
+        unseen = [name for name in SETS if name not in calibration]
+        errors: dict[str, np.ndarray] = {}
+        for method in METHODS:
+            model, spec = copy.deepcopy(self.base), {"method": method, "ranks": {"budget": size}}
+            compress_model(model, spec, base_model=self.base.name, tables=tables, calibration=settings)
+            errors[method] = self.errors(model, unseen)
+        ratios = {method: ratio(logs) for method, logs in errors.items()}
+        line = " ".join(f"{estimate:7.3f} [{low:5.3f}, {high:5.3f}]" for estimate, low, high in ratios.values())
+        print(f"{size:5.2f} {line}  {', '.join(calibration)}", flush=True)
+        parts = calibration_tokens(self.base, tables, **settings)
+        worst = worst_lower_limit(
+            self.base, size, parts, errors[two_step.METHOD], lambda model: self.errors(model, unseen)
+        )
+        estimates = {method: round(estimate, 4) for method, (estimate, _, _) in ratios.items()}
+        return {"calibration": calibration, "size": size, **estimates}, worst
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one calibration set and the quarter alone")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    base: Any = family_class("chronos-bolt").load(Path(os.environ["TSFMSCOPE_WEIGHTS"], "chronos-bolt-350k"))
+    benchmark = Benchmark(base, load_series())
+    print(f"none: {ratio(benchmark.errors(without_attention(base), SETS))[0]:.2f}")
+    print(f"{'size':>5s} " + " ".join(f"{name:>22s}" for name in METHODS) + "  calibrated on")
+    lines = [
+        benchmark.compare_methods(calibration, size)
+        for calibration in (CALIBRATIONS[:1] if options.quick else CALIBRATIONS)
+        for size in (SIZES[1:2] if options.quick else SIZES)
+    ]
+    rows, limits = zip(*lines, strict=True)
+    print(json.dumps({"rows": rows, "worst_candidate": round(max(limits), 4)}))
 
 
 if __name__ == "__main__":

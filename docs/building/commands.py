@@ -19,7 +19,7 @@ def page() -> str:
     """Return the page of all commands as Markdown."""
     from tsfmscope.stages.cli.app import PROGRAM, app
 
-    return "\n".join([LEAD, *_described(PROGRAM, typer.main.get_command(app), level=2)])
+    return "\n".join([LEAD, *_section(PROGRAM, typer.main.get_command(app), level=2)])
 
 
 def _section(name: str, command: Any, level: int) -> Iterator[str]:

@@ -43,8 +43,8 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "unreadable": unreadable,
     "truncated": truncate,
     "empty": empty,
-    "a page of its keys spoilt": lambda path: spoilt(path, "job_key"),
-    "a page of its values spoilt": lambda path: spoilt(path, "loss"),
+    "a damaged page of keys": lambda path: spoilt(path, "job_key"),
+    "a damaged page of values": lambda path: spoilt(path, "loss"),
 }
 
 

@@ -103,7 +103,7 @@ def test_a_faulty_job_costs_itself_only(swept: Swept, do: str, enter: Callable[[
     else:
         good = sum(swept.rows[key] == faulty.STEPS for key in keys)
         note = "done at a later attempt" + ", with half the batch" * (do == "gpu memory")
-    note += f"; {SOUND} sound jobs beside it done"
+    note += f"; {SOUND} other jobs done"
     sound = sum(swept.rows[key] == faulty.STEPS for key in swept.keys["sound"])
     enter(Row(NAMES[do], len(keys), good, SOUND - sound + swept.verdict.missing, swept.verdict.doubled, note))
 
