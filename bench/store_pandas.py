@@ -36,13 +36,10 @@ def mean_by_layer(sources: Sources) -> pd.DataFrame:
 def last_layers(sources: Sources) -> pd.DataFrame:
     """Return the adjusted cosine of the last state of the family's output stack, by cell."""
     rows = read(sources, "geometry", [*CELL, "stack", "layer", "normed", "zeta_adjusted"])
-    families = read(sources, "checkpoints", ["model", "family"])
-    standing = rows.groupby("model", as_index=False)["stack"].max().merge(families, on="model")
-    decoders = standing["family"].isin(["chronos-t5", "wavetoken"])
-    standing["stack"] = standing["stack"].where(~decoders, "decoder")
-    rows = rows.merge(standing[["model", "stack"]], on=["model", "stack"])
+    stacks = read(sources, "checkpoints", ["model", "output_stack"]).rename(columns={"output_stack": "stack"})
+    rows = rows.merge(stacks, on=["model", "stack"])
     rows = rows.sort_values(["layer", "normed"]).drop_duplicates(CELL, keep="last")
-    return rows[[*CELL, "zeta_adjusted"]].assign(zeta_adjusted=rows["zeta_adjusted"])
+    return rows[[*CELL, "zeta_adjusted"]]
 
 
 def mean_errors(sources: Sources) -> pd.DataFrame:

@@ -170,6 +170,7 @@ class Rows:
                 columns |= {"stack": pa.array(stacks[two.astype(int), state]), "layer": layers[two.astype(int), state]}
                 columns |= {"normed": normed[two.astype(int), state], "job_key": keys(rng, len(row))}
                 columns |= {name: rng.normal(size=len(row)) * 0.1 for name in MEASURES}
+                columns |= {"zeta_adjusted_p": rng.uniform(size=len(row))}
                 columns |= {"eigenvalues": descending(rng, len(row), self.scale.width), "silhouettes": [0.3, 0.2, 0.1]}
                 yield "geometry", table("geometry", len(row), columns)
                 yield "study_jobs", self.study_jobs(study, "geometry", columns["job_key"])
@@ -252,7 +253,9 @@ class Rows:
         n, compressed = len(names), [i for i, base in enumerate(bases) if base is not None]
         family = pa.array([next(f for f in FAMILIES if name.startswith(f)) for name in names])
         source = pa.array(["hub" if base is None else "compressed" for base in bases])
+        output_stack = pa.array(["decoder" if "chronos-t5" in name else "encoder" for name in names])
         columns = {"model": pa.array(names), "family": family, "modality": "series", "source": source}
+        columns |= {"input_stack": "encoder", "output_stack": output_stack}
         yield "checkpoints", table("checkpoints", n, columns)
         d = len(self.datasets)
         paper = pa.array([*PAPER[:d], *[None] * (d - len(PAPER))])
@@ -282,6 +285,6 @@ class Rows:
 
 
 MEASURES = ("zeta", "zeta_adjusted", "zeta_adjusted_corrected", "log_isotropy", "log_isotropy_scaled", "isoscore")
-MEASURES += ("zeta_token", "zeta_adjusted_weighted", "zeta_adjusted_floor", "zeta_adjusted_null", "zeta_adjusted_p")
+MEASURES += ("zeta_token", "zeta_adjusted_weighted", "zeta_adjusted_floor", "zeta_adjusted_null")
 SCORES = ("nmse", "nmse_power", "squared_error", "nmse_denominator", "wql_window", "quantile_loss", "target_abs")
 SCORES += ("mase",)

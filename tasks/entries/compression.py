@@ -121,11 +121,7 @@ def measure_fidelity(job: Job, data: pa.Table, models: Pair) -> Result:
         series,
         context=spec.cell.context,
         noise=spec.cell.noise,
-        horizon=spec.windows.horizon,
-        min_context=spec.windows.min_context,
-        held_out=spec.windows.held_out,
-        history=spec.windows.history,
-        seed=spec.windows.seed,
+        **vars(spec.windows),
         top=spec.fidelity.top,
         batch_of=lambda tokens: current_context().batch(pass_windows(tokens, current_context().device)),
     )

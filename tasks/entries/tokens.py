@@ -60,11 +60,7 @@ def tokenize(job: Job, data: pa.Table, model: Family) -> Result:
         context=spec.cell.context,
         rows=spec.rows,
         noise=spec.cell.noise,
-        horizon=spec.windows.horizon,
-        min_context=spec.windows.min_context,
-        held_out=spec.windows.held_out,
-        seed=spec.windows.seed,
-        history=spec.windows.history,
+        **vars(spec.windows),
     )
     reasons = Counter(skip.reason for skip in skipped)
     if tokens is not None:

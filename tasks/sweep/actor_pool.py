@@ -140,7 +140,7 @@ class ActorPool:
         self._ray = ray
         self._name = name
         # Ray requires actor names to be unique, across past sweeps too.
-        self._run_method = uuid.uuid4().hex[:6]
+        self._run_id = uuid.uuid4().hex[:6]
         self._resources = resources
         self._callbacks = ray.put(worker_callbacks(callbacks))
         self._n_made = 0
@@ -258,7 +258,7 @@ class ActorPool:
         """Start a new actor. Ray shows it under the name of its first model, which may change later."""
         group = queue.choose(self.count_serving(), needs) or JobGroup(needs)
         name = f"{self._name}-{self._n_made}"
-        ray_name = f"{group.name} {name} {self._run_method}".strip()
+        ray_name = f"{group.name} {name} {self._run_id}".strip()
         remote = self._ray.remote(Worker).options(name=ray_name, **actor_options(needs))
         own = needs.environment
         config = WorkerConfig(

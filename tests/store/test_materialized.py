@@ -108,4 +108,4 @@ def test_the_bench_asks_every_view_and_pandas_agrees(tmp_path: Path) -> None:
     }  # fmt: skip
     assert bench.ranks(tmp_path / "results.duckdb")["rows"] > 0
     for name in QUESTIONS:
-        assert bench.asked_of_pandas(tmp_path, name)["rows"] > 0
+        assert bench.compare_with_pandas(tmp_path, name)["rows"] > 0

@@ -88,46 +88,22 @@ def load_own(
     The notes list which columns were read in which role, which were not read, and how many series were
     sampled.
 
-    Args:
-        path: file or folder.
-        name: name of the data set.
-        min_length: shorter series are skipped.
-        sample: as in `parquet.select`.
-
-    Raises:
-        DataError: names the file, what was expected and what was found. A CSV without a header, a table with
-            ids and several columns of values, and series of several frequencies also raise it.
+    name: name of the data set. min_length: shorter series are skipped. sample: as in `parquet.select`. Raises
+    DataError also for a CSV without a header, a table with ids and several columns of values, and series of
+    several frequencies.
     """
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.is_file() and file.name.endswith(SUFFIXES))
-        if not files:
-            raise DataError(f"{path}: the folder contains no file of {', '.join(SUFFIXES)}; add one, or name a file")
-    else:
-        try:
-            check_regular(path)
-        except OSError as error:
-            raise DataError(f"{path}: {error.strerror}; name a file or a folder of files") from error
-        files = [path]
     series_of_files: list[Series] = []
     skipped: list[Skip] = []
     missing: dict[str, int] = {}
     notes: list[str] = []
-    for file in files:
+    for file in _list_files(path):
         series, unusable, file_notes = _read_file(file, name)
         notes += file_notes
         prefix = f"{file.name.partition('.')[0]}:" if path.is_dir() else ""
         series_of_files += [dataclasses.replace(item, series=prefix + item.series) for item, _ in series]
         missing |= {prefix + item.series: n for item, n in series if n}
         skipped += [Skip(prefix + skip.series, skip.reason) for skip in unusable]
-    freqs = sorted({item.freq for item in series_of_files} - {""})
-    if len(freqs) > 1:
-        raise DataError(
-            f"{path}: series of several frequencies, {', '.join(freqs)}; use the series of one frequency at a time"
-        )
-    # A short series, or one with gaps, has no frequency of its own.
-    common = freqs[0] if freqs else ""
-    same_freq = (dataclasses.replace(item, freq=common) for item in series_of_files)
-    selected = select(same_freq, min_length=min_length, sample=sample)
+    selected = select(_with_common_freq(series_of_files, path), min_length=min_length, sample=sample)
     missing = {item.series: missing[item.series] for item in selected.series if item.series in missing}
     if len(selected.series) < selected.available:
         notes.append(
@@ -148,6 +124,33 @@ def load_frame(
     names = {item.series for item in selected.series}
     missing = {item.series: n for item, n in pairs if n and item.series in names}
     return LoadedSeries(selected.series, selected.skipped, selected.available, missing, notes)
+
+
+def _list_files(path: Path) -> list[Path]:
+    """Return the file, or the readable files of a folder by name; DataError if there is none."""
+    if not path.is_dir():
+        try:
+            check_regular(path)
+        except OSError as error:
+            raise DataError(f"{path}: {error.strerror}; name a file or a folder of files") from error
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.is_file() and file.name.endswith(SUFFIXES))
+    if not files:
+        raise DataError(f"{path}: the folder contains no file of {', '.join(SUFFIXES)}; add one, or name a file")
+    return files
+
+
+def _with_common_freq(series: list[Series], path: Path) -> list[Series]:
+    """Give all series the frequency that some of them have; DataError if they have several.
+
+    A short series, or one with gaps, has no frequency of its own.
+    """
+    freqs = sorted({item.freq for item in series} - {""})
+    if len(freqs) > 1:
+        raise DataError(
+            f"{path}: series of several frequencies, {', '.join(freqs)}; use the series of one frequency at a time"
+        )
+    return [dataclasses.replace(item, freq=freqs[0] if freqs else "") for item in series]
 
 
 def _read_file(path: Path, name: str) -> tuple[list[tuple[Series, int]], list[Skip], list[str]]:
