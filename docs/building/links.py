@@ -73,14 +73,14 @@ def sources(root: Path, pages: Mapping[str, str]) -> dict[str, str]:
     targets = {target for page, text in pages.items() for target in _targets(text, page)}
     files: set[str] = set()
     pages_by_path = {}
-    for path in sorted(targets):
-        folder = path.removeprefix(SOURCES).removesuffix(".md")
+    for page in sorted(targets):
+        folder = page.removeprefix(SOURCES).removesuffix(".md")
         if folder in LISTED:
             inner = [str(path.relative_to(root)) for path in sorted((root / folder).rglob("*")) if path.is_file()]
             inner = [path for path in inner if Path(path).suffix in LANGUAGES]
             files |= set(inner)
-            lines = [f"- [`{path}`]({posixpath.relpath(page_of(path), posixpath.dirname(path))})" for path in inner]
-            pages_by_path[path] = f"# `{folder}`\n\n" + "\n".join(lines) + "\n"
+            lines = [f"- [`{path}`]({posixpath.relpath(page_of(path), posixpath.dirname(page))})" for path in inner]
+            pages_by_path[page] = f"# `{folder}`\n\n" + "\n".join(lines) + "\n"
         elif (root / folder).is_file():
             files.add(folder)
     for file in sorted(files):

@@ -50,7 +50,7 @@ def _sections(block: type[BaseModel], title: str, written_blocks: set[type]) -> 
     written_blocks.add(block)
     rows = [_row(name, field) for name, field in block.model_fields.items()]
     lead = inspect.cleandoc(block.__doc__ or "")
-    lead_text = "" if lead.rstrip(".") == title else f"{lead}\n"
+    lead_text = "" if lead.startswith(title) else f"{lead}\n"
     yield "\n".join([f"## {title}\n", lead_text, HEAD, *rows, ""])
     for name, field in block.model_fields.items():
         for inner in _blocks(field.annotation):
@@ -71,13 +71,18 @@ def _row(name: str, field: FieldInfo) -> str:
     else:
         default_text = f"`{'null' if default is None else default}`"
     limits = ", ".join(
-        f"{sign} {getattr(limit, key):g}"
+        f"{sign} {_number(getattr(limit, key))}"
         for limit in field.metadata
         for key, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
         if getattr(limit, key, None) is not None
     )
     meaning = "; ".join(part for part in (field.description or "", limits) if part)
     return f"| `{name}` | {_type(field.annotation)} | {default_text} | {meaning} |".replace("\n", " ")
+
+
+def _number(limit: float) -> str:
+    """Return a limit with all digits of a whole number."""
+    return str(int(limit)) if limit == int(limit) else f"{limit:g}"
 
 
 def _type(kind: Any) -> str:

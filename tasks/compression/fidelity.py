@@ -64,11 +64,11 @@ def measure(
     right, and the labels are the ids. They are null for a family without a softmax over ids. The state error
     compares the last states of the last stack, for tokens that stand for values, with a teacher-forced
     future. Without a usable window, there are the reason, no measures, and None instead of the token count.
+    The parameters of windows are those of `lens.score_forecasts`.
 
     Args:
         models: both models.
         series: series of one data set.
-        context, noise, horizon, min_context, held_out, history, seed: as in `lens.score_forecasts`.
         top: number of most likely next tokens whose overlap is measured.
         batch_of: returns the windows of a forward pass for some tokens.
     """

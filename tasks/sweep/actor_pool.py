@@ -66,7 +66,7 @@ class ActorHandle:
     # None: it stays.
     leaves_at: float | None = None
     # The actor's method `run_all`, named after the job group for Ray's dashboard and timeline.
-    _run: Any = None
+    _run_method: Any = None
     _run_name: str | None = None
 
     @property

@@ -111,7 +111,7 @@ def corpus_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder as the command `corpus` leaves it, its tables among the rest, for the format that is its name."""
     path: Path = tmp_path / request.param
     spec = {"seed": 0, "length": 64, "max_kernels": 3, "tsmixup": 0.0, "pool": 0, "real": [], "shard": 8}
-    assert make(path, spec | {"format": request.param}, 20, Resources(local_cpus=1)) == 0
+    assert make(path, spec | {"format": request.param}, 20, Resources(local_cpus=1)).failed == 0
     return path
 
 
