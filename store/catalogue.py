@@ -180,10 +180,10 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence
     query = f"select * from {rows}"
     if table.by_study:
         query = f"""
-            select study_jobs.study, found.*
-            from {rows} as found
+            select study_jobs.study, job_rows.*
+            from {rows} as job_rows
             inner join study_jobs
-                on study_jobs.job_key = found.job_key and study_jobs.stage = '{table.stages[0]}'
+                on study_jobs.job_key = job_rows.job_key and study_jobs.stage = '{table.stages[0]}'
         """
     columns = {column.name for column in table.columns} | ({"study"} if table.by_study else set())
     order = ", ".join(name for name in ORDER if name in columns)
