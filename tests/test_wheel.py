@@ -84,7 +84,7 @@ def test_the_wheel_runs_in_an_empty_environment_and_an_empty_folder(built: tuple
     tool = (uv.find_uv_bin(), "--quiet", "--no-config")  # without the checkout's overrides, as pip is without
     call(*tool, "venv", "--python", sys.executable, tmp_path / "venv", at=here)
     install = (*tool, "pip", "install", "--python", python, "--constraint", ROOT / "constraints.txt")
-    call(*install, f"{built[1]}[moirai,s3,environments]", at=here)
+    call(*install, f"{built[1]}[moirai,environments]", at=here)
     program = python.with_name("tsfmscope")
     assert call(program, "--version", at=here) == f"tsfmscope {VERSION}\n"
     assert "pip install --no-deps uni2ts" in call(program, "inspect", "moirai-nano", "nile", at=here, code=1)
