@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tsfmscope.stages.cli.options import RESULTS
-from tsfmscope.stages.config import DATA_VARIABLE, dvc_keys
+from tsfmscope.stages.config import DATA_VARIABLE
 from tsfmscope.stages.config.defaults import PACKAGE, PROJECT, version
 from tsfmscope.stages.config.params import PARAMS_FILE, ParamsError, load
 from tsfmscope.tasks.defaults import PRECISION
@@ -168,7 +168,6 @@ def check_workspace() -> Iterator[Check]:
     else:
         try:
             params = load()
-            dvc_keys.check(params)
         except ParamsError as error:
             yield Check(PARAMS_FILE, "missing", "not valid", str(error))
         else:

@@ -182,7 +182,9 @@ class Statistics(Strict):
 class Report(Strict):
     """Stage report: order of the page."""
 
-    study: str = Field(description="study of the summary and of the first section; the others follow")
+    study: str | None = Field(
+        None, description="study of the summary and of the first section; the others follow; null: the first one"
+    )
 
 
 class Resources(Strict):
