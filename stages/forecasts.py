@@ -23,7 +23,7 @@ LOCAL = "tsfmscope.tasks.entries.baselines"
 LOADER = "tsfmscope.tasks.entries.loading:load_model"
 TASK = Task("evaluate", 3, ENTRY, LOADER, table="forecasts")
 EARLIER = Task("validate", 2, ENTRY, LOADER, table="validation")
-BASELINE = Task("baseline", 2, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_baseline", table="forecasts")
+BASELINE = Task("baseline", 3, f"{LOCAL}:evaluate_locally", f"{LOCAL}:load_baseline", table="forecasts")
 
 
 def main(params: Params) -> None:

@@ -26,6 +26,9 @@ LONGEST_SEASON = 24
 # Steps up to which AutoARIMA searches by maximum likelihood, as in R's forecast::auto.arima
 EXACT = 150
 
+# Last observed steps that a baseline is fitted on: about 4 s of one core for AutoARIMA with season 24.
+LONGEST_FIT = 1000
+
 # A model of statsforecast.
 Model = Any
 # (module statsforecast.models, season, steps of context) -> a model
@@ -78,15 +81,15 @@ def quantiles(
     """Return quantile forecasts of one series by a baseline, in ascending order along the first axis.
 
     context: NaN where missing; missing steps at the start are left out, those at the end hold the last value,
-    and others are interpolated linearly. season: in steps; replaced by 1 if the context is shorter than two
-    seasons. ValueError for an unknown name, a context without two different values, and a result that is not
-    finite. Errors of the package pass through.
+    and others are interpolated linearly. Only the last LONGEST_FIT steps are fitted. season: in steps;
+    replaced by 1 if the context is shorter than two seasons. ValueError for an unknown name, a context without
+    two different values, and a result that is not finite. Errors of the package pass through.
     """
     import statsforecast.models
 
     if name not in METHODS:
         raise ValueError(f"baseline: got {name!r}, expected one of {', '.join(METHODS)}")
-    values = _interpolate(context)
+    values = _interpolate(context)[-LONGEST_FIT:]
     if len(values) < 2 or np.ptp(values) == 0:
         raise ValueError("the context is constant")
     season = season if len(values) >= 2 * season else 1

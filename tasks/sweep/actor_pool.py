@@ -162,6 +162,15 @@ class ActorPool:
         """Return the number of jobs and loads without an answer yet."""
         return sum(len(call.attempts) for handle in self.handles for call in handle.calls)
 
+    def longest_job(self) -> tuple[str, float] | None:
+        """Return task and group of the job that has run longest, and its seconds; None if no job runs."""
+        working = [handle for handle in self.handles if handle.calls and handle.calls[0].kind == "job"]
+        if not working:
+            return None
+        handle = min(working, key=lambda handle: handle.clock_began)
+        job = handle.calls[0].attempts[0].job
+        return f"{job.task.name} {job.group or ''}".strip(), time.monotonic() - handle.clock_began
+
     @property
     def size(self) -> int:
         """Return the number of actors that fit and are needed, at the last count."""

@@ -353,4 +353,5 @@ class _Sweep:
         left = planned - reused - done - failed
         seconds_left = left / rate if rate > 0 and self._queue.is_total_known else None
         nodes = usage((handle.location.node, bool(handle.calls)) for handle in self._pool if handle.is_up)
-        self._report(Progress(planned, reused, done, failed, self._pool.busy, rate, seconds_left, nodes))
+        longest = self._pool.longest_job()
+        self._report(Progress(planned, reused, done, failed, self._pool.busy, rate, seconds_left, nodes, longest))

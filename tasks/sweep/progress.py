@@ -14,6 +14,8 @@ from typing import TextIO
 LINE_S = 10.0
 # Length of the period, in seconds, over which the rate is computed.
 RATE_WINDOW_S = 30.0
+# Seconds after which a job is named.
+LONG_S = 30.0
 # Largest number of nodes that are listed. Of more nodes, the least busy are listed.
 NAMED_NODES = 6
 
@@ -23,7 +25,7 @@ class Progress:
     """State of a sweep at one moment.
 
     Counts are jobs; rate is in jobs/s; seconds_left is None while it is unknown. nodes: node -> number of
-    busy actors and number of actors.
+    busy actors and number of actors. longest: task and job group of the job that has run longest, and its seconds.
     """
 
     planned: int
@@ -35,6 +37,7 @@ class Progress:
     rate: float
     seconds_left: float | None
     nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    longest: tuple[str, float] | None = None
 
     @property
     def remaining(self) -> int:
@@ -46,12 +49,16 @@ class Progress:
 
     @property
     def counts(self) -> str:
-        """Format jobs, rate and time left as text."""
+        """Format jobs, rate, time left, and a job that runs long as text."""
         ahead = "" if self.seconds_left is None else f", {format_duration(self.seconds_left)} left"
         failed = f", {self.failed} failed" if self.failed else ""
         reused = f" ({self.reused} from before)" if self.reused else ""
         finished = self.reused + self.done + self.failed
-        return f"{finished}/{self.planned} jobs{reused}{failed}, {self.running} running, {self.rate:.3g}/s{ahead}"
+        text = f"{finished}/{self.planned} jobs{reused}{failed}, {self.running} running, {self.rate:.3g}/s{ahead}"
+        if self.longest is None or self.longest[1] < LONG_S:
+            return text
+        name, seconds = self.longest
+        return f"{text} ({name} for {format_duration(seconds)})"
 
     @property
     def node_usage(self) -> str:

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from tsfmscope.stages.config import Baseline
 from tsfmscope.tasks.entries.baselines import evaluate_locally, load_baseline
 from tsfmscope.tasks.entries.forecasts import ScoreSpec, forecast_rows
-from tsfmscope.tasks.forecasting.local_baselines import METHODS, quantiles
+from tsfmscope.tasks.forecasting.local_baselines import LONGEST_FIT, METHODS, quantiles
 from tsfmscope.tasks.job import Job, Task
 from tsfmscope.tasks.models.base import Forecaster
 from tsfmscope.tasks.series.tables import series_table, table_series
@@ -94,6 +94,12 @@ def test_quantiles_ascend_and_two_runs_are_equal_bit_for_bit(name: str) -> None:
 def test_missing_steps_are_cut_off_or_filled_in(missing: list[float], whole: list[float]) -> None:
     found, expected = (quantiles("seasonal-naive", np.array(one), 5, LEVELS, 2) for one in (missing, whole))
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_long_context_is_fitted_on_its_last_steps() -> None:
+    context = np.random.default_rng(0).normal(size=2 * LONGEST_FIT).cumsum()
+    whole, last = (quantiles("auto-theta", steps, 6, LEVELS, 12) for steps in (context, context[-LONGEST_FIT:]))
+    np.testing.assert_array_equal(whole, last)
 
 
 @pytest.mark.parametrize(("season", "used"), [(4, 4), (5, 1), (48, 1)])

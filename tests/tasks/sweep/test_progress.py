@@ -20,6 +20,9 @@ def test_a_line_names_every_count_and_the_time_left() -> None:
     assert str(MOMENT) == "50/100 jobs (20 from before), 1 failed, 2 running, 0.5/s, 1:40 left"
     assert str(Progress(9, 0, 0, 0, 1, 0.0, None)) == "0/9 jobs, 1 running, 0/s"
     assert str(Progress(9, 0, 1, 0, 1, 0.001, 7384.0)).endswith(", 2:03:04 left")
+    long = Progress(9, 0, 1, 0, 1, 0.001, 7384.0, longest=("baseline auto-arima", 65.0))
+    assert str(long).endswith(", 2:03:04 left (baseline auto-arima for 1:05)")
+    assert "auto-arima" not in str(Progress(9, 0, 1, 0, 1, 0.001, 7384.0, longest=("baseline auto-arima", 5.0)))
 
 
 @pytest.mark.parametrize(
