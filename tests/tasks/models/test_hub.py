@@ -82,7 +82,8 @@ def test_a_refusal_says_what_to_do(server: Hub, tmp_path: Path, text: str) -> No
 def test_a_broken_download_ends_with_its_reason_and_is_never_used(
     server: Hub, tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+    if server.mood != "truncated":
+        monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
     with pytest.raises(HubError, match=f"hub:org/tiny: .*{text}"):
         hub.download("hub:org/tiny", registry.CHECKPOINT_FILES, allowed=True, cache=tmp_path)
     with pytest.raises(HubError, match="not in the hub's cache"):
