@@ -47,7 +47,9 @@ def add_study(path: Path, name: str, block: Mapping[str, Any]) -> int:
 
 def _end(text: str, path: Path) -> tuple[str, int]:
     """Return the text up to the end of the last study's last line, and the column of the studies' names."""
-    entries = yaml.compose(text).value
+    root = yaml.compose(text)
+    assert isinstance(root, yaml.MappingNode)
+    entries = root.value
     blocks = [
         (position, node.value[0][0].start_mark)
         for position, (key, node) in enumerate(entries)

@@ -70,7 +70,7 @@ def parse_times(column: pd.Series, time_format: str | None, location: str) -> pd
     location: file and column, for messages.
 
     Raises:
-        DataError: a cell is no time, or day and month cannot be told apart.
+        DataError: a cell is no time, or day and month cannot be distinguished.
     """
     if types.is_datetime64_any_dtype(column):
         return column
