@@ -82,7 +82,8 @@ def _read(connection: duckdb.DuckDBPyConnection, path: Path, columns: Columns, d
     # With nullstr, DuckDB renames a column whose name stands for a missing value, such as NA.
     named = "select Columns from sniff_csv(?, delim = ?, quote = ?, escape = ?, header = true, skip = 0)"
     (names,) = connection.execute(named, [file, *signs]).fetchall()[0]
-    frame.columns = pd.Index([column["name"] for column in names])
+    if len(names) == len(types):
+        frame.columns = pd.Index([column["name"] for column in names])
     # A column without values is one of numbers, all of them missing.
     return frame.assign(**{str(name): np.nan for name in frame.columns if frame[name].isna().all()})
 
@@ -103,7 +104,8 @@ def _sniff(
             "add a line of column names, none of which is a date or a fraction"
         )
     delimiter = dialect["Delimiter"]
-    if len(types) == 1 and (others := [sign for sign in DELIMITERS if sign in first]):
+    is_unquoted = dialect["Quote"] == "(empty)"
+    if len(types) == 1 and is_unquoted and (others := [sign for sign in DELIMITERS if sign in first]):
         # DuckDB detects one column where rows differ in length. The read then names such a row.
         delimiter, types = others[0], dict.fromkeys(first.split(others[0]), "VARCHAR")
     quote, escape = (dialect[sign].removeprefix("(empty)") for sign in ("Quote", "Escape"))

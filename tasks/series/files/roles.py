@@ -21,6 +21,8 @@ COUNTERS = {"year", "index", "step", "t", "column0", "unnamed: 0"}
 DATE = re.compile(r"\d{1,2}([./-])\d{1,2}\1(\d{4}|\d{2})(?: \d{1,2}:\d{2}(:\d{2})?)?")
 # Beginning of a date in any order.
 DATE_START = re.compile(r"(\d{1,4}([./-])\d{1,2}\2\d{1,4}|\d{4}-\d\d)(?!\d)")
+# A plain number. pandas.to_numeric (2.3) ends the process on exponents of many digits.
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf"
 # A number with separators of thousands, another decimal sign or a unit.
 NUMBER_LIKE = r"[^\w]*\d[\d.,'’\s]*[^\w]*"
 # Unit of numbers since 1970 -> number of digits, for the years 1973 to 2286.
@@ -140,7 +142,7 @@ def _value_columns(
         if not columns.values and cells.astype(str).str.fullmatch(NUMBER_LIKE).mean() < 0.5:
             continue
         if is_text(cells):
-            wrong = pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()
+            wrong = frame[name].notna() & ~frame[name].astype(str).str.fullmatch(NUMBER, case=False)
             wrong = wrong if wrong.any() else frame[name].notna()
             raise DataError(
                 f"{location}, column {name!r}, {row_of(wrong)}: expected a number such as 1100.5, got "

@@ -78,6 +78,8 @@ LAYOUTS = {
         b"item_id,timestamp,target\n007,2024-01-01,1.5\n007,2024-01-02,2\n",
         {"007": [1.5, 2]},
     ),
+    "a comma in a quoted name": ("a.csv", b'"price, EUR"\n1\n2\n', {"price, EUR": [1, 2]}),
+    "a name that stands for a missing value elsewhere": ("a.csv", b"NA,b\n1,2\n2,4\n", {"NA": [1, 2], "b": [2, 4]}),
     "quoted decimal commas": ("a.csv", b'ds,a\n2024-01-01,"0,5"\n2024-01-02,"1,25"\n', {"a": [0.5, 1.25]}),
     "names of days are no ids": ("a.csv", b"ds,a,day\n2024-01-01,1,Mon\n2024-01-02,2,Tue\n", {"a": [1, 2]}),
     "dashes are missing": (
@@ -322,6 +324,7 @@ def test_what_cannot_be_used_is_counted_and_a_sample_is_seeded(tmp_path: Path) -
         ("a.csv", b"time,a\n0,1\n1,2\n", "got '0'; .* rename the column to 'step' if it counts the rows"),
         ("a.csv", b"ds,a,b\n2024-01-01,1,1\n2024-01-02,2,shut\n", "'b', row 2 below the header: .* a number.*'shut'"),
         ("a.csv", b'ds,a,b\n2024-01-01,1,"1,100.5"\n', "'b', row 1 below the header: .* a number.*'1,100.5'"),
+        ("a.tsv", b"a\tb\n991e4009999991,5\t2\n2,1\t4\n", "'a', row 1 below the header: .* a number"),
         ("a.tsv", b"a\tb\n1\t1,100\n2\t2,100\n", "'b', row 1 below the header: .* a number.*'1,100'"),
         ("a.csv", b"a;b\n0,5;1.234\n1,5;1.235\n", "'b', row 1 below the header: .* a number.*'1.234'"),
         ("a.csv", b"date,a\n2024-01-01,1\n2024-01-02,2\nTotal,3\n", "'date', row 3 below.* a time .* got 'Total'"),
